@@ -1,0 +1,35 @@
+# Everything here sets itself up: from a fresh clone, `make study` and `make test` are enough.
+PYTHON ?= python3
+OUT ?= runs/quick
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: venv study test lint bench clean
+.DELETE_ON_ERROR:
+
+venv: $(STAMP)
+
+# torch goes first and alone, so that a CPU build at hand is taken before anything asks for another.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	touch $@
+
+study: $(STAMP)
+	$(BIN)/robustok study quick --out $(OUT)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+bench: $(STAMP)
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv build dist runs
