@@ -1,0 +1,7 @@
+"""Log-likelihood of many tokenizations that share prefixes, for the price of the prefix tree."""
+
+from robustok.scoring.capability import scoring_path as scoring_path
+from robustok.scoring.engine import Request as Request
+from robustok.scoring.engine import Scores as Scores
+from robustok.scoring.engine import score as score
+from robustok.scoring.engine import score_many as score_many

@@ -1,0 +1,299 @@
+"""Log-likelihood of answer options after many tokenizations of one text under one context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+from robustok.scoring.capability import scoring_path
+from robustok.scoring.fallback import sequence_log_probs
+from robustok.scoring.forward import TreePass, quiet
+from robustok.scoring.tree import Ints, Rows, build_tree, levels
+
+Ids = Sequence[int] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to score together: each option after each query, all after one context.
+
+    >>> Request(queries=[[5, 6], [7]], options=[[8], [9, 10]])
+    Request(queries=[[5, 6], [7]], options=[[8], [9, 10]], context=None)
+    """
+
+    queries: Ragged | Sequence[Ids]
+    options: Sequence[Ids]
+    context: Ids | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Log-probabilities and what they cost.
+
+    ``log_probs`` is float64 [queries, options]. ``tokens_computed`` counts positions
+    that went through the model, padding included; ``tokens_naive`` those of one unpadded
+    sequence per (query, option). ``path`` is "tree", "cache" or "plain".
+    """
+
+    log_probs: np.ndarray
+    tokens_computed: int
+    tokens_naive: int
+    path: str
+
+
+def score(
+    model: Any,
+    queries: Ragged | Sequence[Ids],
+    options: Sequence[Ids],
+    context: Ids | None = None,
+    *,
+    budget: int | None = None,
+) -> Scores:
+    """Natural-log p(option | context, query) for every query and option.
+
+    >>> score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]]).log_probs.shape
+    (2, 2)
+
+    ``model`` is any causal language model of transformers; ``queries`` are token ids
+    (often many tokenizations of one text), ``options`` and ``context`` ids too, without
+    anything added: give a start token in the context if the model wants one. Equal to
+    scoring one sequence at a time up to rounding, however much of the work is shared.
+    ``budget`` bounds the tokens of one forward pass (default: 2,048 on a CPU, 16,384
+    elsewhere); out of memory, it is halved and the pass repeated.
+
+    Raises RobustokError on an empty option, or on an empty query without context.
+    """
+    return score_many(model, [Request(queries, options, context)], budget=budget)[0]
+
+
+def score_many(
+    model: Any,
+    requests: Sequence[Request],
+    *,
+    budget: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Scores]:
+    """Score several requests, those under the same context packed together.
+
+    >>> requests = [Request([[5, 6]], [[1], [2]]), Request([[7]], [[3], [4]])]
+    >>> [s.log_probs.shape for s in score_many(model, requests)]
+    [(1, 2), (1, 2)]
+
+    Results are in the order of the requests. The counts of one request are its share
+    of the joint work; only their sums are exact.
+    """
+    path = scoring_path(model)
+    results: list[Scores | None] = [None] * len(requests)
+    done = 0
+    for members in _batches(requests):
+        parts = [_prepare(requests[i]) for i in members]
+        with quiet(model):
+            scored = _score_group(model, parts, path, budget or _default_budget(model))
+        for i, result in zip(members, scored, strict=True):
+            results[i] = result
+        done += len(members)
+        if progress is not None:
+            progress(done, len(requests))
+    return [r for r in results if r is not None]
+
+
+def _default_budget(model: Any) -> int:
+    return 2048 if model.device.type == "cpu" else 16384
+
+
+_GROUP_CELLS = 4_000_000  # token cells of one joint prefix tree: bounds NumPy's share of memory
+
+
+def _batches(requests: Sequence[Request]) -> list[list[int]]:
+    """Requests under the same context, in groups of bounded size."""
+    by_context: dict[bytes, list[int]] = {}
+    for i, request in enumerate(requests):
+        key = b"" if request.context is None else np.asarray(request.context, np.int64).tobytes()
+        by_context.setdefault(key, []).append(i)
+    groups = []
+    for members in by_context.values():
+        group, rows, width = [], 0, 0
+        for i in members:
+            request = requests[i]
+            more = len(request.queries) * len(request.options)
+            longest = max((len(q) for q in request.queries), default=0)
+            if group and (rows + more) * max(width, longest) > _GROUP_CELLS:
+                groups.append(group)
+                group, rows, width = [], 0, 0
+            group.append(i)
+            rows, width = rows + more, max(width, longest)
+        groups.append(group)
+    return groups
+
+
+class Part(NamedTuple):
+    """One request as arrays: its sequences, and which tokens of them are scored.
+
+    A sequence is (last context token) + query + option without its last token, which no
+    one looks back to. ``reads`` holds int64 [3, scored]: sequence, column, token.
+    """
+
+    context: Ints
+    matrix: Ints
+    lengths: Ints
+    reads: Ints
+    shape: tuple[int, int]
+    naive: int
+
+
+def _prepare(request: Request) -> Part:
+    queries = request.queries
+    queries = queries if isinstance(queries, Ragged) else Ragged.from_rows(queries)
+    context = np.asarray([] if request.context is None else request.context, np.int64)
+    options = [np.asarray(o, np.int64) for o in request.options]
+    if not options or any(len(o) == 0 for o in options):
+        raise RobustokError("every answer option needs at least one token: check the options")
+    lead = context[-1:]
+    if not len(lead) and len(queries) and not queries.lengths.min():
+        raise RobustokError("an empty query has nothing before it: give a context, or a start token")
+    lengths = queries.lengths + len(lead)
+    count, choices = len(queries), len(options)
+    width = int(lengths.max(initial=0)) + max(len(o) for o in options) - 1
+    matrix = np.zeros((count, choices, width), np.int64)
+    matrix[:, :, : len(lead)] = lead
+    row = np.repeat(np.arange(count), queries.lengths)
+    column = np.arange(len(queries.values)) - np.repeat(queries.offsets[:-1], queries.lengths)
+    matrix[row, :, column + len(lead)] = queries.values[:, None]
+    everyone = np.arange(count)
+    reads = []
+    for c, option in enumerate(options):
+        for j, token in enumerate(option.tolist()):
+            if j + 1 < len(option):
+                matrix[everyone, c, lengths + j] = token
+            at = lengths + j - 1
+            reads.append(np.stack([everyone * choices + c, at, np.full(count, token)]))
+    option_lengths = np.array([len(o) for o in options])
+    total = (len(context) + queries.lengths[:, None] + option_lengths).sum()
+    return Part(
+        context,
+        matrix.reshape(count * choices, width),
+        (lengths[:, None] + option_lengths - 1).ravel(),
+        np.concatenate(reads, axis=1),
+        (count, choices),
+        int(total),
+    )
+
+
+def _score_group(model: Any, parts: list[Part], path: str, budget: int) -> list[Scores]:
+    """Requests of one context as one set of sequences, taken apart again afterwards."""
+    bounds = np.cumsum([0] + [len(p.matrix) for p in parts])
+    width = max(p.matrix.shape[1] for p in parts)
+    matrix = np.zeros((int(bounds[-1]), width), np.int64)
+    for part, begin in zip(parts, bounds, strict=False):
+        matrix[begin : begin + len(part.matrix), : part.matrix.shape[1]] = part.matrix
+    lengths = np.concatenate([p.lengths for p in parts])
+    shift = np.zeros((3, 1), np.int64)
+    shifted = []
+    for part, begin in zip(parts, bounds, strict=False):
+        shift[0] = begin
+        shifted.append(part.reads + shift)
+    reads = np.concatenate(shifted, axis=1)
+    before = parts[0].context[:-1]
+    if not len(matrix):
+        values, costs = np.empty(0), np.empty(0, np.int64)
+    elif path == "tree":
+        values, costs = tree_log_probs(model, before, matrix, lengths, reads, budget)
+    else:
+        values, costs = sequence_log_probs(model, before, matrix, lengths, reads, budget, path)
+    results = []
+    for part, begin in zip(parts, bounds, strict=False):
+        mine = slice(begin, begin + len(part.matrix))
+        results.append(
+            Scores(values[mine].reshape(part.shape), int(costs[mine].sum()), part.naive, path)
+        )
+    return results
+
+
+def tree_log_probs(
+    model: Any, context: Ints, matrix: Ints, lengths: Ints, reads: Ints, budget: int
+) -> tuple[np.ndarray, Ints]:
+    """Sum of the read log-probabilities of each sequence, each tree node computed once.
+
+    Returns float64 [sequences] and int64 [sequences], the tokens each one added.
+    """
+    tree = build_tree(matrix, lengths)
+    node_of_read = tree.path[reads[0], reads[1]]
+    by_node = np.argsort(node_of_read, kind="stable")
+    values = np.zeros(len(matrix))
+    costs = np.bincount(tree.owner, minlength=len(matrix))
+    costs[0] += len(context)
+    width = min(row_width(model, len(context)), budget)
+    run = TreePass(model, tree, context)
+    cut = levels(tree, width)
+    for level, rows in enumerate(cut):
+        keep = level + 1 < len(cut)
+        fill = (rows.nodes >= 0).sum(axis=1)
+        order = np.argsort(-fill, kind="stable")
+        begin, size = 0, max(1, budget // width)
+        while begin < len(order):
+            chunk = _take(rows, order[begin : begin + size])
+            nodes = np.sort(chunk.nodes[chunk.nodes >= 0])
+            read = by_node[_members(node_of_read[by_node], nodes)]
+            wanted, which = np.unique(node_of_read[read], return_inverse=True)
+            try:
+                logits = run.run(chunk, wanted, keep)
+                chosen = log_probs_of(logits, which, reads[2, read])
+            except (RuntimeError, MemoryError) as error:
+                size = halved(size, error)
+                continue
+            np.add.at(values, reads[0, read], chosen)
+            costs[0] += chunk.nodes.size - len(nodes)
+            begin += size
+    return values, costs
+
+
+def row_width(model: Any, context: int) -> int:
+    """Nodes a row may hold: wide enough to fill well, no wider, since each sees its whole row.
+
+    A long context is copied for each row, so rows grow with it.
+    """
+    return max(256, min(1024, context))
+
+
+def _take(rows: Rows, chosen: Ints) -> Rows:
+    """Some of the rows, without the columns that are padding in all of them."""
+    nodes, past = rows.nodes[chosen], rows.past[chosen]
+    width = int((nodes >= 0).sum(axis=1).max())
+    return Rows(nodes[:, :width], past[:, : int((past >= 0).sum(axis=1).max(initial=0))])
+
+
+def _members(ordered: Ints, nodes: Ints) -> Ints:
+    """Positions in ``ordered`` (ascending) whose value is among ``nodes`` (ascending)."""
+    at = np.searchsorted(nodes, ordered)
+    return np.flatnonzero(nodes[np.minimum(at, len(nodes) - 1)] == ordered)
+
+
+def log_probs_of(logits: torch.Tensor, rows: Ints, tokens: Ints) -> np.ndarray:
+    """log softmax(logits)[row, token] as float64 for each pair."""
+    if int(tokens.max(initial=0)) >= logits.shape[-1]:
+        raise RobustokError(
+            f"an option holds token {int(tokens.max())}, but the model scores only "
+            f"{logits.shape[-1]}: use the model's own vocabulary"
+        )
+    row = torch.as_tensor(rows, device=logits.device)
+    token = torch.as_tensor(tokens, device=logits.device)
+    chosen = logits[row, token] - torch.logsumexp(logits, dim=-1)[row]
+    return chosen.double().cpu().numpy()
+
+
+def halved(size: int, error: BaseException) -> int:
+    """Half the rows if ``error`` says that memory ran out; anything else is raised."""
+    text = str(error).lower()
+    exhausted = isinstance(error, MemoryError) or "out of memory" in text
+    exhausted = exhausted or "can't allocate memory" in text or "not enough memory" in text
+    if not exhausted or size == 1:
+        raise error
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return size // 2

@@ -1,0 +1,210 @@
+"""Forward passes over rows of a prefix tree: masks, cached keys and values, few logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+from robustok.scoring.tree import Ints, Rows, Tree
+
+
+@contextmanager
+def quiet(model: Any) -> Iterator[None]:
+    """Evaluation mode without gradients, put back as it was afterwards."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(training)
+
+
+def logits_at(model: Any, flat: torch.Tensor, **inputs: Any) -> torch.Tensor:
+    """Logits of the positions ``flat`` (indices into [batch · length]) and of no other.
+
+    The hidden states are picked before the output layer, so that whatever the model
+    does to its logits afterwards (scaling, soft-capping) is still done. Returns
+    float32 [len(flat), vocabulary].
+    """
+    head = model.get_output_embeddings()
+
+    def pick(_module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+        hidden = args[0]
+        return (hidden.reshape(-1, hidden.shape[-1])[flat][None],)
+
+    hook = head.register_forward_pre_hook(pick)
+    try:
+        return model(**inputs).logits[0].float()
+    finally:
+        hook.remove()
+
+
+class _Past(DynamicLayer):
+    """Keys and values of one layer: a shared context, each row's ancestors, then the new ones."""
+
+    def __init__(self, past: list[tuple[torch.Tensor, torch.Tensor]], length: int) -> None:
+        super().__init__()
+        self.past, self.length, self.is_initialized = past, length, True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.new = key_states, value_states
+        rows = key_states.shape[0]
+        keys = [k.expand(rows, -1, -1, -1) for k, _ in self.past] + [key_states]
+        values = [v.expand(rows, -1, -1, -1) for _, v in self.past] + [value_states]
+        return torch.cat(keys, dim=-2), torch.cat(values, dim=-2)
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+
+class TreePass:
+    """One prefix tree on its way through a model, under one cached context.
+
+    Holds the keys and values of the context and of every node that later rows look
+    back to. ``context`` is int64 [tokens] and may be empty.
+    """
+
+    def __init__(self, model: Any, tree: Tree, context: Ints) -> None:
+        self.model, self.tree, self.context = model, tree, context
+        text_config = model.config.get_text_config()
+        self.windows = attention_windows(text_config)
+        self.layer_count = int(text_config.num_hidden_layers)
+        self.cached: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.stored: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.slot = np.full(len(tree.tokens), -1, np.int64)
+        self.stored_count = 0
+        if len(context):
+            ids = torch.as_tensor(context, device=model.device)[None]
+            cache = DynamicCache()
+            masks = self._masks(self._visible(_NOTHING, np.arange(len(context))[None], True))
+            positions = torch.arange(len(context), device=model.device)[None]
+            self._forward(ids, positions, masks, cache, np.zeros(1, np.int64))
+            self.cached = [(layer.keys, layer.values) for layer in cache.layers]
+
+    def run(self, rows: Rows, reads: Ints, keep: bool) -> torch.Tensor:
+        """Compute some rows; logits float32 [len(reads), vocabulary] of the nodes ``reads``.
+
+        ``reads`` must be among the rows' nodes; with ``keep``, what later rows need
+        of these nodes is stored.
+        """
+        device, tree = self.model.device, self.tree
+        real = rows.nodes >= 0
+        ids = torch.as_tensor(np.where(real, tree.tokens[rows.nodes], 0), device=device)
+        positions = np.where(real, tree.depth[rows.nodes], 0) + len(self.context)
+        masks = self._masks(self._visible(rows, positions, False))
+        looks_back = len(self.context) + rows.past.shape[1]
+        cache = self._cache(rows.past) if keep or looks_back else None
+        position_of = np.full(len(tree.tokens), -1, np.int64)
+        position_of[rows.nodes[real]] = np.flatnonzero(real.ravel())
+        logits = self._forward(
+            ids, torch.as_tensor(positions, device=device), masks, cache, position_of[reads]
+        )
+        if keep and cache is not None:
+            self._store(rows.nodes[real], np.flatnonzero(real.ravel()), cache)
+        return logits
+
+    def _forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, masks: Any, cache: Any, flat: Ints
+    ) -> torch.Tensor:
+        return logits_at(
+            self.model,
+            torch.as_tensor(flat, device=ids.device),
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=masks,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+
+    def _cache(self, past: Ints) -> Cache:
+        index = torch.as_tensor(np.where(past >= 0, self.slot[past], 0), device=self.model.device)
+        length = len(self.context) + past.shape[1]
+        layers: list[Any] = []
+        for layer in range(self.layer_count):
+            parts = self.cached[layer : layer + 1]
+            if past.shape[1]:
+                keys, values = self.stored[layer]
+                parts = [*parts, (_gather(keys, index), _gather(values, index))]
+            layers.append(_Past(parts, length))
+        return Cache(layers=layers)
+
+    def _store(self, nodes: Ints, flat: Ints, cache: Cache) -> None:
+        where = torch.as_tensor(flat, device=self.model.device)
+        new = []
+        for layer in cache.layers:
+            keys, values = layer.new  # type: ignore[attr-defined]
+            new.append((_select(keys, where), _select(values, where)))
+        if self.stored:
+            pairs = zip(self.stored, new, strict=True)
+            new = [(torch.cat([a, c], 1), torch.cat([b, d], 1)) for (a, b), (c, d) in pairs]
+        self.stored = new
+        self.slot[nodes] = self.stored_count + np.arange(len(nodes))
+        self.stored_count += len(nodes)
+
+    def _visible(self, rows: Rows, positions: Ints, chain: bool) -> tuple[Ints, Ints, np.ndarray]:
+        """(query positions, key positions, allowed) of a pass: bool [rows, queries, keys]."""
+        if chain:
+            return positions, positions, (positions[:, None, :] <= positions[:, :, None])
+        tree, nodes = self.tree, rows.nodes
+        keys = np.concatenate([rows.past, nodes], axis=1)
+        ends = np.where(keys >= 0, tree.end[keys], -1)
+        depths = np.where(keys >= 0, tree.depth[keys], 0) + len(self.context)
+        allowed = (keys[:, None, :] <= nodes[:, :, None]) & (nodes[:, :, None] < ends[:, None, :])
+        before = np.arange(len(self.context))
+        if len(before):
+            everyone = np.ones((*nodes.shape, len(before)), bool)
+            allowed = np.concatenate([everyone, allowed], axis=2)
+            depths = np.concatenate([np.tile(before, (len(nodes), 1)), depths], axis=1)
+        return positions, depths, allowed
+
+    def _masks(self, visible: tuple[Ints, Ints, np.ndarray]) -> Any:
+        """Additive masks [rows, 1, queries, keys]: one, or one for each kind of layer."""
+        queries, keys, allowed = visible
+        masks = {}
+        for kind, window in self.windows.items():
+            seen = allowed
+            if window is not None:
+                seen = allowed & (queries[:, :, None] - keys[:, None, :] < window)
+            masks[kind] = self._additive(seen)
+        return masks[""] if "" in masks else masks
+
+    def _additive(self, allowed: np.ndarray) -> torch.Tensor:
+        dtype = self.model.dtype
+        boolean = torch.as_tensor(allowed, device=self.model.device)
+        mask = torch.zeros(boolean.shape, dtype=dtype, device=boolean.device)
+        return mask.masked_fill_(~boolean, torch.finfo(dtype).min)[:, None]
+
+
+_NOTHING = Rows(np.empty((1, 0), np.int64), np.empty((1, 0), np.int64))
+
+
+def attention_windows(config: Any) -> dict[str, int | None]:
+    """How far each kind of layer looks back; the key "" means that all layers are alike.
+
+    Models whose layers differ take one mask for each of their ``layer_types``.
+    """
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        return {"": window}
+    if set(kinds) == {"full_attention"}:
+        return {"": None}
+    return {"full_attention": None, "sliding_attention": window}
+
+
+def _gather(stored: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """[heads, stored, size] at [rows, past] as [rows, heads, past, size]."""
+    return stored[:, index.reshape(-1)].unflatten(1, tuple(index.shape)).transpose(0, 1)
+
+
+def _select(states: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    """[rows, heads, length, size] at flat (row, position) as [heads, selected, size]."""
+    return states.transpose(1, 2).flatten(0, 1)[flat].transpose(0, 1).contiguous()

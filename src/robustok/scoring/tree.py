@@ -1,0 +1,156 @@
+"""The prefix tree of many token sequences, and how it is cut into rows for a model.
+
+Nodes are numbered in preorder, so a subtree is a range of numbers and "is an
+ancestor of" is two comparisons. Everything here is NumPy: no model, no torch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Tree(NamedTuple):
+    """A prefix tree in preorder; one entry per node.
+
+    ``tokens``, ``depth``, ``parent`` (-1 at a root), ``end`` (one past the last
+    node of the subtree) and ``owner`` (the sequence that brought the node) are
+    int64 of shape [nodes]; ``path[s, d]`` is the node of sequence ``s`` at depth ``d``.
+    """
+
+    tokens: Ints
+    depth: Ints
+    parent: Ints
+    end: Ints
+    owner: Ints
+    path: Ints
+
+
+def build_tree(matrix: Ints, lengths: Ints) -> Tree:
+    """Merge the common prefixes of all sequences.
+
+    >>> t = build_tree(np.array([[5, 6, 7], [5, 6, 8], [5, 9, 0]]), np.array([3, 3, 2]))
+    >>> t.tokens.tolist(), t.parent.tolist(), t.end.tolist()
+    ([5, 6, 7, 8, 9], [-1, 0, 1, 1, 0], [5, 4, 3, 4, 5])
+
+    ``matrix`` is int64 [sequences, longest], padded with anything beyond ``lengths``.
+    """
+    count, width = matrix.shape
+    columns = np.arange(width)
+    inside = columns < lengths[:, None]
+    keys = np.where(inside, matrix + 1, 0).astype(">u4")
+    order = np.argsort(np.ascontiguousarray(keys).view(f"V{4 * width}").ravel(), kind="stable")
+    keys, inside = keys[order], inside[order]
+
+    new = inside.copy()  # a node is new from the first column that differs from the row before
+    new[1:] &= np.logical_or.accumulate(keys[1:] != keys[:-1], axis=1)
+    first = np.where(new.any(axis=1), new.argmax(axis=1), width)
+    rows, depth = np.nonzero(new)
+    nodes = np.cumsum(new).reshape(new.shape) - 1
+    path = np.maximum.accumulate(np.where(new, nodes, -1), axis=0)
+
+    total = len(rows)
+    starts = np.concatenate([[0], np.cumsum(new.sum(axis=1))])[:-1]
+    closes = np.where(first[:, None] <= columns, starts[:, None], total)
+    closes = np.minimum.accumulate(closes[::-1], axis=0)[::-1]
+    closes = np.vstack([closes, np.full((1, width), total)])
+    unsorted = np.empty_like(path)
+    unsorted[order] = path
+    return Tree(
+        tokens=keys[rows, depth].astype(np.int64) - 1,
+        depth=depth,
+        parent=np.where(depth > 0, path[rows, depth - 1], -1),
+        end=closes[rows + 1, depth],
+        owner=order[rows],
+        path=unsorted,
+    )
+
+
+class Rows(NamedTuple):
+    """Nodes to compute together: one row per batch entry of a forward pass.
+
+    ``nodes`` is int64 [rows, width] and ``past`` int64 [rows, ancestors]: the nodes
+    computed earlier that the row looks back to. Both are padded with -1.
+    """
+
+    nodes: Ints
+    past: Ints
+
+
+def levels(tree: Tree, width: int) -> list[Rows]:
+    """Cut a tree into rows of at most ``width`` nodes, in the order to compute them.
+
+    Whatever hangs below a node of at most ``width`` descendants stays in one row;
+    the nodes above are cut the same way and computed before, so that each node is
+    computed exactly once and a row looks back only to its own ancestors.
+    """
+    result: list[Rows] = []
+    level = np.arange(len(tree.tokens))
+    while len(level):
+        size = np.searchsorted(level, tree.end[level]) - np.arange(len(level))
+        small = size <= width
+        above = level[~small]
+        parent = tree.parent[level]
+        root = small & ~np.isin(parent, level[small])
+        groups = _pack(size[root], width)
+        result.append(_rows(tree, level, np.flatnonzero(root), size[root], groups, above))
+        level = above
+    return result[::-1]
+
+
+def _pack(sizes: Ints, width: int) -> Ints:
+    """The row of each subtree, filled in order: neighbors in the tree share ancestors."""
+    groups = np.empty(len(sizes), np.int64)
+    row, fill = 0, 0
+    for index, size in enumerate(sizes.tolist()):
+        if fill + size > width:
+            row, fill = row + 1, 0
+        fill += size
+        groups[index] = row
+    return groups
+
+
+def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, groups: Ints, above: Ints) -> Rows:
+    members = level[concatenate_ranges(roots, sizes)]
+    nodes = _by_group(members, np.repeat(groups, sizes), int(groups[-1]) + 1)
+    if not len(above):
+        return Rows(nodes, np.empty((len(nodes), 0), np.int64))
+    starts = level[roots]
+    owners, ancestors = [], []
+    for row, (begin, stop) in enumerate(_bounds(groups)):
+        mine = starts[begin:stop]
+        covered = np.searchsorted(mine, tree.end[above]) > np.searchsorted(mine, above)
+        ancestors.append(above[covered])
+        owners.append(np.full(int(covered.sum()), row))
+    past = _by_group(np.concatenate(ancestors), np.concatenate(owners), len(nodes))
+    return Rows(nodes, past)
+
+
+def _bounds(groups: Ints) -> zip[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(groups)) + 1
+    begins = [0, *edges.tolist()]
+    return zip(begins, [*begins[1:], len(groups)], strict=True)
+
+
+def _by_group(values: Ints, groups: Ints, count: int) -> Ints:
+    """Values of ascending groups as a matrix [count, longest], padded with -1."""
+    lengths = np.bincount(groups, minlength=count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    out = np.full((count, int(lengths.max(initial=0))), -1, np.int64)
+    out[groups, np.arange(len(values)) - offsets[groups]] = values
+    return out
+
+
+def concatenate_ranges(starts: Ints, lengths: Ints) -> Ints:
+    """All of ``range(start, start + length)``, one after the other.
+
+    >>> concatenate_ranges(np.array([3, 7]), np.array([2, 3])).tolist()
+    [3, 4, 7, 8, 9]
+    """
+    ends = np.cumsum(lengths)
+    shift = np.repeat(starts - (ends - lengths), lengths)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + shift

@@ -1,0 +1,29 @@
+"""Scoring as one would write it first: one sequence, one forward pass, nothing shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def score_naively(
+    model: Any,
+    queries: Sequence[Sequence[int]],
+    options: Sequence[Sequence[int]],
+    context: Sequence[int] = (),
+) -> np.ndarray:
+    """log p(option | context, query) as float64 [queries, options], each from its own pass."""
+    result = np.zeros((len(queries), len(options)))
+    for i, query in enumerate(queries):
+        for c, option in enumerate(options):
+            ids = [*map(int, context), *map(int, query), *map(int, option)]
+            with torch.no_grad():
+                logits = model(input_ids=torch.tensor([ids])).logits[0]
+            log_probs = torch.log_softmax(logits.double(), dim=-1)
+            for j in range(len(option)):
+                at = len(ids) - len(option) + j
+                result[i, c] += float(log_probs[at - 1, ids[at]])
+    return result
