@@ -1,0 +1,270 @@
+"""Adversarial evaluation: accuracy under the worst tokenization that a search finds."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.evaluation.intervals import clustered
+from robustok.evaluation.questions import Ids, Progress, check_items, encode_options, item_key
+from robustok.evaluation.resume import ResumeFile
+from robustok.evaluation.search import Attack, Problem, Search, Settings, climb, draw_at_random, run
+
+if TYPE_CHECKING:
+    from robustok.tasks.item import Item
+    from robustok.vocabulary import Vocabulary
+
+_POOL = 32  # items attacked side by side
+
+
+@dataclass(frozen=True)
+class AttackEvaluation:
+    """Accuracy after an attack on every item, and each attack.
+
+    ``accuracy`` with its 95% interval ``low``, ``high`` is over ``n`` items;
+    ``start_accuracy`` is that of the starting tokenizations; ``queries`` the
+    tokenizations scored in all. The token counts leave out what a resume file held.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    n: int
+    draws: int
+    query: str
+    seed: int
+    seconds: float
+    start_accuracy: float
+    queries: int
+    attacks: tuple[Attack, ...]
+    path: str
+    tokens_computed: int
+    tokens_naive: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.query}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
+            f"{self.start_accuracy:.3f} before, {self.n} items, {self.queries} queries"
+        )
+
+    def curve(self, budgets: Sequence[int] | None = None) -> list[dict[str, float]]:
+        """Accuracy against the queries spent on an item.
+
+        >>> evaluation.curve([1, 100])  # doctest: +SKIP
+        [{'queries': 1, 'accuracy': 0.94, ...}, {'queries': 100, 'accuracy': 0.62, ...}]
+
+        Without ``budgets``, at every number of queries where an item was lost.
+        """
+        lost = [a.flipped_at for a in self.attacks]
+        if budgets is None:
+            most = max(a.queries for a in self.attacks)
+            budgets = sorted({1, most, *(f for f in lost if f is not None)})
+        rows = []
+        for budget in budgets:
+            right = [float(f is None or f > budget) for f in lost]
+            accuracy, low, high = clustered(right)
+            rows.append({"queries": budget, "accuracy": accuracy, "low": low, "high": high})
+        return rows
+
+    def table(self) -> list[dict[str, object]]:
+        """One plain dictionary per item, ready for JSON lines."""
+        return [
+            {**asdict(a), "ids": a.ids.tolist(), "start": a.start.tolist()} for a in self.attacks
+        ]
+
+
+def attack(
+    model: Any,
+    vocab: Vocabulary,
+    text: str,
+    options: Sequence[str | Ids],
+    label: int,
+    *,
+    distances: Sequence[int] = (2,),
+    start: str = "canonical",
+    steps: int = 10,
+    objective: str = "probability",
+    context: Ids | None = None,
+    suffix: Ids | None = None,
+    seed: int = 0,
+    max_neighbors: int | None = None,
+    beam: int = 1,
+    restarts: int = 0,
+    search: str = "greedy",
+    query_budget: int | None = None,
+    budget: int | None = None,
+) -> Attack:
+    """Search the tokenization of ``text`` under which the right option loses most.
+
+    >>> a = attack(model, vocab, "Is 7 prime? Answer:", [" yes", " no"], 0)  # doctest: +SKIP
+    >>> a.success, a.margins, a.queries  # doctest: +SKIP
+    (True, [-0.31, -0.12, 0.07], 74)
+
+    Greedy ascent of max wrong z − right z over the neighborhood, z = p(option | context,
+    tokenization, suffix), until a step gains nothing or ``steps`` are done (paper,
+    algorithm 2). Options are strings or ids. ``context`` and ``suffix`` are ids that stay as
+    they are: a chat template, a system prompt. The further settings are those of
+    :class:`Settings`; ``budget`` bounds the tokens of a forward pass.
+
+    Raises RobustokError on an unknown setting, or a label that is no option.
+    """
+    settings = Settings(
+        tuple(distances), start, steps, objective, max_neighbors, beam, restarts, search, query_budget
+    )
+    if len(options) < 2 or not 0 <= label < len(options):
+        raise RobustokError(f"label {label} of {len(options)} options: give two or more, and one of them")
+    encoded = encode_options(vocab, options)
+    problem = Problem(text, text, encoded, label, context, suffix, vocab, item_key(text))
+    done: list[Attack] = []
+    run(
+        model,
+        [problem],
+        lambda p: _search(p, settings, seed),
+        budget=budget,
+        pool=1,
+        finished=lambda result, *_: done.append(result),
+    )
+    return done[0]
+
+
+def attack_items(
+    model: Any,
+    vocab: Vocabulary,
+    items: Sequence[Item],
+    *,
+    distances: Sequence[int] = (2,),
+    start: str = "canonical",
+    steps: int = 10,
+    objective: str = "probability",
+    seed: int,
+    context: Ids | None = None,
+    suffix: Ids | None = None,
+    max_neighbors: int | None = None,
+    beam: int = 1,
+    restarts: int = 0,
+    search: str = "greedy",
+    query_budget: int | Mapping[str, int] | None = None,
+    budget: int | None = None,
+    resume_file: str | Path | None = None,
+    progress: Progress = None,
+    each: Callable[[Attack], None] | None = None,
+) -> AttackEvaluation:
+    """Attack every item, many side by side, and give the accuracy that is left.
+
+    >>> print(attack_items(model, vocab, items, seed=0))  # doctest: +SKIP
+    adversarial(distances=(2), start=canonical, steps=10): accuracy 0.310 ...
+
+    The settings are those of :func:`attack`, for each item on its own; ``query_budget`` may
+    give one number per item key, so that ``search="random"`` spends what another attack
+    spent. With ``resume_file``, finished items are kept there and not attacked again.
+    ``each`` is called with every finished attack, ``progress`` with (done, total).
+
+    Raises RobustokError as :func:`attack`, and on a resume file of other settings.
+    """
+    began = time.perf_counter()
+    check_items(items)
+    each_budget = query_budget if isinstance(query_budget, Mapping) else None
+    total = max(each_budget.values()) if each_budget else query_budget
+    settings = Settings(
+        tuple(distances), start, steps, objective, max_neighbors, beam, restarts, search, total  # type: ignore[arg-type]
+    )
+    file = None
+    if resume_file is not None:
+        told = _config(model, vocab, settings, seed, context, suffix, each_budget)
+        file = ResumeFile(resume_file, told)
+    done = dict(file.done) if file else {}
+    problems = [
+        Problem(
+            item.key,
+            item.query,
+            encode_options(vocab, item.choices),
+            item.label,
+            context,
+            suffix,
+            vocab,
+            item_key(item.key),
+        )
+        for item in items
+        if item.key not in done
+    ]
+    counts, paths = np.zeros(2, np.int64), [""]
+
+    def finished(result: Attack, computed: int, naive: int, path: str) -> None:
+        done[result.key] = result
+        counts[:] += computed, naive
+        paths[0] = path
+        if file is not None:
+            file.add(result)
+        if each is not None:
+            each(result)
+        if progress is not None:
+            progress(sum(item.key in done for item in items), len(items))
+
+    def begin(problem: Problem) -> Search:
+        mine = settings if each_budget is None else replace(settings, query_budget=each_budget[problem.key])
+        return _search(problem, mine, seed)
+
+    run(model, problems, begin, budget=budget, pool=_POOL, finished=finished)
+    attacks = tuple(done[item.key] for item in items)
+    accuracy, low, high = clustered([float(not a.success) for a in attacks])
+    start_right = [float(np.argmax(a.log_probs_start) == a.label) for a in attacks]
+    return AttackEvaluation(
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        n=len(items),
+        draws=1,
+        query=settings.spec,
+        seed=seed,
+        seconds=time.perf_counter() - began,
+        start_accuracy=float(np.mean(start_right)),
+        queries=sum(a.queries for a in attacks),
+        attacks=attacks,
+        path=paths[0],
+        tokens_computed=int(counts[0]),
+        tokens_naive=int(counts[1]),
+    )
+
+
+def _search(problem: Problem, settings: Settings, seed: int) -> Search:
+    way = climb if settings.search == "greedy" else draw_at_random
+    return way(problem, settings, seed)
+
+
+def _config(
+    model: Any,
+    vocab: Vocabulary,
+    settings: Settings,
+    seed: int,
+    context: Ids | None,
+    suffix: Ids | None,
+    budgets: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    def listed(ids: Ids | None) -> list[int]:
+        return [] if ids is None else [int(i) for i in ids]
+
+    return {
+        "settings": asdict(settings),
+        "seed": seed,
+        "context": listed(context),
+        "suffix": listed(suffix),
+        "budgets": dict(budgets or {}),
+        "vocabulary": len(vocab.tokens),
+        "model": model_fingerprint(model),
+    }
+
+
+def model_fingerprint(model: Any) -> str:
+    """A short hash of the configuration and a sample of every weight."""
+    digest = hashlib.blake2b(model.config.to_json_string().encode(), digest_size=8)
+    for name, weights in model.named_parameters():
+        sample = weights.detach().flatten()[:: max(1, weights.numel() // 64)][:64]
+        digest.update(name.encode() + sample.float().cpu().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,60 @@
+"""An item as token ids, and the numbers the model's scores come down to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from robustok.errors import RobustokError
+
+if TYPE_CHECKING:
+    from robustok.tasks.item import Item
+    from robustok.vocabulary import Vocabulary
+
+Ids = Sequence[int] | np.ndarray
+Progress = Callable[[int, int], None] | None
+
+OBJECTIVES = ("probability", "log-probability")
+
+
+def item_key(key: str) -> int:
+    """A stable 63-bit number for an item's key, so that draws don't depend on its position."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:
+    """Options as ids: text is tokenized canonically, ids stay as they are (int32)."""
+    encoded = []
+    for option in options:
+        ids = vocab.encode(option) if isinstance(option, str) else np.asarray(option, np.int32)
+        if not len(ids):
+            raise RobustokError(f"option {option!r} has no tokens: every option needs some")
+        encoded.append(ids)
+    return encoded
+
+
+def check_items(items: Sequence[Item]) -> None:
+    """Raise where items are missing or share a key."""
+    if not items:
+        raise RobustokError("there are no items to evaluate: give at least one")
+    seen: set[str] = set()
+    for item in items:
+        if item.key in seen:
+            raise RobustokError(f"two items have the key '{item.key}': give each its own")
+        seen.add(item.key)
+
+
+def margins(log_probs: np.ndarray, label: int, objective: str = "log-probability") -> np.ndarray:
+    """max over wrong options of z − z of the right one, float64 [queries].
+
+    >>> margins(np.log([[0.5, 0.2, 0.3]]), 0, "probability").round(2).tolist()
+    [-0.2]
+
+    z is p(option | query) or its logarithm (paper, equations 1 and 2).
+    """
+    z = np.exp(log_probs) if objective == "probability" else log_probs
+    wrong = np.delete(z, label, axis=1)
+    return wrong.max(axis=1) - z[:, label]

@@ -1,0 +1,67 @@
+"""What an evaluation gives back: an accuracy with its interval, and every item behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One item's predictions, a draw each.
+
+    ``margins`` are max wrong − right log-probability: above 0 the draw is wrong.
+    """
+
+    key: str
+    kind: str
+    label: int
+    predictions: tuple[int, ...]
+    margins: tuple[float, ...]
+
+    @property
+    def correct(self) -> float:
+        """Fraction of draws that got the label."""
+        return sum(p == self.label for p in self.predictions) / len(self.predictions)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Accuracy over items, each under several tokenizations of its question.
+
+    ``accuracy`` is the mean over items of the fraction of correct draws; ``low`` and
+    ``high`` bound it at 95%, with items as clusters; ``n`` counts items. ``path``,
+    ``tokens_computed`` and ``tokens_naive`` are those of the scoring engine.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    n: int
+    draws: int
+    query: str
+    seed: int
+    seconds: float
+    outcomes: tuple[Outcome, ...]
+    path: str
+    tokens_computed: int
+    tokens_naive: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.query}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
+            f"{self.n} items × {self.draws} draws"
+        )
+
+    def table(self) -> list[dict[str, object]]:
+        """One plain dictionary per item, ready for JSON lines."""
+        return [
+            {
+                "key": o.key,
+                "kind": o.kind,
+                "label": o.label,
+                "predictions": list(o.predictions),
+                "margins": [round(m, 6) for m in o.margins],
+                "correct": o.correct,
+            }
+            for o in self.outcomes
+        ]

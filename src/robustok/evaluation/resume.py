@@ -1,0 +1,77 @@
+"""Finished attacks on disk, one JSON line each, so that a long run goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.evaluation.search import Attack
+
+
+class ResumeFile:
+    """Attacks already done under the same configuration, and where to add the next.
+
+    The first line is the configuration; a file of another one is refused. A last line
+    cut short by a crash is dropped. A new line reaches the file whole.
+    """
+
+    def __init__(self, path: str | Path, config: dict[str, Any]) -> None:
+        self.path = Path(path)
+        self.done: dict[str, Attack] = {}
+        config = json.loads(json.dumps(config))
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._append({"config": config})
+            return
+        lines = self.path.read_text(encoding="utf-8").split("\n")
+        whole = lines[:-1]
+        if lines[-1]:
+            self.path.write_text("".join(line + "\n" for line in whole), encoding="utf-8")
+        rows = [self._parse(line) for line in whole]
+        if not rows:
+            self._append({"config": config})
+            return
+        found = rows[0].get("config")
+        if found != config:
+            changed = sorted(k for k in config if (found or {}).get(k) != config[k])
+            raise RobustokError(
+                f"'{self.path}' holds attacks with another {', '.join(changed) or 'configuration'}: "
+                "delete it, or give another resume file"
+            )
+        self.done = {row["key"]: _from_row(row) for row in rows[1:]}
+
+    def add(self, attack: Attack) -> None:
+        """Write one finished attack."""
+        row = asdict(attack)
+        row["ids"], row["start"] = attack.ids.tolist(), attack.start.tolist()
+        self._append(row)
+
+    def _append(self, row: dict[str, Any]) -> None:
+        line = (json.dumps(row, ensure_ascii=False) + "\n").encode()
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(handle, line)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _parse(self, line: str) -> dict[str, Any]:
+        try:
+            return json.loads(line)
+        except json.JSONDecodeError:
+            raise RobustokError(f"'{self.path}' is no resume file: give another name") from None
+
+
+def _from_row(row: dict[str, Any]) -> Attack:
+    values = dict(row)
+    for name in ("ids", "start"):
+        values[name] = np.array(row[name], np.int32)
+    for name in ("log_probs", "log_probs_start"):
+        values[name] = tuple(row[name])
+    return Attack(**values)
