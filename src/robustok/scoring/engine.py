@@ -64,7 +64,7 @@ def score(
     (often many tokenizations of one text), ``options`` and ``context`` ids too, without
     anything added: give a start token in the context if the model wants one. Equal to
     scoring one sequence at a time up to rounding, however much of the work is shared.
-    ``budget`` bounds the tokens of one forward pass (default: 2,048 on a CPU, 16,384
+    ``budget`` bounds the tokens of one forward pass (default: 1,024 on a CPU, 16,384
     elsewhere); out of memory, it is halved and the pass repeated.
 
     Raises RobustokError on an empty option, or on an empty query without context.
@@ -104,7 +104,7 @@ def score_many(
 
 
 def _default_budget(model: Any) -> int:
-    return 2048 if model.device.type == "cpu" else 16384
+    return 1024 if model.device.type == "cpu" else 16384
 
 
 _GROUP_CELLS = 4_000_000  # token cells of one joint prefix tree: bounds NumPy's share of memory
@@ -156,7 +156,7 @@ def _prepare(request: Request) -> Part:
         raise RobustokError("every answer option needs at least one token: check the options")
     lead = context[-1:]
     if not len(lead) and len(queries) and not queries.lengths.min():
-        raise RobustokError("an empty query has nothing before it: give a context, or a start token")
+        raise RobustokError("an empty query follows nothing: give a context or a start token")
     lengths = queries.lengths + len(lead)
     count, choices = len(queries), len(options)
     width = int(lengths.max(initial=0)) + max(len(o) for o in options) - 1
@@ -200,6 +200,7 @@ def _score_group(model: Any, parts: list[Part], path: str, budget: int) -> list[
         shifted.append(part.reads + shift)
     reads = np.concatenate(shifted, axis=1)
     before = parts[0].context[:-1]
+    _check(model, before, matrix, lengths)
     if not len(matrix):
         values, costs = np.empty(0), np.empty(0, np.int64)
     elif path == "tree":
@@ -213,6 +214,22 @@ def _score_group(model: Any, parts: list[Part], path: str, budget: int) -> list[
             Scores(values[mine].reshape(part.shape), int(costs[mine].sum()), part.naive, path)
         )
     return results
+
+
+def _check(model: Any, context: Ints, matrix: Ints, lengths: Ints) -> None:
+    known = model.get_input_embeddings().num_embeddings
+    highest = max(int(matrix.max(initial=0)), int(context.max(initial=0)))
+    if highest >= known or min(int(matrix.min(initial=0)), int(context.min(initial=0))) < 0:
+        raise RobustokError(
+            f"token id {highest} among ids for a model that knows 0..{known - 1}: "
+            "tokenize with the model's own vocabulary"
+        )
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = len(context) + int(lengths.max(initial=0))
+    if most is not None and longest > most:
+        raise RobustokError(
+            f"{longest} tokens are more than the model's {most} positions: shorten the context"
+        )
 
 
 def tree_log_probs(
@@ -254,11 +271,14 @@ def tree_log_probs(
 
 
 def row_width(model: Any, context: int) -> int:
-    """Nodes a row may hold: wide enough to fill well, no wider, since each sees its whole row.
+    """How many nodes a row may hold.
 
-    A long context is copied for each row, so rows grow with it.
+    Every node attends to its whole row and masks most of it, which costs about
+    width / (6 · hidden size) of the rest of a layer; a narrow row fills less well. A long
+    context is copied for each row, so rows grow with it.
     """
-    return max(256, min(1024, context))
+    hidden = int(model.config.get_text_config().hidden_size)
+    return max(min(512, max(128, hidden // 2)), min(1024, context))
 
 
 def _take(rows: Rows, chosen: Ints) -> Rows:

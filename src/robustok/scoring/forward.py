@@ -33,6 +33,9 @@ def logits_at(model: Any, flat: torch.Tensor, **inputs: Any) -> torch.Tensor:
     float32 [len(flat), vocabulary].
     """
     head = model.get_output_embeddings()
+    if head is None:
+        logits = model(**inputs).logits
+        return logits.reshape(-1, logits.shape[-1])[flat].float()
 
     def pick(_module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
         hidden = args[0]
@@ -102,13 +105,13 @@ class TreePass:
         masks = self._masks(self._visible(rows, positions, False))
         looks_back = len(self.context) + rows.past.shape[1]
         cache = self._cache(rows.past) if keep or looks_back else None
-        position_of = np.full(len(tree.tokens), -1, np.int64)
-        position_of[rows.nodes[real]] = np.flatnonzero(real.ravel())
-        logits = self._forward(
-            ids, torch.as_tensor(positions, device=device), masks, cache, position_of[reads]
-        )
+        nodes, flat = rows.nodes[real], np.flatnonzero(real.ravel())
+        by_node = np.argsort(nodes)
+        at = flat[by_node[np.searchsorted(nodes, reads, sorter=by_node)]]
+        where = torch.as_tensor(positions, device=device)
+        logits = self._forward(ids, where, masks, cache, at)
         if keep and cache is not None:
-            self._store(rows.nodes[real], np.flatnonzero(real.ravel()), cache)
+            self._store(nodes, flat, cache)
         return logits
 
     def _forward(

@@ -96,25 +96,46 @@ def levels(tree: Tree, width: int) -> list[Rows]:
         above = level[~small]
         parent = tree.parent[level]
         root = small & ~np.isin(parent, level[small])
-        groups = _pack(size[root], width)
-        result.append(_rows(tree, level, np.flatnonzero(root), size[root], groups, above))
+        result.append(_rows(tree, level, np.flatnonzero(root), size[root], width, above))
         level = above
     return result[::-1]
 
 
 def _pack(sizes: Ints, width: int) -> Ints:
-    """The row of each subtree, filled in order: neighbors in the tree share ancestors."""
+    """The row of each subtree: rows about equally full, neighbors in the tree mostly together.
+
+    Best fit among a few open rows, the large ones of each stretch of the tree first: rows
+    fill well and the subtrees of one still share most of their ancestors.
+    """
+    total = int(sizes.sum())
+    stretch = np.cumsum(sizes) // (_OPEN_ROWS * width)
+    rows = -(-total // width)
+    capacity = max(int(sizes.max()), -(-total // rows) + width // 50)
     groups = np.empty(len(sizes), np.int64)
-    row, fill = 0, 0
-    for index, size in enumerate(sizes.tolist()):
-        if fill + size > width:
-            row, fill = row + 1, 0
-        fill += size
+    open_rows: dict[int, int] = {}  # row -> room left
+    made = 0
+    for index in np.lexsort((-sizes, stretch)).tolist():
+        size = int(sizes[index])
+        fitting = [(room, row) for row, room in open_rows.items() if room >= size]
+        if fitting:
+            _, row = min(fitting)
+        else:
+            if len(open_rows) == _OPEN_ROWS:
+                del open_rows[min(open_rows, key=lambda r: open_rows[r])]
+            row, made = made, made + 1
+            open_rows[row] = capacity
+        open_rows[row] -= size
         groups[index] = row
     return groups
 
 
-def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, groups: Ints, above: Ints) -> Rows:
+_OPEN_ROWS = 8
+
+
+def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, width: int, above: Ints) -> Rows:
+    groups = _pack(sizes, width)
+    order = np.argsort(groups, kind="stable")
+    groups, roots, sizes = groups[order], roots[order], sizes[order]
     members = level[concatenate_ranges(roots, sizes)]
     nodes = _by_group(members, np.repeat(groups, sizes), int(groups[-1]) + 1)
     if not len(above):
