@@ -1,0 +1,18 @@
+"""Stochastic tokenization: sample, count, train on, evaluate on and attack with every tokenization.
+
+This is the public API.
+"""
+
+from robustok.errors import RobustokError as RobustokError
+from robustok.lattice import Lattice as Lattice
+from robustok.lattice import distance as distance
+from robustok.ragged import Ragged as Ragged
+from robustok.samplers import Canonical as Canonical
+from robustok.samplers import Sampler as Sampler
+from robustok.samplers import StochasTok as StochasTok
+from robustok.samplers import StochasTokUniform as StochasTokUniform
+from robustok.samplers import Uniform as Uniform
+from robustok.samplers import UniformK as UniformK
+from robustok.samplers import sampler as sampler
+from robustok.version import __version__ as __version__
+from robustok.vocabulary import Vocabulary as Vocabulary

@@ -1,0 +1,129 @@
+"""A batch as the kernels see it: texts without fixed tokens, and how rows are put together again."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from robustok.kernels.memory import borrow
+
+
+class Batch(NamedTuple):
+    """Texts to draw for: ``values[offsets[t]:offsets[t + 1]]`` are ids, or bytes for `uniform`."""
+
+    values: np.ndarray  # int32 ids or uint8 bytes
+    offsets: np.ndarray  # int64 [texts + 1]
+    keys: np.ndarray  # int64 [texts]: key of the row a text belongs to
+    parts: np.ndarray  # int64 [texts]: number of the text within its row
+    seed: np.uint64
+    epoch: np.int64
+    draws: np.int64
+
+
+@njit(cache=True, nogil=True)
+def borrow_batch(batch):
+    """The same batch, uncounted."""
+    return Batch(
+        borrow(batch.values), borrow(batch.offsets), borrow(batch.keys), borrow(batch.parts),
+        batch.seed, batch.epoch, batch.draws,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def spell(token_bytes, token_offsets, values, start, end, out, at):
+    """Append the bytes of values[start:end] to ``out``."""
+    for v in range(start, end):
+        t = values[v]
+        for p in range(token_offsets[t], token_offsets[t + 1]):
+            out[at] = token_bytes[p]
+            at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def spell_rows(token_bytes, token_offsets, values, offsets, byte_offsets, out):
+    """The bytes of every text."""
+    for t in range(len(offsets) - 1):
+        at = byte_offsets[t]
+        spell(token_bytes, token_offsets, values, offsets[t], offsets[t + 1], out, at)
+
+
+@njit(cache=True, nogil=True)
+def split_at_fixed(offsets, fixed):
+    """Texts between fixed tokens: (row, part, start, end) of each, empty ones left out."""
+    count = 0
+    for v in range(len(fixed)):
+        if not fixed[v]:
+            count += 1
+    texts = np.empty((count + 1, 4), np.int64)
+    n = 0
+    for row in range(len(offsets) - 1):
+        v = offsets[row]
+        part = 0
+        while v < offsets[row + 1]:
+            if fixed[v]:
+                v += 1
+                continue
+            begin = v
+            while v < offsets[row + 1] and not fixed[v]:
+                v += 1
+            texts[n, 0], texts[n, 1], texts[n, 2], texts[n, 3] = row, part, begin, v
+            n += 1
+            part += 1
+    return texts[:n]
+
+
+@njit(cache=True, nogil=True)
+def gather(values, texts):
+    """The texts' ids alone, one after another."""
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    for t in range(len(texts)):
+        offsets[t + 1] = offsets[t] + texts[t, 3] - texts[t, 2]
+    out = np.empty(offsets[-1], values.dtype)
+    for t in range(len(texts)):
+        out[offsets[t] : offsets[t + 1]] = values[texts[t, 2] : texts[t, 3]]
+    return out, offsets
+
+
+@njit(cache=True, nogil=True)
+def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
+    """Rows with their fixed tokens back in place; text t, draw d is drawn row t * draws + d."""
+    rows = len(offsets) - 1
+    out = np.empty(len(drawn) + draws * fixed.sum(), np.int32)
+    out_offsets = np.zeros(rows * draws + 1, np.int64)
+    at = 0
+    first = 0
+    for row in range(rows):
+        last = first
+        while last < len(texts) and texts[last, 0] == row:
+            last += 1
+        for d in range(draws):
+            t = first
+            v = offsets[row]
+            while v < offsets[row + 1]:
+                if fixed[v]:
+                    out[at] = values[v]
+                    at += 1
+                    v += 1
+                else:
+                    x = t * draws + d
+                    for y in range(drawn_offsets[x], drawn_offsets[x + 1]):
+                        out[at] = drawn[y]
+                        at += 1
+                    v = texts[t, 3]
+                    t += 1
+            out_offsets[row * draws + d + 1] = at
+        first = last
+    return out, out_offsets
+
+
+def spelled(batch: Batch, token_bytes: np.ndarray, token_offsets: np.ndarray) -> Batch:
+    """The same batch with every text as its bytes."""
+    before = np.zeros(len(batch.values) + 1, np.int64)
+    np.cumsum(np.diff(token_offsets)[batch.values], out=before[1:])
+    offsets = before[batch.offsets]
+    out = np.empty(offsets[-1], np.uint8)
+    spell_rows(token_bytes, token_offsets, batch.values, batch.offsets, offsets, out)
+    return batch._replace(values=out, offsets=offsets)

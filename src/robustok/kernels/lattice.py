@@ -1,0 +1,102 @@
+"""Edges of a whole row, and the tokenizations at an exact small distance."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from robustok.kernels.long import edges_of, mark_reference
+
+
+@njit(cache=True, nogil=True)
+def row_edges(trie, text, token_offsets, ids, fixed):
+    """All edges of a row (first, token, step); a fixed id is one edge that nothing crosses."""
+    n = len(text)
+    first = np.empty(n + 1, np.int64)
+    token = np.empty(4 * n + 16, np.int32)
+    step = np.empty(4 * n + 16, np.int32)
+    count, begin, v = np.int64(0), np.int64(0), 0
+    while v < len(ids):
+        if fixed[v]:
+            span = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
+            if count + 1 > len(token):
+                token, step = _longer(token, count + 1), _longer(step, count + 1)
+            token[count], step[count] = ids[v], span * 2
+            first[begin] = count
+            count += 1
+            first[begin + 1 : begin + span] = count
+            begin += span
+            v += 1
+            continue
+        start = v
+        end = begin
+        while v < len(ids) and not fixed[v]:
+            end += token_offsets[ids[v] + 1] - token_offsets[ids[v]]
+            v += 1
+        edges = edges_of(trie, text, begin, end)
+        mark_reference(edges, ids, start, v, token_offsets)
+        more = len(edges.token)
+        if count + more > len(token):
+            token, step = _longer(token, count + more), _longer(step, count + more)
+        token[count : count + more] = edges.token
+        step[count : count + more] = edges.step
+        first[begin:end] = edges.first[: end - begin] + count
+        count += more
+        begin = end
+    first[n] = count
+    return first, token[:count].copy(), step[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def _longer(array, size):
+    more = np.empty(max(size, 2 * len(array)), array.dtype)
+    more[: len(array)] = array
+    return more
+
+
+@njit(cache=True, nogil=True)
+def at_distance(first, token, step, distance):
+    """Every path of cost exactly ``distance``, shorter tokens first: (ids, offsets).
+
+    The walk enters a node only if the rest of the distance can be spent from there.
+    """
+    n = len(first) - 1
+    ways = np.zeros((n + 1, distance + 1), np.int64)
+    tokens = np.zeros((n + 1, distance + 1), np.int64)
+    ways[n, 0] = 1
+    for i in range(n - 1, -1, -1):
+        for e in range(first[i], first[i + 1]):
+            cost, j = step[e] & 1, i + (step[e] >> 1)
+            for g in range(cost, distance + 1):
+                ways[i, g] += ways[j, g - cost]
+                tokens[i, g] += ways[j, g - cost] + tokens[j, g - cost]
+    out = np.empty(tokens[0, distance], np.int32)
+    offsets = np.zeros(ways[0, distance] + 1, np.int64)
+    if ways[0, distance] == 0:
+        return out, offsets
+    node, left = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+    edge = np.zeros(n + 1, np.int64)
+    path = np.empty(n + 1, np.int32)
+    left[0], edge[0] = distance, first[0]
+    depth, row, at = 0, 0, 0
+    while depth >= 0:
+        if node[depth] == n:
+            for x in range(depth):
+                out[at + x] = path[x]
+            at += depth
+            row += 1
+            offsets[row] = at
+            depth -= 1
+            continue
+        e = edge[depth]
+        if e == first[node[depth] + 1]:
+            depth -= 1
+            continue
+        edge[depth] += 1
+        cost, j = step[e] & 1, node[depth] + (step[e] >> 1)
+        if cost > left[depth] or ways[j, left[depth] - cost] == 0:
+            continue
+        path[depth] = token[e]
+        depth += 1
+        node[depth], left[depth], edge[depth] = j, left[depth - 1] - cost, first[j]
+    return out, offsets

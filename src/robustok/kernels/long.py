@@ -1,0 +1,151 @@
+"""Stretches too long to table: one backward pass in scaled floats, then draws that walk forward.
+
+Paths are weighted z**distance (z = 1: uniform), so one pass serves `uniform` and the Boltzmann
+draws of `uniform-k`. Sums over paths outgrow any float, so node i carries mantissa and exponent.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from robustok.kernels.random import uniform
+from robustok.kernels.trie import child
+
+
+class Edges(NamedTuple):
+    """All tokens of a text as edges: those that start at byte i are first[i]:first[i + 1]."""
+
+    first: np.ndarray  # int64 [n + 1]
+    token: np.ndarray  # int32
+    step: np.ndarray  # int32: byte length * 2 + cost (1 where the reference has no such token)
+
+
+@njit(cache=True, nogil=True)
+def edges_of(trie, text, start, end):
+    """The edges of text[start:end], every cost 1."""
+    n = end - start
+    first = np.empty(n + 1, np.int64)
+    token = np.empty(4 * n + 16, np.int32)
+    step = np.empty(4 * n + 16, np.int32)
+    count = np.int64(0)
+    for p in range(n):
+        first[p] = count
+        node = np.int32(0)
+        for q in range(p, n):
+            node = child(trie, node, text[start + q])
+            if node < 0:
+                break
+            if trie.token[node] >= 0:
+                if count == len(token):
+                    more = np.empty(2 * count, np.int32)
+                    more[:count] = token
+                    token = more
+                    more = np.empty(2 * count, np.int32)
+                    more[:count] = step
+                    step = more
+                token[count] = trie.token[node]
+                step[count] = (q + 1 - p) * 2 + 1
+                count += 1
+    first[n] = count
+    return Edges(first, token[:count], step[:count])
+
+
+@njit(cache=True, nogil=True)
+def mark_reference(edges, ids, id_start, id_end, token_offsets):
+    """Cost 0 for the edges of a reference path, which keeps its own ids."""
+    node = np.int64(0)
+    for r in range(id_start, id_end):
+        span = token_offsets[ids[r] + 1] - token_offsets[ids[r]]
+        for e in range(edges.first[node], edges.first[node + 1]):
+            if edges.step[e] >> 1 == span:
+                edges.step[e] = span * 2
+                edges.token[e] = ids[r]
+        node += span
+
+
+@njit(cache=True, nogil=True)
+def backward(edges, z):
+    """Weights of all paths from each node to the end: mantissas and binary exponents."""
+    n = len(edges.first) - 1
+    mantissa = np.zeros(n + 1)
+    exponent = np.zeros(n + 1, np.int64)
+    mantissa[n] = 1.0
+    for i in range(n - 1, -1, -1):
+        top = np.int64(-(1 << 60))
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j = i + (edges.step[e] >> 1)
+            if mantissa[j] > 0.0:
+                top = max(top, exponent[j])
+        total = 0.0
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j = i + (edges.step[e] >> 1)
+            if mantissa[j] > 0.0 and exponent[j] - top > -1000:
+                scale = z if edges.step[e] & 1 else 1.0
+                total += mantissa[j] * scale * 2.0 ** np.float64(exponent[j] - top)
+        if total > 0.0:
+            shift = np.int64(np.floor(np.log2(total)))
+            mantissa[i] = total * 2.0 ** np.float64(-shift)
+            exponent[i] = top + shift
+    return mantissa, exponent
+
+
+@njit(cache=True, nogil=True)
+def moments(edges, z, mantissa, exponent):
+    """Mean and variance of the distance of a path drawn with weight z**distance."""
+    n = len(edges.first) - 1
+    mean = np.zeros(n + 1)
+    var = np.zeros(n + 1)
+    for i in range(n - 1, -1, -1):
+        if mantissa[i] == 0.0:
+            continue
+        m1, m2 = 0.0, 0.0
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j = i + (edges.step[e] >> 1)
+            gap = exponent[j] - exponent[i]
+            if mantissa[j] == 0.0 or gap < -1000:
+                continue
+            cost = edges.step[e] & 1
+            p = mantissa[j] * (z if cost else 1.0) * 2.0 ** np.float64(gap) / mantissa[i]
+            m1 += p * (mean[j] + cost)
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j = i + (edges.step[e] >> 1)
+            gap = exponent[j] - exponent[i]
+            if mantissa[j] == 0.0 or gap < -1000:
+                continue
+            cost = edges.step[e] & 1
+            p = mantissa[j] * (z if cost else 1.0) * 2.0 ** np.float64(gap) / mantissa[i]
+            m2 += p * (var[j] + (mean[j] + cost - m1) ** 2)
+        mean[i], var[i] = m1, m2
+    return mean[0], var[0]
+
+
+@njit(cache=True, nogil=True)
+def draw_long(edges, z, mantissa, exponent, state, out, at):
+    """Append a path drawn with weight z**distance; returns the end, its distance, the state."""
+    n = len(edges.first) - 1
+    i = np.int64(0)
+    distance = np.int64(0)
+    while i < n:
+        u, state = uniform(state)
+        left = u * mantissa[i]
+        chosen = np.int64(-1)
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j = i + (edges.step[e] >> 1)
+            gap = exponent[j] - exponent[i]
+            if mantissa[j] == 0.0 or gap < -1000:
+                continue
+            scale = z if edges.step[e] & 1 else 1.0
+            weight = mantissa[j] * scale * 2.0 ** np.float64(gap)
+            if weight > 0.0:
+                chosen = e
+                left -= weight
+                if left < 0.0:
+                    break
+        out[at] = edges.token[chosen]
+        at += 1
+        distance += edges.step[chosen] & 1
+        i += edges.step[chosen] >> 1
+    return at, distance, state

@@ -1,0 +1,49 @@
+"""A counter-based generator: the n-th number of a stream is a hash of (key, n).
+
+A stream belongs to one (seed, epoch, row key, draw number), so what a row
+becomes depends on nothing else: not on threads, batches, processes or order.
+The mixing function is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+_UNIT = 1.0 / 9007199254740992.0  # 2**-53
+
+
+@njit(cache=True, nogil=True, inline="always")
+def mix(z):
+    z = (z ^ (z >> _S30)) * _M1
+    z = (z ^ (z >> _S27)) * _M2
+    return z ^ (z >> _S31)
+
+
+@njit(cache=True, nogil=True)
+def stream(seed, epoch, key, draw, part):
+    """The first state of the stream of one (seed, epoch, key, draw, part of a row); uint64."""
+    s = mix(np.uint64(seed) + GOLDEN)
+    s = mix(s ^ (np.uint64(epoch) * _M1 + GOLDEN))
+    s = mix(s ^ (np.uint64(key) * _M2 + GOLDEN))
+    s = mix(s ^ (np.uint64(draw) * GOLDEN + _M1))
+    return mix(s ^ (np.uint64(part) * _M1 + _M2))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def uniform(state):
+    """A float64 in [0, 1) and the state after it."""
+    state = state + GOLDEN
+    return np.float64(mix(state) >> _S11) * _UNIT, state
+
+
+@njit(cache=True, nogil=True, inline="always")
+def below(state, n):
+    """An integer in [0, n) and the state after it; uneven by at most n / 2**53."""
+    state = state + GOLDEN
+    i = np.int64(np.float64(mix(state) >> _S11) * _UNIT * n)
+    return min(i, n - 1), state

@@ -1,0 +1,105 @@
+"""StochasTok-uni: split counts from a Dirichlet-multinomial, then uniform segmentations.
+
+With one unit of concentration per token the counts are uniform over all ways to write N as m
+ordered parts, which one pass over N stars and m - 1 bars draws (paper, section 4 and the appendix
+on split counts).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from robustok.kernels.batch import borrow_batch
+from robustok.kernels.memory import borrow
+from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
+from robustok.kernels.random import stream, uniform
+from robustok.kernels.tables import SEGMENTS, borrow_store, clear, draw, grades_of, lookup, ways_of
+from robustok.kernels.trie import borrow_trie
+
+
+@njit(cache=True, nogil=True)
+def _entry(trie, store, token_bytes, token_offsets, t, key, pairwise):
+    """The table of token t by segments; under pairwise, counts nobody can reach become 0."""
+    b, e = token_offsets[t], token_offsets[t + 1]
+    key[0] = t
+    known = store.used[0]
+    entry = lookup(store, trie, SEGMENTS, key, 0, 1, token_bytes, b, e, token_offsets)
+    if pairwise and entry == known:
+        reachable = reachable_sizes(spans(trie, token_bytes, b, e))
+        w0 = ways_of(store, entry)
+        for s in range(2, e - b + 1):
+            if not reachable[s]:
+                store.floats[w0 + s] = 0.0
+    return entry
+
+
+@njit(cache=True, nogil=True)
+def draw_stochastok_uniform(
+    trie, store, token_bytes, token_offsets, batch, alpha, pairwise, first, last, out, out_ends
+):
+    """Draw texts first..last; returns the first text not drawn, for want of room in the store."""
+    trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    out, out_ends = borrow(out), borrow(out_ends)
+    key = np.empty(1, np.int32)
+    cuts = np.empty(MOST + 1, np.int64)
+    merged = np.empty((MOST + 1, MOST + 1) if pairwise else (1, 1), np.bool_)
+    at = np.int64(0)
+    for t in range(first, last):
+        b, e = batch.offsets[t], batch.offsets[t + 1]
+        m = e - b
+        splits = np.int64(np.ceil(alpha * m))
+        d = 0
+        fresh = store.used[0] == 0
+        while d < batch.draws:
+            state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
+            begin = at
+            full = False
+            stars, bars = splits, m - 1
+            for v in range(b, e):
+                share = stars if v == e - 1 else 0
+                if stars and v < e - 1:
+                    while True:
+                        u, state = uniform(state)
+                        if u * (stars + bars) >= stars:
+                            bars -= 1
+                            break
+                        stars -= 1
+                        share += 1
+                token = batch.values[v]
+                length = token_offsets[token + 1] - token_offsets[token]
+                if share == 0 or length < 2 or (pairwise and length > MOST):
+                    out[at] = token
+                    at += 1
+                    continue
+                entry = _entry(trie, store, token_bytes, token_offsets, token, key, pairwise)
+                if entry < 0:
+                    full = True
+                    break
+                w0 = ways_of(store, entry)
+                segments = min(share + 1, grades_of(store, entry))
+                while segments > 1 and store.floats[w0 + segments] == 0.0:
+                    segments -= 1
+                if segments == 1:
+                    out[at] = token
+                    at += 1
+                    continue
+                while True:
+                    end, state = draw(store, entry, segments, state, out, at)
+                    if segments == 2 or not pairwise:
+                        break
+                    table = spans(trie, token_bytes, token_offsets[token], token_offsets[token + 1])
+                    if is_pairwise(table, out[at:end], segments, token_offsets, cuts, merged):
+                        break
+                at = end
+            if full:
+                at = begin if d else begin
+                if fresh:
+                    return t
+                clear(store)
+                fresh = True
+                continue
+            out_ends[(t - first) * batch.draws + d] = at
+            d += 1
+    return last

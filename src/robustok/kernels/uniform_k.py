@@ -1,0 +1,412 @@
+"""Uniform draws at an exact distance from the reference (paper: Uni-k, without its n·k table).
+
+Give every token that is not the reference's a weight z. Words are independent under the product
+of weights, so each draws its own distance; a draw whose distances sum to k is uniform over
+distance k, whatever z. z is chosen so that the expected sum is k, and the last block of words is
+not drawn blindly but from the convolution of its distance counts, which turns about a hundred
+attempts into about three. Only then are tokens drawn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from robustok.kernels.batch import borrow_batch, spell
+from robustok.kernels.long import backward, draw_long, edges_of, mark_reference, moments
+from robustok.kernels.memory import borrow
+from robustok.kernels.random import stream, uniform
+from robustok.kernels.tables import DISTANCE, borrow_store, clear, draw, grades_of, lookup, ways_of
+from robustok.kernels.trie import borrow_trie
+from robustok.kernels.words import word_ends
+
+TABLED = 256  # bytes of the longest word whose distances are tabled
+STEEPEST = 60.0  # |log z|: beyond it only the nearest or the farthest tokenization is left
+NEGLIGIBLE = 1e-40  # convolved probabilities below are rounding
+
+
+@njit(cache=True, nogil=True)
+def _weigh(store, entry, slope, out, at):
+    """Probabilities of a word's distances under weight exp(slope·distance); mean and variance."""
+    w0 = ways_of(store, entry)
+    most = grades_of(store, entry)
+    ratio = np.exp(-abs(slope))
+    power, total, first, second = 1.0, 0.0, 0.0, 0.0
+    for x in range(most + 1):
+        d = x if slope <= 0.0 else most - x
+        p = store.floats[w0 + d] * power
+        out[at + d] = p
+        total += p
+        first += p * d
+        second += p * d * d
+        power *= ratio
+    for d in range(most + 1):
+        out[at + d] /= total
+    mean = first / total
+    return mean, max(second / total - mean * mean, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _sum_moments(store, types, times, slope, longs, scratch):
+    """Mean and variance of the summed distance of all words."""
+    mean, var = 0.0, 0.0
+    for x in range(len(types)):
+        m, v = _weigh(store, types[x], slope, scratch, 0)
+        mean += times[x] * m
+        var += times[x] * v
+    for x in range(len(longs)):
+        mantissa, exponent = backward(longs[x], np.exp(slope))
+        m, v = moments(longs[x], np.exp(slope), mantissa, exponent)
+        mean += m
+        var += v
+    return mean, var
+
+
+@njit(cache=True, nogil=True)
+def _solve(store, types, times, longs, k, scratch):
+    """log z at which the expected distance is k, close enough that hardly a draw is lost."""
+    low, high, slope = -STEEPEST, STEEPEST, 0.0
+    for _ in range(60):
+        mean, var = _sum_moments(store, types, times, slope, longs, scratch)
+        if abs(mean - k) <= 0.05 * np.sqrt(var):
+            break
+        if mean > k:
+            high = slope
+        else:
+            low = slope
+        step = slope + (k - mean) / var if var > 1e-12 else high + 1.0
+        slope = step if low < step < high else 0.5 * (low + high)
+    return slope
+
+
+@njit(cache=True, nogil=True)
+def _farthest(edges):
+    """The largest distance of a path of a long stretch."""
+    n = len(edges.first) - 1
+    most = np.full(n + 1, -1, np.int64)
+    most[n] = 0
+    for i in range(n - 1, -1, -1):
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j = i + (edges.step[e] >> 1)
+            if most[j] >= 0:
+                most[i] = max(most[i], most[j] + (edges.step[e] & 1))
+    return most[0]
+
+
+@njit(cache=True, nogil=True)
+def _feasible(store, types, times, longs, k):
+    """The largest distance up to k that some tokenization has."""
+    most, simple, three = np.int64(0), np.int64(0), False
+    for x in range(len(types)):
+        w0, far = ways_of(store, types[x]), grades_of(store, types[x])
+        most += far * times[x]
+        whole = far >= 2
+        for d in range(2, far):
+            whole = whole and store.floats[w0 + d] > 0.0
+        if whole:
+            simple += far * times[x]
+            three = three or far >= 3
+    for x in range(len(longs)):  # a stretch of hundreds of bytes has every distance but 1
+        far = _farthest(longs[x])
+        most += far
+        if far >= 3:
+            simple += far
+            three = True
+    if k >= most:
+        return most
+    # Words with every distance 0, 2, 3 … add up to every sum but 1.
+    if three and 2 <= k <= simple:
+        return k
+    can = np.zeros(k + 1, np.bool_)
+    can[0] = True
+    for x in range(len(types)):
+        w0, far = ways_of(store, types[x]), grades_of(store, types[x])
+        for _ in range(times[x]):
+            for s in range(k, 0, -1):
+                for d in range(1, min(far, s) + 1):
+                    if can[s - d] and store.floats[w0 + d] > 0.0:
+                        can[s] = True
+                        break
+    for x in range(len(longs)):
+        far = _farthest(longs[x])
+        for s in range(k, 1, -1):
+            for d in range(2, min(far, s) + 1):
+                if can[s - d]:
+                    can[s] = True
+                    break
+    while not can[k]:
+        k -= 1
+    return k
+
+
+@njit(cache=True, nogil=True)
+def _alias(pmf, at, size, keep, other, small, large):
+    """Walker's alias table of pmf[at:at + size] into keep and other (same positions)."""
+    n_small, n_large = 0, 0
+    for x in range(size):
+        keep[at + x] = pmf[at + x] * size
+        other[at + x] = x
+        if keep[at + x] < 1.0:
+            small[n_small] = x
+            n_small += 1
+        else:
+            large[n_large] = x
+            n_large += 1
+    while n_small and n_large:
+        n_small -= 1
+        a, b = small[n_small], large[n_large - 1]
+        other[at + a] = b
+        keep[at + b] -= 1.0 - keep[at + a]
+        if keep[at + b] < 1.0:
+            n_large -= 1
+            small[n_small] = b
+            n_small += 1
+    while n_large:
+        n_large -= 1
+        keep[at + large[n_large]] = 1.0
+    while n_small:
+        n_small -= 1
+        keep[at + small[n_small]] = 1.0
+
+
+@njit(cache=True, nogil=True)
+def _convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
+    """table[t, s]: probability that words block[t:] have distances summing to s, on low..high."""
+    n = len(block)
+    table[n, 0] = 1.0
+    low[n], high[n] = 0, 0
+    for t in range(n - 1, -1, -1):
+        at, far = pmf_start[block[t]], sizes[block[t]] - 1
+        below, above = low[t + 1], min(high[t + 1] + far, k)
+        for s in range(below, above + 1):
+            table[t, s] = 0.0
+        for d in range(far + 1):
+            p = pmf[at + d]
+            if p > 0.0:
+                for s in range(below, min(high[t + 1], k - d) + 1):
+                    table[t, s + d] += p * table[t + 1, s]
+        while above > below and table[t, above] < NEGLIGIBLE:
+            above -= 1
+        while below < above and table[t, below] < NEGLIGIBLE:
+            below += 1
+        low[t], high[t] = below, above
+    best = 0.0
+    for s in range(low[0], high[0] + 1):
+        best = max(best, table[0, s])
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _block_size(words):
+    """How many words to convolve: the table grows with it, the attempts needed shrink with it."""
+    return words if words <= 48 else min(max(np.int64(0.5 * words ** (2.0 / 3.0)), 48), 1024)
+
+
+@njit(cache=True, nogil=True)
+def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, ends, kind, types,
+                times, longs):  # fmt: skip
+    """Cut a text into words; word w is types[kind[w]], or longs[-kind[w] - 1] where negative.
+
+    Returns the number of words and of types; -1 words when the store is full.
+    """
+    size = spell(token_bytes, token_offsets, ids, start, end, text, 0)
+    words = word_ends(trie, text, 0, size, ends)
+    store.used[2] += 1  # a new stamp: which entries this text has met
+    stamp = store.used[2]
+    count = np.int64(0)
+    begin = np.int64(0)
+    v = start
+    for w in range(words):
+        first = v
+        position = begin
+        while position < ends[w]:
+            position += token_offsets[ids[v] + 1] - token_offsets[ids[v]]
+            v += 1
+        if ends[w] - begin > TABLED:
+            edges = edges_of(trie, text, begin, ends[w])
+            mark_reference(edges, ids, first, v, token_offsets)
+            longs.append(edges)
+            kind[w] = -len(longs)
+        else:
+            e = lookup(store, trie, DISTANCE, ids, first, v, text, begin, ends[w], token_offsets)
+            if e < 0:
+                return np.int64(-1), count
+            if store.words[e + 2] != stamp:
+                store.words[e + 2], store.words[e + 3] = stamp, count
+                types[count], times[count] = e, 0
+                count += 1
+            kind[w] = store.words[e + 3]
+            times[kind[w]] += 1
+        begin = ends[w]
+    return words, count
+
+
+@njit(cache=True, nogil=True)
+def _draw_block(pmf, pmf_start, sizes, block, block_words, table, low, high, rest, state, distance):
+    """Distances of the block's words given that they sum to ``rest``."""
+    for t in range(len(block)):
+        at = pmf_start[block[t]]
+        u, state = uniform(state)
+        left = u * table[t, rest]
+        chosen = np.int64(0)
+        for d in range(min(sizes[block[t]] - 1, rest) + 1):
+            s = rest - d
+            if low[t + 1] <= s <= high[t + 1]:
+                p = pmf[at + d] * table[t + 1, s]
+                if p > 0.0:
+                    chosen = d
+                    left -= p
+                    if left < 0.0:
+                        break
+        distance[block_words[t]] = chosen
+        rest -= chosen
+    return state
+
+
+@njit(cache=True, nogil=True)
+def _draw_text(
+    store, ids, token_offsets, words, kind, types, times, longs, k, state0, out, at, ends
+):
+    """All draws of one text at distance k; draw d starts from state0[d] and ends at ends[d]."""
+    span = np.int64(1)
+    most = np.int64(1)
+    pmf_start = np.empty(len(types), np.int64)
+    sizes = np.empty(len(types), np.int64)
+    for x in range(len(types)):
+        pmf_start[x], sizes[x] = span, grades_of(store, types[x]) + 1
+        span += sizes[x]
+        most = max(most, sizes[x])
+    pmf, keep, other = np.empty(span), np.empty(span), np.empty(span, np.int32)
+    small, large = np.empty(most, np.int32), np.empty(most, np.int32)
+    slope = _solve(store, types, times, longs, k, np.empty(most))
+    z = np.exp(slope)
+    for x in range(len(types)):
+        _weigh(store, types[x], slope, pmf, pmf_start[x])
+        _alias(pmf, pmf_start[x], sizes[x], keep, other, small, large)
+    long_ways = [backward(longs[x], z) for x in range(len(longs))]
+
+    tabled = 0
+    for w in range(words):
+        tabled += kind[w] >= 0
+    size = _block_size(tabled)
+    block, block_words = np.empty(size, np.int64), np.empty(size, np.int64)
+    begin = words  # words from here on are the block's, apart from the long ones among them
+    taken = 0
+    reach = np.int64(0)
+    while taken < size:
+        begin -= 1
+        if kind[begin] >= 0:
+            taken += 1
+            block[size - taken], block_words[size - taken] = kind[begin], begin
+            reach += sizes[kind[begin]] - 1
+    table = np.empty((size + 1, min(reach, k) + 1))
+    low, high = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
+    best = _convolve_block(pmf, pmf_start, sizes, block, k, table, low, high)
+
+    distance = np.empty(words, np.int64)
+    bound = np.int64(1)
+    for x in range(len(longs)):
+        bound += len(longs[x].first)
+    path = np.empty(bound, np.int32)
+    path_ends = np.zeros(len(longs) + 1, np.int64)
+    for d in range(len(state0)):
+        state = state0[d]
+        while True:
+            rest = k
+            for x in range(len(longs)):
+                ways = long_ways[x]
+                path_ends[x + 1], far, state = draw_long(
+                    longs[x], z, ways[0], ways[1], state, path, path_ends[x]
+                )
+                rest -= far
+            for w in range(begin):
+                x = kind[w]
+                if x >= 0:
+                    u, state = uniform(state)
+                    u *= sizes[x]
+                    i = min(np.int64(u), sizes[x] - 1)
+                    a = pmf_start[x] + i
+                    distance[w] = i if u - i < keep[a] else other[a]
+                    rest -= distance[w]
+            if low[0] <= rest <= high[0]:
+                u, state = uniform(state)
+                if u * best < table[0, rest]:
+                    break
+        state = _draw_block(
+            pmf, pmf_start, sizes, block, block_words, table, low, high, rest, state, distance
+        )
+        for w in range(words):
+            if kind[w] >= 0:
+                at, state = draw(store, types[kind[w]], distance[w], state, out, at)
+            else:
+                x = -kind[w] - 1
+                for p in range(path_ends[x], path_ends[x + 1]):
+                    out[at] = path[p]
+                    at += 1
+        ends[d] = at
+    return at
+
+
+@njit(cache=True, nogil=True)
+def draw_uniform_k(
+    trie, store, token_bytes, token_offsets, batch, alpha, fixed_k, first, last, out, out_ends
+):
+    """Distance ceil(alpha·m) for each text of m tokens, or ``fixed_k`` where that is not negative.
+
+    Returns the first text not drawn, for want of room in the store.
+    """
+    trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    out, out_ends = borrow(out), borrow(out_ends)
+    size, bytes_ = np.int64(0), np.int64(0)
+    for t in range(first, last):
+        size = max(size, batch.offsets[t + 1] - batch.offsets[t])
+        spelled = np.int64(0)
+        for v in range(batch.offsets[t], batch.offsets[t + 1]):
+            spelled += token_offsets[batch.values[v] + 1] - token_offsets[batch.values[v]]
+        bytes_ = max(bytes_, spelled)
+    text, ends = np.empty(bytes_, np.uint8), np.empty(bytes_, np.int64)
+    kind, types, times = (
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+    )
+    states = np.empty(batch.draws, np.uint64)
+    at = np.int64(0)
+    for t in range(first, last):
+        b, e = batch.offsets[t], batch.offsets[t + 1]
+        k = np.int64(fixed_k) if fixed_k >= 0 else np.int64(np.ceil(alpha * (e - b)))
+        drawn = out_ends[(t - first) * batch.draws : (t - first + 1) * batch.draws]
+        if k > 0:
+            longs = [edges_of(trie, text, 0, 0)]
+            longs.pop()
+            words, count = _read_words(
+                trie, store, token_bytes, token_offsets, batch.values, b, e, text, ends, kind,
+                types, times, longs,
+            )  # fmt: skip
+            if words < 0:
+                if store.used[0] == 0:
+                    return t
+                clear(store)
+                longs.clear()
+                words, count = _read_words(
+                    trie, store, token_bytes, token_offsets, batch.values, b, e, text, ends, kind,
+                    types, times, longs,
+                )  # fmt: skip
+                if words < 0:
+                    return t
+            k = _feasible(store, types[:count], times[:count], longs, k)
+        if k == 0:
+            for d in range(batch.draws):
+                for v in range(b, e):
+                    out[at] = batch.values[v]
+                    at += 1
+                drawn[d] = at
+            continue
+        for d in range(batch.draws):
+            states[d] = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
+        at = _draw_text(
+            store, batch.values, token_offsets, words, kind, types[:count], times[:count], longs,
+            k, states, out, at, drawn,
+        )  # fmt: skip
+    return last

@@ -1,0 +1,107 @@
+"""A batch of id sequences of different lengths, as two flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Rows of token ids: row ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
+
+    >>> r = Ragged.from_rows([[5, 6], [], [7]])
+    >>> len(r), r[0], r.lengths
+    (3, array([5, 6], dtype=int32), array([2, 0, 1]))
+
+    ``values`` is int32 of shape [total], ``offsets`` int64 of shape [rows + 1],
+    starting at 0 and never falling; both are the memory layout of an Arrow
+    ``large_list<int32>``, so :meth:`to_arrow` copies nothing.
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    def __post_init__(self) -> None:
+        values = np.ascontiguousarray(self.values, dtype=np.int32)
+        offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)
+        if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(values):
+            raise RobustokError("ragged offsets must start at 0 and end at the number of values")
+        if np.any(np.diff(offsets) < 0):
+            raise RobustokError(
+                "ragged offsets must never fall: each row ends where the next starts"
+            )
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "offsets", offsets)
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Sequence[int] | np.ndarray]) -> Ragged:
+        """Pack a list of id sequences.
+
+        >>> Ragged.from_rows([[1], [2, 3]]).offsets
+        array([0, 1, 3])
+        """
+        arrays = [np.asarray(row, dtype=np.int32) for row in rows]
+        offsets = np.zeros(len(arrays) + 1, dtype=np.int64)
+        np.cumsum([len(a) for a in arrays], out=offsets[1:])
+        return cls(np.concatenate(arrays) if arrays else np.empty(0, np.int32), offsets)
+
+    @classmethod
+    def from_arrow(cls, column: Any) -> Ragged:
+        """Wrap an Arrow list column of integers; int32 without nulls is not copied."""
+        import pyarrow as pa
+
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if column.null_count:
+            raise RobustokError("the Arrow column has null rows: fill or drop them first")
+        offsets = column.offsets.to_numpy().astype(np.int64, copy=False)
+        values = column.values.to_numpy(zero_copy_only=False)
+        return cls(values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def to_arrow(self) -> pyarrow.LargeListArray:
+        """The same memory as an Arrow ``large_list<int32>`` array."""
+        import pyarrow as pa
+
+        return pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.values))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of ids of each row, int64 of shape [rows]."""
+        return np.diff(self.offsets)
+
+    def rows(self) -> list[np.ndarray]:
+        """Each row as a view of ``values``."""
+        return list(self)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"row {index} of a batch of {len(self)}")
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        for i in range(len(self)):
+            yield self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Ragged)
+            and np.array_equal(self.offsets, other.offsets)
+            and np.array_equal(self.values, other.values)
+        )
+
+    def __repr__(self) -> str:
+        return f"Ragged({len(self)} rows, {len(self.values)} ids)"

@@ -1,0 +1,10 @@
+"""The schemes: each a probability distribution over the tokenizations of a text, one a file."""
+
+from robustok.samplers.base import Sampler as Sampler
+from robustok.samplers.canonical import Canonical as Canonical
+from robustok.samplers.registry import SCHEMES as SCHEMES
+from robustok.samplers.registry import sampler as sampler
+from robustok.samplers.stochastok import StochasTok as StochasTok
+from robustok.samplers.stochastok_uniform import StochasTokUniform as StochasTokUniform
+from robustok.samplers.uniform import Uniform as Uniform
+from robustok.samplers.uniform_k import UniformK as UniformK

@@ -1,0 +1,34 @@
+"""`canonical`: the one tokenization the tokenizer gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from robustok.ragged import Ragged
+from robustok.samplers.base import Sampler
+from robustok.vocabulary import check_ids
+
+
+class Canonical(Sampler):
+    """Every draw is τ(x), which is what a row of ids is taken to be."""
+
+    name = "canonical"
+
+    def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
+        """0 for the canonical tokenization, minus infinity for any other."""
+        from robustok.lattice import canonical_of
+
+        given = check_ids(ids, self.vocab.size)
+        return 0.0 if np.array_equal(given, canonical_of(self.vocab, given)) else -np.inf
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        rows = Ragged(batch.values, batch.offsets)
+        at = 0
+        for t in range(first, last):
+            for d in range(int(batch.draws)):
+                out[at : at + len(rows[t])] = rows[t]
+                at += len(rows[t])
+                ends[(t - first) * int(batch.draws) + d] = at

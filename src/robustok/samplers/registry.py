@@ -1,0 +1,76 @@
+"""Spec strings: ``uniform-k(alpha=0.5)`` to the sampler it names, and back."""
+
+from __future__ import annotations
+
+import re
+from inspect import Parameter, signature
+from typing import Any
+
+from robustok.errors import RobustokError, nearest
+from robustok.samplers.base import Sampler
+from robustok.samplers.canonical import Canonical
+from robustok.samplers.stochastok import StochasTok
+from robustok.samplers.stochastok_uniform import StochasTokUniform
+from robustok.samplers.uniform import Uniform
+from robustok.samplers.uniform_k import UniformK
+from robustok.vocabulary import Vocabulary
+
+SCHEMES: dict[str, type[Sampler]] = {
+    scheme.name: scheme for scheme in (Canonical, StochasTok, StochasTokUniform, UniformK, Uniform)
+}
+
+_SPEC = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+
+
+def sampler(spec: str | Sampler, vocab: Vocabulary) -> Sampler:
+    """The sampler a spec string names.
+
+    >>> sampler("uniform-k(alpha=0.5)", vocab).spec                         # doctest: +SKIP
+    'uniform-k(alpha=0.5)'
+
+    Raises RobustokError for an unknown scheme or parameter, naming the nearest.
+    """
+    if isinstance(spec, Sampler):
+        return spec
+    name, arguments = parse(spec)
+    return SCHEMES[name](vocab, **arguments)
+
+
+def parse(spec: str) -> tuple[str, dict[str, Any]]:
+    """The scheme and its parameters; raises RobustokError for what no scheme would take.
+
+    >>> parse("stochastok(alpha=1, ways=3)")
+    ('stochastok', {'alpha': 1, 'ways': 3})
+    """
+    match = _SPEC.fullmatch(spec)
+    if not match:
+        raise RobustokError(f"cannot read the scheme {spec!r}: write it as uniform-k(alpha=0.5)")
+    name, inside = match[1], (match[2] or "").strip()
+    if name not in SCHEMES:
+        raise RobustokError(f"unknown scheme '{name}': {nearest(name, SCHEMES)}")
+    allowed = [
+        p.name for p in signature(SCHEMES[name]).parameters.values()
+        if p.kind is Parameter.KEYWORD_ONLY
+    ]  # fmt: skip
+    arguments: dict[str, Any] = {}
+    for part in filter(None, (p.strip() for p in inside.split(","))):
+        key, equals, value = (x.strip() for x in part.partition("="))
+        if not equals:
+            raise RobustokError(f"{spec}: write each parameter as name=value, not '{part}'")
+        if key not in allowed:
+            hint = nearest(key, allowed) if allowed else f"{name} takes none"
+            raise RobustokError(f"{name} has no parameter '{key}': {hint}")
+        arguments[key] = _value(value)
+    return name, arguments
+
+
+def _value(text: str) -> Any:
+    if text[:1] in "\"'" and text[-1:] == text[:1] and len(text) > 1:
+        return text[1:-1]
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            return text

@@ -1,0 +1,60 @@
+"""`stochastok`: random splits of random tokens, again and again (paper, Algorithm `stok`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.samplers.base import strength
+from robustok.samplers.tabled import TabledSampler
+from robustok.vocabulary import Vocabulary
+
+
+class StochasTok(TabledSampler):
+    """⌈α·m⌉ times: pick a position uniformly, replace its token by one of its expansions.
+
+    The expansions of a token are all its cuts into two tokens, with ``ways=3`` into two or three,
+    listed together and equally likely. A pick whose token has none is spent.
+    """
+
+    name = "stochastok"
+
+    def __init__(self, vocab: Vocabulary, *, alpha: float = 0.1, ways: int = 2) -> None:
+        super().__init__(vocab)
+        self.alpha = strength("alpha", alpha, self.name)
+        if isinstance(ways, bool) or ways != int(ways) or ways < 2:
+            raise RobustokError(f"stochastok: ways must be a whole number from 2 on, not {ways}")
+        self.ways = int(ways)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"alpha": self.alpha} | ({"ways": self.ways} if self.ways != 2 else {})
+
+    def _pairs(self) -> Any:
+        """The two-way cuts of every token, made once a vocabulary."""
+        from robustok.kernels.stochastok import pairs_of
+
+        v = self.vocab
+        pairs = v.__dict__.get("_stochastok_pairs")
+        if pairs is None:
+            pairs = pairs_of(v.trie, v.token_bytes, v.token_offsets, v.ordinary)
+            v.__dict__["_stochastok_pairs"] = pairs
+        return pairs
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.kernels import stochastok
+
+        v = self.vocab
+        alpha = np.float64(self.alpha)
+        if self.ways == 2:
+            stochastok.draw_stochastok(*self._pairs(), batch, alpha, first, last, out, ends)
+            return
+        self._with_store(
+            lambda store: stochastok.draw_stochastok_ways(
+                v.trie, store, v.token_bytes, v.token_offsets, batch, alpha, self.ways, first,
+                last, out, ends,
+            ),
+            last,
+        )  # fmt: skip

@@ -1,0 +1,156 @@
+"""`stochastok-uniform`: the split counts of StochasTok, uniform segmentations (paper: `Stok-uni`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, comb, inf, log
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.samplers.base import strength
+from robustok.samplers.tabled import TabledSampler
+from robustok.vocabulary import Vocabulary, check_ids
+
+_SUPPORTS = ("all", "pairwise")
+
+
+class StochasTokUniform(TabledSampler):
+    """⌈α·m⌉ splits spread over the tokens, each token then cut uniformly into its share.
+
+    The shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
+    allows is clipped to the most it does. ``support="pairwise"`` keeps only segmentations that
+    repeated two-way splits through tokens reach.
+    """
+
+    name = "stochastok-uniform"
+
+    def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
+        super().__init__(vocab)
+        self.alpha = strength("alpha", alpha, self.name)
+        if support not in _SUPPORTS:
+            raise RobustokError(
+                f"stochastok-uniform: support must be 'all' or 'pairwise', not {support!r}"
+            )
+        self.support = support
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"alpha": self.alpha} | ({"support": self.support} if self.support != "all" else {})
+
+    def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
+        """The probability of the split counts times that of each token's segmentation."""
+        from robustok.lattice import canonical_of
+
+        given = check_ids(ids, self.vocab.size)
+        canonical = canonical_of(self.vocab, given)
+        total = 0.0
+        for theirs, ours in _texts(self.vocab, canonical, given):
+            total += self._log_prob_text(theirs, ours)
+        return total
+
+    def _log_prob_text(self, canonical: list[int], given: list[int]) -> float:
+        pieces = _pieces(self.vocab, canonical, given)
+        if pieces is None:
+            return -inf
+        splits = ceil(self.alpha * len(canonical))
+        if splits == 0 or not canonical:
+            return 0.0 if canonical == given else -inf
+        result = 0.0
+        shares = []  # the split counts that end in what is seen: [low, high], high None: any
+        for token, cut in zip(canonical, pieces, strict=True):
+            ways = _ways(self.vocab, token, self.support)
+            if len(cut) >= len(ways) or not ways[len(cut)] or not self._allowed(token, cut):
+                return -inf
+            result -= log(ways[len(cut)])
+            more = [s for s in range(len(cut) + 1, len(ways)) if ways[s]]
+            shares.append((len(cut) - 1, more[0] - 2 if more else None))
+        ways_to_share = _compositions(splits, shares)
+        if not ways_to_share:
+            return -inf
+        m = len(canonical)
+        return result + log(ways_to_share) - log(comb(splits + m - 1, m - 1))
+
+    def _allowed(self, token: int, cut: list[int]) -> bool:
+        if self.support == "all" or len(cut) < 3:
+            return True
+        from robustok.kernels import pairwise
+
+        v = self.vocab
+        spans = pairwise.spans(
+            v.trie, v.token_bytes, v.token_offsets[token], v.token_offsets[token + 1]
+        )
+        size = len(cut) + 1
+        scratch = np.empty(size, np.int64), np.empty((size, size), np.bool_)
+        pieces = np.asarray(cut, np.int32)
+        return bool(pairwise.is_pairwise(spans, pieces, len(cut), v.token_offsets, *scratch))
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.kernels.stochastok_uniform import draw_stochastok_uniform
+
+        v = self.vocab
+        alpha, pairwise = np.float64(self.alpha), self.support == "pairwise"
+        self._with_store(
+            lambda store: draw_stochastok_uniform(
+                v.trie, store, v.token_bytes, v.token_offsets, batch, alpha, pairwise, first, last,
+                out, ends,
+            ),
+            last,
+        )  # fmt: skip
+
+
+def _texts(vocab: Vocabulary, canonical: np.ndarray, given: np.ndarray) -> Any:
+    """The texts between special tokens, canonical and given, side by side."""
+
+    def stretches(ids: np.ndarray) -> list[list[int]]:
+        rows: list[list[int]] = [[]]
+        for i in ids.tolist():
+            if vocab.readable[i]:
+                rows[-1].append(i)
+            else:
+                rows.append([])
+        return rows
+
+    return zip(stretches(canonical), stretches(given), strict=True)
+
+
+def _pieces(vocab: Vocabulary, canonical: list[int], given: list[int]) -> list[list[int]] | None:
+    """What each canonical token was cut into; None where a token crosses a canonical boundary."""
+    pieces: list[list[int]] = []
+    at = 0
+    for token in canonical:
+        left = len(vocab.tokens[token])
+        cut = []
+        while left > 0 and at < len(given):
+            cut.append(given[at])
+            left -= len(vocab.tokens[given[at]])
+            at += 1
+        if left:
+            return None
+        pieces.append(cut)
+    return pieces
+
+
+def _ways(vocab: Vocabulary, token: int, support: str) -> list[int]:
+    """[s]: how many segmentations of the token into s pieces the support holds; exact."""
+    from robustok.lattice import Lattice, pairwise_segmentations
+
+    if support == "pairwise":
+        return pairwise_segmentations(vocab, token)
+    return Lattice(vocab, np.asarray([token], np.int32)).counts(by="segments")
+
+
+def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:
+    """In how many ways do ordered shares, each within its bounds, add up to ``total``?"""
+    rest = total - sum(low for low, _ in shares)
+    open_ended = sum(high is None for _, high in shares)
+    if rest < 0:
+        return 0
+    ways = [1] + [0] * rest  # by what the shares with an upper bound take beyond their least
+    for low, high in shares:
+        if high is not None and high > low:
+            ways = [sum(ways[max(0, r - high + low) : r + 1]) for r in range(rest + 1)]
+    if open_ended == 0:
+        return ways[rest]
+    return sum(w * comb(rest - r + open_ended - 1, open_ended - 1) for r, w in enumerate(ways))

@@ -1,0 +1,39 @@
+"""Schemes that draw words from tables: they lend each thread a store of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from robustok.samplers.base import Sampler
+from robustok.vocabulary import Vocabulary
+
+
+class TabledSampler(Sampler):
+    """A sampler whose kernel keeps per-word tables.
+
+    Stores outlive a call, since words come back in the next batch. Each is used by one thread at
+    a time; which one a row meets changes the time and not the draw.
+    """
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        super().__init__(vocab)
+        self._stores: list[Any] = []
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._stores = []
+
+    def _with_store(self, kernel: Callable[[Any], int], last: int) -> None:
+        """Call ``kernel(store)``, which returns the first text it had no room for, or ``last``."""
+        from robustok.kernels.tables import new_store
+
+        try:
+            store = self._stores.pop()
+        except IndexError:
+            store = new_store()
+        scale = 1
+        while kernel(store) < last:
+            scale *= 4
+            store = new_store(scale)
+        self._stores.append(store)

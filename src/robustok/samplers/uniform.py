@@ -1,0 +1,52 @@
+"""`uniform`: uniform over all tokenizations of the text (paper: `Uni`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from robustok.ragged import Ragged
+from robustok.samplers.tabled import TabledSampler
+from robustok.vocabulary import check_ids
+
+
+class Uniform(TabledSampler):
+    """Every tokenization of the text is as likely as any other.
+
+    >>> Uniform(vocab).log_prob(vocab.encode("ab"))                         # doctest: +SKIP
+    -0.6931471805599453
+
+    From strings it needs no canonical encoding, only the text's bytes.
+    """
+
+    name = "uniform"
+
+    def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
+        """Minus the logarithm of the number of tokenizations."""
+        from robustok.lattice import Lattice
+
+        return -Lattice(self.vocab, check_ids(ids, self.vocab.size)).log_count()
+
+    def _draw_strings(self, rows: Any, keys: np.ndarray, plan: Any) -> Ragged | None:
+        from robustok.samplers.run import draw_texts
+
+        texts = [self.vocab.text_bytes(row) for row in rows]
+        if any(text is None for text in texts):
+            return None
+        offsets = np.concatenate([[0], np.cumsum([len(t) for t in texts if t is not None])])
+        flat = np.frombuffer(b"".join(texts), np.uint8)  # type: ignore[arg-type]
+        parts = np.zeros(len(texts), np.int64)
+        return draw_texts(self, flat, offsets.astype(np.int64), keys, parts, plan)
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.kernels import uniform
+        from robustok.kernels.batch import spelled
+
+        v = self.vocab
+        if batch.values.dtype != np.uint8:
+            batch = spelled(batch, v.token_bytes, v.token_offsets)
+        self._with_store(
+            lambda store: uniform.draw_uniform(v.trie, store, batch, first, last, out, ends), last
+        )

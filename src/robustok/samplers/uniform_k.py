@@ -1,0 +1,69 @@
+"""`uniform-k`: uniform over the tokenizations at distance exactly k (paper: `Uni-k`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, log
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.samplers.base import strength
+from robustok.samplers.tabled import TabledSampler
+from robustok.vocabulary import Vocabulary, check_ids
+
+
+class UniformK(TabledSampler):
+    """Uniform over T^k(x, τ(x)), with k = ⌈α·m⌉ for a text of m canonical tokens, or a given k.
+
+    Tokens across canonical boundaries are included. Where no tokenization lies at distance k, the
+    nearest distance below that has one is taken. Each stretch between special tokens is a text.
+    """
+
+    name = "uniform-k"
+
+    def __init__(
+        self, vocab: Vocabulary, *, alpha: float | None = None, k: int | None = None
+    ) -> None:
+        super().__init__(vocab)
+        if (alpha is None) == (k is None):
+            raise RobustokError("uniform-k: give either alpha (per token) or k, as uniform-k(k=20)")
+        if k is not None and ((isinstance(k, float) and not k.is_integer()) or k < 0):
+            raise RobustokError(f"uniform-k: k must be a whole number, 0 or more, not {k}")
+        self.alpha = None if alpha is None else strength("alpha", alpha, self.name)
+        self.k = None if k is None else int(k)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"alpha": self.alpha} if self.k is None else {"k": self.k}
+
+    def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
+        """Minus the logarithm of the number at distance k; minus infinity at another distance."""
+        from robustok.lattice import Lattice, canonical_of, distance
+
+        given = check_ids(ids, self.vocab.size)
+        canonical = canonical_of(self.vocab, given)
+        m = int(self.vocab.readable[canonical].sum())
+        lattice = Lattice(self.vocab, canonical)
+        k = self.k if self.k is not None else ceil((self.alpha or 0.0) * m)
+        counts = lattice.counts(by="distance", most=k)
+        while counts[min(k, len(counts) - 1)] == 0 or k >= len(counts):
+            k -= 1
+        if distance(self.vocab, canonical, given) != k:
+            return -np.inf
+        return -log(counts[k])
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.kernels.uniform_k import draw_uniform_k
+
+        v = self.vocab
+        alpha = np.float64(self.alpha or 0.0)
+        k = np.int64(-1 if self.k is None else self.k)
+        self._with_store(
+            lambda store: draw_uniform_k(
+                v.trie, store, v.token_bytes, v.token_offsets, batch, alpha, k, first, last, out,
+                ends,
+            ),
+            last,
+        )  # fmt: skip

@@ -1,0 +1,234 @@
+"""Every token as bytes, and the canonical encoder.
+
+What it does not do: sample. A vocabulary knows the tokens and the one canonical way to cut a
+text into them; the other ways are in :mod:`robustok.lattice` and :mod:`robustok.samplers`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+from robustok.tokenizer_files import TokenizerData, read_tokenizer
+
+if TYPE_CHECKING:
+    from robustok.kernels.trie import Trie
+    from robustok.lattice import Lattice
+
+Text = str | bytes
+
+
+class Vocabulary:
+    """The tokens of one tokenizer and its canonical encoding.
+
+    >>> vocab = Vocabulary.load("tokenizer.json")                           # doctest: +SKIP
+    >>> vocab.encode("hello world")                                         # doctest: +SKIP
+    array([31373,   995], dtype=int32)
+    >>> vocab.decode_bytes([31373, 995])                                    # doctest: +SKIP
+    b'hello world'
+
+    ``tokens[i]`` is the bytes of id i, ``ordinary[i]`` says whether a text may be cut into it,
+    ``size`` the number of ids (one more than the largest). Where two ids have the same bytes the
+    ordinary vocabulary holds one of them: the real piece before the byte-fallback one.
+    """
+
+    def __init__(self, data: TokenizerData) -> None:
+        self.data = data
+        self.tokens = data.tokens
+        self.size = len(data.tokens)
+        lengths = np.fromiter((len(t) for t in data.tokens), np.int64, self.size)
+        self.token_offsets = np.concatenate([[0], np.cumsum(lengths)])
+        self.token_bytes = np.frombuffer(b"".join(data.tokens), np.uint8)
+        self.ordinary = np.zeros(self.size, np.bool_)
+        self.ordinary[list(_one_id_per_token(data))] = True
+        # A byte-fallback twin is not in V, yet is plain text where the encoder itself chose it.
+        self.readable = np.zeros(self.size, np.bool_)
+        self.readable[list(data.ordinary)] = True
+
+    @classmethod
+    def load(cls, source: Any) -> Vocabulary:
+        """Read a tokenizer.
+
+        ``source`` is the path of a tokenizer.json or a SentencePiece .model, a folder with one, a
+        hub name, or a tokenizers, transformers, tiktoken or sentencepiece object. Raises
+        RobustokError where it is missing, broken, or of a kind that cannot be read as bytes.
+        """
+        return source if isinstance(source, Vocabulary) else cls(read_tokenizer(source))
+
+    @property
+    def special(self) -> frozenset[int]:
+        """Ids that are no text: special and added control tokens; they stay where they are."""
+        return frozenset(np.flatnonzero(~self.readable).tolist())
+
+    @cached_property
+    def trie(self) -> Trie:
+        """The byte trie of the ordinary tokens, as flat arrays."""
+        from robustok.kernels.trie import build_trie
+
+        return build_trie(self.token_bytes, self.token_offsets, np.flatnonzero(self.ordinary))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 of the tokens and of which are ordinary: the same for equal vocabularies."""
+        digest = hashlib.sha256(self.token_offsets.astype("<i8").tobytes())
+        digest.update(self.token_bytes.tobytes())
+        digest.update(self.ordinary.tobytes())
+        return digest.hexdigest()
+
+    def encode(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
+        """The canonical ids of a text, int32 of shape [m]; no special tokens are added.
+
+        A special token spelled out in the text is plain text, unless ``parse_special``. Bytes that
+        are not UTF-8 are text too: each byte outside a valid stretch becomes its byte token.
+        Raises RobustokError for a lone surrogate.
+        """
+        return self.encode_batch([text], parse_special=parse_special)[0]
+
+    def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
+        """The canonical ids of many texts, a row each."""
+        return Ragged.from_rows(self._encode_rows(list(texts), parse_special))
+
+    def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
+        """The bytes of a sequence of ids.
+
+        Raises RobustokError for an id outside the vocabulary.
+        """
+        rows = check_ids(ids, self.size)
+        return b"".join([self.tokens[i] for i in rows.tolist()])
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """The text of a sequence of ids, U+FFFD where its bytes are not UTF-8."""
+        return self.decode_bytes(ids).decode("utf8", errors="replace")
+
+    def text_bytes(self, text: Text) -> bytes | None:
+        """The bytes that the canonical ids of ``text`` decode to, where that needs no encoding."""
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf8")
+            except UnicodeDecodeError:
+                return None
+        try:
+            normalized = self.data.encoder.normalize(text)
+            return None if normalized is None else normalized.encode("utf8")
+        except UnicodeEncodeError as e:
+            raise _surrogate_error(text) from e
+
+    def lattice(self, text: Text) -> Lattice:
+        """All tokenizations of one text; see :class:`robustok.lattice.Lattice`."""
+        from robustok.lattice import Lattice
+
+        return Lattice(self, self.encode(text))
+
+    def _encode_rows(self, texts: list[Text], parse_special: bool) -> list[list[int]]:
+        strings: list[str] = []
+        odd: dict[int, bytes] = {}
+        for i, text in enumerate(texts):
+            if isinstance(text, str):
+                strings.append(text)
+                continue
+            if not isinstance(text, bytes):
+                raise RobustokError(f"a text is str or bytes, not {type(text).__name__}")
+            try:
+                strings.append(text.decode("utf8"))
+            except UnicodeDecodeError:
+                strings.append("")
+                odd[i] = text
+        try:
+            rows = self.data.encoder.encode_batch(strings, parse_special)
+        except (UnicodeEncodeError, TypeError) as e:
+            for s in strings:
+                if any("\ud800" <= c <= "\udfff" for c in s):
+                    raise _surrogate_error(s) from e
+            raise
+        for i, raw in odd.items():
+            rows[i] = self._encode_broken(raw, parse_special)
+        return rows
+
+    def _encode_broken(self, raw: bytes, parse_special: bool) -> list[int]:
+        """Bytes that are not UTF-8: valid stretches canonically, the rest byte by byte."""
+        ids: list[int] = []
+        position = 0
+        while position < len(raw):
+            try:
+                valid, bad = raw[position:].decode("utf8"), 0
+            except UnicodeDecodeError as e:
+                valid, bad = raw[position : position + e.start].decode("utf8"), e.end - e.start
+            stretch = len(valid.encode("utf8"))
+            if stretch:
+                ids += self._encode_stretch(valid, parse_special, first=position == 0)
+            position += stretch
+            ids += [self._byte_id(b) for b in raw[position : position + bad]]
+            position += bad
+        return ids
+
+    def _encode_stretch(self, text: str, parse_special: bool, first: bool) -> list[int]:
+        """A stretch after broken bytes must not gain the space some encoders put at the start."""
+        encode = self.data.encoder.encode_batch
+        ids = encode([text], parse_special)[0]
+        if first or self.decode_bytes(ids) == text.encode("utf8"):
+            return ids
+        guarded = encode(["\n" + text], parse_special)[0]
+        wanted = len(text.encode("utf8"))
+        for cut in range(len(guarded)):
+            if len(self.decode_bytes(guarded[cut:])) == wanted:
+                return guarded[cut:]
+        return [self._byte_id(b) for b in text.encode("utf8")]
+
+    def encode_continuation(self, text: bytes) -> list[int]:
+        """Canonical ids of bytes in the middle of a text, where no encoder's first space belongs."""
+        return self._encode_broken(b"\xff" + text, False)[1:]
+
+    def _byte_id(self, byte: int) -> int:
+        found = self._byte_ids.get(byte)
+        if found is None:
+            raise RobustokError(
+                f"the vocabulary has no token for byte 0x{byte:02X}: this text cannot be tokenized"
+            )
+        return found
+
+    @cached_property
+    def _byte_ids(self) -> dict[int, int]:
+        return {self.tokens[i][0]: int(i) for i in np.flatnonzero(self.ordinary)
+                if len(self.tokens[i]) == 1}  # fmt: skip
+
+    def __repr__(self) -> str:
+        return (
+            f"Vocabulary({self.data.family}, {self.size} ids, {int(self.ordinary.sum())} ordinary)"
+        )
+
+
+def check_ids(ids: Sequence[int] | np.ndarray, size: int) -> np.ndarray:
+    """Ids as int32, or a RobustokError that names the first one outside [0, size)."""
+    given = np.asarray(ids)
+    if given.size == 0:
+        return np.empty(0, np.int32)
+    if given.dtype.kind not in "iu":
+        raise RobustokError(f"token ids are integers, not {given.dtype}")
+    wrong = np.flatnonzero((given < 0) | (given >= size))
+    if len(wrong):
+        raise RobustokError(
+            f"id {given[wrong[0]]} at position {wrong[0]} is not in the vocabulary (0 to {size - 1})"
+        )
+    return np.ascontiguousarray(given, dtype=np.int32)
+
+
+def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
+    """The ids of V: of several with the same bytes the real piece, then the lowest id."""
+    chosen: dict[bytes, int] = {}
+    for i in sorted(data.ordinary, key=lambda i: (i in data.byte_fallback, i)):
+        chosen.setdefault(data.tokens[i], i)
+    return chosen.values()
+
+
+def _surrogate_error(text: str) -> RobustokError:
+    at = next((i for i, c in enumerate(text) if "\ud800" <= c <= "\udfff"), 0)
+    return RobustokError(
+        f"the text holds a lone surrogate (U+{ord(text[at]):04X} at position {at}), which is not "
+        "Unicode text: repair it, or pass bytes"
+    )
