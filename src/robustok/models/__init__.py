@@ -1,0 +1,9 @@
+"""The models of a study: small ones made here, and any causal language model by path or name."""
+
+from __future__ import annotations
+
+from robustok.models.load import check_fit, load_model
+from robustok.models.tiny_llama import SHAPES, Shape, tiny_llama
+from robustok.models.tokenizer import train_tokenizer
+
+__all__ = ["SHAPES", "Shape", "check_fit", "load_model", "tiny_llama", "train_tokenizer"]

@@ -1,0 +1,18 @@
+"""What a model can run on here."""
+
+from __future__ import annotations
+
+
+def devices() -> list[str]:
+    """The devices that torch sees, the processor first.
+
+    >>> devices()[0]
+    'cpu'
+    """
+    import torch
+
+    found = ["cpu"]
+    found += [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return found

@@ -1,0 +1,58 @@
+"""Load any causal language model, from a folder first and only then from the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robustok.errors import RobustokError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from robustok.vocabulary import Vocabulary
+
+
+def load_model(path_or_name: str | Path, *, dtype: str = "auto") -> PreTrainedModel:
+    """Load a causal language model for evaluation.
+
+    >>> load_model("runs/quick/models/canonical")                           # doctest: +SKIP
+
+    A folder with LoRA weights gives its base model with the adapter merged in.
+    ``dtype`` is ``auto`` (as saved) or a name such as ``float32``, ``bfloat16``.
+    A folder is read without asking the hub.
+
+    Raises RobustokError where there is no such model or it cannot be read.
+    """
+    from transformers import AutoModelForCausalLM
+
+    folder = Path(path_or_name)
+    local = folder.is_dir()
+    if not local and (folder.is_absolute() or str(path_or_name).startswith((".", "~"))):
+        raise RobustokError(f"no folder '{path_or_name}': give a model folder or a hub name")
+    if local and not any((folder / f).is_file() for f in ("config.json", "adapter_config.json")):
+        raise RobustokError(f"'{folder}' holds no model: it has no config.json")
+    try:
+        if local and (folder / "adapter_config.json").is_file():
+            from peft import AutoPeftModelForCausalLM
+
+            model = AutoPeftModelForCausalLM.from_pretrained(str(folder), dtype=dtype)
+            model = model.merge_and_unload()  # type: ignore[operator]
+        else:
+            model = AutoModelForCausalLM.from_pretrained(
+                str(path_or_name), dtype=dtype, local_files_only=local, use_safetensors=True
+            )
+    except (OSError, ValueError, RuntimeError) as e:
+        reason = str(e).strip().split("\n")[0]
+        raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
+    return model.eval()
+
+
+def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
+    """Raise RobustokError where the vocabulary has ids that the model has no embedding for."""
+    rows = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
+    if vocab.size > rows:
+        raise RobustokError(
+            f"the vocabulary has {vocab.size} ids but the model {rows} embeddings: "
+            "give the model's own tokenizer"
+        )

@@ -1,0 +1,19 @@
+"""What a model is asked: language games as lists of multiple-choice items."""
+
+from __future__ import annotations
+
+from robustok.tasks.cute import cute
+from robustok.tasks.item import Item, read_items, write_items
+from robustok.tasks.langgame import langgame
+from robustok.tasks.words import clean_words, frequent_words, read_words
+
+__all__ = [
+    "Item",
+    "clean_words",
+    "cute",
+    "frequent_words",
+    "langgame",
+    "read_items",
+    "read_words",
+    "write_items",
+]

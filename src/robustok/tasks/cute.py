@@ -1,0 +1,208 @@
+"""CUTE: seven kinds of questions about spelling, as multiple choice.
+
+The kinds are those of the paper's appendix on data sets. Wrong options form a
+chain of small edits with the right one at a random link, so the right answer
+is neither the longest nor the one most like the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from robustok.errors import RobustokError, nearest
+from robustok.tasks.item import Item
+from robustok.tasks.langgame import SPLITS, split_of
+
+CUTE_KINDS = ("contains", "delete", "insert", "substitute", "orthography", "spell", "unspell")
+
+_OPTIONS = 4
+_TRIES = 20_000
+
+Question = tuple[str, str, list[str]]
+"""The text that asks, the right answer, and the wrong ones."""
+
+
+def cute(
+    words: Sequence[str],
+    n: int,
+    *,
+    seed: int,
+    split: str = "train",
+    kinds: Sequence[str] = CUTE_KINDS,
+) -> list[Item]:
+    """Make n distinct questions, evenly over the kinds and the places of the answer.
+
+    >>> item = cute(["stood", "salt"], 1, seed=0, kinds=["spell"])[0]
+    >>> item.query, item.answer
+    ('Spell out the word "stood". Answer:', ' s t o o d')
+
+    ``contains`` has two options (" Yes", " No"), ``orthography`` two, the
+    others four. Train and test never share a question, whatever the seeds.
+
+    Raises RobustokError for an unknown kind or split, and for a word list too
+    small to make that many questions.
+    Source: the paper's appendix "Data Sets", after Edman et al. 2024.
+    """
+    _check(words, n, split, kinds)
+    rng = random.Random(f"cute/{seed}/{split}")
+    items: list[Item] = []
+    seen: set[str] = set()
+    for i in range(n):
+        kind = kinds[i % len(kinds)]
+        for _ in range(_TRIES):
+            question = _MAKERS[kind](words, i // len(kinds), rng)
+            if question is None:
+                continue
+            ask, right, wrong = question
+            if split_of(ask) == split and ask not in seen:
+                break
+        else:
+            raise RobustokError(
+                f"{len(words)} words are too few for {n} CUTE questions of kind '{kind}' "
+                f"({i} made): give more words or ask for fewer questions"
+            )
+        seen.add(ask)
+        if kind == "contains":
+            choices = ["Yes", "No"]
+        else:
+            label = (i // len(kinds)) % (len(wrong) + 1)
+            choices = [*wrong[:label], right, *wrong[label:]]
+        texts = tuple(f" {c}" for c in choices)
+        key = f"cute-{split}-{seed}-{i}"
+        items.append(Item(key, f"{ask} Answer:", texts, choices.index(right), kind))
+    return items
+
+
+def _check(words: Sequence[str], n: int, split: str, kinds: Sequence[str]) -> None:
+    if n < 1:
+        raise RobustokError(f"asked for {n} questions: ask for at least 1")
+    if split not in SPLITS:
+        raise RobustokError(f"unknown split '{split}': {nearest(split, SPLITS)}")
+    for kind in kinds:
+        if kind not in CUTE_KINDS:
+            raise RobustokError(f"unknown CUTE kind '{kind}': {nearest(kind, CUTE_KINDS)}")
+    if not kinds:
+        raise RobustokError("no kind of question asked for: give at least one")
+    if not words:
+        raise RobustokError("the word list is empty: give some words")
+
+
+def _contains(words: Sequence[str], turn: int, rng: random.Random) -> Question | None:
+    word = rng.choice(words)
+    yes = turn % 2 == 0
+    letters = sorted(set(word) if yes else set("".join(words)) - set(word))
+    if not letters:
+        return None
+    ask = f'Is there a "{rng.choice(letters)}" in "{word}"?'
+    return ask, "Yes" if yes else "No", ["No" if yes else "Yes"]
+
+
+def _delete(words: Sequence[str], turn: int, rng: random.Random) -> Question | None:
+    word = rng.choice(words)
+    letter = rng.choice(word)
+    ask = f'Delete every instance of "{letter}" in "{word}".'
+    return _with_edits(ask, word.replace(letter, ""), words, rng)
+
+
+def _insert(words: Sequence[str], turn: int, rng: random.Random) -> Question | None:
+    word = rng.choice(words)
+    new, letter = rng.choice("".join(words)), rng.choice(word)
+    ask = f'Add "{new}" after every "{letter}" in "{word}".'
+    return _with_edits(ask, word.replace(letter, letter + new), words, rng)
+
+
+def _substitute(words: Sequence[str], turn: int, rng: random.Random) -> Question | None:
+    word = rng.choice(words)
+    new, letter = rng.choice("".join(words)), rng.choice(word)
+    if new == letter:
+        return None
+    ask = f'Substitute "{letter}" with "{new}" in "{word}".'
+    return _with_edits(ask, word.replace(letter, new), words, rng)
+
+
+def _orthography(words: Sequence[str], turn: int, rng: random.Random) -> Question | None:
+    word = rng.choice(words)
+    pool = rng.sample(words, min(len(words), 60))
+    near = [w for w in pool if 0 < levenshtein(w, word) <= 2]
+    if not near:
+        return None
+    right = rng.choice(near)
+    # The wrong word must be as long as the right one, or length would tell them apart.
+    far = [w for w in pool if levenshtein(w, word) >= 4 and len(w) == len(right)]
+    far = far or [w for w in pool if levenshtein(w, word) >= 3 and len(w) == len(right)]
+    if not far:
+        return None
+    wrong = rng.choice(far)
+    ask = 'Which word is closer in Levenshtein distance to "{}": "{}" or "{}"?'
+    pair = sorted([right, wrong], key=lambda w: w == right, reverse=turn % 2 == 0)
+    return ask.format(word, *pair), right, [wrong]
+
+
+def _spell(words: Sequence[str], turn: int, rng: random.Random) -> Question | None:
+    word = rng.choice(words)
+    question = _with_edits(f'Spell out the word "{word}".', word, words, rng)
+    if question is None:
+        return None
+    ask, right, wrong = question
+    return ask, " ".join(right), [" ".join(w) for w in wrong]
+
+
+def _unspell(words: Sequence[str], turn: int, rng: random.Random) -> Question | None:
+    word = rng.choice(words)
+    return _with_edits(f'Write the word that is spelled "{" ".join(word)}".', word, words, rng)
+
+
+def _with_edits(ask: str, right: str, words: Sequence[str], rng: random.Random) -> Question | None:
+    """Three wrong answers: a chain of single edits through the right one."""
+    if not right:
+        return None
+    before = rng.randrange(_OPTIONS)
+    chain = [right]
+    for step in range(_OPTIONS - 1):
+        start = chain[0] if step < before else chain[-1]
+        edited = _edit(start, words, rng)
+        if not edited or edited in chain:
+            return None
+        chain = [edited, *chain] if step < before else [*chain, edited]
+    wrong = [w for w in chain if w != right]
+    rng.shuffle(wrong)
+    return ask, right, wrong
+
+
+def _edit(word: str, words: Sequence[str], rng: random.Random) -> str:
+    """One letter dropped, doubled, replaced, or swapped with the next."""
+    i = rng.randrange(len(word))
+    how = rng.randrange(4)
+    if how == 0:
+        return word[:i] + word[i + 1 :]
+    if how == 1:
+        return word[:i] + word[i] + word[i:]
+    if how == 2:
+        return word[:i] + rng.choice(rng.choice(words)) + word[i + 1 :]
+    return word[:i] + word[i : i + 2][::-1] + word[i + 2 :]
+
+
+def levenshtein(a: str, b: str) -> int:
+    """Fewest insertions, deletions and substitutions from a to b.
+
+    >>> levenshtein("kitten", "sitting")
+    3
+    """
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]
+
+
+_MAKERS: dict[str, Callable[[Sequence[str], int, random.Random], Question | None]] = {
+    "contains": _contains,
+    "delete": _delete,
+    "insert": _insert,
+    "substitute": _substitute,
+    "orthography": _orthography,
+    "spell": _spell,
+    "unspell": _unspell,
+}

@@ -1,0 +1,99 @@
+"""One multiple-choice question, and lists of them as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from robustok.errors import RobustokError
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question, its options as they are scored after it, and which is right.
+
+    >>> Item("demo-0", "Which word starts with 'b'? Options: up, baby. Answer:",
+    ...      (" up", " baby"), 1, "starts").answer
+    ' baby'
+
+    The query ends where an option begins, so an option carries its own leading
+    space. Query and options are tokenized apart, the options canonically.
+    """
+
+    key: str
+    query: str
+    choices: tuple[str, ...]
+    label: int
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.choices) < 2:
+            raise RobustokError(f"item '{self.key}' has fewer than 2 choices: give at least 2")
+        if not 0 <= self.label < len(self.choices):
+            raise RobustokError(
+                f"item '{self.key}' has label {self.label}: it must number one of its choices"
+            )
+        if not all(self.choices):
+            raise RobustokError(f"item '{self.key}' has an empty choice: give every choice a text")
+
+    @property
+    def answer(self) -> str:
+        """The right option, as it is scored."""
+        return self.choices[self.label]
+
+
+def write_items(path: str | Path, items: Iterable[Item]) -> None:
+    """Write items as JSON lines, whole or not at all.
+
+    A line holds ``key``, ``query``, ``choices``, ``label`` and ``kind``.
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8", newline="\n") as f:
+        for item in items:
+            f.write(json.dumps(asdict(item), ensure_ascii=False) + "\n")
+        f.flush()
+        os.fsync(f.fileno())
+    partial.replace(path)
+
+
+def read_items(path: str | Path) -> list[Item]:
+    """Read items from JSON lines; ``id`` serves for ``key``, further fields are ignored.
+
+    Raises RobustokError naming the line that is not an item.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise RobustokError(f"no file '{path}': give a JSONL file of questions")
+    items = []
+    # Not splitlines(): it also cuts at U+2028, which JSON leaves unescaped.
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if line.strip():
+            items.append(_parse(line, f"{path}:{number}", default_key=f"{path.stem}-{number}"))
+    if not items:
+        raise RobustokError(f"'{path}' holds no questions: give one JSON object a line")
+    return items
+
+
+def _parse(line: str, where: str, default_key: str) -> Item:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as e:
+        raise RobustokError(f"{where} is not JSON ({e.msg}): write one object a line") from None
+    if not isinstance(row, dict):
+        raise RobustokError(f"{where} is not a JSON object: write one object a line")
+    missing = [name for name in ("query", "choices", "label") if name not in row]
+    if missing:
+        raise RobustokError(f"{where} lacks '{missing[0]}': give query, choices and label")
+    query, choices, label = row["query"], row["choices"], row["label"]
+    if not isinstance(query, str):
+        raise RobustokError(f"{where}: the query must be a string")
+    if not isinstance(choices, list) or not all(isinstance(c, str) for c in choices):
+        raise RobustokError(f"{where}: the choices must be a list of strings")
+    if not isinstance(label, int) or isinstance(label, bool):
+        raise RobustokError(f"{where}: the label must be the number of the right choice, from 0")
+    key = str(row.get("key", row.get("id", default_key)))
+    return Item(key, query, tuple(choices), label, str(row.get("kind", row.get("task", ""))))

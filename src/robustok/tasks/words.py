@@ -1,0 +1,54 @@
+"""Word lists for the language games: frequent words of a language, or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from robustok.errors import RobustokError
+
+
+def frequent_words(n: int, *, language: str = "en", shortest: int = 2) -> list[str]:
+    """The n most frequent words of a language, most frequent first.
+
+    >>> frequent_words(5)
+    ['the', 'to', 'and', 'of', 'in']
+
+    Only words of letters count, with at least ``shortest`` of them. The list is
+    `wordfreq`'s. Raises RobustokError for a language it does not have.
+    """
+    if n < 1:
+        raise RobustokError(f"asked for {n} words: ask for at least 1")
+    try:
+        import wordfreq
+    except ImportError:
+        raise RobustokError(
+            "wordfreq is not installed: pip install 'robustok[words]', or give a file of words"
+        ) from None
+    if language not in wordfreq.available_languages("best"):
+        known = ", ".join(sorted(wordfreq.available_languages("best")))
+        raise RobustokError(f"no word list for language '{language}': choose from {known}")
+    words = clean_words(wordfreq.top_n_list(language, 3 * n + 100), shortest=shortest)[:n]
+    if len(words) < n:
+        raise RobustokError(f"'{language}' has {len(words)} such words: ask for no more")
+    return words
+
+
+def read_words(path: str | Path, *, shortest: int = 2) -> list[str]:
+    """Words of a text file, one a line, in its order and without repeats."""
+    path = Path(path)
+    if not path.is_file():
+        raise RobustokError(f"no file '{path}': give a text file with one word a line")
+    try:
+        words = clean_words(path.read_text(encoding="utf-8").split(), shortest=shortest)
+    except UnicodeDecodeError:
+        raise RobustokError(f"'{path}' is not UTF-8 text: save it as UTF-8") from None
+    if not words:
+        raise RobustokError(f"'{path}' holds no words of {shortest} or more letters: add some")
+    return words
+
+
+def clean_words(words: Iterable[str], *, shortest: int = 2) -> list[str]:
+    """Lower-case words made of letters only, each once, order kept."""
+    kept = (w.lower() for w in words)
+    return list(dict.fromkeys(w for w in kept if w.isalpha() and len(w) >= shortest))

@@ -1,0 +1,11 @@
+"""Training with tokenizations drawn on the fly, on transformers' Trainer."""
+
+from __future__ import annotations
+
+from robustok.training.collate import AnswerCollator
+from robustok.training.finetune import finetune
+from robustok.training.prompts import PromptDataset
+from robustok.training.recipe import PRESETS, Recipe
+from robustok.training.run import Training
+
+__all__ = ["PRESETS", "AnswerCollator", "PromptDataset", "Recipe", "Training", "finetune"]

@@ -1,0 +1,57 @@
+"""Rows of different lengths into one padded batch, with labels on the answers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+IGNORED = -100
+
+
+class AnswerCollator:
+    """Pad on the left, so that all answers end at the right edge.
+
+    >>> batch = AnswerCollator(pad_id=0)([{"input_ids": [5, 6, 7], "answer": 1},
+    ...                                   {"input_ids": [8, 9], "answer": 1}])
+    >>> batch["input_ids"], batch["labels"]
+    (tensor([[5, 6, 7], [0, 8, 9]]), tensor([[-100, 7], [-100, 9]]))
+
+    With ``short_labels`` the labels, and by ``logits_to_keep`` the model's
+    output layer, cover only the last few positions, which hold every answer
+    and the position before it; without, labels are as wide as the ids. All
+    tensors are int64 of shape [rows, length]; padding is a cost in time only.
+    """
+
+    def __init__(self, pad_id: int, *, short_labels: bool = True, multiple: int = 1) -> None:
+        self.pad_id, self.short_labels, self.multiple = pad_id, short_labels, multiple
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        longest = max(1, *(len(row["input_ids"]) for row in rows))
+        length = -(-longest // self.multiple) * self.multiple
+        ids = np.full((len(rows), length), self.pad_id, np.int64)
+        mask = np.zeros((len(rows), length), np.int64)
+        labels = np.full((len(rows), length), IGNORED, np.int64)
+        for i, row in enumerate(rows):
+            size, answer = len(row["input_ids"]), row["answer"]
+            if not size:
+                continue
+            ids[i, length - size :] = row["input_ids"]
+            mask[i, length - size :] = 1
+            labels[i, length - answer :] = row["input_ids"][size - answer :]
+        # Padding attends to itself alone would be all masked, which some kernels turn into NaN.
+        empty = ~mask.any(axis=1)
+        mask[empty, -1] = 1
+        batch: dict[str, Any] = {
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy(mask),
+            "position_ids": torch.from_numpy(np.maximum(mask.cumsum(axis=1) - 1, 0)),
+        }
+        if self.short_labels:
+            keep = max(row["answer"] for row in rows) + 1
+            batch["logits_to_keep"] = min(keep, length)
+            labels = np.ascontiguousarray(labels[:, -keep:])
+        batch["labels"] = torch.from_numpy(labels)
+        return batch

@@ -1,0 +1,131 @@
+"""Questions as training rows, tokenized anew each time they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from robustok.errors import RobustokError, nearest
+from robustok.ragged import Ragged
+
+if TYPE_CHECKING:
+    from robustok.samplers import Sampler
+    from robustok.tasks.item import Item
+    from robustok.vocabulary import Vocabulary
+
+OVERFLOW = ("error", "drop", "left", "canonical")
+
+
+class Epoch:
+    """The number of the epoch, in shared memory so that worker processes see it move."""
+
+    def __init__(self) -> None:
+        self._value = torch.zeros(1, dtype=torch.int64).share_memory_()
+
+    def get(self) -> int:
+        return int(self._value.item())
+
+    def set(self, epoch: int) -> None:
+        self._value.fill_(epoch)
+
+
+class PromptDataset(Dataset):
+    """A map-style data set of (prompt, answer): the prompt perturbed, the answer canonical.
+
+    >>> data = PromptDataset(vocab, items, sampler, seed=0)                 # doctest: +SKIP
+    >>> data[0]                                                             # doctest: +SKIP
+    {'input_ids': array([...]), 'answer': 1}
+
+    A row holds ``input_ids`` (int64, prompt then answer) and ``answer``, how
+    many ids at its end are the answer. The draw depends on (seed, epoch, index)
+    and on nothing else; the trainer moves the epoch with :meth:`set_epoch`.
+
+    ``overflow`` says what becomes of a row longer than ``context``, which a
+    perturbed prompt may be though its canonical one is not: ``error``; ``drop``
+    (the row is empty and adds nothing to the loss); ``left`` (the start of the
+    prompt is cut off); ``canonical`` (its canonical tokens are used instead).
+    An answer that does not fit, or with ``canonical`` a canonical row that does
+    not, is an error at once.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        items: Sequence[Item],
+        sampler: Sampler,
+        *,
+        seed: int,
+        context: int | None = None,
+        overflow: str = "error",
+    ) -> None:
+        if overflow not in OVERFLOW:
+            raise RobustokError(
+                f"unknown overflow policy '{overflow}': " + nearest(overflow, OVERFLOW)
+            )
+        if not items:
+            raise RobustokError("there are no questions to train on: give at least one")
+        self.sampler, self.seed, self.overflow = sampler, seed, overflow
+        self.prompts = vocab.encode_batch([item.query for item in items])
+        self.answers = vocab.encode_batch([item.answer for item in items])
+        self.context = context or int(np.iinfo(np.int64).max)
+        self.epoch = Epoch()
+        self.overflowed = torch.zeros(1, dtype=torch.int64).share_memory_()
+        self._check(items)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by accelerate at the start of each epoch."""
+        self.epoch.set(epoch)
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """All rows of a batch at once, so that one call of the sampler serves them."""
+        keys = np.asarray(indices, dtype=np.int64)
+        canonical = Ragged.from_rows([self.prompts[i] for i in keys])
+        drawn = self.sampler.sample_batch(
+            canonical, seed=self.seed, keys=keys, epoch=self.epoch.get()
+        )
+        return [
+            self._row(prompt, fallback, self.answers[i])
+            for prompt, fallback, i in zip(drawn, canonical, keys, strict=True)
+        ]
+
+    def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
+        room = self.context - len(answer)
+        if len(prompt) > room:
+            self.overflowed += 1
+            if self.overflow == "error":
+                raise RobustokError(
+                    f"a perturbed prompt has {len(prompt)} tokens and its answer {len(answer)}, "
+                    f"more than the context of {self.context}: choose overflow drop, left or "
+                    "canonical, or a larger context"
+                )
+            if self.overflow == "drop":
+                return {"input_ids": np.empty(0, np.int64), "answer": 0}
+            prompt = canonical if self.overflow == "canonical" else prompt[len(prompt) - room :]
+        return {
+            "input_ids": np.concatenate([prompt, answer]).astype(np.int64),
+            "answer": len(answer),
+        }
+
+    def _check(self, items: Sequence[Item]) -> None:
+        spans = self.answers.lengths + (self.prompts.lengths if self.overflow == "canonical" else 1)
+        worst = int(spans.argmax())
+        if spans[worst] > self.context:
+            what = "canonical row" if self.overflow == "canonical" else "answer"
+            raise RobustokError(
+                f"the {what} of item '{items[worst].key}' needs {spans[worst]} tokens, more than "
+                f"the context of {self.context}: leave it out or use a larger context"
+            )
+        for lengths, what in ((self.prompts.lengths, "prompt"), (self.answers.lengths, "answer")):
+            if not lengths.all():
+                key = items[int(lengths.argmin())].key
+                raise RobustokError(f"the {what} of item '{key}' has no tokens: give it some text")

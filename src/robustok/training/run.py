@@ -1,0 +1,284 @@
+"""One training run on transformers' Trainer: quiet, resumable, and stopped by a NaN."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+from transformers.utils import logging as hf_logging
+
+from robustok.errors import RobustokError
+from robustok.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Progress = Callable[[int, int], None]
+
+LOG_EVERY = 10
+RECORD = "training.json"
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training run did.
+
+    ``losses`` holds (step, mean loss of the steps since the one before), every
+    10 steps; ``tokens`` the ids trained on, padding not counted; ``seconds`` the
+    wall-clock time of the steps, over all restarts but the last as far as it
+    was saved; ``waiting`` the share of it spent on getting batches;
+    ``overflowed`` how many rows were longer than the context.
+    """
+
+    path: str
+    steps: int
+    losses: tuple[tuple[int, float], ...]
+    tokens: int
+    seconds: float
+    waiting: float
+    overflowed: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+def train(
+    model: PreTrainedModel,
+    dataset: Any,
+    collator: Any,
+    recipe: Recipe,
+    *,
+    seed: int,
+    out: str | Path,
+    settings: dict[str, Any],
+    progress: Progress | None = None,
+) -> Training:
+    """Train in place and leave the model and a record of the run in ``out``.
+
+    The same call goes on where a killed one stopped, from its last whole
+    checkpoint, with the same losses; after a finished one it loads the trained
+    weights and returns the record. ``settings`` says what the run is: a folder
+    made with other settings is refused.
+
+    Raises RobustokError for a loss that is not a number, for a folder of
+    another run, and where the disk is full.
+    """
+    out = Path(out)
+    identity = _identity({**settings, **asdict(recipe), "seed": seed}, model)
+    if (done := _finished(out, identity)) is not None:
+        _load_weights(model, out)
+        return done
+    _claim(out, identity)
+    watch = _Watch(recipe.steps, progress)
+    with _undisturbed():
+        trainer = Trainer(
+            model=model,
+            args=_arguments(recipe, seed, out / CHECKPOINTS),
+            train_dataset=dataset,
+            data_collator=collator,
+            callbacks=[watch],
+        )
+        trainer.remove_callback(PrinterCallback)
+        last = _last_checkpoint(out / CHECKPOINTS)
+        try:
+            trainer.train(resume_from_checkpoint=str(last) if last else None)
+            losses = tuple(
+                (int(row["step"]), row["loss"])
+                for row in trainer.state.log_history
+                if "loss" in row
+            )
+            training = Training(
+                path=str(out),
+                steps=trainer.state.global_step,
+                losses=losses,
+                tokens=int(trainer.state.num_input_tokens_seen),
+                seconds=watch.seconds,
+                waiting=watch.waiting / max(watch.seconds, 1e-9),
+                overflowed=int(getattr(dataset, "overflowed", 0)),
+            )
+            if trainer.is_world_process_zero():
+                trainer.save_model(str(out))
+                _write_json(out / RECORD, {"identity": identity, "training": asdict(training)})
+                shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+        except OSError as e:
+            raise RobustokError(
+                f"could not write under '{out}' ({e.strerror or e}): "
+                "make room and start again, it goes on from its last checkpoint"
+            ) from e
+    return training
+
+
+def _arguments(recipe: Recipe, seed: int, folder: Path) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(folder),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=recipe.batch_size // recipe.accumulate,
+        gradient_accumulation_steps=recipe.accumulate,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type="warmup_stable_decay",
+        lr_scheduler_kwargs={
+            "num_decay_steps": recipe.steps - recipe.warmup,
+            "decay_type": "linear",
+            "min_lr_ratio": recipe.final_rate,
+        },
+        warmup_steps=recipe.warmup,
+        weight_decay=recipe.weight_decay,
+        adam_beta1=recipe.betas[0],
+        adam_beta2=recipe.betas[1],
+        max_grad_norm=recipe.clip,
+        bf16=recipe.precision == "bfloat16",
+        torch_compile=recipe.compiled,
+        seed=seed % 2**32,
+        data_seed=seed % 2**32,
+        logging_steps=LOG_EVERY,
+        logging_nan_inf_filter=False,
+        include_num_input_tokens_seen="non_padding",
+        save_strategy="steps",
+        # A multiple of the logging steps: a loss half gathered is not in a checkpoint.
+        save_steps=-(-recipe.save_every // LOG_EVERY) * LOG_EVERY,
+        save_total_limit=2,
+        dataloader_num_workers=recipe.workers,
+        dataloader_persistent_workers=recipe.workers > 0,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_drop_last=False,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        report_to=[],
+    )
+
+
+class _Watch(TrainerCallback):
+    """Counts time, reports progress, and stops at a loss that is not a number."""
+
+    def __init__(self, steps: int, progress: Progress | None) -> None:
+        self.steps, self.progress = steps, progress
+        self.seconds = self.waiting = 0.0
+        self._mark = time.perf_counter()
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self._mark = time.perf_counter()
+        if self.progress:
+            self.progress(state.global_step, self.steps)
+
+    def on_step_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self.waiting += self._lap()
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self._lap()
+        if self.progress:
+            self.progress(state.global_step, self.steps)
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
+        loss = (logs or {}).get("loss")
+        if loss is not None and not math.isfinite(loss):
+            raise RobustokError(
+                f"the loss is {loss} at step {state.global_step}: lower the learning rate, "
+                "raise the warm-up, or use float32; the last checkpoint is kept"
+            )
+
+    def on_save(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self._lap()
+
+    def _lap(self) -> float:
+        now = time.perf_counter()
+        lap, self._mark = now - self._mark, now
+        self.seconds += lap
+        return lap
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """The Trainer seeds every global generator and draws bars; both are put back afterwards."""
+    bars = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    devices = list(range(torch.cuda.device_count()))
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            if bars:
+                hf_logging.enable_progress_bar()
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
+
+
+def _identity(settings: dict[str, Any], model: PreTrainedModel) -> dict[str, Any]:
+    shape = {name: list(p.shape) for name, p in model.named_parameters()}
+    digest = hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
+    return json.loads(json.dumps({**settings, "model": digest}))
+
+
+def _finished(out: Path, identity: dict[str, Any]) -> Training | None:
+    record = out / RECORD
+    if not record.is_file():
+        return None
+    saved = json.loads(record.read_text(encoding="utf-8"))
+    _same(saved["identity"], identity, out)
+    if "training" not in saved:
+        return None
+    row = saved["training"]
+    return Training(**{**row, "losses": tuple((s, x) for s, x in row["losses"])})
+
+
+def _claim(out: Path, identity: dict[str, Any]) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if not (out / RECORD).is_file():
+            _write_json(out / RECORD, {"identity": identity})
+    except OSError as e:
+        raise RobustokError(f"could not write to '{out}': {e.strerror or e}") from e
+
+
+def _same(saved: dict[str, Any], identity: dict[str, Any], out: Path) -> None:
+    changed = [k for k in sorted({*saved, *identity}) if saved.get(k) != identity.get(k)]
+    if changed:
+        k = changed[0]
+        raise RobustokError(
+            f"'{out}' holds a training run with {k} = {saved.get(k)}, not {identity.get(k)}: "
+            "use another folder"
+        )
+
+
+def _last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint; ones that a kill left half written are removed."""
+    whole = []
+    for path in folder.glob("checkpoint-*"):
+        try:
+            # The Trainer writes this file last.
+            step = json.loads((path / "trainer_state.json").read_text())["global_step"]
+            whole.append((step, path))
+        except (OSError, ValueError, KeyError):
+            shutil.rmtree(path, ignore_errors=True)
+    return max(whole)[1] if whole else None
+
+
+def _load_weights(model: PreTrainedModel, out: Path) -> None:
+    from safetensors.torch import load_model
+
+    load_model(model, str(out / "model.safetensors"))
+
+
+def _write_json(path: Path, content: Any) -> None:
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as f:
+        json.dump(content, f, indent=1)
+        f.flush()
+        os.fsync(f.fileno())
+    partial.replace(path)
