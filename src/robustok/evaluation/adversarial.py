@@ -116,10 +116,20 @@ def attack(
     Raises RobustokError on an unknown setting, or a label that is no option.
     """
     settings = Settings(
-        tuple(distances), start, steps, objective, max_neighbors, beam, restarts, search, query_budget
+        tuple(distances),
+        start,
+        steps,
+        objective,
+        max_neighbors,
+        beam,
+        restarts,
+        search,
+        query_budget,
     )
     if len(options) < 2 or not 0 <= label < len(options):
-        raise RobustokError(f"label {label} of {len(options)} options: give two or more, and one of them")
+        raise RobustokError(
+            f"label {label} of {len(options)} options: give at least two, and the number of one"
+        )
     encoded = encode_options(vocab, options)
     problem = Problem(text, text, encoded, label, context, suffix, vocab, item_key(text))
     done: list[Attack] = []
@@ -171,9 +181,9 @@ def attack_items(
     began = time.perf_counter()
     check_items(items)
     each_budget = query_budget if isinstance(query_budget, Mapping) else None
-    total = max(each_budget.values()) if each_budget else query_budget
+    total = max(query_budget.values()) if isinstance(query_budget, Mapping) else query_budget
     settings = Settings(
-        tuple(distances), start, steps, objective, max_neighbors, beam, restarts, search, total  # type: ignore[arg-type]
+        tuple(distances), start, steps, objective, max_neighbors, beam, restarts, search, total
     )
     file = None
     if resume_file is not None:
@@ -208,8 +218,10 @@ def attack_items(
             progress(sum(item.key in done for item in items), len(items))
 
     def begin(problem: Problem) -> Search:
-        mine = settings if each_budget is None else replace(settings, query_budget=each_budget[problem.key])
-        return _search(problem, mine, seed)
+        if each_budget is None:
+            return _search(problem, settings, seed)
+        own = replace(settings, query_budget=each_budget[problem.key])
+        return _search(problem, own, seed)
 
     run(model, problems, begin, budget=budget, pool=_POOL, finished=finished)
     attacks = tuple(done[item.key] for item in items)

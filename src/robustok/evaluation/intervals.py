@@ -23,7 +23,9 @@ def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:
     positive or ``correct`` not in 0..n. Source: Wilson (1927).
     """
     if not n > 0 or not 0 <= correct <= n:
-        raise RobustokError(f"no interval for {correct} correct of {n}: give 0 <= correct <= n, n > 0")
+        raise RobustokError(
+            f"no interval for {correct} correct of {n}: give a positive n, at least {correct}"
+        )
     p = correct / n
     center = p + z * z / (2 * n)
     spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -33,7 +35,9 @@ def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:
     return low, high
 
 
-def clustered(fractions: Sequence[float] | np.ndarray, draws: int = 1) -> tuple[float, float, float]:
+def clustered(
+    fractions: Sequence[float] | np.ndarray, draws: int = 1
+) -> tuple[float, float, float]:
     """Mean accuracy and its 95% interval from one fraction of correct draws per item.
 
     >>> mean, low, high = clustered([1, 1, 0, 1, 1, 0, 1, 1], draws=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,15 @@ OBJECTIVES = ("probability", "log-probability")
 def item_key(key: str) -> int:
     """A stable 63-bit number for an item's key, so that draws don't depend on its position."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def as_sampler(sampler: Any, vocab: Vocabulary) -> Any:
+    """The sampler of a spec string; a sampler stays itself."""
+    if isinstance(sampler, str):
+        from robustok.samplers import sampler as build
+
+        return build(sampler, vocab)
+    return sampler
 
 
 def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:

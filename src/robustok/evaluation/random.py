@@ -10,7 +10,15 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.questions import Ids, Progress, check_items, encode_options, item_key, margins
+from robustok.evaluation.questions import (
+    Ids,
+    Progress,
+    as_sampler,
+    check_items,
+    encode_options,
+    item_key,
+    margins,
+)
 from robustok.evaluation.result import Evaluation, Outcome
 from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
@@ -51,7 +59,7 @@ def evaluate(
     check_items(items)
     if draws < 1:
         raise RobustokError(f"{draws} draws evaluate nothing: ask for at least 1")
-    sampler = _sampler(sampler, vocab)
+    sampler = as_sampler(sampler, vocab)
     draws = 1 if sampler.spec == "canonical" else draws
     outcomes: list[Outcome] = []
     computed, naive, path = 0, 0, ""
@@ -87,14 +95,6 @@ def evaluate(
         tokens_computed=computed,
         tokens_naive=naive,
     )
-
-
-def _sampler(sampler: Any, vocab: Vocabulary) -> Any:
-    if isinstance(sampler, str):
-        from robustok.samplers import sampler as build
-
-        return build(sampler, vocab)
-    return sampler
 
 
 def _slice(rows: Ragged, begin: int, count: int) -> Ragged:

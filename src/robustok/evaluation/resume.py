@@ -41,8 +41,8 @@ class ResumeFile:
         if found != config:
             changed = sorted(k for k in config if (found or {}).get(k) != config[k])
             raise RobustokError(
-                f"'{self.path}' holds attacks with another {', '.join(changed) or 'configuration'}: "
-                "delete it, or give another resume file"
+                f"'{self.path}' holds attacks with other {', '.join(changed) or 'settings'}: "
+                "delete it, or name another resume file"
             )
         self.done = {row["key"]: _from_row(row) for row in rows[1:]}
 

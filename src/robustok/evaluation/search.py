@@ -197,12 +197,13 @@ def run(
 class _Found:
     """The best tokenization so far, and when."""
 
-    def __init__(self, problem: Problem, objective: str, best: tuple[np.ndarray, np.ndarray]) -> None:
+    def __init__(
+        self, problem: Problem, objective: str, start: np.ndarray, log_probs: np.ndarray, spent: int
+    ) -> None:
         self.problem, self.objective = problem, objective
-        self.ids, self.log_probs = best
-        self.margins = [self.margin]
-        self.spent = [1]
-        self.start, self.log_probs_start = best
+        self.start = self.ids = start
+        self.log_probs_start = self.log_probs = log_probs
+        self.margins, self.spent = [self.margin], [spent]
 
     @property
     def margin(self) -> float:
@@ -227,12 +228,15 @@ def climb(problem: Problem, settings: Settings, seed: int) -> Search:
             break
         log_probs = yield Ragged.from_rows([start])
         spent += 1
-        found = _Found(problem, settings.objective, (start, log_probs[0]))
-        found.spent = [spent]
+        found = _Found(problem, settings.objective, start, log_probs[0], spent)
         flipped = spent if flipped is None and found.wrong else flipped
         beam = [(found.margin, start, log_probs[0])]
         for step in range(settings.steps):
-            around = [lattice.neighbours(b, distance=d) for _, b, _ in beam for d in settings.distances]
+            around = [
+                lattice.neighbours(ids, distance=d)
+                for _, ids, _ in beam
+                for d in settings.distances
+            ]
             left = None if settings.query_budget is None else settings.query_budget - spent
             rng = np.random.default_rng([seed, problem.number, restart, step])
             asked = _choose(around, [b for _, b, _ in beam], settings.max_neighbors, left, rng)
@@ -263,7 +267,7 @@ def draw_at_random(problem: Problem, settings: Settings, seed: int) -> Search:
     assert settings.query_budget is not None
     start = problem.start(settings.start, seed)
     log_probs = yield Ragged.from_rows([start])
-    found = _Found(problem, settings.objective, (start, log_probs[0]))
+    found = _Found(problem, settings.objective, start, log_probs[0], 1)
     spent = 1
     flipped = 1 if found.wrong else None
     drawn = problem.draw("uniform", seed, max(1, settings.query_budget - 1), epoch=1)

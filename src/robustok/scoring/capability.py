@@ -11,6 +11,7 @@ import torch
 
 from robustok.scoring.fallback import sequence_log_probs
 from robustok.scoring.forward import attention_windows, quiet
+from robustok.scoring.packed import tree_log_probs
 
 PATHS = ("tree", "cache", "plain")
 
@@ -36,8 +37,6 @@ def scoring_path(model: Any) -> str:
 
 
 def _works(model: Any, path: str, attention: str) -> bool:
-    from robustok.scoring.engine import tree_log_probs
-
     if path == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
         return False
     context, matrix, lengths, reads = _probe(int(model.config.get_text_config().vocab_size))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.scoring.capability import scoring_path
 from robustok.scoring.fallback import sequence_log_probs
-from robustok.scoring.forward import TreePass, quiet
-from robustok.scoring.tree import Ints, Rows, build_tree, levels
+from robustok.scoring.forward import quiet
+from robustok.scoring.packed import tree_log_probs
+from robustok.scoring.tree import Ints
 
 Ids = Sequence[int] | np.ndarray
 
@@ -230,90 +230,3 @@ def _check(model: Any, context: Ints, matrix: Ints, lengths: Ints) -> None:
         raise RobustokError(
             f"{longest} tokens are more than the model's {most} positions: shorten the context"
         )
-
-
-def tree_log_probs(
-    model: Any, context: Ints, matrix: Ints, lengths: Ints, reads: Ints, budget: int
-) -> tuple[np.ndarray, Ints]:
-    """Sum of the read log-probabilities of each sequence, each tree node computed once.
-
-    Returns float64 [sequences] and int64 [sequences], the tokens each one added.
-    """
-    tree = build_tree(matrix, lengths)
-    node_of_read = tree.path[reads[0], reads[1]]
-    by_node = np.argsort(node_of_read, kind="stable")
-    values = np.zeros(len(matrix))
-    costs = np.bincount(tree.owner, minlength=len(matrix))
-    costs[0] += len(context)
-    width = min(row_width(model, len(context)), budget)
-    run = TreePass(model, tree, context)
-    cut = levels(tree, width)
-    for level, rows in enumerate(cut):
-        keep = level + 1 < len(cut)
-        fill = (rows.nodes >= 0).sum(axis=1)
-        order = np.argsort(-fill, kind="stable")
-        begin, size = 0, max(1, budget // width)
-        while begin < len(order):
-            chunk = _take(rows, order[begin : begin + size])
-            nodes = np.sort(chunk.nodes[chunk.nodes >= 0])
-            read = by_node[_members(node_of_read[by_node], nodes)]
-            wanted, which = np.unique(node_of_read[read], return_inverse=True)
-            try:
-                logits = run.run(chunk, wanted, keep)
-                chosen = log_probs_of(logits, which, reads[2, read])
-            except (RuntimeError, MemoryError) as error:
-                size = halved(size, error)
-                continue
-            np.add.at(values, reads[0, read], chosen)
-            costs[0] += chunk.nodes.size - len(nodes)
-            begin += size
-    return values, costs
-
-
-def row_width(model: Any, context: int) -> int:
-    """How many nodes a row may hold.
-
-    Every node attends to its whole row and masks most of it, which costs about
-    width / (6 · hidden size) of the rest of a layer; a narrow row fills less well. A long
-    context is copied for each row, so rows grow with it.
-    """
-    hidden = int(model.config.get_text_config().hidden_size)
-    return max(min(512, max(128, hidden // 2)), min(1024, context))
-
-
-def _take(rows: Rows, chosen: Ints) -> Rows:
-    """Some of the rows, without the columns that are padding in all of them."""
-    nodes, past = rows.nodes[chosen], rows.past[chosen]
-    width = int((nodes >= 0).sum(axis=1).max())
-    return Rows(nodes[:, :width], past[:, : int((past >= 0).sum(axis=1).max(initial=0))])
-
-
-def _members(ordered: Ints, nodes: Ints) -> Ints:
-    """Positions in ``ordered`` (ascending) whose value is among ``nodes`` (ascending)."""
-    at = np.searchsorted(nodes, ordered)
-    return np.flatnonzero(nodes[np.minimum(at, len(nodes) - 1)] == ordered)
-
-
-def log_probs_of(logits: torch.Tensor, rows: Ints, tokens: Ints) -> np.ndarray:
-    """log softmax(logits)[row, token] as float64 for each pair."""
-    if int(tokens.max(initial=0)) >= logits.shape[-1]:
-        raise RobustokError(
-            f"an option holds token {int(tokens.max())}, but the model scores only "
-            f"{logits.shape[-1]}: use the model's own vocabulary"
-        )
-    row = torch.as_tensor(rows, device=logits.device)
-    token = torch.as_tensor(tokens, device=logits.device)
-    chosen = logits[row, token] - torch.logsumexp(logits, dim=-1)[row]
-    return chosen.double().cpu().numpy()
-
-
-def halved(size: int, error: BaseException) -> int:
-    """Half the rows if ``error`` says that memory ran out; anything else is raised."""
-    text = str(error).lower()
-    exhausted = isinstance(error, MemoryError) or "out of memory" in text
-    exhausted = exhausted or "can't allocate memory" in text or "not enough memory" in text
-    if not exhausted or size == 1:
-        raise error
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return size // 2

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from robustok.scoring.forward import logits_at
+from robustok.scoring.forward import halved, log_probs_of, logits_at
 from robustok.scoring.tree import Ints, build_tree
 
 
@@ -28,8 +28,6 @@ def sequence_log_probs(
     Sequences that begin another one ride along with it in both. Returns float64
     [sequences] and int64 [sequences], the tokens computed, padding included.
     """
-    from robustok.scoring.engine import halved, log_probs_of
-
     whole = np.concatenate([np.tile(context, (len(matrix), 1)), matrix], axis=1)
     lengths = lengths + len(context)
     carrier = _carriers(whole, lengths)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer
 
+from robustok.errors import RobustokError
 from robustok.scoring.tree import Ints, Rows, Tree
 
 
@@ -46,6 +47,31 @@ def logits_at(model: Any, flat: torch.Tensor, **inputs: Any) -> torch.Tensor:
         return model(**inputs).logits[0].float()
     finally:
         hook.remove()
+
+
+def log_probs_of(logits: torch.Tensor, rows: Ints, tokens: Ints) -> np.ndarray:
+    """log softmax(logits)[row, token] as float64 for each pair."""
+    if int(tokens.max(initial=0)) >= logits.shape[-1]:
+        raise RobustokError(
+            f"an option holds token {int(tokens.max())}, but the model scores only "
+            f"{logits.shape[-1]}: use the model's own vocabulary"
+        )
+    row = torch.as_tensor(rows, device=logits.device)
+    token = torch.as_tensor(tokens, device=logits.device)
+    chosen = logits[row, token] - torch.logsumexp(logits, dim=-1)[row]
+    return chosen.double().cpu().numpy()
+
+
+def halved(size: int, error: BaseException) -> int:
+    """Half the rows if ``error`` says that memory ran out; anything else is raised."""
+    text = str(error).lower()
+    exhausted = isinstance(error, MemoryError) or "out of memory" in text
+    exhausted = exhausted or "can't allocate memory" in text or "not enough memory" in text
+    if not exhausted or size == 1:
+        raise error
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return size // 2
 
 
 class _Past(DynamicLayer):
@@ -86,11 +112,12 @@ class TreePass:
         self.stored_count = 0
         if len(context):
             ids = torch.as_tensor(context, device=model.device)[None]
-            cache = DynamicCache()
-            masks = self._masks(self._visible(_NOTHING, np.arange(len(context))[None], True))
-            positions = torch.arange(len(context), device=model.device)[None]
-            self._forward(ids, positions, masks, cache, np.zeros(1, np.int64))
-            self.cached = [(layer.keys, layer.values) for layer in cache.layers]
+            positions = np.arange(len(context))[None]
+            masks = self._masks(positions, positions, positions[..., None] >= positions[:, None])
+            cache = self._cache(np.empty((1, 0), np.int64), 0)
+            where = torch.as_tensor(positions, device=model.device)
+            self._forward(ids, where, masks, cache, np.zeros(1, np.int64))
+            self.cached = [layer.new for layer in cache.layers]
 
     def run(self, rows: Rows, reads: Ints, keep: bool) -> torch.Tensor:
         """Compute some rows; logits float32 [len(reads), vocabulary] of the nodes ``reads``.
@@ -102,9 +129,9 @@ class TreePass:
         real = rows.nodes >= 0
         ids = torch.as_tensor(np.where(real, tree.tokens[rows.nodes], 0), device=device)
         positions = np.where(real, tree.depth[rows.nodes], 0) + len(self.context)
-        masks = self._masks(self._visible(rows, positions, False))
+        masks = self._masks(positions, *self._keys(rows))
         looks_back = len(self.context) + rows.past.shape[1]
-        cache = self._cache(rows.past) if keep or looks_back else None
+        cache = self._cache(rows.past, looks_back) if keep or looks_back else None
         nodes, flat = rows.nodes[real], np.flatnonzero(real.ravel())
         by_node = np.argsort(nodes)
         at = flat[by_node[np.searchsorted(nodes, reads, sorter=by_node)]]
@@ -127,10 +154,9 @@ class TreePass:
             use_cache=cache is not None,
         )
 
-    def _cache(self, past: Ints) -> Cache:
+    def _cache(self, past: Ints, length: int) -> Any:
         index = torch.as_tensor(np.where(past >= 0, self.slot[past], 0), device=self.model.device)
-        length = len(self.context) + past.shape[1]
-        layers: list[Any] = []
+        layers = []
         for layer in range(self.layer_count):
             parts = self.cached[layer : layer + 1]
             if past.shape[1]:
@@ -139,11 +165,11 @@ class TreePass:
             layers.append(_Past(parts, length))
         return Cache(layers=layers)
 
-    def _store(self, nodes: Ints, flat: Ints, cache: Cache) -> None:
+    def _store(self, nodes: Ints, flat: Ints, cache: Any) -> None:
         where = torch.as_tensor(flat, device=self.model.device)
         new = []
         for layer in cache.layers:
-            keys, values = layer.new  # type: ignore[attr-defined]
+            keys, values = layer.new
             new.append((_select(keys, where), _select(values, where)))
         if self.stored:
             pairs = zip(self.stored, new, strict=True)
@@ -152,41 +178,32 @@ class TreePass:
         self.slot[nodes] = self.stored_count + np.arange(len(nodes))
         self.stored_count += len(nodes)
 
-    def _visible(self, rows: Rows, positions: Ints, chain: bool) -> tuple[Ints, Ints, np.ndarray]:
-        """(query positions, key positions, allowed) of a pass: bool [rows, queries, keys]."""
-        if chain:
-            return positions, positions, (positions[:, None, :] <= positions[:, :, None])
+    def _keys(self, rows: Rows) -> tuple[Ints, np.ndarray]:
+        """Positions of the keys [rows, keys], and which queries see them [rows, queries, keys]."""
         tree, nodes = self.tree, rows.nodes
         keys = np.concatenate([rows.past, nodes], axis=1)
         ends = np.where(keys >= 0, tree.end[keys], -1)
-        depths = np.where(keys >= 0, tree.depth[keys], 0) + len(self.context)
-        allowed = (keys[:, None, :] <= nodes[:, :, None]) & (nodes[:, :, None] < ends[:, None, :])
-        before = np.arange(len(self.context))
-        if len(before):
-            everyone = np.ones((*nodes.shape, len(before)), bool)
-            allowed = np.concatenate([everyone, allowed], axis=2)
-            depths = np.concatenate([np.tile(before, (len(nodes), 1)), depths], axis=1)
-        return positions, depths, allowed
+        seen = (keys[:, None, :] <= nodes[:, :, None]) & (nodes[:, :, None] < ends[:, None, :])
+        before = np.broadcast_to(np.arange(len(self.context)), (len(nodes), len(self.context)))
+        everyone = np.ones((*nodes.shape, len(self.context)), bool)
+        positions = np.where(keys >= 0, tree.depth[keys], 0) + len(self.context)
+        return np.concatenate([before, positions], 1), np.concatenate([everyone, seen], 2)
 
-    def _masks(self, visible: tuple[Ints, Ints, np.ndarray]) -> Any:
+    def _masks(self, queries: Ints, keys: Ints, seen: np.ndarray) -> Any:
         """Additive masks [rows, 1, queries, keys]: one, or one for each kind of layer."""
-        queries, keys, allowed = visible
         masks = {}
         for kind, window in self.windows.items():
-            seen = allowed
+            near = seen
             if window is not None:
-                seen = allowed & (queries[:, :, None] - keys[:, None, :] < window)
-            masks[kind] = self._additive(seen)
-        return masks[""] if "" in masks else masks
+                near = seen & (queries[:, :, None] - keys[:, None, :] < window)
+            masks[kind] = self._additive(near)
+        return masks.get("", masks)
 
     def _additive(self, allowed: np.ndarray) -> torch.Tensor:
         dtype = self.model.dtype
         boolean = torch.as_tensor(allowed, device=self.model.device)
         mask = torch.zeros(boolean.shape, dtype=dtype, device=boolean.device)
         return mask.masked_fill_(~boolean, torch.finfo(dtype).min)[:, None]
-
-
-_NOTHING = Rows(np.empty((1, 0), np.int64), np.empty((1, 0), np.int64))
 
 
 def attention_windows(config: Any) -> dict[str, int | None]:

@@ -39,7 +39,7 @@ def build_tree(matrix: Ints, lengths: Ints) -> Tree:
 
     ``matrix`` is int64 [sequences, longest], padded with anything beyond ``lengths``.
     """
-    count, width = matrix.shape
+    width = matrix.shape[1]
     columns = np.arange(width)
     inside = columns < lengths[:, None]
     keys = np.where(inside, matrix + 1, 0).astype(">u4")
@@ -84,15 +84,15 @@ class Rows(NamedTuple):
 def levels(tree: Tree, width: int) -> list[Rows]:
     """Cut a tree into rows of at most ``width`` nodes, in the order to compute them.
 
-    Whatever hangs below a node of at most ``width`` descendants stays in one row;
-    the nodes above are cut the same way and computed before, so that each node is
-    computed exactly once and a row looks back only to its own ancestors.
+    A subtree of at most half a row stays in one row; the nodes above are cut the same
+    way and computed before, so that each node is computed exactly once and a row looks
+    back only to its own ancestors.
     """
     result: list[Rows] = []
     level = np.arange(len(tree.tokens))
     while len(level):
         size = np.searchsorted(level, tree.end[level]) - np.arange(len(level))
-        small = size <= width
+        small = size <= max(1, width // 2)
         above = level[~small]
         parent = tree.parent[level]
         root = small & ~np.isin(parent, level[small])

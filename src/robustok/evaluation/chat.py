@@ -1,0 +1,46 @@
+"""What a chat template puts around the user's text, so that a search leaves it alone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robustok.errors import RobustokError
+
+_PLACE = "\ue000text\ue000"  # private-use characters: no template or tokenizer writes these
+
+
+class Frame(NamedTuple):
+    """Ids before and after a text, int32; they are kept as they are."""
+
+    context: np.ndarray
+    suffix: np.ndarray
+
+
+def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}") -> Frame:
+    """The kept ids around a text that is written into a chat template.
+
+    >>> frame = chat_frame(tokenizer, system="Is the message safe or unsafe?")  # doctest: +SKIP
+    >>> attack(model, vocab, text, ["safe", "unsafe"], 1, **frame._asdict())  # doctest: +SKIP
+
+    ``tokenizer`` is one of transformers with a chat template; ``user`` is the user's message,
+    with ``{text}`` where the text comes. The generation prompt is included.
+
+    Raises RobustokError where the template or ``user`` does not carry the text exactly once.
+    """
+    if user.count("{text}") != 1:
+        raise RobustokError("the user message must hold {text} once: that is what is attacked")
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise RobustokError(
+            "the tokenizer has no chat template: give context and suffix ids instead"
+        )
+    messages = [{"role": "user", "content": user.replace("{text}", _PLACE)}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    parts = whole.split(_PLACE)
+    if len(parts) != 2:
+        raise RobustokError(f"the chat template writes the user message {len(parts) - 1} times")
+    before, after = (tokenizer.encode(part, add_special_tokens=False) for part in parts)
+    return Frame(np.asarray(before, np.int32), np.asarray(after, np.int32))

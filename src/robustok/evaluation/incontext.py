@@ -1,0 +1,58 @@
+"""In-context learning: solved examples, perturbed or not, before every question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.evaluation.questions import Ids, as_sampler, item_key
+
+if TYPE_CHECKING:
+    from robustok.tasks.item import Item
+    from robustok.vocabulary import Vocabulary
+
+HEADER = "Below are solved examples. For the final question, predict the correct option."
+
+
+def solved_examples(
+    vocab: Vocabulary,
+    examples: Sequence[Item],
+    sampler: Any = "canonical",
+    *,
+    seed: int,
+    header: str = HEADER,
+    separator: str = "\n\n",
+    start: Ids = (),
+) -> np.ndarray:
+    """The ids of a context of K solved examples, to be given to an evaluation or an attack.
+
+    >>> ids = solved_examples(vocab, train[:10], "stochastok(alpha=1)", seed=0)  # doctest: +SKIP
+    >>> evaluate(model, vocab, test, "uniform", seed=0, context=ids)  # doctest: +SKIP
+    >>> attack_items(model, vocab, test, seed=0, context=ids)  # doctest: +SKIP
+
+    Questions are tokenized by ``sampler`` (a spec or a sampler), keyed by (seed, item key);
+    header, answers and separators are canonical; ``start`` are ids before it all, such as
+    a start token. Returns int32 [tokens]. Source: paper, section "Does In-context Learning
+    Improve Robustness?" and the example prompt of its appendix, from which the header is.
+
+    Raises RobustokError without examples.
+    """
+    if not examples:
+        raise RobustokError("there are no solved examples: give at least one")
+    sampler = as_sampler(sampler, vocab)
+    keys = np.array([item_key(e.key) for e in examples], np.int64)
+    # Another epoch than the evaluation's: an example that is asked too must not repeat its draw.
+    questions = sampler.sample_batch(
+        [e.query for e in examples], seed=seed, keys=keys, epoch=_CONTEXT_EPOCH
+    )
+    between = vocab.encode(separator)
+    parts = [np.asarray(start, np.int32), vocab.encode(header), between]
+    for example, question in zip(examples, questions, strict=True):
+        parts += [question, vocab.encode(example.answer), between]
+    return np.concatenate(parts).astype(np.int32)
+
+
+_CONTEXT_EPOCH = 1 << 20
