@@ -1,0 +1,81 @@
+"""All commands together, and the one place where an error becomes a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from robustok.cli import attack, count, doctor, evaluate, inspect, report, sample, study
+from robustok.errors import RobustokError
+
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "accelerate": "train",
+    "datasets": "train",
+    "peft": "train",
+    "safetensors": "train",
+    "pydantic": "study",
+    "yaml": "study",
+    "matplotlib": "report",
+    "jinja2": "report",
+    "wordfreq": "words",
+}
+
+app = typer.Typer(
+    name="robustok",
+    help="Sample, count, train on, evaluate on and attack with every tokenization of a string.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Add --debug to any command for the whole traceback of an error.",
+)
+for module in (study, report, sample, count, inspect, evaluate, attack, doctor):
+    app.command(module.NAME)(module.command)
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and return its exit code: 0, or 2 after one line on what is wrong."""
+    debug = "--debug" in args
+    # transformers draws a bar for each load of weights, in the middle of ours.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        code = typer.main.get_command(app).main(
+            [arg for arg in args if arg != "--debug"], prog_name="robustok", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return _say("stopped; nothing finished is lost", 130)
+    except BrokenPipeError:
+        # The reader went away, as `head` does; Python would complain again at its own exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        return _say(_line(error), 2)
+
+
+def _line(error: Exception) -> str:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return "say what to do: robustok --help lists the commands"
+    if isinstance(error, click.ClickException):
+        return error.format_message().rstrip(".").replace("\n", " ")
+    if isinstance(error, RobustokError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(error.name or "")):
+        return f"this needs {error.name}: pip install 'robustok[{extra}]'"
+    reason = " ".join(str(error).split()) or "no reason given"
+    return f"{type(error).__name__}: {reason} (--debug shows where)"
+
+
+def _say(line: str, code: int) -> int:
+    sys.stderr.write(f"robustok: {line}\n")
+    return code

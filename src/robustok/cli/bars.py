@@ -1,0 +1,96 @@
+"""A study's progress: a bar for the whole and one for the current cell, or a line a cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from robustok.study import Cell
+
+
+class Bars:
+    """Tells people how far a run is. On a terminal it draws bars, in a log it prints lines.
+
+    The time left is the work left at the pace of the work done in this run.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = Progress(
+            TextColumn("{task.description}", justify="left"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            disable=not console.is_terminal,
+            expand=True,
+        )
+        self._whole = self._bars.add_task("whole study", total=1, left="")
+        self._current = self._bars.add_task("", total=1, left="", visible=False)
+        self._number = self._count = 0
+        self._done = self._work = self._total = 0.0
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Bars:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None:
+        self._count, self._number = len(cells), len(finished)
+        self._total = sum(cell.work for cell in cells)
+        self._done = sum(cell.work for cell in cells if cell.key in finished)
+        self._before = self._done
+        self._since = time.monotonic()
+        if finished:
+            self._console.print(f"{len(finished)} of {len(cells)} cells are already done")
+        self._draw_whole(0.0)
+
+    def start(self, cell: Cell) -> None:
+        self._number += 1
+        self._work = cell.work
+        self._bars.reset(self._current, description=cell.label, total=1, visible=True, left="")
+
+    def progress(self, done: int, total: int) -> None:
+        share = done / max(total, 1)
+        self._bars.update(self._current, completed=share, left=f"{done}/{total}")
+        self._draw_whole(share * self._work)
+
+    def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
+        self._done += self._work
+        self._draw_whole(0.0)
+        result = record["result"]
+        said = f"accuracy {100 * result['accuracy']:.1f}%" if "accuracy" in result else "done"
+        line = f"[{self._number}/{self._count}] {cell.label}: {said}, {record['seconds']:.1f} s"
+        self._console.print(Text(line), soft_wrap=True)
+
+    def _draw_whole(self, extra: float) -> None:
+        done = self._done + extra
+        spent, fresh = time.monotonic() - self._since, done - self._before
+        left = ""
+        if fresh > 0 and spent > 5:
+            left = f"{_clock((self._total - done) / fresh * spent)} left"
+        self._bars.update(self._whole, completed=done / max(self._total, 1e-9), left=left)
+
+
+def _clock(seconds: float) -> str:
+    """
+    >>> _clock(75)
+    '1:15'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

@@ -1,0 +1,88 @@
+"""robustok doctor: what is installed, what it runs on, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from robustok.cli.options import Json, print_json
+from robustok.versions import versions
+
+NAME = "doctor"
+
+NEEDED_FOR = {
+    "torch": ("training, scoring and evaluation", "train"),
+    "transformers": ("training, scoring and evaluation", "train"),
+    "accelerate": ("training", "train"),
+    "peft": ("LoRA", "train"),
+    "safetensors": ("saving models", "train"),
+    "pydantic": ("studies", "study"),
+    "yaml": ("studies", "study"),
+    "matplotlib": ("figures", "report"),
+    "jinja2": ("reports", "report"),
+    "wordfreq": ("LangGame without a word file", "words"),
+    "sentencepiece": ("SentencePiece .model files", ""),
+    "tiktoken": ("tiktoken encodings", ""),
+}
+
+
+def command(as_json: Json = False) -> None:
+    """Show versions, devices and caches, and what is missing for which commands."""
+    found = _findings()
+    if as_json:
+        print_json(found)
+        return
+    console = Console(highlight=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, release in found["versions"].items():
+        table.add_row(name, release)
+    table.add_row("platform", found["platform"])
+    table.add_row("cores", str(found["cores"]))
+    table.add_row("devices", ", ".join(found["devices"]) or "none (torch is not installed)")
+    for name, place in found["caches"].items():
+        table.add_row(name, place)
+    console.print(table)
+    for entry in found["missing"]:
+        console.print(f"missing {entry['package']}, for {entry['for']}: {entry['install']}")
+    if not found["missing"]:
+        console.print("nothing is missing")
+
+
+def _findings() -> dict[str, Any]:
+    return {
+        "versions": versions(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cores": _cores(),
+        "devices": _devices(),
+        "caches": {
+            "numba cache": os.environ.get("NUMBA_CACHE_DIR", "beside the installed package"),
+            "hub cache": os.environ.get("HF_HOME", str(Path("~/.cache/huggingface").expanduser())),
+        },
+        "missing": [
+            {"package": name, "for": purpose, "install": _install(name, extra)}
+            for name, (purpose, extra) in NEEDED_FOR.items()
+            if find_spec(name) is None
+        ],
+    }
+
+
+def _install(name: str, extra: str) -> str:
+    return f"pip install 'robustok[{extra}]'" if extra else f"pip install {name}"
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _devices() -> list[str]:
+    from robustok.models.devices import devices
+
+    return devices() if find_spec("torch") else []

@@ -1,0 +1,52 @@
+"""robustok evaluate: a model's accuracy under drawn tokenizations of its questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustok.cli.options import Json, Seed, print_json
+from robustok.cli.progress import bar
+
+NAME = "evaluate"
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="a model's folder or hub name")],
+    items: Annotated[
+        Path, typer.Option("--items", help="JSON Lines with query, choices and label")
+    ],
+    seed: Seed,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", "-t", help="the model's own, if not given")
+    ] = None,
+    scheme: Annotated[
+        list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
+    ] = None,
+    draws: Annotated[int, typer.Option("--draws", "-n", min=1)] = 10,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")] = None,
+    as_json: Json = False,
+) -> None:
+    """Accuracy of MODEL on multiple-choice questions, with a 95% interval over the questions."""
+    from robustok.evaluation import evaluate
+    from robustok.models import load_model
+    from robustok.samplers import sampler
+    from robustok.tasks import read_items
+    from robustok.vocabulary import Vocabulary
+
+    questions = read_items(items)[:limit]
+    vocab = Vocabulary.load(tokenizer or model)
+    samplers = [sampler(spec, vocab) for spec in scheme or ["canonical", "uniform"]]
+    loaded = load_model(model)
+    for draw in samplers:
+        with bar(draw.spec) as progress:
+            result = evaluate(
+                loaded, vocab, questions, draw, draws=draws, seed=seed, progress=progress
+            )
+        if as_json:
+            fields = ("query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
+            print_json({"model": model} | {name: getattr(result, name) for name in fields})
+        else:
+            typer.echo(str(result))

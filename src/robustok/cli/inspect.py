@@ -1,0 +1,98 @@
+"""robustok inspect: a text's tokenizations as a picture, on the terminal and as HTML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from robustok.cli.count import counts_by
+from robustok.cli.options import Tokenizer, text_of
+from robustok.cli.paint import print_tokens
+
+NAME = "inspect"
+SCHEMES = (
+    "stochastok(alpha=0.5)",
+    "stochastok-uniform(alpha=0.5)",
+    "uniform-k(alpha=0.5)",
+    "uniform",
+)
+LONGEST = 400  # bytes; the exact law of a longer text is no picture any more
+
+
+def command(
+    text: Annotated[str, typer.Argument(help="a text")],
+    tokenizer: Tokenizer,
+    scheme: Annotated[
+        list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="shown for a scheme")] = 3,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="for the histogram")] = 5000,
+    html: Annotated[Path | None, typer.Option("--html", help="also write a page here")] = None,
+) -> None:
+    """Show TEXT's canonical tokens, draws of each scheme, and how `uniform` spreads.
+
+    The histogram sets the exact share of tokenizations at each distance from the canonical one
+    beside the share among draws.
+    """
+    from robustok.errors import RobustokError
+    from robustok.samplers import sampler
+    from robustok.vocabulary import Vocabulary
+
+    vocab = Vocabulary.load(tokenizer)
+    given = text_of(text)
+    canonical = vocab.encode(given)
+    lattice = vocab.lattice(given)
+    if len(vocab.decode_bytes(canonical)) > LONGEST:
+        raise RobustokError(f"only a text of at most {LONGEST} bytes is shown; give a shorter one")
+    total = lattice.count()
+    shown: list[dict[str, Any]] = [{"scheme": "canonical", "draws": [_pieces(vocab, canonical)]}]
+    for spec in scheme or SCHEMES:
+        draw = sampler(spec, vocab)
+        rows = draw.sample_batch([given], seed=seed, draws=draws)
+        shown.append({"scheme": draw.spec, "draws": [_pieces(vocab, row) for row in rows]})
+    bars = _histogram(vocab, given, canonical, lattice, total, samples, seed)
+    _print(total, shown, bars, samples)
+    if html:
+        from robustok.report.page import write_inspection
+
+        write_inspection(html, text, total, shown, bars, samples)
+        typer.echo(f"The page is at {html.resolve()}")
+
+
+def _pieces(vocab: Any, ids: Any) -> list[bytes]:
+    return [vocab.tokens[i] for i in ids]
+
+
+def _histogram(
+    vocab: Any, text: Any, canonical: Any, lattice: Any, total: int, samples: int, seed: int
+) -> list[tuple[int, float, float]]:
+    """(distance, exact share, share of the draws) for every distance that occurs."""
+    from robustok import distance
+    from robustok.samplers import sampler
+
+    exact = counts_by(lattice, "distance", total, None)
+    rows = sampler("uniform", vocab).sample_batch([text], seed=seed, draws=samples)
+    seen = Counter(distance(vocab, canonical, row) for row in rows)
+    return [(at, count / total, seen[at] / samples) for at, count in enumerate(exact) if count]
+
+
+def _print(
+    total: int, shown: list[dict[str, Any]], bars: list[tuple[int, float, float]], samples: int
+) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    ways = "tokenization" if total == 1 else "tokenizations"
+    console.print(f"{total:,} {ways}")
+    for entry in shown:
+        console.print(f"\n[bold]{entry['scheme']}[/bold]")
+        for pieces in entry["draws"]:
+            print_tokens(pieces, console, f"{len(pieces):>4}  ")
+    console.print(f"\n[bold]distance from canonical[/bold]   exact █  {samples:,} uniform draws ░")
+    tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
+    for at, exact, drawn in bars:
+        console.print(f"{at:>4}  {'█' * round(40 * exact / tallest):<41}{100 * exact:6.2f}%")
+        console.print(f"      {'░' * round(40 * drawn / tallest):<41}{100 * drawn:6.2f}%")

@@ -1,0 +1,27 @@
+"""Tokens in color on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from robustok.report.examples import shown
+from robustok.report.style import PIECES
+
+
+def print_tokens(pieces: Sequence[bytes], console: Console | None = None, lead: str = "") -> None:
+    """Print one tokenization: colored boxes on a terminal, bars between tokens elsewhere."""
+    console = console or Console(highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        console.print(Text(lead), painted(pieces), sep="")
+    else:
+        console.print(Text(lead + "|".join(shown(piece) for piece in pieces)))
+
+
+def painted(pieces: Sequence[bytes]) -> Text:
+    text = Text()
+    for i, piece in enumerate(pieces):
+        text.append(shown(piece), style=f"black on {PIECES[i % len(PIECES)]}")
+    return text

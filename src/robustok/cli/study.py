@@ -1,0 +1,74 @@
+"""robustok study: list, plan and run studies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from robustok.cli.bars import Bars
+from robustok.errors import RobustokError
+
+NAME = "study"
+ACTIONS = ("list", "plan", "run")
+
+
+def command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[list | plan | run] [NAME | FILE.yaml]",
+            help="what to do (run, if nothing is said) and with which study (quick)",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the run's folder [default: runs/NAME]")
+    ] = None,
+    word_list: Annotated[
+        str | None,
+        typer.Option("--words", help="a file with one word a line, in place of frequent words"),
+    ] = None,
+) -> None:
+    """Run a study and write its report, or go on with one that was stopped.
+
+    `robustok study list` shows the studies that come along, `robustok study plan NAME` what one
+    would do.
+    """
+    action, name = _parse(words or [])
+    if action == "list":
+        _list()
+        return
+    from robustok.study import find_study, plan, run_study
+
+    study = find_study(name, words_file=word_list)
+    if action == "plan":
+        for cell in plan(study):
+            typer.echo(f"{cell.key:<28}  {cell.label}")
+        return
+    from robustok.report import write_report
+
+    folder = out or Path("runs") / study.name
+    console = Console(highlight=False)
+    with Bars(console) as bars:
+        run_study(study, folder, watch=bars)
+    page = write_report(folder)
+    console.print(f"The report is at {page.resolve()}", soft_wrap=True)
+
+
+def _parse(words: list[str]) -> tuple[str, str]:
+    action = words.pop(0) if words and words[0] in ACTIONS else "run"
+    if len(words) > 1:
+        raise RobustokError(f"one study at a time: {words[1]!r} is one too many")
+    if action == "list" and words:
+        raise RobustokError(f"'study list' takes no name, but got {words[0]!r}")
+    return action, words[0] if words else "quick"
+
+
+def _list() -> None:
+    from robustok.study import find_study, plan, studies
+
+    for name in studies():
+        study = find_study(name)
+        typer.echo(f"{name:<12} {study.title} ({len(plan(study))} cells)")

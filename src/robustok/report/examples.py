@@ -1,0 +1,54 @@
+"""Tokenizations in color: one box a token, as HTML that needs no script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from robustok.report.style import PIECES, colors
+
+
+def colored(pieces: Sequence[bytes]) -> str:
+    """One tokenization as a row of boxes.
+
+    >>> colored([b"un", b" it"])
+    '<span class="tok t0">un</span><span class="tok t1">·it</span>'
+
+    A space is shown as a middle dot, and bytes that are no text of their own as `<E2>`.
+    """
+    return "".join(
+        f'<span class="tok t{i % len(PIECES)}">{escape(shown(piece))}</span>'
+        for i, piece in enumerate(pieces)
+    )
+
+
+def shown(piece: bytes) -> str:
+    """A token's bytes for the eye.
+
+    >>> shown(b" a"), shown(bytes([0xE2]))
+    ('·a', '<E2>')
+    """
+    try:
+        text = piece.decode()
+    except UnicodeDecodeError:
+        return "".join(f"<{byte:02X}>" for byte in piece)
+    visible = {" ": "·", "\n": "↵", "\t": "⇥"}
+    return "".join(visible.get(c, c if c.isprintable() else f"<{ord(c):02X}>") for c in text)
+
+
+def groups(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The record of the examples cell, grouped by text and then by scheme."""
+    schemes = list(dict.fromkeys(entry["scheme"] for entry in examples))
+    color = dict(zip(schemes, colors(schemes), strict=True))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in examples:
+        draws = [[piece.encode("latin-1") for piece in draw] for draw in entry["draws"]]
+        found.setdefault(entry["text"], []).append(
+            {
+                "name": entry["scheme"],
+                "color": color[entry["scheme"]],
+                "draws": [{"html": colored(draw), "count": len(draw)} for draw in draws],
+            }
+        )
+    return [{"text": text, "schemes": shown_schemes} for text, shown_schemes in found.items()]

@@ -1,0 +1,178 @@
+"""The study's figures. Each is drawn from rows alone and written as PNG, SVG and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robustok.report.style import GRID, INK, MUTED, colors, family, house_style
+from robustok.report.table import Results, Row, splits_of
+from robustok.study.store import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDE, NARROW = (8.2, 4.3), (4.4, 5.4)
+
+
+def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, str]]:
+    """Write every figure the rows allow; returns each one's SVG text, wide and narrow."""
+    drawn: dict[str, dict[str, str]] = {}
+    if len(results.splits()) > 1:
+        drawn["teaser"] = _write(folder, "teaser", _draw_splits, results)
+        _write_csv(folder / "teaser.csv", _split_rows(results))
+    drawn["heatmap"] = _write(folder, "heatmap", _draw_heatmap, results)
+    _write_csv(folder / "heatmap.csv", results.rows)
+    return drawn
+
+
+def _write(
+    folder: Path, name: str, draw: Callable[[Results, bool], Figure], results: Results
+) -> dict[str, str]:
+    texts = {}
+    with house_style():
+        for width, narrow in (("wide", False), ("narrow", True)):
+            figure = draw(results, narrow)
+            texts[width] = _saved(figure, "svg").decode()
+            if not narrow:
+                write_whole(folder / f"{name}.svg", texts[width])
+                write_whole(folder / f"{name}.png", _saved(figure, "png"))
+    return texts
+
+
+def _saved(figure: Figure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    figure.savefig(buffer, format=kind, bbox_inches="tight", pad_inches=0.1, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def _split_rows(results: Results) -> list[Row]:
+    found = (results.get(train, q) for train in results.trains for _, q in results.splits())
+    return [row for row in found if row]
+
+
+def _draw_splits(results: Results, narrow: bool) -> Figure:
+    """The teaser: a group of bars for each strength, a bar a model, with 95% intervals."""
+    figure, axes = _new_figure(NARROW if narrow else WIDE)
+    places = results.splits()
+    width = 0.8 / len(results.trains)
+    for i, (train, color) in enumerate(zip(results.trains, colors(results.trains), strict=True)):
+        found = [(at, results.get(train, query)) for at, (_, query) in enumerate(places)]
+        bars = [(at + (i - (len(results.trains) - 1) / 2) * width, row) for at, row in found if row]
+        heights = [100 * row["accuracy"] for _, row in bars]
+        errors = [
+            [100 * (row["accuracy"] - row["low"]) for _, row in bars],
+            [100 * (row["high"] - row["accuracy"]) for _, row in bars],
+        ]
+        axes.bar(
+            [x for x, _ in bars], heights, width * 0.88, color=color, label=train, yerr=errors,
+            error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 0, "alpha": 0.75},
+        )  # fmt: skip
+    _draw_chance(axes, results)
+    axes.set_xticks(range(len(places)), [f"{x:g}" for x, _ in places])
+    axes.set_xlabel("normalized splits of the query  →")
+    _percent_axis(axes)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1.02), ncols=1 if narrow else len(results.trains),
+        borderaxespad=0, handlelength=1, handleheight=1, columnspacing=1.6, fontsize=9,
+    )  # fmt: skip
+    return figure
+
+
+def _draw_chance(axes: Axes, results: Results) -> None:
+    chances = {row["chance"] for row in results.rows if "chance" in row}
+    if len(chances) != 1:
+        return
+    chance = 100 * chances.pop()
+    axes.axhline(chance, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=3)
+    axes.annotate(
+        "chance", (1, chance), xycoords=("axes fraction", "data"), xytext=(4, 0),
+        textcoords="offset points", va="center", fontsize=8.5, color=MUTED, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _percent_axis(axes: Axes) -> None:
+    axes.set_ylim(0, 100)
+    axes.set_yticks(range(0, 101, 20), [f"{y}%" for y in range(0, 101, 20)])
+    axes.grid(True, axis="y")
+    axes.spines["bottom"].set_color(GRID)
+
+
+def _draw_heatmap(results: Results, narrow: bool) -> Figure:
+    """Every model against every query; the attack stands apart, on the right."""
+    # A strength of 0 is the canonical query under another name: one column is enough.
+    plain = [q for q in results.queries if q == "canonical" or splits_of(q) != 0]
+    columns = [q for q in plain if q not in results.attacks] + results.attacks
+    rows = results.trains
+    if narrow:
+        rows, columns = columns, rows
+    size = (4.4, 1.6 + 0.46 * len(rows)) if narrow else (8.2, 1.7 + 0.5 * len(rows))
+    figure, axes = _new_figure(size)
+    values = [[_accuracy(results, r, c, narrow) for c in columns] for r in rows]
+    axes.imshow(values, cmap="cividis", vmin=0, vmax=100, aspect="auto")
+    for y, line in enumerate(values):
+        for x, value in enumerate(line):
+            if value == value:
+                color = "black" if value > 55 else "white"
+                axes.text(x, y, f"{value:.1f}", ha="center", va="center", color=color, fontsize=9.5)
+    for edge in range(1, max(len(rows), len(columns))):
+        axes.axhline(edge - 0.5, color="white", linewidth=2)
+        axes.axvline(edge - 0.5, color="white", linewidth=2)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xticks(range(len(columns)), [short(c) for c in columns])
+    axes.set_yticks(range(len(rows)), [_one_line(short(r)) for r in rows])
+    axes.xaxis.tick_top()
+    axes.tick_params(axis="x", labelsize=8.5)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def _accuracy(results: Results, row: str, column: str, turned: bool) -> float:
+    found = results.get(column, row) if turned else results.get(row, column)
+    return 100 * found["accuracy"] if found else float("nan")
+
+
+def short(spec: str) -> str:
+    """A spec in two short lines, for the head of a column.
+
+    >>> short("stochastok(alpha=0.5)")
+    'stochastok\\n0.5'
+    >>> short("adversarial(distances=(2), start=canonical, steps=10)")
+    'adversarial\\nd = 2'
+    """
+    name, settings = family(spec), dict(re.findall(r"(\w+)=(\([^)]*\)|[^,()]+)", spec))
+    if name == "adversarial":
+        start = settings.get("start", "canonical")
+        distance = settings.get("distances", "").strip("()")
+        return f"adversarial\nd = {distance}" + ("" if start == "canonical" else f", {start}")
+    values = [v for k, v in settings.items() if k in ("alpha", "k", "p")]
+    return "\n".join([name.replace("stochastok-uniform", "stochastok-\nuniform"), *values])
+
+
+def _one_line(text: str) -> str:
+    return text.replace("-\n", "-").replace("\n", " ")
+
+
+def _write_csv(path: Path, rows: list[Row]) -> None:
+    fields = ("train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())

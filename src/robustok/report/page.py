@@ -1,0 +1,58 @@
+"""Pages from templates: each is one file that opens anywhere, with nothing to fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from robustok.report.examples import colored
+from robustok.report.style import PIECES, colors
+from robustok.study.store import write_whole
+
+
+def render(template: str, **values: Any) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("robustok.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(f"{template}.html.jinja").render(pieces=PIECES, **values)
+
+
+def write_inspection(
+    path: Path,
+    text: str,
+    total: int,
+    shown: Sequence[dict[str, Any]],
+    bars: Sequence[tuple[int, float, float]],
+    samples: int,
+) -> None:
+    """Write the page of one text: its draws by scheme, and exact against drawn distances.
+
+    `shown` holds `{"scheme", "draws"}` with draws as lists of token bytes, `bars` the
+    (distance, exact share, drawn share) of every distance.
+    """
+    schemes = [
+        {
+            "name": entry["scheme"],
+            "color": color,
+            "draws": [{"html": colored(draw), "count": len(draw)} for draw in entry["draws"]],
+        }
+        for entry, color in zip(shown, colors([e["scheme"] for e in shown]), strict=True)
+    ]
+    tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
+    page = render(
+        "inspect",
+        text=text,
+        total=f"{total:,}",
+        schemes=schemes,
+        bars=bars,
+        tallest=tallest,
+        samples=f"{samples:,}",
+    )
+    write_whole(path, page)

@@ -1,0 +1,89 @@
+"""The results as a table: which models there are, which queries, and the numbers between them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from robustok.report.style import family
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows of results.jsonl, in their order.
+
+    >>> results = Results([{"train": "canonical", "query": "uniform", "accuracy": 0.5}])
+    >>> results.get("canonical", "uniform")["accuracy"]
+    0.5
+    """
+
+    rows: list[Row]
+
+    @cached_property
+    def trains(self) -> list[str]:
+        return list(dict.fromkeys(row["train"] for row in self.rows))
+
+    @cached_property
+    def queries(self) -> list[str]:
+        return list(dict.fromkeys(row["query"] for row in self.rows))
+
+    @cached_property
+    def attacks(self) -> list[str]:
+        return [query for query in self.queries if family(query) == "adversarial"]
+
+    def get(self, train: str, query: str) -> Row | None:
+        return next((r for r in self.rows if (r["train"], r["query"]) == (train, query)), None)
+
+    def splits(self) -> list[tuple[float, str]]:
+        """The queries that stand on the axis of normalized splits, by their strength.
+
+        Strength 0 is the canonical query.
+        """
+        found = {splits_of(query): query for query in reversed(self.queries)}
+        return sorted((x, query) for x, query in found.items() if x is not None)
+
+    def drop(self, train: str, query: str) -> float | None:
+        """What a model loses from canonical queries to others, as a share (0.25 is 25 points).
+
+        An attack on fewer questions is held against the same questions, where it started from
+        their canonical tokenizations.
+        """
+        before, after = self.get(train, "canonical"), self.get(train, query)
+        if not before or not after:
+            return None
+        if "start_accuracy" in after and "start=canonical" in query:
+            return after["start_accuracy"] - after["accuracy"]
+        return before["accuracy"] - after["accuracy"]
+
+
+def splits_of(query: str) -> float | None:
+    """The normalized splits a query was drawn at, or None for one of another kind.
+
+    >>> splits_of("canonical"), splits_of("stochastok(alpha=0.5)"), splits_of("uniform")
+    (0.0, 0.5, None)
+    """
+    if query == "canonical":
+        return 0.0
+    match = re.match(r"stochastok\(alpha=([0-9.e-]+)", query)
+    return float(match[1]) if match else None
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.9251)
+    '92.5'
+    """
+    return f"{100 * share:.1f}"
+
+
+def points(difference: float) -> str:
+    """
+    >>> points(-0.298), points(0)
+    ('−29.8', '0.0')
+    """
+    text = f"{100 * difference:+.1f}"
+    return "0.0" if float(text) == 0 else text.replace("-", "−")

@@ -1,0 +1,45 @@
+"""The studies that come with robustok, and how one is found by name or by file."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from robustok.errors import RobustokError, nearest
+from robustok.study.config import Study, load_study
+
+
+def studies() -> dict[str, str]:
+    """The YAML of every study that comes with robustok, by name."""
+    folder = files("robustok") / "studies"
+    if not folder.is_dir():
+        # A wheel carries them inside; in a checkout they lie beside src/, where people look.
+        folder = Path(__file__).parents[3] / "studies"
+    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {
+        name.removesuffix(".yaml"): found[name].read_text(encoding="utf-8")
+        for name in sorted(found)
+    }
+
+
+def find_study(name: str, *, words_file: str | None = None) -> Study:
+    """A study by the name of one of ours, or by the path of a YAML file.
+
+    >>> find_study("quick").task.kind
+    'langgame'
+
+    Raises RobustokError where there is none, or its YAML is wrong.
+    """
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise RobustokError(f"{path} is not UTF-8 text") from None
+        except OSError as error:
+            raise RobustokError(f"the study {path} cannot be read: {error.strerror}") from None
+        return load_study(text, str(path), words_file=words_file)
+    known = studies()
+    if name not in known:
+        raise RobustokError(f"there is no study '{name}'; {nearest(name, known)}")
+    return load_study(known[name], f"{name}.yaml", words_file=words_file)

@@ -1,0 +1,115 @@
+"""The report says what the rows say, in one file that fetches nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robustok.errors import RobustokError
+from robustok.report import write_report
+from robustok.report.findings import drop_table, findings
+from robustok.report.style import colors
+from robustok.report.table import Results
+
+ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
+QUERIES = {"canonical": 0.95, "stochastok(alpha=0.5)": 0.7, "uniform": 0.4, ATTACK: 0.25}
+
+
+def row(train: str, query: str, accuracy: float) -> dict[str, Any]:
+    return {
+        "study": "quick", "train": train, "query": query, "accuracy": accuracy,
+        "low": accuracy - 0.03, "high": accuracy + 0.03, "n": 200, "draws": 10, "seed": 0,
+        "seconds": 2.5, "chance": 0.25, "versions": {"robustok": "0"},
+        "model": {"architecture": "llama", "layers": 3, "width": 128, "heads": 4,
+                  "parameters": 700_000, "training_seconds": 60.0},
+    }  # fmt: skip
+
+
+ROWS = [row("canonical", query, share) for query, share in QUERIES.items()] + [
+    row("uniform-k(alpha=1)", query, 0.95 - 0.02 * i) for i, query in enumerate(QUERIES)
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    study = {"name": "quick", "title": "A <title> & more", "about": "What it is."}
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    examples = tmp_path / "cells" / "examples-0"
+    examples.mkdir(parents=True)
+    shown = [{"text": "a <b>", "scheme": "canonical", "draws": [["a ", "<b>"], ["a", " \xe2"]]}]
+    (examples / "examples.json").write_text(json.dumps(shown))
+    return tmp_path
+
+
+def test_findings_are_the_differences_of_the_rows() -> None:
+    said = [finding.number for finding in findings(Results(ROWS))]
+    assert said == ["−55.0", "−4.0", "+64.0"]
+
+
+def test_the_table_has_the_drops() -> None:
+    head, lines = drop_table(Results(ROWS))
+    assert head == ["training", "canonical", "uniform Δ", "adversarial Δ"]
+    assert [entry["text"] for entry in lines[0]] == ["canonical", "95.0", "−55.0", "−70.0"]
+    assert lines[0][2]["note"] == "40.0 [37.0, 43.0]"
+
+
+def test_a_value_that_was_not_run_says_so() -> None:
+    rows = [r for r in ROWS if (r["train"], r["query"]) != ("canonical", "uniform")]
+    assert drop_table(Results(rows))[1][0][2]["text"] == "not run"
+
+
+def test_the_page_is_one_file_with_every_number(folder: Path) -> None:
+    page = write_report(folder).read_text()
+    assert "A &lt;title&gt; &amp; more" in page
+    assert "&lt;b&gt;" in page and "·&lt;E2&gt;" not in page and "&lt;20&gt;&lt;E2&gt;" in page
+    assert "−55.0" in page
+    assert page.count("<tr>") == 2 + len(ROWS) + 2
+    fetched = re.findall(r'(?:src|href|srcset)="([^"]*)"', page)
+    assert fetched and all(url.startswith("data:image/svg+xml;base64,") for url in fetched)
+    assert "@import" not in page and "url(" not in page
+
+
+def test_the_figures_are_there_in_three_forms(folder: Path) -> None:
+    write_report(folder)
+    for name in ("teaser", "heatmap"):
+        assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (folder / "figures" / f"{name}.svg").read_text()
+    with (folder / "figures" / "teaser.csv").open() as file:
+        read = list(csv.DictReader(file))
+    assert [(r["query"], float(r["accuracy"])) for r in read[:2]] == [
+        ("canonical", 0.95), ("stochastok(alpha=0.5)", 0.7),
+    ]  # fmt: skip
+
+
+def test_the_same_rows_give_the_same_bytes(folder: Path) -> None:
+    files = ("report.html", "report.md", "figures/teaser.png", "figures/heatmap.svg")
+    write_report(folder)
+    first = [(folder / name).read_bytes() for name in files]
+    write_report(folder)
+    assert [(folder / name).read_bytes() for name in files] == first
+
+
+def test_the_markdown_has_every_row(folder: Path) -> None:
+    write_report(folder)
+    text = (folder / "report.md").read_text()
+    assert text.startswith("# A <title> & more\n")
+    assert sum(line.startswith(("| canonical |", "| uniform-k")) for line in text.splitlines()) == (
+        len(ROWS) + 2
+    )
+    assert (folder / "figures/teaser.png").exists() and "(figures/teaser.png)" in text
+
+
+def test_a_folder_without_results_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RobustokError, match=r"holds no results\.jsonl"):
+        write_report(tmp_path)
+
+
+def test_two_strengths_of_a_scheme_have_two_colors() -> None:
+    found = colors(["canonical", "stochastok(alpha=0.1)", "stochastok(alpha=1)", "mine"])
+    assert len(set(found)) == 4

@@ -1,0 +1,101 @@
+"""Bad YAML gets one line: the place, the field and the nearest right name."""
+
+from __future__ import annotations
+
+import pytest
+
+from robustok.errors import RobustokError
+from robustok.study import find_study, load_study, studies
+
+QUICK = studies()["quick"]
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(RobustokError) as caught:
+        load_study(text, "a.yaml")
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+def line_of(text: str, part: str) -> int:
+    return next(i for i, line in enumerate(text.splitlines(), 1) if part in line)
+
+
+def test_every_study_that_comes_along_is_valid() -> None:
+    for name in studies():
+        assert find_study(name).name == name
+
+
+def test_an_unknown_field_is_named_with_its_line_and_the_nearest() -> None:
+    text = QUICK.replace("  batch_size: 64", "  batch_sice: 64", 1)
+    said = error_of(text)
+    assert said.startswith(f"a.yaml line {line_of(text, 'batch_sice')}: ")
+    assert "pretrain.batch_sice" in said
+    assert "did you mean 'batch_size'?" in said
+
+
+def test_a_wrong_value_is_named_with_its_line() -> None:
+    text = QUICK.replace("  size: 1000", "  size: 12")
+    said = error_of(text)
+    assert said.startswith(f"a.yaml line {line_of(text, 'size: 12')}: tokenizer.size is 12")
+
+
+def test_a_missing_field_is_named() -> None:
+    said = error_of(QUICK.replace("seed: 0\n", ""))
+    assert "the field seed is missing" in said
+
+
+def test_a_field_given_twice_is_an_error() -> None:
+    assert "already given on line" in error_of(QUICK + "\nseed: 1\n")
+
+
+@pytest.mark.parametrize("rate", [".nan", ".inf", "-1", "0"])
+def test_a_learning_rate_is_positive_and_finite(rate: str) -> None:
+    assert "learning_rate" in error_of(QUICK.replace("3.0e-3", rate))
+
+
+def test_a_learning_rate_may_be_written_without_a_point() -> None:
+    assert load_study(QUICK.replace("3.0e-3", "3e-3"), "a").pretrain.learning_rate == 0.003
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("stochastic", "stochastok"),
+        ("uniform-k(alpa=1)", "alpha"),
+        ("uniform-k(alpha=-1)", "alpha"),
+        ("uniform-k(alpha=nan)", "alpha"),
+    ],
+)
+def test_a_wrong_scheme_is_found_before_anything_runs(wrong: str, hint: str) -> None:
+    text = QUICK.replace("    - uniform-k(alpha=1)", f"    - {wrong}")
+    said = error_of(text)
+    assert f"line {line_of(text, '- ' + wrong)}: finetune.schemes.3" in said
+    assert hint in said
+
+
+def test_specs_are_normalized_so_that_equal_ones_are_one() -> None:
+    text = QUICK.replace("stochastok(alpha=1)", "stochastok( alpha = 1.0 )")
+    assert load_study(text, "a") == load_study(QUICK, "a")
+
+
+def test_more_questions_asked_than_made_is_an_error() -> None:
+    said = error_of(QUICK.replace("  items: 200", "  items: 2000"))
+    assert "evaluate.items" in said
+    assert "task.test is 500" in said
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b", "just words", "a: [1", "\t"])
+def test_what_is_no_study_at_all_is_one_line(text: str) -> None:
+    assert error_of(text).startswith("a.yaml")
+
+
+def test_an_unknown_study_names_the_nearest() -> None:
+    with pytest.raises(RobustokError, match="did you mean 'quick'"):
+        find_study("quik")
+
+
+def test_a_missing_file_is_one_line() -> None:
+    with pytest.raises(RobustokError, match=r"nowhere\.yaml cannot be read"):
+        find_study("nowhere.yaml")

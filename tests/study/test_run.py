@@ -1,0 +1,124 @@
+"""The engine alone, with cells that cost nothing: order, resuming, and folders of other runs."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robustok.errors import RobustokError
+from robustok.study import Study, find_study, load_study, plan, run_study, studies
+
+run = importlib.import_module("robustok.study.run")
+
+STUDY = find_study("quick")
+
+
+class Works:
+    """Stands in for the real work, and counts it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.fail_at: Callable[[Any], Exception | None] = lambda cell: None
+
+    def __call__(self, cell: Any, folder: Path, inputs: Any, progress: Any) -> dict[str, Any]:
+        assert all((place / "cell.json").exists() for place in inputs.values())
+        progress(1, 2)
+        if error := self.fail_at(cell):
+            raise error
+        self.done.append(cell.label)
+        share = int(cell.key[-4:], 16) / 2**16
+        measured = {"query": cell.fields.get("query", "adversarial()"), "accuracy": share}
+        return measured | {
+            "low": 0.0, "high": 1.0, "n": 9, "draws": 1, "chance": 0.25, "parameters": 7, "start_accuracy": 0.5,
+        }  # fmt: skip
+
+
+@pytest.fixture
+def works(monkeypatch: pytest.MonkeyPatch) -> Works:
+    fake = Works()
+    monkeypatch.setattr(run, "KINDS", dict.fromkeys(run.KINDS, fake))
+    return fake
+
+
+def accuracies(folder: Path) -> list[str]:
+    rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    return [f"{row['train']} {row['query']} {row['accuracy']!r}" for row in rows]
+
+
+def test_a_row_has_what_others_rely_on(tmp_path: Path, works: Works) -> None:
+    rows = run_study(STUDY, tmp_path / "a").rows
+    assert len(rows) == len(STUDY.finetune.schemes) * (len(STUDY.evaluate.queries) + 1)
+    wanted = {"train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds"}
+    for row in rows:
+        assert wanted | {"model", "configuration", "versions"} <= row.keys()
+    assert rows[0]["configuration"]["inputs"]["model"]["steps"] == STUDY.finetune.steps
+    assert rows[0]["configuration"]["inputs"]["model"]["inputs"]["model"]["seed"] == STUDY.seed
+    assert rows[0]["versions"]["numpy"]
+
+
+def test_a_second_call_does_nothing_again(tmp_path: Path, works: Works) -> None:
+    run_study(STUDY, tmp_path)
+    first = (tmp_path / "results.jsonl").read_bytes()
+    works.done.clear()
+    run_study(STUDY, tmp_path)
+    assert works.done == []
+    assert (tmp_path / "results.jsonl").read_bytes() == first
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4, 20])
+def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path, works: Works, stop: int) -> None:
+    run_study(STUDY, tmp_path / "whole")
+    total = len(works.done)
+    works.done.clear()
+    works.fail_at = lambda cell: KeyError("stopped") if len(works.done) == stop else None
+    with pytest.raises(KeyError):
+        run_study(STUDY, tmp_path / "stopped")
+    works.fail_at = lambda cell: None
+    run_study(STUDY, tmp_path / "stopped")
+    assert len(works.done) == total
+    assert accuracies(tmp_path / "stopped") == accuracies(tmp_path / "whole")
+
+
+def test_results_so_far_are_there_when_a_run_stops(tmp_path: Path, works: Works) -> None:
+    works.fail_at = lambda cell: KeyError("stopped") if cell.kind == "attack" else None
+    with pytest.raises(KeyError):
+        run_study(STUDY, tmp_path)
+    assert len(accuracies(tmp_path)) == len(STUDY.evaluate.queries)
+
+
+def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, works: Works) -> None:
+    run_study(STUDY, tmp_path)
+    before = (tmp_path / "results.jsonl").read_bytes()
+    other: Study = load_study(studies()["quick"].replace("steps: 1200", "steps: 7"), "a")
+    assert other != STUDY
+    with pytest.raises(RobustokError, match=r"finetune\.steps is \d+ there and 7 here"):
+        run_study(other, tmp_path)
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path, works: Works) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RobustokError, match=r"holds other files \(thesis\.tex\)"):
+        run_study(STUDY, tmp_path)
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path, works: Works) -> None:
+    (tmp_path / "a").write_text("")
+    with pytest.raises(RobustokError, match="is a file"):
+        run_study(STUDY, tmp_path / "a")
+
+
+def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(tmp_path: Path, works: Works) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    works.fail_at = lambda cell: full if len(works.done) == 6 else None
+    with pytest.raises(RobustokError, match="goes on from the last finished cell"):
+        run_study(STUDY, tmp_path)
+    works.fail_at = lambda cell: None
+    run_study(STUDY, tmp_path)
+    assert len(works.done) == len(plan(STUDY))
