@@ -34,6 +34,8 @@ def borrow_batch(batch):
 @njit(cache=True, nogil=True)
 def spell(token_bytes, token_offsets, values, start, end, out, at):
     """Append the bytes of values[start:end] to ``out``."""
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    values, out = borrow(values), borrow(out)
     for v in range(start, end):
         t = values[v]
         for p in range(token_offsets[t], token_offsets[t + 1]):

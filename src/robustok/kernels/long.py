@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from robustok.kernels.memory import borrow
 from robustok.kernels.random import uniform
-from robustok.kernels.trie import child
+from robustok.kernels.trie import borrow_trie, child
 
 
 class Edges(NamedTuple):
@@ -26,6 +27,7 @@ class Edges(NamedTuple):
 @njit(cache=True, nogil=True)
 def edges_of(trie, text, start, end):
     """The edges of text[start:end], every cost 1."""
+    trie, text = borrow_trie(trie), borrow(text)
     n = end - start
     first = np.empty(n + 1, np.int64)
     token = np.empty(4 * n + 16, np.int32)
@@ -69,6 +71,7 @@ def mark_reference(edges, ids, id_start, id_end, token_offsets):
 @njit(cache=True, nogil=True)
 def backward(edges, z):
     """Weights of all paths from each node to the end: mantissas and binary exponents."""
+    edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
     n = len(edges.first) - 1
     mantissa = np.zeros(n + 1)
     exponent = np.zeros(n + 1, np.int64)
@@ -125,6 +128,8 @@ def moments(edges, z, mantissa, exponent):
 @njit(cache=True, nogil=True)
 def draw_long(edges, z, mantissa, exponent, state, out, at):
     """Append a path drawn with weight z**distance; returns the end, its distance, the state."""
+    edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
+    mantissa, exponent, out = borrow(mantissa), borrow(exponent), borrow(out)
     n = len(edges.first) - 1
     i = np.int64(0)
     distance = np.int64(0)

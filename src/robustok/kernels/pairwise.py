@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from robustok.kernels.trie import child
+from robustok.kernels.memory import borrow
+from robustok.kernels.trie import borrow_trie, child
 
 MOST = 256  # bytes of the longest token that is split under support="pairwise"
 
@@ -18,6 +19,7 @@ MOST = 256  # bytes of the longest token that is split under support="pairwise"
 @njit(cache=True, nogil=True)
 def spans(trie, text, start, end):
     """[i, j]: text[start + i:start + j] is a token; bool of shape [n + 1, n + 1]."""
+    trie, text = borrow_trie(trie), borrow(text)
     n = end - start
     is_token = np.zeros((n + 1, n + 1), np.bool_)
     for i in range(n):

@@ -51,6 +51,8 @@ def pairs_of(trie, token_bytes, token_offsets, ordinary):
 @njit(cache=True, nogil=True)
 def draw_stochastok(start, left, right, batch, alpha, first, last, out, out_ends):
     """Two-way splits; the sequence is a linked list, so a uniform index is a uniform position."""
+    start, left, right, batch = borrow(start), borrow(left), borrow(right), borrow_batch(batch)
+    out, out_ends = borrow(out), borrow(out_ends)
     longest = np.int64(0)
     for t in range(first, last):
         m = batch.offsets[t + 1] - batch.offsets[t]
@@ -96,6 +98,8 @@ def _split_up_to(trie, store, token_bytes, token_offsets, t, key, ways, state, p
 
     Returns how many pieces (0: no expansion, -1: the store is full) and the state.
     """
+    trie, store, pieces = borrow_trie(trie), borrow_store(store), borrow(pieces)
+    token_bytes, token_offsets, key = borrow(token_bytes), borrow(token_offsets), borrow(key)
     b, e = token_offsets[t], token_offsets[t + 1]
     if e - b < 2:
         return np.int64(0), state

@@ -21,6 +21,8 @@ from robustok.kernels.trie import borrow_trie
 @njit(cache=True, nogil=True)
 def _entry(trie, store, token_bytes, token_offsets, t, key, pairwise):
     """The table of token t by segments; under pairwise, counts nobody can reach become 0."""
+    trie, store, key = borrow_trie(trie), borrow_store(store), borrow(key)
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     b, e = token_offsets[t], token_offsets[t + 1]
     key[0] = t
     known = store.used[0]
@@ -94,7 +96,7 @@ def draw_stochastok_uniform(
                         break
                 at = end
             if full:
-                at = begin if d else begin
+                at = begin
                 if fresh:
                     return t
                 clear(store)

@@ -80,7 +80,7 @@ def ways_of(store, record):
     return record + _HEAD + (store.words[record + 1] & 0xFFFF)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _hash(key, start, end):
     h = np.uint64(0xCBF29CE484222325)
     for p in range(start, end):
@@ -89,7 +89,7 @@ def _hash(key, start, end):
     return h
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _same_key(store, record, mode, key, start, end):
     if mode == ALL:
         at = (record + _HEAD) * 8
@@ -104,7 +104,7 @@ def _same_key(store, record, mode, key, start, end):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def lookup(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
     """The record of a word, made if new; -1 when the store is full.
 
@@ -296,7 +296,7 @@ def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_o
     return record
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def draw(store, record, grade, state, out, at):
     """Append a uniform path of exactly this grade to ``out``; returns the end and the state."""
     sizes = store.words[record + 1]

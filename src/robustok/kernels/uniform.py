@@ -15,14 +15,23 @@ from robustok.kernels.words import LONG, word_ends
 
 
 @njit(cache=True, nogil=True)
+def _draw_stretch(trie, text, start, end, state, out, at):
+    """One draw of a stretch too long to table."""
+    edges = edges_of(trie, text, start, end)
+    mantissa, exponent = backward(edges, 1.0)
+    at, _, state = draw_long(edges, 1.0, mantissa, exponent, state, out, at)
+    return at, state
+
+
+@njit(cache=True, nogil=True)
 def _draw_text(trie, store, text, start, end, ends, state, out, at):
     """One draw of one text, word by word; the position is -1 when the store is full."""
+    trie, store = borrow_trie(trie), borrow_store(store)
+    text, ends, out = borrow(text), borrow(ends), borrow(out)
     begin = start
     for w in range(word_ends(trie, text, start, end, ends)):
         if ends[w] - begin > LONG:
-            edges = edges_of(trie, text, begin, ends[w])
-            mantissa, exponent = backward(edges, 1.0)
-            at, _, state = draw_long(edges, 1.0, mantissa, exponent, state, out, at)
+            at, state = _draw_stretch(trie, text, begin, ends[w], state, out, at)
         else:
             entry = lookup(store, trie, ALL, text, begin, ends[w], text, begin, ends[w], ends)
             if entry < 0:

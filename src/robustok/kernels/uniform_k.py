@@ -28,6 +28,8 @@ NEGLIGIBLE = 1e-40  # convolved probabilities below are rounding
 @njit(cache=True, nogil=True)
 def _weigh(store, entry, slope, out, at):
     """Probabilities of a word's distances under weight exp(slope·distance); mean and variance."""
+    store = borrow_store(store)
+    out = borrow(out)
     w0 = ways_of(store, entry)
     most = grades_of(store, entry)
     ratio = np.exp(-abs(slope))
@@ -49,6 +51,7 @@ def _weigh(store, entry, slope, out, at):
 @njit(cache=True, nogil=True)
 def _sum_moments(store, types, times, slope, longs, scratch):
     """Mean and variance of the summed distance of all words."""
+    store = borrow_store(store)
     mean, var = 0.0, 0.0
     for x in range(len(types)):
         m, v = _weigh(store, types[x], slope, scratch, 0)
@@ -172,6 +175,8 @@ def _alias(pmf, at, size, keep, other, small, large):
 @njit(cache=True, nogil=True)
 def _convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
     """table[t, s]: probability that words block[t:] have distances summing to s, on low..high."""
+    pmf, table = borrow(pmf), borrow(table)
+    low, high = borrow(low), borrow(high)
     n = len(block)
     table[n, 0] = 1.0
     low[n], high[n] = 0, 0
@@ -209,6 +214,9 @@ def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, 
 
     Returns the number of words and of types; -1 words when the store is full.
     """
+    trie, store, token_offsets = borrow_trie(trie), borrow_store(store), borrow(token_offsets)
+    ids, text, ends, kind = borrow(ids), borrow(text), borrow(ends), borrow(kind)
+    types, times = borrow(types), borrow(times)
     size = spell(token_bytes, token_offsets, ids, start, end, text, 0)
     words = word_ends(trie, text, 0, size, ends)
     store.used[2] += 1  # a new stamp: which entries this text has met
@@ -244,6 +252,7 @@ def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, 
 @njit(cache=True, nogil=True)
 def _draw_block(pmf, pmf_start, sizes, block, block_words, table, low, high, rest, state, distance):
     """Distances of the block's words given that they sum to ``rest``."""
+    pmf, table, distance = borrow(pmf), borrow(table), borrow(distance)
     for t in range(len(block)):
         at = pmf_start[block[t]]
         u, state = uniform(state)
@@ -268,6 +277,7 @@ def _draw_text(
     store, ids, token_offsets, words, kind, types, times, longs, k, state0, out, at, ends
 ):
     """All draws of one text at distance k; draw d starts from state0[d] and ends at ends[d]."""
+    store, out, kind, types = borrow_store(store), borrow(out), borrow(kind), borrow(types)
     span = np.int64(1)
     most = np.int64(1)
     pmf_start = np.empty(len(types), np.int64)

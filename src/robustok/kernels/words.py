@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from robustok.kernels.trie import child
+from robustok.kernels.memory import borrow
+from robustok.kernels.trie import borrow_trie, child
 
 LONG = 48  # bytes; words up to here are tabled whole, longer stretches are searched for cuts
 
@@ -18,6 +19,7 @@ LONG = 48  # bytes; words up to here are tabled whole, longer stretches are sear
 @njit(cache=True, nogil=True)
 def longest(trie, text, start, end):
     """The end of the longest token that starts at ``start``, or ``start``."""
+    trie, text = borrow_trie(trie), borrow(text)
     best = start
     node = np.int32(0)
     for p in range(start, end):
@@ -32,6 +34,7 @@ def longest(trie, text, start, end):
 @njit(cache=True, nogil=True)
 def word_ends(trie, text, start, end, ends):
     """Write the end of every word of text[start:end] to ``ends``; returns how many."""
+    trie, text, ends = borrow_trie(trie), borrow(text), borrow(ends)
     count = 0
     begin = start
     p = start + 1
