@@ -52,7 +52,7 @@ def langgame(
 
     >>> item = langgame(["up", "baby", "rain", "glad"], 1, seed=0, kinds=["starts"])[0]
     >>> item.query, item.choices, item.label
-    ("Pick the one that begins 'u': up, baby, rain, glad. Answer:", ..., 0)
+    ("Pick the one that begins 'gl': glad, rain, up, baby. Answer:", (' glad', ...), 0)
 
     Every question belongs to ``train`` or ``test`` by a hash of its kind, its
     letter and its set of options, so no seed ever puts a question in both, in

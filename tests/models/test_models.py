@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.models import SHAPES, Shape, check_fit, load_model, tiny_llama, train_tokenizer
+
+TEXTS = ["the lower the better, the better the lower"] * 5
+
+
+def test_a_trained_tokenizer_holds_every_byte_and_encodes_any_text():
+    vocab = rt.Vocabulary.load(train_tokenizer(TEXTS, 280))
+    assert {bytes([b]) for b in range(256)} <= set(vocab.tokens)
+    for text in ("the lower", "naïve 🦜\n\t", " two  spaces "):
+        assert vocab.decode_bytes(vocab.encode(text)) == text.encode()
+    assert len(vocab.encode("the")) == 1
+
+
+def test_the_same_texts_give_the_same_tokenizer():
+    assert train_tokenizer(TEXTS, 280).to_str() == train_tokenizer(iter(TEXTS), 280).to_str()
+
+
+def test_a_vocabulary_without_room_for_the_bytes_is_refused():
+    with pytest.raises(RobustokError, match="257"):
+        train_tokenizer(TEXTS, 256)
+
+
+def test_the_papers_tiny_llm_has_its_shape():
+    config = tiny_llama(300, SHAPES["tiny-llm"].scaled(0.25), seed=0).config
+    assert config.tie_word_embeddings
+    full = SHAPES["tiny-llm"]
+    assert (full.layers, full.width, full.heads, full.kv_heads) == (8, 512, 16, 4)
+    assert (full.feed_forward, full.context) == (1320, 512)
+    # A quarter: 4 of 16 heads of width 32, in groups of 4 still.
+    assert (config.hidden_size, config.num_attention_heads) == (128, 4)
+    assert (config.num_key_value_heads, config.num_hidden_layers) == (1, 2)
+
+
+def test_a_seed_gives_the_same_weights_and_leaves_the_global_generator_alone():
+    before = torch.random.get_rng_state()
+    a, b, c = (tiny_llama(300, "quick", seed=s) for s in (1, 1, 2))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(a.model.embed_tokens.weight, b.model.embed_tokens.weight)
+    assert not torch.equal(a.model.embed_tokens.weight, c.model.embed_tokens.weight)
+
+
+def test_a_saved_model_loads_without_the_hub(tmp_path):
+    model = tiny_llama(300, "quick", seed=0)
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").is_file()
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        np.testing.assert_allclose(load_model(tmp_path)(ids).logits, model.eval()(ids).logits)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda tmp: load_model(tmp), "no config.json"),
+        (lambda tmp: load_model(tmp / "none"), "no folder"),
+        (lambda tmp: tiny_llama(300, "qick", seed=0), "did you mean 'quick'"),
+        (lambda tmp: Shape(1, 10, 4, 4, 8, 8), "does not split"),
+        (lambda tmp: Shape(1, 32, 4, 3, 8, 8), "do not share"),
+        (lambda tmp: SHAPES["quick"].scaled(0), "scale 0"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, call, message):
+    with pytest.raises(RobustokError, match=message):
+        call(tmp_path)
+
+
+def test_a_vocabulary_larger_than_the_model_is_refused():
+    vocab = rt.Vocabulary.load(train_tokenizer(TEXTS, 280))
+    check_fit(tiny_llama(vocab.size, "quick", seed=0), vocab)
+    with pytest.raises(RobustokError, match="embeddings"):
+        check_fit(tiny_llama(vocab.size - 1, "quick", seed=0), vocab)
