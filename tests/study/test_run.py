@@ -35,7 +35,8 @@ class Works:
         share = int(cell.key[-4:], 16) / 2**16
         measured = {"query": cell.fields.get("query", "adversarial()"), "accuracy": share}
         return measured | {
-            "low": 0.0, "high": 1.0, "n": 9, "draws": 1, "chance": 0.25, "parameters": 7, "start_accuracy": 0.5,
+            "low": 0.0, "high": 1.0, "n": 9, "draws": 1, "chance": 0.25, "parameters": 7,
+            "start_accuracy": 0.5,
         }  # fmt: skip
 
 

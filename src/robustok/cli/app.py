@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-import click
 import typer
 
 from robustok.cli import attack, count, doctor, evaluate, inspect, report, sample, study
@@ -30,7 +29,6 @@ app = typer.Typer(
     name="robustok",
     help="Sample, count, train on, evaluate on and attack with every tokenization of a string.",
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -43,15 +41,19 @@ for module in (study, report, sample, count, inspect, evaluate, attack, doctor):
 def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code: 0, or 2 after one line on what is wrong."""
     debug = "--debug" in args
-    # transformers draws a bar for each load of weights, in the middle of ours.
+    # transformers draws a bar for each load of weights, in the middle of ours, and a hub that
+    # cannot be reached is told of many times before the error that we show.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     try:
         code = typer.main.get_command(app).main(
-            [arg for arg in args if arg != "--debug"], prog_name="robustok", standalone_mode=False
+            [arg for arg in args if arg != "--debug"] or ["--help"],
+            prog_name="robustok",
+            standalone_mode=False,
         )
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _say("stopped; nothing finished is lost", 130)
     except BrokenPipeError:
         # The reader went away, as `head` does; Python would complain again at its own exit.
@@ -64,10 +66,9 @@ def run(args: Sequence[str]) -> int:
 
 
 def _line(error: Exception) -> str:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return "say what to do: robustok --help lists the commands"
-    if isinstance(error, click.ClickException):
-        return error.format_message().rstrip(".").replace("\n", " ")
+    # Typer's own errors, of the copy of click that it carries or of click itself.
+    if callable(said := getattr(error, "format_message", None)):
+        return " ".join(str(said()).split()).rstrip(".") + "; see robustok --help"
     if isinstance(error, RobustokError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(error.name or "")):

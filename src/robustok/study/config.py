@@ -50,6 +50,7 @@ class Training(Strict):
     warmup: int = Field(0, ge=0)
     final_rate: float = Field(0.1, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
+    save_every: int = Field(200, ge=1)  # steps between checkpoints
 
 
 class Pretraining(Training):

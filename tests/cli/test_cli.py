@@ -1,0 +1,162 @@
+"""The commands, as a shell calls them: what they print, and one line with code 2 on bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robustok.cli.app import run
+from robustok.models import train_tokenizer
+
+TEXT = "which word starts with street"
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    train_tokenizer([TEXT] * 3, 290).save(str(path))
+    return str(path)
+
+
+class Shell:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def ok(self, *args: str) -> str:
+        code = run(args)
+        out, err = self._capsys.readouterr()
+        assert (code, err) == (0, "")
+        return out
+
+    def json(self, *args: str) -> Any:
+        return json.loads(self.ok(*args, "--json"))
+
+    def fails(self, *args: str) -> str:
+        """The one line that a wrong call gives."""
+        code = run(args)
+        out, err = self._capsys.readouterr()
+        assert (code, out) == (2, "")
+        assert err.startswith("robustok: ")
+        assert err.count("\n") == 1 and err.endswith("\n")
+        assert "Traceback" not in err
+        return err
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def sample(tokenizer: str, text: str, scheme: str = "uniform") -> Sequence[str]:
+    return ("sample", text, "--tokenizer", tokenizer, "--scheme", scheme, "--seed", "7")
+
+
+def test_sample_draws_what_the_library_draws(shell: Shell, tokenizer: str) -> None:
+    import robustok as rt
+
+    vocab = rt.Vocabulary.load(tokenizer)
+    said = shell.json(*sample(tokenizer, TEXT), "--draws", "3")
+    expected = rt.sampler("uniform", vocab).sample_batch([TEXT], seed=7, draws=3)
+    assert said["ids"] == [row.tolist() for row in expected]
+    assert ["".join(tokens) for tokens in said["tokens"]] == [TEXT] * 3
+
+
+def test_sample_of_empty_text_is_empty(shell: Shell, tokenizer: str) -> None:
+    assert shell.json(*sample(tokenizer, ""))["ids"] == [[]]
+
+
+def test_sample_takes_bytes_that_are_not_utf8(shell: Shell, tokenizer: str) -> None:
+    text = b"word\xff\xfe".decode("utf-8", "surrogateescape")
+    said = shell.json(*sample(tokenizer, text, "canonical"))
+    assert said["tokens"][0][-2:] == ["\\xff", "\\xfe"]
+
+
+def test_count_is_exact_and_by_distance_sums_up(shell: Shell, tokenizer: str) -> None:
+    said = shell.json("count", TEXT, "--tokenizer", tokenizer, "--by", "distance")
+    assert said["by_distance"][:2] == ["1", "0"]
+    assert sum(map(int, said["by_distance"])) == int(said["total"]) > 1
+    said = shell.json("count", TEXT, "-t", tokenizer, "--by", "segments", "--max", "3")
+    assert len(said["by_segments"]) == 4
+
+
+def test_inspect_shows_tokens_and_writes_a_page(
+    shell: Shell, tokenizer: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    said = shell.ok(
+        "inspect", "street <b>", "-t", tokenizer, "--html", str(page), "--samples", "50"
+    )
+    assert "tokenizations" in said and "distance from canonical" in said
+    assert "street &lt;b&gt;" in page.read_text()
+
+
+def test_doctor_says_what_is_there(shell: Shell) -> None:
+    said = shell.json("doctor")
+    assert {"robustok", "python", "numpy"} <= said["versions"].keys()
+    assert said["devices"][0] == "cpu"
+
+
+def test_study_list_and_plan(shell: Shell) -> None:
+    assert shell.ok("study", "list").startswith("quick")
+    assert "pretrain canonical" in shell.ok("study", "plan", "quick")
+
+
+def test_help_is_no_error(shell: Shell) -> None:
+    assert "study" in shell.ok()
+    assert "study" in shell.ok("--help")
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (("sampel",), "sample"),
+        (("sample", "x", "--frob"), "--frob"),
+        (("sample", "x", "-t", "T", "-s", "uniform"), "seed"),
+        (("sample", "x", "-t", "T", "-s", "uniform", "--seed", "abc"), "seed"),
+        (("sample", "x", "-t", "T", "-s", "unifrom", "--seed", "0"), "uniform"),
+        (("sample", "x", "-t", "T", "-s", "uniform-k(alpa=1)", "--seed", "0"), "alpha"),
+        (("sample", "x", "-t", "T", "-s", "uniform-k(alpha=-1)", "--seed", "0"), "alpha"),
+        (("sample", "x", "-t", "T", "-s", "stochastok(alpha=nan)", "--seed", "0"), "alpha"),
+        (("sample", "x", "-t", "nowhere.json", "-s", "uniform", "--seed", "0"), "nowhere.json"),
+        (("count", "x", "-t", "BROKEN"), "tokenizer.json"),
+        (("study", "quik"), "quick"),
+        (("study", "nowhere.yaml"), "nowhere.yaml"),
+        (("study", "quick", "again"), "again"),
+        (("study", "--words", "EMPTY", "--out", "OUT"), "words"),
+        (("report", "OUT"), "results.jsonl"),
+        (("evaluate", "nowhere", "--items", "none.jsonl", "--seed", "0"), "none.jsonl"),
+        (("attack", "nowhere", "--seed", "0"), "--text"),
+    ],
+)
+def test_bad_input_is_one_line(
+    shell: Shell, tokenizer: str, tmp_path: Path, args: tuple[str, ...], hint: str
+) -> None:
+    broken, empty = tmp_path / "tokenizer.json", tmp_path / "empty.txt"
+    broken.write_text('{"model": ')
+    empty.write_text("\n\n")
+    places = {
+        "T": tokenizer, "BROKEN": str(broken), "EMPTY": str(empty), "OUT": str(tmp_path / "out"),
+    }  # fmt: skip
+    assert hint in shell.fails(*(places.get(arg, arg) for arg in args))
+    assert not (tmp_path / "out").exists()
+
+
+def test_debug_shows_the_traceback(tokenizer: str) -> None:
+    with pytest.raises(Exception, match="unknown scheme"):
+        run(["--debug", *sample(tokenizer, "x", "unifrom")])
+
+
+def test_a_missing_extra_says_what_to_install(
+    shell: Shell, tokenizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "robustok.evaluation", raising=False)
+    monkeypatch.delitem(sys.modules, "robustok.scoring", raising=False)
+    said = shell.fails("attack", "x", "-t", tokenizer, "--text", "a", "--seed", "0")
+    assert "robustok[train]" in said

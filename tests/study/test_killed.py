@@ -1,0 +1,75 @@
+"""The real thing, very small: killed with SIGKILL while it trains, it ends as if undisturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from robustok.study import find_study, run_study
+
+SMALL = """
+name: small
+title: A study of seconds
+seed: 3
+task: {kind: langgame, words: 60, train: 64, test: 12}
+tokenizer: {size: 300}
+model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, context: 512}
+pretrain: {steps: 40, batch_size: 8, learning_rate: 3e-3, save_every: 10}
+finetune:
+  {schemes: [canonical, "uniform-k(alpha=1)"], steps: 20, batch_size: 8, learning_rate: 3e-3}
+evaluate: {queries: [canonical, "stochastok(alpha=0.5)", uniform], items: 8, draws: 2}
+attack: {items: 2, steps: 2}
+examples: {texts: ["which word"]}
+"""
+
+
+def start(study: Path, out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "robustok.cli", "study", str(study), "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    return said
+
+
+def kill_once_there(process: subprocess.Popen[str], out: Path, pattern: str) -> None:
+    """SIGKILL as soon as a file that matches is there."""
+    while not list(out.glob(pattern)):
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def accuracies(out: Path) -> list[str]:
+    rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    keep = ("train", "query", "accuracy", "low", "high", "n", "draws", "cell")
+    return [json.dumps({name: row[name] for name in keep}) for row in rows]
+
+
+def test_killed_twice_it_ends_as_if_undisturbed(tmp_path: Path) -> None:
+    study = tmp_path / "small.yaml"
+    study.write_text(SMALL)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run_study(find_study(str(study)), whole)
+    kill_once_there(start(study, killed), killed, "cells/pretrain-*/model/checkpoints/*/trainer_*")
+    kill_once_there(start(study, killed), killed, "cells/evaluate-*/cell.json")
+    assert "cells are already done" in finish(start(study, killed))
+    assert accuracies(killed) == accuracies(whole)
+    assert len(accuracies(whole)) == 2 * 4
+    weights = "cells/finetune-*/model/model.safetensors"
+    for one, other in zip(sorted(whole.glob(weights)), sorted(killed.glob(weights)), strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert (killed / "report.html").exists() and not list(killed.rglob("*.part"))
