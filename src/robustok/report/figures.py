@@ -170,9 +170,9 @@ def _one_line(text: str) -> str:
 
 
 def _write_csv(path: Path, rows: list[Row]) -> None:
-    fields = ("train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
+    fields = ["train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds"]
     text = io.StringIO()
-    writer = csv.DictWriter(text, fields, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(fields)
+    writer.writerows([row.get(name, "") for name in fields] for row in rows)
     write_whole(path, text.getvalue())

@@ -26,7 +26,7 @@ OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99")
 # Light enough that black text on them is read with ease, and told apart in any color vision.
 PIECES = ("#cfe8fb", "#fde3b0", "#cdeedd", "#f6d5e6", "#e3e0fa", "#f3efb4")
 
-RC: Mapping[str, Any] = {
+RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "text.color": INK,
@@ -88,5 +88,5 @@ def house_style() -> Iterator[None]:
     """Matplotlib in the house style, without a window, and as it was before when done."""
     import matplotlib as mpl
 
-    with mpl.rc_context(dict(RC)):
+    with mpl.rc_context(RC):
         yield
