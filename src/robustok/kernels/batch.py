@@ -32,6 +32,30 @@ def borrow_batch(batch):
 
 
 @njit(cache=True, nogil=True)
+def survey(values, offsets, readable, token_offsets, byte_offsets):
+    """One pass over the ids: bytes before each row to ``byte_offsets``, what else is to be known.
+
+    Returns the position of the first id outside the vocabulary (or -1), and whether any id is no
+    text.
+    """
+    values, offsets, readable = borrow(values), borrow(offsets), borrow(readable)
+    token_offsets, byte_offsets = borrow(token_offsets), borrow(byte_offsets)
+    size = len(readable)
+    any_fixed = False
+    total = np.int64(0)
+    for row in range(len(offsets) - 1):
+        byte_offsets[row] = total
+        for v in range(offsets[row], offsets[row + 1]):
+            t = values[v]
+            if t < 0 or t >= size:
+                return np.int64(v), any_fixed
+            any_fixed |= not readable[t]
+            total += token_offsets[t + 1] - token_offsets[t]
+    byte_offsets[len(offsets) - 1] = total
+    return np.int64(-1), any_fixed
+
+
+@njit(cache=True, nogil=True)
 def spell(token_bytes, token_offsets, values, start, end, out, at):
     """Append the bytes of values[start:end] to ``out``."""
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)

@@ -22,7 +22,7 @@ from robustok.kernels.words import word_ends
 
 TABLED = 256  # bytes of the longest word whose distances are tabled
 STEEPEST = 60.0  # |log z|: beyond it only the nearest or the farthest tokenization is left
-NEGLIGIBLE = 1e-40  # convolved probabilities below are rounding
+NEGLIGIBLE = 1e-24  # convolved probabilities below are rounding
 
 
 @njit(cache=True, nogil=True)
@@ -71,7 +71,7 @@ def _solve(store, types, times, longs, k, scratch):
     low, high, slope = -STEEPEST, STEEPEST, 0.0
     for _ in range(60):
         mean, var = _sum_moments(store, types, times, slope, longs, scratch)
-        if abs(mean - k) <= 0.05 * np.sqrt(var):
+        if abs(mean - k) <= 0.2 * np.sqrt(var):
             break
         if mean > k:
             high = slope
@@ -183,13 +183,14 @@ def _convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
     for t in range(n - 1, -1, -1):
         at, far = pmf_start[block[t]], sizes[block[t]] - 1
         below, above = low[t + 1], min(high[t + 1] + far, k)
-        for s in range(below, above + 1):
-            table[t, s] = 0.0
+        row, ahead = table[t], table[t + 1]
+        row[below : above + 1] = 0.0
+        top = high[t + 1]
         for d in range(far + 1):
             p = pmf[at + d]
             if p > 0.0:
-                for s in range(below, min(high[t + 1], k - d) + 1):
-                    table[t, s + d] += p * table[t + 1, s]
+                for s in range(below, min(top, k - d) + 1):
+                    row[s + d] += p * ahead[s]
         while above > below and table[t, above] < NEGLIGIBLE:
             above -= 1
         while below < above and table[t, below] < NEGLIGIBLE:
@@ -204,7 +205,7 @@ def _convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
 @njit(cache=True, nogil=True)
 def _block_size(words):
     """How many words to convolve: the table grows with it, the attempts needed shrink with it."""
-    return words if words <= 48 else min(max(np.int64(0.5 * words ** (2.0 / 3.0)), 48), 1024)
+    return words if words <= 48 else min(max(np.int64(0.3 * words ** (2.0 / 3.0)), 48), 1024)
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
-from robustok.vocabulary import Text, Vocabulary, check_ids
+from robustok.vocabulary import Text, Vocabulary
 
 _SMALL = 1 << 16  # tokens; a smaller batch is not worth a second thread
 _MASK = (1 << 64) - 1
@@ -102,13 +102,9 @@ class Sampler(ABC):
                 return drawn
             rows = self.vocab.encode_batch(rows)  # type: ignore[arg-type]
         ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)  # type: ignore
-        check_ids(ragged.values, self.vocab.size)
         if keep is not None and np.shape(keep) != ragged.values.shape:
             raise RobustokError("keep marks ids: one bool for each id of the batch")
-        fixed = ~self.vocab.readable[ragged.values]
-        if keep is not None:
-            fixed |= np.asarray(keep, np.bool_)
-        return run.draw_rows(self, ragged, fixed, keys_, plan)
+        return run.draw_rows(self, ragged, keep, keys_, plan)
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The log-probability that this scheme draws exactly ``ids`` for their text."""

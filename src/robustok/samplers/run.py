@@ -9,6 +9,7 @@ import numpy as np
 from robustok.kernels import batch as kernels
 from robustok.ragged import Ragged
 from robustok.samplers.base import in_threads, spread
+from robustok.vocabulary import check_ids
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
@@ -24,15 +25,28 @@ class Plan(NamedTuple):
 
 
 def draw_rows(
-    sampler: Sampler, rows: Ragged, fixed: np.ndarray, keys: np.ndarray, plan: Plan
+    sampler: Sampler, rows: Ragged, keep: np.ndarray | None, keys: np.ndarray, plan: Plan
 ) -> Ragged:
-    """Draw every row; fixed ids stay where they are, and each stretch between is a text."""
-    if not fixed.any():
+    """Draw every row; special and kept ids stay where they are, each stretch between is a text."""
+    vocab = sampler.vocab
+    byte_offsets = np.empty(len(rows.offsets), np.int64)
+    bad, any_fixed = kernels.survey(
+        rows.values, rows.offsets, vocab.readable, vocab.token_offsets, byte_offsets
+    )
+    if bad >= 0:
+        check_ids(rows.values, vocab.size)
+    if keep is None and not any_fixed:
         parts = np.zeros(len(rows), np.int64)
-        return draw_texts(sampler, rows.values, rows.offsets, keys, parts, plan)
+        return draw_texts(sampler, rows.values, rows.offsets, byte_offsets, keys, parts, plan)
+    fixed = ~vocab.readable[rows.values]
+    if keep is not None:
+        fixed |= np.asarray(keep, np.bool_)
     texts = kernels.split_at_fixed(rows.offsets, fixed)
     values, offsets = kernels.gather(rows.values, texts)
-    drawn = draw_texts(sampler, values, offsets, keys[texts[:, 0]], texts[:, 1].copy(), plan)
+    byte_offsets = np.empty(len(offsets), np.int64)
+    kernels.survey(values, offsets, vocab.readable, vocab.token_offsets, byte_offsets)
+    parts = texts[:, 1].copy()
+    drawn = draw_texts(sampler, values, offsets, byte_offsets, keys[texts[:, 0]], parts, plan)
     return Ragged(
         *kernels.reassemble(
             rows.values, rows.offsets, fixed, texts, plan.draws, drawn.values, drawn.offsets
@@ -44,34 +58,27 @@ def draw_texts(
     sampler: Sampler,
     values: np.ndarray,
     offsets: np.ndarray,
+    byte_offsets: np.ndarray,
     keys: np.ndarray,
     parts: np.ndarray,
     plan: Plan,
 ) -> Ragged:
     """Draw every text, which are ids, or bytes (uint8) for schemes that need no canonical ids."""
     whole = kernels.Batch(values, offsets, keys, parts, plan.seed, plan.epoch, np.int64(plan.draws))
-    bytes_to = offsets if values.dtype == np.uint8 else _bytes_before(sampler, values)[offsets]
 
     def work(first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         # No token is shorter than a byte, so a text of n bytes has at most n tokens.
-        room = int(bytes_to[last] - bytes_to[first]) * plan.draws
+        room = int(byte_offsets[last] - byte_offsets[first]) * plan.draws
         out = np.empty(room, np.int32)
-        ends = np.empty((last - first) * plan.draws, np.int64)
-        sampler._draw(whole, first, last, out, ends)
-        return out[: ends[-1] if len(ends) else 0], ends
+        ends = np.empty((last - first) * plan.draws + 1, np.int64)
+        ends[0] = 0
+        sampler._draw(whole, first, last, out, ends[1:])
+        return out[: ends[-1]], ends
 
-    jobs = spread(len(offsets) - 1, bytes_to, plan.threads)
-    pieces = in_threads(jobs, work)
+    pieces = in_threads(spread(len(offsets) - 1, byte_offsets, plan.threads), work)
     if len(pieces) == 1:
         out, ends = pieces[0]
-        return Ragged(out.copy(), np.concatenate([[0], ends]))
+        return Ragged(out if 2 * len(out) > len(out.base) else out.copy(), ends)
     starts = np.cumsum([0] + [len(out) for out, _ in pieces])
-    ends = [e + s for (_, e), s in zip(pieces, starts[:-1], strict=True)]
+    ends = [e[1:] + s for (_, e), s in zip(pieces, starts[:-1], strict=True)]
     return Ragged(np.concatenate([o for o, _ in pieces]), np.concatenate([[0], *ends]))
-
-
-def _bytes_before(sampler: Sampler, values: np.ndarray) -> np.ndarray:
-    lengths = np.diff(sampler.vocab.token_offsets)
-    before = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(lengths[values], out=before[1:])
-    return before

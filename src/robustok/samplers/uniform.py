@@ -35,10 +35,11 @@ class Uniform(TabledSampler):
         texts = [self.vocab.text_bytes(row) for row in rows]
         if any(text is None for text in texts):
             return None
-        offsets = np.concatenate([[0], np.cumsum([len(t) for t in texts if t is not None])])
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(t) for t in texts if t is not None], out=offsets[1:])
         flat = np.frombuffer(b"".join(texts), np.uint8)  # type: ignore[arg-type]
         parts = np.zeros(len(texts), np.int64)
-        return draw_texts(self, flat, offsets.astype(np.int64), keys, parts, plan)
+        return draw_texts(self, flat, offsets, offsets, keys, parts, plan)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels import uniform

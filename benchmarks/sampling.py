@@ -1,0 +1,134 @@
+"""How fast the samplers are, as multiples of the canonical encoder's throughput.
+
+    python benchmarks/sampling.py --tokenizer T.json [--tokenizer U.json] [--text DIR_OR_JSONL]
+
+Everything is measured in one process, on one thread, in turns, and compared as medians of
+processor time; documents are English, 1 to 16 KB. Prints a Markdown table, with --json a list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for the encoder too
+os.environ["RAYON_NUM_THREADS"] = "1"
+
+import robustok as rt  # noqa: E402
+
+FLOORS = {
+    "stochastok(alpha=0.1)": 20, "stochastok(alpha=1)": 20, "stochastok(alpha=3)": 20,
+    "stochastok-uniform(alpha=0.1)": 8, "stochastok-uniform(alpha=1)": 8,
+    "stochastok-uniform(alpha=3)": 8, "uniform": 8, "uniform-k(alpha=0.1)": 3,
+    "uniform-k(alpha=0.5)": 3, "uniform-k(alpha=1)": 3, "uniform-k(alpha=3)": 3,
+}  # fmt: skip
+
+
+def read_documents(path: Path, total: int) -> list[str]:
+    """Documents of 1 to 16 KB, up to ``total`` bytes, from .jsonl, .jsonl.xz or .txt."""
+    opener = lzma.open if path.suffix == ".xz" else open
+    found: list[str] = []
+    size = 0
+    with opener(path, "rt", encoding="utf8") as lines:  # type: ignore[operator]
+        for i, line in enumerate(lines):
+            text = json.loads(line)["text"] if ".jsonl" in path.name else line
+            raw = text.encode("utf8")[: (1 << 10) << (i % 5)]  # 1, 2, 4, 8, 16 KB in turn
+            text = raw.decode("utf8", errors="ignore")
+            if len(text) < 500:
+                continue
+            found.append(text)
+            size += len(text.encode("utf8"))
+            if size >= total:
+                break
+    return found
+
+
+def medians(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median processor seconds of each job, all jobs once a round so that noise is shared."""
+    for job in jobs.values():
+        job()
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            start = time.process_time()
+            job()
+            seconds[name].append(time.process_time() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
+    """The encoder, its own dropout, every scheme, and the public competitors that are installed."""
+    ids = vocab.encode_batch(texts)
+    tokenizer = vocab.data.source
+    jobs: dict[str, Callable[[], object]] = {
+        "tokenizers.encode_batch": lambda: tokenizer.encode_batch(texts, add_special_tokens=False)
+    }
+    for spec in FLOORS:
+        scheme = rt.sampler(spec, vocab)
+        rows = texts if spec == "uniform" else ids
+        jobs[spec] = lambda scheme=scheme, rows=rows: scheme.sample_batch(rows, seed=0, threads=1)
+    for name, job in competitors(vocab, texts).items():
+        jobs[name] = job
+    return jobs
+
+
+def competitors(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
+    """tiktoken (the fastest canonical encoder) on the same ranks, where it is installed."""
+    try:
+        import tiktoken
+    except ImportError:
+        return {}
+    if not vocab.data.family.startswith("byte-level"):
+        return {}
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        if vocab.size > 100_000
+        else r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    )
+    ranks = {vocab.tokens[i]: i for i in vocab.ordinary.nonzero()[0].tolist()}
+    encoding = tiktoken.Encoding("bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    return {"tiktoken.encode_ordinary": lambda: [encoding.encode_ordinary(t) for t in texts]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokenizer", action="append", required=True)
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--bytes", type=int, default=600_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    texts = read_documents(options.text, options.bytes)
+    size = sum(len(t.encode("utf8")) for t in texts)
+    rows = []
+    for path in options.tokenizer:
+        vocab = rt.Vocabulary.load(path)
+        found = medians(jobs_for(vocab, texts), options.rounds)
+        base = found["tokenizers.encode_batch"]
+        for name, seconds in found.items():
+            rows.append({
+                "tokenizer": Path(path).parent.name, "what": name, "times": base / seconds,
+                "megabytes_per_second": size / seconds / 1e6, "floor": FLOORS.get(name),
+            })  # fmt: skip
+    if options.json:
+        json.dump(rows, sys.stdout, indent=1)
+        return
+    print("| tokenizer | what | times the encoder | floor | MB/s |\n|---|---|---|---|---|")
+    for r in rows:
+        floor = r["floor"] or ""
+        print(
+            f"| {r['tokenizer']} | {r['what']} | {r['times']:.1f} | {floor} "
+            f"| {r['megabytes_per_second']:.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
