@@ -56,7 +56,8 @@ def test_the_table_has_the_drops() -> None:
     head, lines = drop_table(Results(ROWS))
     assert head == ["training", "canonical", "uniform Δ", "adversarial Δ"]
     assert [entry["text"] for entry in lines[0]] == ["canonical", "95.0", "−55.0", "−70.0"]
-    assert lines[0][2]["note"] == "40.0 [37.0, 43.0]"
+    assert lines[0][2]["accuracy"] == "40.0"
+    assert lines[0][2]["interval"] == "[37.0, 43.0]"
 
 
 def test_a_value_that_was_not_run_says_so() -> None:

@@ -71,14 +71,15 @@ def _pieces(vocab: Any, ids: Any) -> list[bytes]:
 def _histogram(
     vocab: Any, text: Any, canonical: Any, lattice: Any, total: int, samples: int, seed: int
 ) -> list[tuple[int, float, float]]:
-    """(distance, exact share, share of the draws) for every distance that occurs."""
+    """(distance, exact share, share of the draws), where a share is one in a thousand or more."""
     from robustok import distance
     from robustok.samplers import sampler
 
     exact = counts_by(lattice, "distance", total, None)
     rows = sampler("uniform", vocab).sample_batch([text], seed=seed, draws=samples)
     seen = Counter(distance(vocab, canonical, row) for row in rows)
-    return [(at, count / total, seen[at] / samples) for at, count in enumerate(exact) if count]
+    shares = [(at, count / total, seen[at] / samples) for at, count in enumerate(exact)]
+    return [bar for bar in shares if max(bar[1:]) >= 0.001]
 
 
 def _print(

@@ -70,15 +70,15 @@ def _from_to(results: Results, train: str, query: str) -> str:
 def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]:
     """Canonical accuracy, and what is lost under uniform and adversarial queries.
 
-    Returns the head and the lines; a line's entries have `text`, a smaller `note`, and `heat`
-    from 0 to 1 for its shade. A value that was not measured says so.
+    Returns the head and the lines; a line's entries have `text`, the `accuracy` and its `interval`
+    where there is one, and `heat` from 0 to 1 for a shade. A value that was not measured says so.
     """
     against = [q for q in ("uniform", *results.attacks) if q in results.queries]
     head = ["training", "canonical", *(_headline(query) for query in against)]
     lines = []
     for train in results.trains:
         row = results.get(train, "canonical")
-        line: list[dict[str, Any]] = [{"text": train, "note": "", "heat": 0.0}]
+        line: list[dict[str, Any]] = [{"text": train}]
         line.append(_entry(percent(row["accuracy"]), row) if row else _missing())
         for query in against:
             row, drop = results.get(train, query), results.drop(train, query)
@@ -95,14 +95,14 @@ def _headline(query: str) -> str:
 
 
 def _entry(text: str, row: dict[str, Any], heat: float = 0.0) -> dict[str, Any]:
-    interval = f"[{percent(row['low'])}, {percent(row['high'])}]"
     accuracy = percent(row["accuracy"])
     return {
         "text": text,
-        "note": interval if text == accuracy else f"{accuracy} {interval}",
+        "accuracy": "" if text == accuracy else accuracy,
+        "interval": f"[{percent(row['low'])}, {percent(row['high'])}]",
         "heat": heat,
     }
 
 
 def _missing() -> dict[str, Any]:
-    return {"text": "not run", "note": "", "heat": 0.0}
+    return {"text": "not run", "accuracy": "", "interval": "", "heat": 0.0}

@@ -25,7 +25,7 @@ CAPTIONS = {
     "heatmap": (
         "Every model against every kind of query",
         "Accuracy in percent. The adversarial column is the greedy worst case: the attack walks "
-        "through neighbouring tokenizations of the same text, and the text never changes.",
+        "through neighboring tokenizations of the same text, and the text never changes.",
     ),
 }
 
@@ -122,10 +122,12 @@ def _markdown(results: Results, study: dict[str, Any], drawn: dict[str, Any]) ->
 
 
 def _drops(head: list[str], lines: list[list[dict[str, Any]]]) -> str:
-    text = [
-        [f"{e['text']} ({e['note']})" if e["note"] else e["text"] for e in line] for line in lines
-    ]
-    return _table(head, text)
+    return _table(head, [[_in_words(entry) for entry in line] for line in lines])
+
+
+def _in_words(entry: dict[str, Any]) -> str:
+    notes = [entry[name] for name in ("accuracy", "interval") if entry.get(name)]
+    return f"{entry['text']} ({' '.join(notes)})" if notes else entry["text"]
 
 
 def _all(rows: list[Row]) -> str:
