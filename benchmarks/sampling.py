@@ -21,7 +21,7 @@ from pathlib import Path
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for the encoder too
 os.environ["RAYON_NUM_THREADS"] = "1"
 
-import robustok as rt  # noqa: E402
+import robustok as rt
 
 FLOORS = {
     "stochastok(alpha=0.1)": 20, "stochastok(alpha=1)": 20, "stochastok(alpha=3)": 20,
@@ -74,9 +74,7 @@ def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], o
         scheme = rt.sampler(spec, vocab)
         rows = texts if spec == "uniform" else ids
         jobs[spec] = lambda scheme=scheme, rows=rows: scheme.sample_batch(rows, seed=0, threads=1)
-    for name, job in competitors(vocab, texts).items():
-        jobs[name] = job
-    return jobs
+    return jobs | competitors(vocab, texts)
 
 
 def competitors(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
@@ -99,7 +97,7 @@ def competitors(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tokenizer", action="append", required=True)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--bytes", type=int, default=600_000)

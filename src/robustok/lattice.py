@@ -6,6 +6,7 @@ do, in floating point and much faster.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -30,6 +31,10 @@ class Lattice:
     ``ids`` is the reference that distances are measured from, the canonical ids unless given
     otherwise. Special ids in it stay where they are. Positions are bytes.
     """
+
+    _first: np.ndarray
+    _token: np.ndarray
+    _step: np.ndarray
 
     def __init__(self, vocab: Vocabulary, ids: Sequence[int] | np.ndarray) -> None:
         from robustok.kernels.lattice import row_edges
@@ -148,7 +153,7 @@ class Lattice:
         np.maximum.at(ends, start, start + (self._step >> 1))
         reach = np.maximum.accumulate(ends)
         cuts = [0, *(np.flatnonzero(reach[:-1] <= np.arange(1, n)) + 1).tolist(), n]
-        for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+        for begin, end in itertools.pairwise(cuts):
             first = self._first[begin : end + 1]
             steps = self._step[first[0] : first[-1]]
             shape = (first - first[0]).astype("<i8").tobytes() + steps.astype("<i4").tobytes()
@@ -272,7 +277,7 @@ def canonical_of(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
     pieces: list[np.ndarray] = []
     fixed = ~vocab.readable[ids]
     edges = np.flatnonzero(np.diff(fixed.astype(np.int8), prepend=-1, append=-1))
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in itertools.pairwise(edges):
         stretch = ids[begin:end]
         if fixed[begin]:
             pieces.append(stretch)

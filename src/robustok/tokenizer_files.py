@@ -22,7 +22,7 @@ class Encoder(Protocol):
     def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]: ...
 
     def normalize(self, text: str) -> str | None:
-        """The text whose UTF-8 the canonical ids decode to, or None where only encoding can tell."""
+        """The text whose UTF-8 the ids decode to, or None where only encoding can tell."""
         ...
 
 

@@ -181,7 +181,7 @@ class Vocabulary:
         return [self._byte_id(b) for b in text.encode("utf8")]
 
     def encode_continuation(self, text: bytes) -> list[int]:
-        """Canonical ids of bytes in the middle of a text, where no encoder's first space belongs."""
+        """Canonical ids of bytes in mid-text, where no encoder's first space belongs."""
         return self._encode_broken(b"\xff" + text, False)[1:]
 
     def _byte_id(self, byte: int) -> int:
@@ -213,7 +213,8 @@ def check_ids(ids: Sequence[int] | np.ndarray, size: int) -> np.ndarray:
     wrong = np.flatnonzero((given < 0) | (given >= size))
     if len(wrong):
         raise RobustokError(
-            f"id {given[wrong[0]]} at position {wrong[0]} is not in the vocabulary (0 to {size - 1})"
+            f"id {given[wrong[0]]} at position {wrong[0]} is not in the vocabulary "
+            f"(0 to {size - 1})"
         )
     return np.ascontiguousarray(given, dtype=np.int32)
 

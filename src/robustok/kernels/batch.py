@@ -1,4 +1,4 @@
-"""A batch as the kernels see it: texts without fixed tokens, and how rows are put together again."""
+"""A batch as the kernels see it: texts without fixed tokens, and how rows come together again."""
 
 from __future__ import annotations
 

@@ -14,26 +14,59 @@ from robustok.kernels.batch import borrow_batch
 from robustok.kernels.memory import borrow
 from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.tables import SEGMENTS, borrow_store, clear, draw, grades_of, lookup, ways_of
+from robustok.kernels.tables import (
+    SEGMENTS,
+    borrow_store,
+    clear,
+    draw,
+    grades_of,
+    is_listed,
+    lookup,
+    ways_of,
+)
 from robustok.kernels.trie import borrow_trie
 
 
 @njit(cache=True, nogil=True)
-def _entry(trie, store, token_bytes, token_offsets, t, key, pairwise):
-    """The table of token t by segments; under pairwise, counts nobody can reach become 0."""
+def _entry(trie, store, token_bytes, token_offsets, t, key, pairwise, cuts, merged):
+    """The table of token t by segments; under pairwise, what repeated splits cannot reach goes.
+
+    From a list the paths themselves are taken out; a walked table only loses the numbers of
+    segments that nothing reaches, and its draws have to be tested.
+    """
     trie, store, key = borrow_trie(trie), borrow_store(store), borrow(key)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     b, e = token_offsets[t], token_offsets[t + 1]
     key[0] = t
     known = store.used[0]
-    entry = lookup(store, trie, SEGMENTS, key, 0, 1, token_bytes, b, e, token_offsets)
-    if pairwise and entry == known:
-        reachable = reachable_sizes(spans(trie, token_bytes, b, e))
-        w0 = ways_of(store, entry)
-        for s in range(2, e - b + 1):
-            if not reachable[s]:
-                store.floats[w0 + s] = 0.0
-    return entry
+    record = lookup(store, trie, SEGMENTS, key, 0, 1, token_bytes, b, e, token_offsets)
+    if pairwise and record == known:
+        table = spans(trie, token_bytes, b, e)
+        if is_listed(store, record):
+            _keep_pairwise(store, record, table, token_offsets, cuts, merged)
+        else:
+            reachable = reachable_sizes(table)
+            for s in range(2, grades_of(store, record) + 1):
+                if not reachable[s]:
+                    store.floats[ways_of(store, record) + s] = 0.0
+    return record
+
+
+@njit(cache=True, nogil=True)
+def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
+    """Take out of a record's lists what repeated two-way splits cannot reach."""
+    ways = ways_of(store, record)
+    most = grades_of(store, record)
+    for s in range(3, most + 1):
+        group = store.words[ways + most + 1 + s]
+        base, stride = group >> 16, group & 0xFFFF
+        kept = 0
+        for p in range(np.int64(store.floats[ways + s])):
+            path = store.ints[base + p * stride + 1 : base + p * stride + 1 + s]
+            if is_pairwise(table, path, s, token_offsets, cuts, merged):
+                store.ints[base + kept * stride + 1 : base + kept * stride + 1 + s] = path
+                kept += 1
+        store.floats[ways + s] = kept
 
 
 @njit(cache=True, nogil=True)
@@ -75,7 +108,9 @@ def draw_stochastok_uniform(
                     out[at] = token
                     at += 1
                     continue
-                entry = _entry(trie, store, token_bytes, token_offsets, token, key, pairwise)
+                entry = _entry(
+                    trie, store, token_bytes, token_offsets, token, key, pairwise, cuts, merged
+                )
                 if entry < 0:
                     full = True
                     break
@@ -89,7 +124,7 @@ def draw_stochastok_uniform(
                     continue
                 while True:
                     end, state = draw(store, entry, segments, state, out, at)
-                    if segments == 2 or not pairwise:
+                    if segments == 2 or not pairwise or is_listed(store, entry):
                         break
                     table = spans(trie, token_bytes, token_offsets[token], token_offsets[token + 1])
                     if is_pairwise(table, out[at:end], segments, token_offsets, cuts, merged):

@@ -75,6 +75,12 @@ def grades_of(store, record):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def is_listed(store, record):
+    """Whether a draw is one look-up."""
+    return (store.words[record + 1] >> 48) != 0
+
+
+@njit(cache=True, nogil=True, inline="always")
 def ways_of(store, record):
     """Where in ``floats`` the numbers of ways by grade lie."""
     return record + _HEAD + (store.words[record + 1] & 0xFFFF)
@@ -137,7 +143,7 @@ def lookup(store, trie, mode, key, key_start, key_end, text, start, end, token_o
 
 @njit(cache=True, nogil=True)
 def _edges(trie, text, start, end):
-    """first[i]:first[i + 1] are the tokens that start at byte i: packed token << 32 | length * 2."""
+    """first[i]:first[i + 1] are the tokens from byte i on: packed token << 32 | length * 2."""
     n = end - start
     first = np.zeros(n + 1, np.int32)
     packed = np.empty(max(64, n * 4), np.int64)

@@ -6,6 +6,7 @@ special tokens and kept spans, spreads texts over threads, and puts rows togethe
 
 from __future__ import annotations
 
+import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -119,7 +120,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, end of each to ``ends``."""
+        """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, ends to ``ends``."""
 
     def __repr__(self) -> str:
         return f"<{self.spec}>"
@@ -128,7 +129,7 @@ class Sampler(ABC):
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
 
 
 def strength(name: str, value: float, scheme: str) -> float:
@@ -168,7 +169,7 @@ def spread(total: int, weights: np.ndarray, threads: int) -> list[tuple[int, int
         return [(0, total)]
     marks = np.searchsorted(weights, np.linspace(0, weights[-1], threads + 1)[1:-1])
     edges = sorted({0, *marks.tolist(), total})
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(itertools.pairwise(edges))
 
 
 def in_threads(jobs: list[Any], work: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,10 @@ def draw_rows(
     """Draw every row; special and kept ids stay where they are, each stretch between is a text."""
     vocab = sampler.vocab
     byte_offsets = np.empty(len(rows.offsets), np.int64)
-    bad, any_fixed = kernels.survey(
+    found: Any = kernels.survey(
         rows.values, rows.offsets, vocab.readable, vocab.token_offsets, byte_offsets
     )
+    bad, any_fixed = found
     if bad >= 0:
         check_ids(rows.values, vocab.size)
     if keep is None and not any_fixed:

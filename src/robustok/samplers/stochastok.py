@@ -49,7 +49,8 @@ class StochasTok(TabledSampler):
         v = self.vocab
         alpha = np.float64(self.alpha)
         if self.ways == 2:
-            stochastok.draw_stochastok(*self._pairs(), batch, alpha, first, last, out, ends)
+            start, left, right = self._pairs()
+            stochastok.draw_stochastok(start, left, right, batch, alpha, first, last, out, ends)
             return
         self._with_store(
             lambda store: stochastok.draw_stochastok_ways(

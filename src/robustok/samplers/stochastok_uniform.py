@@ -1,4 +1,4 @@
-"""`stochastok-uniform`: the split counts of StochasTok, uniform segmentations (paper: `Stok-uni`)."""
+"""`stochastok-uniform`: StochasTok's split counts, uniform segmentations (paper: `Stok-uni`)."""
 
 from __future__ import annotations
 
