@@ -16,3 +16,4 @@ from robustok.samplers import UniformK as UniformK
 from robustok.samplers import sampler as sampler
 from robustok.version import __version__ as __version__
 from robustok.vocabulary import Vocabulary as Vocabulary
+from robustok.warmup import warmup as warmup

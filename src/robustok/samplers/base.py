@@ -34,6 +34,7 @@ class Sampler(ABC):
     """
 
     name: ClassVar[str]
+    example: ClassVar[str]  # a spec that works with every vocabulary the scheme can read
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
@@ -96,6 +97,9 @@ class Sampler(ABC):
             if keys_.shape != (count,):
                 raise RobustokError(f"{len(keys_)} keys for {count} rows: give one key a row")
         from robustok.samplers import run
+        from robustok.warmup import announce_compilation
+
+        announce_compilation()
 
         plan = run.Plan(np.uint64(seed_), np.int64(epoch_), draws, _threads(threads))
         if rows and not isinstance(rows, Ragged) and isinstance(rows[0], (str, bytes)):

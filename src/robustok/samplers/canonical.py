@@ -16,6 +16,7 @@ class Canonical(Sampler):
     """Every draw is τ(x), which is what a row of ids is taken to be."""
 
     name = "canonical"
+    example = "canonical"
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """0 for the canonical tokenization, minus infinity for any other."""

@@ -20,6 +20,7 @@ class StochasTok(TabledSampler):
     """
 
     name = "stochastok"
+    example = "stochastok(alpha=0.5)"
 
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.1, ways: int = 2) -> None:
         super().__init__(vocab)

@@ -25,6 +25,7 @@ class StochasTokUniform(TabledSampler):
     """
 
     name = "stochastok-uniform"
+    example = "stochastok-uniform(alpha=0.5)"
 
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
         super().__init__(vocab)

@@ -22,6 +22,7 @@ class Uniform(TabledSampler):
     """
 
     name = "uniform"
+    example = "uniform"
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """Minus the logarithm of the number of tokenizations."""

@@ -22,6 +22,7 @@ class UniformK(TabledSampler):
     """
 
     name = "uniform-k"
+    example = "uniform-k(alpha=0.5)"
 
     def __init__(
         self, vocab: Vocabulary, *, alpha: float | None = None, k: int | None = None
