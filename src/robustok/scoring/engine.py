@@ -224,7 +224,9 @@ def _check(model: Any, context: Ints, matrix: Ints, lengths: Ints) -> None:
             f"token id {highest} among ids for a model that knows 0..{known - 1}: "
             "tokenize with the model's own vocabulary"
         )
-    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    config = model.config.get_text_config()
+    rotary = getattr(config, "rope_parameters", None) is not None
+    most = None if rotary else getattr(config, "max_position_embeddings", None)
     longest = len(context) + int(lengths.max(initial=0))
     if most is not None and longest > most:
         raise RobustokError(

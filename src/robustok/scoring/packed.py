@@ -32,7 +32,9 @@ def tree_log_probs(
         order = np.argsort(-fill, kind="stable")
         begin, size = 0, max(1, budget // width)
         while begin < len(order):
-            chunk = _take(rows, order[begin : begin + size])
+            # Rows much emptier than the first wait for a pass of their own: they would be padding.
+            full = int((fill[order[begin:]] >= 0.8 * fill[order[begin]]).sum())
+            chunk = _take(rows, order[begin : begin + min(size, full)])
             nodes = np.sort(chunk.nodes[chunk.nodes >= 0])
             read = by_node[_members(node_of_read[by_node], nodes)]
             wanted, which = np.unique(node_of_read[read], return_inverse=True)
@@ -44,7 +46,7 @@ def tree_log_probs(
                 continue
             np.add.at(values, reads[0, read], chosen)
             costs[0] += chunk.nodes.size - len(nodes)
-            begin += size
+            begin += len(chunk.nodes)
     return values, costs
 
 

@@ -1,0 +1,56 @@
+"""Tiny random models of several architectures, with weights large enough to tell inputs apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers as tf
+
+VOCABULARY = 120
+ARCHITECTURES = ("llama", "gpt2", "qwen3", "gemma3", "gemma3-eager", "mistral")
+FALLBACKS = {"bloom": "cache", "mamba": "plain"}
+
+
+def tiny_model(name: str, vocabulary: int = VOCABULARY, seed: int = 0) -> Any:
+    """A model of two or three layers, in evaluation mode."""
+    torch.manual_seed(seed)
+    shape: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.3,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "pad_token_id": 0,
+    }
+    old: dict[str, Any] = {k: shape[k] for k in ("vocab_size", "bos_token_id", "eos_token_id")}
+    layers = ["sliding_attention", "full_attention", "sliding_attention"]
+    if name == "llama":
+        model: Any = tf.LlamaForCausalLM(tf.LlamaConfig(**shape))
+    elif name == "gpt2":
+        config = tf.GPT2Config(
+            **old, n_embd=32, n_layer=3, n_head=4, n_positions=256, initializer_range=0.3
+        )
+        model = tf.GPT2LMHeadModel(config)
+    elif name == "qwen3":
+        model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**shape, head_dim=8))
+    elif name.startswith("gemma3"):
+        config = tf.Gemma3TextConfig(**shape, head_dim=8, sliding_window=6, layer_types=layers)
+        model = tf.Gemma3ForCausalLM(config)
+    elif name == "mistral":
+        model = tf.MistralForCausalLM(tf.MistralConfig(**shape, sliding_window=6))
+    elif name == "bloom":
+        config = tf.BloomConfig(**old, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3)
+        model = tf.BloomForCausalLM(config)
+    elif name == "mamba":
+        config = tf.MambaConfig(**old, hidden_size=32, num_hidden_layers=2, state_size=4)
+        model = tf.MambaForCausalLM(config)
+    else:
+        raise ValueError(name)
+    if name.endswith("eager"):
+        model.set_attn_implementation("eager")
+    return model.eval()

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracles.models import ARCHITECTURES, FALLBACKS, VOCABULARY, tiny_model
+from tests.oracles.scoring import score_naively
+
+from robustok import Ragged, RobustokError
+from robustok.scoring import Request, packed, score, score_many, scoring_path
+
+OPTIONS = [[5], [6, 7], [6, 8, 9], [1, 2, 3, 4]]
+
+
+def neighbors(count: int, length: int = 24) -> list[list[int]]:
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, VOCABULARY, length).tolist()
+    rows = [base]
+    for _ in range(count):
+        i = int(rng.integers(0, length))
+        middle = rng.integers(0, VOCABULARY, int(rng.integers(1, 4))).tolist()
+        rows.append(base[:i] + middle + base[i + 1 :])
+    return rows
+
+
+CONTEXT = np.random.default_rng(1).integers(0, VOCABULARY, 17).tolist()
+
+
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])
+@pytest.mark.parametrize("context", [[], [3], CONTEXT], ids=["none", "start", "long"])
+def test_equals_one_sequence_at_a_time(
+    name: str, context: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "row_width", lambda model, context: 40)  # several levels
+    model = tiny_model(name)
+    queries = neighbors(12)
+    scores = score(model, queries, OPTIONS, context or None, budget=100)
+    wanted = score_naively(model, queries, OPTIONS, context)
+    assert np.ptp(wanted) > 1  # the model tells the inputs apart
+    np.testing.assert_allclose(scores.log_probs, wanted, atol=1e-4, rtol=0)
+    assert scores.log_probs.dtype == np.float64
+    assert scores.path == FALLBACKS.get(name, "tree")
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_half_precision_stays_close(name: str) -> None:
+    model = tiny_model(name).to(torch.bfloat16)
+    queries = neighbors(6)
+    found = score(model, queries, OPTIONS, CONTEXT)
+    whole = score_naively(model, queries, OPTIONS, CONTEXT)
+    exact = score_naively(model.float(), queries, OPTIONS, CONTEXT)
+    # Shared work must be no less exact than whole sequences in the same precision.
+    error, usual = np.abs(found.log_probs - exact).max(), np.abs(whole - exact).max()
+    assert error <= 2 * usual + 2e-2
+    assert found.path == "tree"
+
+
+trees = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12)
+answers = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3), min_size=1, max_size=3)
+MODEL = {}
+
+
+@given(trees, answers, st.lists(st.integers(0, 2), max_size=4), st.integers(1, 9))
+@settings(max_examples=60, deadline=None)
+def test_random_trees_of_queries(
+    queries: list[list[int]], options: list[list[int]], context: list[int], budget: int
+) -> None:
+    model = MODEL.setdefault("llama", tiny_model("llama", 10))
+    found = score(model, queries, options, context, budget=budget)
+    wanted = score_naively(model, queries, options, context)
+    np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
+    whole = sum(len(context) + len(q) + len(o) for q in queries for o in options)
+    assert found.tokens_naive == whole
+
+
+def test_many_requests_are_those_of_each_alone() -> None:
+    model = tiny_model("llama")
+    rows = neighbors(8)
+    requests = [
+        Request(rows[:3], OPTIONS),
+        Request(Ragged.from_rows(rows[3:5]), [[1], [2]], CONTEXT),
+        Request(rows[5:6], OPTIONS[:2]),
+        Request([], OPTIONS),
+        Request(rows[6:], [[9, 9], [3]], CONTEXT),
+    ]
+    calls: list[tuple[int, int]] = []
+    together = score_many(model, requests, progress=lambda *done: calls.append(done))
+    for request, found in zip(requests, together, strict=True):
+        alone = score(model, request.queries, request.options, request.context)
+        np.testing.assert_allclose(found.log_probs, alone.log_probs, atol=1e-5, rtol=0)
+        assert found.log_probs.shape == (len(request.queries), len(request.options))
+        assert found.tokens_naive == alone.tokens_naive
+    assert calls[-1] == (5, 5)
+
+
+@pytest.mark.parametrize(("count", "length"), [(1, 24), (10, 40), (40, 24), (39, 60), (150, 30)])
+def test_only_nodes_of_the_prefix_tree_are_computed(count: int, length: int) -> None:
+    model = tiny_model("llama")
+    queries = neighbors(count, length)
+    found = score(model, queries, OPTIONS, CONTEXT)
+    sequences = [(*CONTEXT, *q, *o)[:-1] for q in queries for o in OPTIONS]
+    nodes = len({s[:n] for s in sequences for n in range(1, len(s) + 1)})
+    assert nodes <= found.tokens_computed <= 1.1 * nodes
+    assert found.tokens_naive == sum(len(s) + 1 for s in sequences)
+
+
+def test_logits_are_computed_only_where_they_are_read() -> None:
+    model = tiny_model("gpt2")
+    scoring_path(model)
+    rows = []
+    hook = model.lm_head.register_forward_hook(
+        lambda module, inputs, output: rows.append(output.shape[:-1].numel())
+    )
+    queries = neighbors(20)
+    score(model, queries, OPTIONS)
+    hook.remove()
+    reads = {(*q, *o[:j]) for q in queries for o in OPTIONS for j in range(len(o))}
+    assert sum(rows) == len(reads)
+
+
+def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama")
+    queries = neighbors(30)
+    wanted = score(model, queries, OPTIONS).log_probs
+    tried: list[int] = []
+    run = packed.TreePass.run
+
+    def full_above_64(self, rows, reads, keep):
+        tried.append(rows.nodes.size)
+        if rows.nodes.size > 64:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return run(self, rows, reads, keep)
+
+    monkeypatch.setattr(packed, "row_width", lambda model, context: 32)
+    monkeypatch.setattr(packed.TreePass, "run", full_above_64)
+    found = score(model, queries, OPTIONS, budget=512).log_probs
+    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
+    assert max(tried) > 64 >= min(tried)
+
+
+def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self, rows, reads, keep):
+        raise RuntimeError("shapes do not match")
+
+    model = tiny_model("llama")
+    scoring_path(model)
+    monkeypatch.setattr(packed.TreePass, "run", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        score(model, [[1, 2]], [[3]])
+
+
+def test_a_model_that_ignores_the_mask_is_found_out() -> None:
+    model = tiny_model("llama")
+    inner = model.model.forward
+
+    def without_mask(*args, attention_mask=None, **kwargs):
+        return inner(*args, attention_mask=None, **kwargs)
+
+    model.model.forward = without_mask
+    queries = neighbors(5)
+    found = score(model, queries, OPTIONS)
+    assert found.path == "cache"
+    wanted = score_naively(model, queries, OPTIONS)
+    np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
+
+
+def test_training_mode_and_gradients_are_left_as_they_were() -> None:
+    model = tiny_model("gpt2").train()  # GPT-2 drops out by default
+    first = score(model, [[1, 2, 3]], [[4]]).log_probs
+    assert model.training
+    assert np.array_equal(first, score(model, [[1, 2, 3]], [[4]]).log_probs)
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("queries", "options", "context", "message"),
+    [
+        ([[1]], [[]], None, "at least one token"),
+        ([[1]], [], None, "at least one token"),
+        ([[]], [[1]], None, "empty query"),
+        ([[VOCABULARY]], [[1]], None, "own vocabulary"),
+        ([[1]], [[VOCABULARY]], None, "own vocabulary"),
+        ([[-1]], [[1]], None, "own vocabulary"),
+    ],
+)
+def test_errors_say_what_to_do(queries, options, context, message) -> None:
+    with pytest.raises(RobustokError, match=message):
+        score(tiny_model("llama"), queries, options, context)
+
+
+def test_a_text_beyond_the_learned_positions_is_refused() -> None:
+    with pytest.raises(RobustokError, match="256 positions"):
+        score(tiny_model("gpt2"), [[1] * 300], [[2]])
