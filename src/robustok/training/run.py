@@ -85,7 +85,7 @@ def train(
         _load_weights(model, out)
         return done
     _claim(out, identity)
-    watch = _Watch(recipe.steps, progress)
+    watch = _Watch(dataset, recipe.steps, progress)
     with _undisturbed():
         trainer = Trainer(
             model=model,
@@ -114,6 +114,7 @@ def train(
             )
             if trainer.is_world_process_zero():
                 trainer.save_model(str(out))
+                (out / "training_args.bin").unlink(missing_ok=True)  # a pickle
                 _write_json(out / RECORD, {"identity": identity, "training": asdict(training)})
                 shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         except OSError as e:
@@ -164,10 +165,10 @@ def _arguments(recipe: Recipe, seed: int, folder: Path) -> TrainingArguments:
 
 
 class _Watch(TrainerCallback):
-    """Counts time, reports progress, and stops at a loss that is not a number."""
+    """Moves the epoch, counts time, reports progress, and stops at a NaN."""
 
-    def __init__(self, steps: int, progress: Progress | None) -> None:
-        self.steps, self.progress = steps, progress
+    def __init__(self, dataset: Any, steps: int, progress: Progress | None) -> None:
+        self.dataset, self.steps, self.progress = dataset, steps, progress
         self.seconds = self.waiting = 0.0
         self._mark = time.perf_counter()
 
@@ -175,6 +176,10 @@ class _Watch(TrainerCallback):
         self._mark = time.perf_counter()
         if self.progress:
             self.progress(state.global_step, self.steps)
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        # accelerate forgets a data set's set_epoch after a resume and with several processes.
+        self.dataset.set_epoch(int(state.epoch or 0))
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         self.waiting += self._lap()
@@ -205,14 +210,17 @@ class _Watch(TrainerCallback):
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """The Trainer seeds every global generator and draws bars; both are put back afterwards."""
-    bars = hf_logging.is_progress_bar_enabled()
+    bars, level = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
     hf_logging.disable_progress_bar()
+    # Its warnings are about tied weights and file times, which are as they should be.
+    hf_logging.set_verbosity_error()
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=devices):
         try:
             yield
         finally:
+            hf_logging.set_verbosity(level)
             if bars:
                 hf_logging.enable_progress_bar()
             random.setstate(python)

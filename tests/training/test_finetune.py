@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.models import Shape, load_model, tiny_llama, train_tokenizer
+from robustok.samplers import sampler
+from robustok.tasks import Item, frequent_words, langgame
+from robustok.training import AnswerCollator, PromptDataset, finetune
+
+WORDS = frequent_words(40)
+ITEMS = langgame(WORDS, 240, seed=0)
+VOCAB = rt.Vocabulary.load(train_tokenizer([i.query + i.answer for i in ITEMS], 500))
+UNIFORM = sampler("uniform", VOCAB)
+PLAN = {"steps": 40, "batch_size": 16, "learning_rate": 1e-2, "save_every": 20}
+
+
+def tiny():
+    return tiny_llama(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=0)
+
+
+def data(scheme="uniform", items=ITEMS, **options):
+    return PromptDataset(VOCAB, items, sampler(scheme, VOCAB), seed=0, **options)
+
+
+def test_a_row_is_the_perturbed_prompt_and_the_canonical_answer():
+    rows = data().__getitems__(range(len(ITEMS)))
+    lengths = VOCAB.encode_batch([i.query for i in ITEMS]).lengths
+    for row, item in zip(rows, ITEMS, strict=True):
+        split = len(row["input_ids"]) - row["answer"]
+        assert VOCAB.decode_bytes(row["input_ids"][:split]) == item.query.encode()
+        assert row["input_ids"][split:].tolist() == VOCAB.encode(item.answer).tolist()
+    assert np.mean([len(r["input_ids"]) for r in rows]) > 1.5 * lengths.mean()
+
+
+def test_epochs_differ_a_seed_repeats_and_batches_do_not_matter():
+    dataset = data()
+    first = [r["input_ids"].tolist() for r in dataset.__getitems__([3, 5, 7])]
+    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] == first
+    dataset.set_epoch(1)
+    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] != first
+    dataset.set_epoch(0)
+    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] == first
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_padding_and_short_labels_leave_the_loss_as_it_is(short):
+    rows = data().__getitems__([0, 1, 2, 3])
+    model = tiny().eval()
+    with torch.inference_mode():
+        batch = AnswerCollator(pad_id=0, short_labels=short)(rows)
+        loss = model(**batch).loss.item()
+        alone, count = 0.0, 0
+        for row in rows:
+            ids = torch.from_numpy(row["input_ids"])[None]
+            log_probs = model(ids).logits[0].log_softmax(-1)
+            for position in range(ids.shape[1] - row["answer"], ids.shape[1]):
+                alone -= log_probs[position - 1, ids[0, position]].item()
+                count += 1
+    assert loss == pytest.approx(alone / count, rel=1e-5)
+
+
+def test_training_lowers_the_loss_and_leaves_a_model_that_loads(tmp_path):
+    model, seen = tiny(), []
+    before = torch.random.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    done = finetune(
+        model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN,
+        progress=lambda at, total: seen.append((at, total)),
+    )  # fmt: skip
+    assert torch.equal(before[0], torch.random.get_rng_state())
+    assert before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert [step for step, _ in done.losses] == [10, 20, 30, 40]
+    assert done.losses[-1][1] < 0.8 * done.losses[0][1]
+    assert seen[0] == (0, 40)
+    assert seen[-1] == (40, 40)
+    assert done.tokens > 40 * 16 * 20
+    files = {p.name for p in tmp_path.iterdir()}
+    assert files >= {"config.json", "model.safetensors", "training.json"}
+    assert not files & {"checkpoints", "training_args.bin"}
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        np.testing.assert_allclose(load_model(tmp_path)(ids).logits, model.eval()(ids).logits)
+    again = finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
+    assert again == done
+    with pytest.raises(RobustokError, match="another folder"):
+        finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=1, out=tmp_path, **PLAN)
+
+
+KILLED = """
+    import os, signal
+    from tests.training.test_finetune import ITEMS, PLAN, UNIFORM, VOCAB, tiny
+    from robustok.training import finetune
+
+    def kill(step, total):
+        if step == 27:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out={out!r}, progress=kill, **PLAN)
+"""
+
+
+def test_a_killed_run_goes_on_with_the_same_losses(tmp_path):
+    straight = finetune(
+        tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path / "straight", **PLAN
+    )
+    out = tmp_path / "killed"
+    script = textwrap.dedent(KILLED.format(out=str(out)))
+    run = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), check=False)
+    assert run.returncode == -signal.SIGKILL
+    assert (out / "checkpoints" / "checkpoint-20").is_dir()
+    # What a kill in the middle of a save leaves behind.
+    (out / "checkpoints" / "checkpoint-30").mkdir()
+    model = tiny()
+    resumed = finetune(model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, **PLAN)
+    assert resumed.losses == straight.losses
+    assert resumed.tokens == straight.tokens
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        expected = load_model(tmp_path / "straight")(ids).logits
+        assert torch.equal(model.eval()(ids).logits, expected)
+
+
+def test_workers_change_nothing(tmp_path):
+    runs = [
+        finetune(
+            tiny(), VOCAB, ITEMS[:64], sampler=UNIFORM, seed=0, out=tmp_path / str(workers),
+            steps=10, batch_size=16, learning_rate=3e-3, workers=workers,
+        )
+        for workers in (0, 2)
+    ]  # fmt: skip
+    assert runs[0].losses == runs[1].losses
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
+    model = tiny()
+    with torch.no_grad():
+        model.model.norm.weight.fill_(float("nan"))
+    with pytest.raises(RobustokError, match="the loss is nan at step 10"):
+        finetune(model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
+
+
+def test_overflow_is_explicit():
+    context = int(VOCAB.encode_batch([i.query for i in ITEMS]).lengths.max()) + 3
+    with pytest.raises(RobustokError, match="choose overflow"):
+        data(context=context).__getitems__(range(50))
+    with pytest.raises(RobustokError, match="did you mean 'left'"):
+        data(context=context, overflow="lef")
+    for policy in ("drop", "left", "canonical"):
+        dataset = data(context=context, overflow=policy)
+        rows = dataset.__getitems__(range(50))
+        assert int(dataset.overflowed) > 0
+        assert all(len(r["input_ids"]) <= context for r in rows)
+        empty = sum(r["answer"] == 0 for r in rows)
+        assert (empty > 0) == (policy == "drop")
+        labels = AnswerCollator(pad_id=0)(rows)["labels"]
+        assert int((labels != -100).any(dim=1).sum()) == 50 - empty
+
+
+def test_an_answer_longer_than_the_context_is_refused_at_once():
+    with pytest.raises(RobustokError, match="the answer of item"):
+        data(items=[Item("k", "q", (" " + "z" * 50, " b"), 0)], context=8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"warmup": 99}, "warmup is 99"),
+        ({"accumulate": 3}, "does not divide"),
+        ({"precision": "float16"}, "unknown precision"),
+        ({"epochs": 3}, "epochs"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(tmp_path, change, message):
+    with pytest.raises(RobustokError, match=message):
+        finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **{**PLAN, **change})
+    assert not list(tmp_path.iterdir())
