@@ -9,9 +9,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.text import Text
 
 from robustok.study import Cell
+
+LABEL = 44  # columns; of a longer label the end is cut off, so that the bars stand still
 
 
 class Bars:
@@ -23,7 +26,7 @@ class Bars:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bars = Progress(
-            TextColumn("{task.description}", justify="left"),
+            TextColumn("{task.description}", table_column=Column(width=LABEL, no_wrap=True)),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(),
@@ -63,7 +66,8 @@ class Bars:
     def start(self, cell: Cell) -> None:
         self._number += 1
         self._work = cell.work
-        self._bars.reset(self._current, description=cell.label, total=1, visible=True, left="")
+        label = cell.label.removeprefix("evaluate ")
+        self._bars.reset(self._current, description=label, total=1, visible=True, left="")
 
     def progress(self, done: int, total: int) -> None:
         share = done / max(total, 1)

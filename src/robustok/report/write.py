@@ -14,7 +14,7 @@ from robustok.report.findings import drop_table, findings
 from robustok.report.page import render
 from robustok.report.style import colors
 from robustok.report.table import Results, Row, percent
-from robustok.study.store import read_json, read_rows, write_whole
+from robustok.study.store import disk_full_in_one_line, read_json, read_rows, write_whole
 
 CAPTIONS = {
     "teaser": (
@@ -43,9 +43,10 @@ def write_report(folder: Path) -> Path:
         raise RobustokError(f"{path} holds no rows yet; let the study finish a measurement")
     results = Results(rows)
     study = read_json(folder / "study.json")
-    drawn = draw_figures(results, folder / "figures")
-    write_whole(folder / "report.html", _html(results, study, drawn, _examples(folder)))
-    write_whole(folder / "report.md", _markdown(results, study, drawn))
+    with disk_full_in_one_line(folder):
+        drawn = draw_figures(results, folder / "figures")
+        write_whole(folder / "report.html", _html(results, study, drawn, _examples(folder)))
+        write_whole(folder / "report.md", _markdown(results, study, drawn))
     return folder / "report.html"
 
 
