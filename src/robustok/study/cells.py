@@ -97,6 +97,9 @@ def _train(
         progress=progress,
         **{name: fields[name] for name in Training.model_fields},
     )
+    # Beside its weights, so that the folder is a model that every other command takes as it is.
+    tokenizer = (inputs["tokenizer"] / "tokenizer.json").read_bytes()
+    write_whole(folder / "model" / "tokenizer.json", tokenizer)
     return {
         "parameters": model.num_parameters(),
         "last_loss": training.losses[-1][1] if training.losses else None,
