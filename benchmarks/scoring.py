@@ -120,7 +120,9 @@ def compare(name: str, model: Any, rounds: list[list[Request]], floor: float) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokenizer", default="../shared/data/tokenizers/gpt2/tokenizer.json")
     parser.add_argument("--questions", type=int, default=3)
     parser.add_argument("--neighbors", type=int, default=24)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ import torch
 
 def score_naively(
     model: Any,
-    queries: Sequence[Sequence[int]],
-    options: Sequence[Sequence[int]],
-    context: Sequence[int] = (),
+    queries: Sequence[Iterable[int]],
+    options: Sequence[Sequence[int] | np.ndarray],
+    context: Iterable[int] = (),
 ) -> np.ndarray:
     """log p(option | context, query) as float64 [queries, options], each from its own pass."""
     result = np.zeros((len(queries), len(options)))

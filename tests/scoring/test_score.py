@@ -140,6 +140,25 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch: pytest.MonkeyP
     assert max(tried) > 64 >= min(tried)
 
 
+def test_where_one_row_is_too_much_rows_are_cut_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama")
+    queries = neighbors(10)
+    wanted = score(model, queries, OPTIONS, CONTEXT).log_probs
+    forward = packed.TreePass._forward
+    passed: list[int] = []
+
+    def full_above_10(self, ids, *others):
+        if ids.numel() > 10:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
+        passed.append(ids.numel())
+        return forward(self, ids, *others)
+
+    monkeypatch.setattr(packed.TreePass, "_forward", full_above_10)
+    found = score(model, queries, OPTIONS, CONTEXT).log_probs
+    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
+    assert passed
+
+
 def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self, rows, reads, keep):
         raise RuntimeError("shapes do not match")

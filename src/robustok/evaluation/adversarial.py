@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,17 +116,8 @@ def attack(
 
     Raises RobustokError on an unknown setting, or a label that is no option.
     """
-    settings = Settings(
-        tuple(distances),
-        start,
-        steps,
-        objective,
-        max_neighbors,
-        beam,
-        restarts,
-        search,
-        query_budget,
-    )
+    further = (max_neighbors, beam, restarts, search, query_budget)
+    settings = Settings(tuple(distances), start, steps, objective, *further)
     if len(options) < 2 or not 0 <= label < len(options):
         raise RobustokError(
             f"label {label} of {len(options)} options: give at least two, and the number of one"
@@ -133,14 +125,12 @@ def attack(
     encoded = encode_options(vocab, options)
     problem = Problem(text, text, encoded, label, context, suffix, vocab, item_key(text))
     done: list[Attack] = []
-    run(
-        model,
-        [problem],
-        lambda p: _search(p, settings, seed),
-        budget=budget,
-        pool=1,
-        finished=lambda result, *_: done.append(result),
-    )
+
+    def finished(found: Attack, computed: int, naive: int, path: str) -> None:
+        done.append(found)
+
+    search_it = partial(_search, settings=settings, seed=seed)
+    run(model, [problem], search_it, budget=budget, pool=1, finished=finished)
     return done[0]
 
 
@@ -180,69 +170,79 @@ def attack_items(
     """
     began = time.perf_counter()
     check_items(items)
-    each_budget = query_budget if isinstance(query_budget, Mapping) else None
-    total = max(query_budget.values()) if isinstance(query_budget, Mapping) else query_budget
-    settings = Settings(
-        tuple(distances), start, steps, objective, max_neighbors, beam, restarts, search, total
-    )
+    own = query_budget if isinstance(query_budget, Mapping) else {}
+    most = max(query_budget.values()) if isinstance(query_budget, Mapping) else query_budget
+    further = (max_neighbors, beam, restarts, search, most)
+    settings = Settings(tuple(distances), start, steps, objective, *further)
     file = None
     if resume_file is not None:
-        told = _config(model, vocab, settings, seed, context, suffix, each_budget)
+        told = _config(model, vocab, settings, seed, context, suffix, own)
         file = ResumeFile(resume_file, told)
-    done = dict(file.done) if file else {}
-    problems = [
-        Problem(
-            item.key,
-            item.query,
-            encode_options(vocab, item.choices),
-            item.label,
-            context,
-            suffix,
-            vocab,
-            item_key(item.key),
-        )
-        for item in items
-        if item.key not in done
-    ]
-    counts, paths = np.zeros(2, np.int64), [""]
-
-    def finished(result: Attack, computed: int, naive: int, path: str) -> None:
-        done[result.key] = result
-        counts[:] += computed, naive
-        paths[0] = path
-        if file is not None:
-            file.add(result)
-        if each is not None:
-            each(result)
-        if progress is not None:
-            progress(sum(item.key in done for item in items), len(items))
+    tally = _Tally(items, file, progress, each)
 
     def begin(problem: Problem) -> Search:
-        if each_budget is None:
-            return _search(problem, settings, seed)
-        own = replace(settings, query_budget=each_budget[problem.key])
-        return _search(problem, own, seed)
+        budget_of_it = own.get(problem.key, settings.query_budget)
+        return _search(problem, replace(settings, query_budget=budget_of_it), seed)
 
-    run(model, problems, begin, budget=budget, pool=_POOL, finished=finished)
-    attacks = tuple(done[item.key] for item in items)
-    accuracy, low, high = clustered([float(not a.success) for a in attacks])
-    start_right = [float(np.argmax(a.log_probs_start) == a.label) for a in attacks]
-    return AttackEvaluation(
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        n=len(items),
-        draws=1,
-        query=settings.spec,
-        seed=seed,
-        seconds=time.perf_counter() - began,
-        start_accuracy=float(np.mean(start_right)),
-        queries=sum(a.queries for a in attacks),
-        attacks=attacks,
-        path=paths[0],
-        tokens_computed=int(counts[0]),
-        tokens_naive=int(counts[1]),
+    problems = (
+        _problem(item, vocab, context, suffix) for item in items if item.key not in tally.done
     )
+    run(model, problems, begin, budget=budget, pool=_POOL, finished=tally.add)
+    return tally.summary(settings.spec, seed, time.perf_counter() - began)
+
+
+class _Tally:
+    """The attacks finished so far, on disk too where there is a resume file."""
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        file: ResumeFile | None,
+        progress: Progress,
+        each: Callable[[Attack], None] | None,
+    ) -> None:
+        self.items, self.file, self.progress, self.each = items, file, progress, each
+        keys = {item.key for item in items}
+        self.done = {k: a for k, a in file.done.items() if k in keys} if file else {}
+        self.computed, self.naive, self.path = 0, 0, ""
+
+    def add(self, attack: Attack, computed: int, naive: int, path: str) -> None:
+        self.done[attack.key] = attack
+        self.computed += computed
+        self.naive += naive
+        self.path = path
+        if self.file is not None:
+            self.file.add(attack)
+        if self.each is not None:
+            self.each(attack)
+        if self.progress is not None:
+            self.progress(len(self.done), len(self.items))
+
+    def summary(self, query: str, seed: int, seconds: float) -> AttackEvaluation:
+        attacks = tuple(self.done[item.key] for item in self.items)
+        accuracy, low, high = clustered([float(not a.success) for a in attacks])
+        start_right = [float(np.argmax(a.log_probs_start) == a.label) for a in attacks]
+        return AttackEvaluation(
+            accuracy=accuracy,
+            low=low,
+            high=high,
+            n=len(attacks),
+            draws=1,
+            query=query,
+            seed=seed,
+            seconds=seconds,
+            start_accuracy=float(np.mean(start_right)),
+            queries=sum(a.queries for a in attacks),
+            attacks=attacks,
+            path=self.path,
+            tokens_computed=self.computed,
+            tokens_naive=self.naive,
+        )
+
+
+def _problem(item: Item, vocab: Vocabulary, context: Ids | None, suffix: Ids | None) -> Problem:
+    options, number = encode_options(vocab, item.choices), item_key(item.key)
+    return Problem(item.key, item.query, options, item.label, context, suffix, vocab, number)
 
 
 def _search(problem: Problem, settings: Settings, seed: int) -> Search:
@@ -257,7 +257,7 @@ def _config(
     seed: int,
     context: Ids | None,
     suffix: Ids | None,
-    budgets: Mapping[str, int] | None,
+    budgets: Mapping[str, int],
 ) -> dict[str, Any]:
     def listed(ids: Ids | None) -> list[int]:
         return [] if ids is None else [int(i) for i in ids]
@@ -267,7 +267,7 @@ def _config(
         "seed": seed,
         "context": listed(context),
         "suffix": listed(suffix),
-        "budgets": dict(budgets or {}),
+        "budgets": dict(budgets),
         "vocabulary": len(vocab.tokens),
         "model": model_fingerprint(model),
     }

@@ -47,11 +47,10 @@ def evaluate(
     >>> print(evaluate(model, vocab, items, "uniform", draws=10, seed=0))  # doctest: +SKIP
     uniform: accuracy 0.614 [0.571, 0.655], 500 items × 10 draws
 
-    ``sampler`` is a spec string or a sampler of robustok; the canonical one is drawn once.
-    Options are scored canonically, z = p(option | context, query), and the prediction
-    is the greatest (paper, appendix "Random Tokenisation Robustness": M = 10 draws,
-    N = 500 items). ``context`` is ids that come before every query. A draw depends
-    on (seed, item key, draw number) alone.
+    ``sampler`` is a spec string or a sampler; the canonical one is drawn once. Options are
+    canonical, z = p(option | context, query), the prediction is the greatest (paper, appendix
+    "Random Tokenisation Robustness": M = 10, N = 500). ``context`` is ids before every query.
+    A draw depends on (seed, item key, draw number) alone.
 
     Raises RobustokError without items or draws.
     """
@@ -82,9 +81,7 @@ def evaluate(
             progress(len(outcomes), len(items))
     accuracy, low, high = clustered([o.correct for o in outcomes], draws)
     return Evaluation(
-        accuracy=accuracy,
-        low=low,
-        high=high,
+        *(accuracy, low, high),
         n=len(items),
         draws=draws,
         query=sampler.spec,

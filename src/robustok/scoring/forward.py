@@ -13,6 +13,8 @@ from transformers.cache_utils import Cache, DynamicLayer
 from robustok.errors import RobustokError
 from robustok.scoring.tree import Ints, Rows, Tree
 
+States = tuple[torch.Tensor, torch.Tensor]  # keys and values
+
 
 @contextmanager
 def quiet(model: Any) -> Iterator[None]:
@@ -77,7 +79,7 @@ def halved(size: int, error: BaseException) -> int:
 class _Past(DynamicLayer):
     """Keys and values of one layer: a shared context, each row's ancestors, then the new ones."""
 
-    def __init__(self, past: list[tuple[torch.Tensor, torch.Tensor]], length: int) -> None:
+    def __init__(self, past: list[States], length: int) -> None:
         super().__init__()
         self.past, self.length, self.is_initialized = past, length, True
 
@@ -98,26 +100,33 @@ class TreePass:
     """One prefix tree on its way through a model, under one cached context.
 
     Holds the keys and values of the context and of every node that later rows look
-    back to. ``context`` is int64 [tokens] and may be empty.
+    back to. ``context`` is int64 [tokens], maybe none, read ``budget`` tokens at a time.
     """
 
-    def __init__(self, model: Any, tree: Tree, context: Ints) -> None:
+    def __init__(self, model: Any, tree: Tree, context: Ints, budget: int) -> None:
         self.model, self.tree, self.context = model, tree, context
         text_config = model.config.get_text_config()
         self.windows = attention_windows(text_config)
         self.layer_count = int(text_config.num_hidden_layers)
-        self.cached: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.stored: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.cached: list[States] = []
+        self.stored: list[States] = []
         self.slot = np.full(len(tree.tokens), -1, np.int64)
         self.stored_count = 0
-        if len(context):
-            ids = torch.as_tensor(context, device=model.device)[None]
-            positions = np.arange(len(context))[None]
-            masks = self._masks(positions, positions, positions[..., None] >= positions[:, None])
-            cache = self._cache(np.empty((1, 0), np.int64), 0)
-            where = torch.as_tensor(positions, device=model.device)
-            self._forward(ids, where, masks, cache, np.zeros(1, np.int64))
-            self.cached = [layer.new for layer in cache.layers]
+        for begin in range(0, len(context), budget):
+            self._read_context(begin, min(begin + budget, len(context)))
+
+    def _read_context(self, begin: int, end: int) -> None:
+        device = self.model.device
+        ids = torch.as_tensor(self.context[begin:end], device=device)[None]
+        queries, keys = np.arange(begin, end)[None], np.arange(end)[None]
+        masks = self._masks(queries, keys, queries[:, :, None] >= keys[:, None, :])
+        cache = self._cache(np.empty((1, 0), np.int64), begin)
+        where = torch.as_tensor(queries, device=device)
+        self._forward(ids, where, masks, cache, np.zeros(1, np.int64))
+        new = [layer.new for layer in cache.layers]
+        if self.cached:
+            new = [_joined(a, b, -2) for a, b in zip(self.cached, new, strict=True)]
+        self.cached = new
 
     def run(self, rows: Rows, reads: Ints, keep: bool) -> torch.Tensor:
         """Compute some rows; logits float32 [len(reads), vocabulary] of the nodes ``reads``.
@@ -172,8 +181,7 @@ class TreePass:
             keys, values = layer.new
             new.append((_select(keys, where), _select(values, where)))
         if self.stored:
-            pairs = zip(self.stored, new, strict=True)
-            new = [(torch.cat([a, c], 1), torch.cat([b, d], 1)) for (a, b), (c, d) in pairs]
+            new = [_joined(a, b, 1) for a, b in zip(self.stored, new, strict=True)]
         self.stored = new
         self.slot[nodes] = self.stored_count + np.arange(len(nodes))
         self.stored_count += len(nodes)
@@ -218,6 +226,10 @@ def attention_windows(config: Any) -> dict[str, int | None]:
     if set(kinds) == {"full_attention"}:
         return {"": None}
     return {"full_attention": None, "sliding_attention": window}
+
+
+def _joined(first: States, then: States, dim: int) -> States:
+    return torch.cat([first[0], then[0]], dim), torch.cat([first[1], then[1]], dim)
 
 
 def _gather(stored: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

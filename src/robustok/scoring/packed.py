@@ -15,16 +15,25 @@ def tree_log_probs(
 ) -> tuple[np.ndarray, Ints]:
     """Sum of the read log-probabilities of each sequence, each tree node computed once.
 
-    Returns float64 [sequences] and int64 [sequences], the tokens each one added.
+    Returns float64 [sequences] and int64 [sequences], the tokens each one added. Out of
+    memory, fewer rows go through at a time, and shorter ones where one alone is too much.
     """
     tree = build_tree(matrix, lengths)
+    width = min(row_width(model, len(context)), budget)
+    while True:
+        try:
+            return _tree_log_probs(TreePass(model, tree, context, budget), reads, width, budget)
+        except (RuntimeError, MemoryError) as error:
+            width = budget = halved(width, error)
+
+
+def _tree_log_probs(run: TreePass, reads: Ints, width: int, budget: int) -> tuple[np.ndarray, Ints]:
+    tree = run.tree
     node_of_read = tree.path[reads[0], reads[1]]
     by_node = np.argsort(node_of_read, kind="stable")
-    values = np.zeros(len(matrix))
-    costs = np.bincount(tree.owner, minlength=len(matrix))
-    costs[0] += len(context)
-    width = min(row_width(model, len(context)), budget)
-    run = TreePass(model, tree, context)
+    values = np.zeros(len(tree.path))
+    costs = np.bincount(tree.owner, minlength=len(tree.path))
+    costs[0] += len(run.context)
     cut = levels(tree, width)
     for level, rows in enumerate(cut):
         keep = level + 1 < len(cut)
@@ -42,7 +51,7 @@ def tree_log_probs(
                 logits = run.run(chunk, wanted, keep)
                 chosen = log_probs_of(logits, which, reads[2, read])
             except (RuntimeError, MemoryError) as error:
-                size = halved(size, error)
+                size = halved(len(chunk.nodes), error)
                 continue
             np.add.at(values, reads[0, read], chosen)
             costs[0] += chunk.nodes.size - len(nodes)

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.scoring import score_naively
+
+from robustok import RobustokError, Vocabulary
+from robustok.evaluation import AttackEvaluation, attack, attack_items
+from robustok.evaluation import search as search_module
+
+TEXT = "Which baby starts with glad rain: happen? Answer:"
+OPTIONS = [" up", " baby", " rain"]
+
+
+def spellings(vocab: Vocabulary, text: bytes) -> Iterator[tuple[int, ...]]:
+    """Every tokenization of a text, by trying every token at every place."""
+    if not text:
+        yield ()
+    for token, spelled in enumerate(vocab.tokens):
+        if token not in vocab.special and spelled and text.startswith(spelled):
+            for rest in spellings(vocab, text[len(spelled) :]):
+                yield (token, *rest)
+
+
+def spans(vocab: Vocabulary, ids: Any) -> set[tuple[int, int]]:
+    found, at = set(), 0
+    for token in ids:
+        found.add((at, int(token)))
+        at += len(vocab.tokens[int(token)])
+    return found
+
+
+def margin_of(model: Any, vocab: Vocabulary, ids: Any, label: int, objective: str) -> float:
+    options = [vocab.encode(o).tolist() for o in OPTIONS]
+    z = score_naively(model, [list(ids)], options)[0]
+    z = np.exp(z) if objective == "probability" else z
+    return float(np.delete(z, label).max() - z[label])
+
+
+@pytest.mark.parametrize("objective", ["probability", "log-probability"])
+@pytest.mark.parametrize("distances", [(2,), (1, 2, 4)])
+def test_every_step_takes_the_best_neighbor_that_brute_force_finds(
+    model, vocab, objective: str, distances: tuple[int, ...]
+) -> None:
+    text, label = "happen, glad", 2
+    found = attack(
+        model, vocab, text, OPTIONS, label, distances=distances, objective=objective, steps=4
+    )
+    everything = list(spellings(vocab, text.encode()))
+    margins = {v: margin_of(model, vocab, v, label, objective) for v in everything}
+    current = tuple(vocab.encode(text).tolist())
+    assert len(everything) > 50
+    path, queries = [margins[current]], 1
+    for _ in range(4):
+        here = spans(vocab, current)
+        near = [v for v in everything if len(spans(vocab, v) - here) in distances]
+        queries += len(near)
+        best = max(near, key=lambda v: margins[v])
+        if margins[best] <= margins[current]:
+            break
+        current = best
+        path.append(margins[best])
+    assert found.ids.tolist() == list(current)
+    assert found.margins == pytest.approx(path, abs=1e-4)
+    assert found.queries == queries
+    assert len(path) > 1
+    assert vocab.decode_bytes(found.ids) == text.encode()
+
+
+def test_items_attacked_together_fare_as_alone(model, vocab, items) -> None:
+    together = attack_items(model, vocab, items, seed=3, steps=3, start="uniform")
+    for item, found in zip(items, together.attacks, strict=True):
+        alone = attack_items(model, vocab, [item], seed=3, steps=3, start="uniform").attacks[0]
+        assert found.ids.tolist() == alone.ids.tolist()
+        assert found.start.tolist() == alone.start.tolist()
+        assert found.margins == pytest.approx(alone.margins, abs=1e-5)
+        assert found.queries == alone.queries
+    assert together.accuracy == np.mean([not a.success for a in together.attacks])
+    assert together.queries == sum(a.queries for a in together.attacks)
+    assert together.tokens_computed < together.tokens_naive
+
+
+def test_the_result_is_consistent(model, vocab, items) -> None:
+    found = attack_items(model, vocab, items, seed=0)
+    assert found.accuracy <= found.start_accuracy
+    assert found.accuracy < 1
+    for item, a in zip(items, found.attacks, strict=True):
+        assert a.margins == sorted(a.margins)
+        assert len(a.spent) == len(a.margins) <= 11
+        assert a.success == (int(np.argmax(a.log_probs)) != item.label)
+        assert (a.flipped_at is not None) == a.success
+        assert b"".join(a.tokens(vocab)) == item.query.encode()
+        z = np.exp(a.log_probs)
+        assert a.margins[-1] == pytest.approx(np.delete(z, a.label).max() - z[a.label])
+    assert len(pickle.loads(pickle.dumps(found)).attacks) == len(items)
+    assert json.loads(json.dumps(found.table()))[0]["key"] == items[0].key
+
+
+def test_the_curve_falls_from_the_start_to_the_end(model, vocab, items) -> None:
+    found = attack_items(model, vocab, items, seed=0)
+    curve = found.curve()
+    accuracies = [row["accuracy"] for row in curve]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert accuracies[0] == found.start_accuracy
+    assert accuracies[-1] == found.accuracy
+    assert [row["queries"] for row in found.curve([1, 5])] == [1, 5]
+
+
+def test_context_and_suffix_surround_the_text(model, vocab) -> None:
+    context, suffix = [0, 5], vocab.encode(" Answer:").tolist()
+    found = attack(model, vocab, "up, baby?", OPTIONS, 0, context=context, suffix=suffix, steps=2)
+    options = [vocab.encode(o).tolist() for o in OPTIONS]
+    for ids, told in ((found.start, found.log_probs_start), (found.ids, found.log_probs)):
+        wanted = score_naively(model, [[*ids.tolist(), *suffix]], options, context)
+        assert told == pytest.approx(wanted[0], abs=1e-4)
+    assert vocab.decode_bytes(found.ids) == b"up, baby?"
+
+
+def test_options_may_be_ids(model, vocab) -> None:
+    as_text = attack(model, vocab, TEXT, OPTIONS, 0, steps=1)
+    as_ids = attack(model, vocab, TEXT, [vocab.encode(o) for o in OPTIONS], 0, steps=1)
+    assert as_text.margins == as_ids.margins
+
+
+def test_the_cap_scores_so_many_neighbors_chosen_by_the_seed(model, vocab) -> None:
+    few = [
+        attack(model, vocab, TEXT, OPTIONS, 1, max_neighbors=5, steps=1, seed=s) for s in range(6)
+    ]
+    assert all(a.queries == 6 for a in few)
+    assert len({a.ids.tobytes() for a in few}) > 1
+    again = attack(model, vocab, TEXT, OPTIONS, 1, max_neighbors=5, steps=1, seed=2)
+    assert again.ids.tolist() == few[2].ids.tolist()
+
+
+def test_the_capped_choice_is_uniform(vocab) -> None:
+    around = vocab.lattice(TEXT).neighbours(vocab.encode(TEXT), distance=2)
+    known = [vocab.encode(TEXT)]
+    counts = dict.fromkeys((row.tobytes() for row in around), 0)
+    rounds = 3000
+    for seed in range(rounds):
+        rng = np.random.default_rng(seed)
+        chosen = search_module._choose([around], known, 4, None, rng)
+        assert len({row.tobytes() for row in chosen}) == 4
+        for row in chosen:
+            counts[row.tobytes()] += 1
+    expected = rounds * 4 / len(around)
+    chi2 = sum((c - expected) ** 2 / expected for c in counts.values())
+    assert chi2 < len(around) + 4 * np.sqrt(2 * len(around))
+
+
+def test_a_wider_beam_and_restarts_lose_nothing(model, vocab, items) -> None:
+    plain = attack_items(model, vocab, items, seed=0, steps=4)
+    wide = attack_items(model, vocab, items, seed=0, steps=4, beam=4)
+    again = attack_items(model, vocab, items, seed=0, steps=4, restarts=3)
+    gains = [
+        b.margins[-1] - a.margins[-1] for a, b in zip(plain.attacks, wide.attacks, strict=True)
+    ]
+    assert np.mean(gains) > 0
+    for a, b in zip(plain.attacks, again.attacks, strict=True):
+        assert b.margins[-1] >= a.margins[-1] - 1e-6
+        assert b.queries == a.queries if a.success else b.queries > a.queries
+    assert again.accuracy <= plain.accuracy
+
+
+def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None:
+    greedy = attack_items(model, vocab, items, seed=0, steps=3)
+    spent = {a.key: a.queries for a in greedy.attacks}
+    control = attack_items(model, vocab, items, seed=0, search="random", query_budget=spent)
+    assert {a.key: a.queries for a in control.attacks} == spent
+    for item, a in zip(items, control.attacks, strict=True):
+        assert vocab.decode_bytes(a.ids) == item.query.encode()
+        assert (a.flipped_at is None) or 1 <= a.flipped_at <= a.queries
+        assert a.margins == sorted(a.margins)
+    alone = attack_items(model, vocab, items[:1], seed=0, search="random", query_budget=spent)
+    assert alone.attacks[0].ids.tolist() == control.attacks[0].ids.tolist()
+
+
+def test_a_query_budget_holds(model, vocab, items) -> None:
+    found = attack_items(model, vocab, items, seed=0, query_budget=20, restarts=2, beam=2)
+    assert all(a.queries <= 20 for a in found.attacks)
+
+
+def test_an_attack_goes_on_where_it_stopped(model, vocab, items, tmp_path) -> None:
+    file = tmp_path / "deep" / "attacks.jsonl"
+    settings: dict[str, Any] = {"seed": 0, "steps": 2}
+    whole = attack_items(model, vocab, items, **settings)
+    attack_items(model, vocab, items[:5], resume_file=file, **settings)
+    with file.open("a") as f:
+        f.write('{"key": "cut sho')
+    calls: list[tuple[int, int]] = []
+    rest = attack_items(
+        model, vocab, items, resume_file=file, progress=lambda *d: calls.append(d), **settings
+    )
+    assert [done for done, _ in calls] == [6, 7, 8, 9, 10, 11, 12]
+    same(rest, whole)
+    lines = file.read_text().splitlines()
+    assert len(lines) == 13
+    assert all(json.loads(line) for line in lines)
+    done = attack_items(model, vocab, items, resume_file=file, **settings)
+    same(done, whole)
+    assert done.tokens_computed == 0
+    assert file.read_text().splitlines() == lines
+
+
+def same(a: AttackEvaluation, b: AttackEvaluation) -> None:
+    assert (a.accuracy, a.low, a.high, a.queries) == (b.accuracy, b.low, b.high, b.queries)
+    for x, y in zip(a.attacks, b.attacks, strict=True):
+        assert x.ids.tolist() == y.ids.tolist()
+        assert x.log_probs == pytest.approx(y.log_probs, abs=1e-5)
+
+
+def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_path) -> None:
+    file = tmp_path / "attacks.jsonl"
+    attack_items(model, vocab, items[:2], seed=0, steps=1, resume_file=file)
+    with pytest.raises(RobustokError, match="other seed"):
+        attack_items(model, vocab, items[:2], seed=1, steps=1, resume_file=file)
+    with pytest.raises(RobustokError, match="other settings"):
+        attack_items(model, vocab, items[:2], seed=0, steps=2, resume_file=file)
+    file.write_text("no json\n")
+    with pytest.raises(RobustokError, match="no resume file"):
+        attack_items(model, vocab, items[:2], seed=0, steps=1, resume_file=file)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "probabilty"}, "did you mean 'probability'"),
+        ({"search": "gredy"}, "did you mean 'greedy'"),
+        ({"search": "random"}, "query_budget"),
+        ({"distances": ()}, "whole numbers"),
+        ({"beam": 0}, "at least 1"),
+        ({"max_neighbors": 0}, "at least 1"),
+        ({"steps": -1}, "at least 0"),
+        ({"start": "unifrom"}, "uniform"),
+    ],
+)
+def test_mistakes_are_told(model, vocab, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
+        attack(model, vocab, TEXT, OPTIONS, 1, **settings)
+
+
+def test_a_label_must_be_an_option(model, vocab) -> None:
+    with pytest.raises(RobustokError, match="label 3"):
+        attack(model, vocab, TEXT, OPTIONS, 3)
+    with pytest.raises(RobustokError, match="no tokens"):
+        attack(model, vocab, TEXT, ["", " up"], 0)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from robustok import RobustokError, Vocabulary
+from robustok.evaluation import attack, chat_frame
+from robustok.models import train_tokenizer
+
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] | trim }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def backend(items) -> Tokenizer:
+    tokenizer = train_tokenizer([item.query for item in items], 330)
+    tokenizer.add_special_tokens(["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"])
+    return tokenizer
+
+
+def chat(backend: Tokenizer, template: str | None) -> Any:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
+    tokenizer = chat(backend, TEMPLATE)
+    frame = chat_frame(tokenizer, system="Safe?", user="Judge: {text} Now.")
+    told = tokenizer.decode(frame.context) + "garden" + tokenizer.decode(frame.suffix)
+    messages = [
+        {"role": "system", "content": "Safe?"},
+        {"role": "user", "content": "Judge: garden Now."},
+    ]
+    assert told == tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+    assert frame.suffix[-1] == backend.token_to_id("<|assistant|>")
+
+
+def test_an_attack_leaves_the_frame_alone(backend) -> None:
+    from tests.oracles.models import tiny_model
+    from tests.oracles.scoring import score_naively
+
+    vocab = Vocabulary.load(backend)
+    model = tiny_model("qwen3", vocab.size)
+    frame = chat_frame(chat(backend, TEMPLATE))
+    found = attack(model, vocab, "happen, glad", ["safe", "unsafe"], 0, **frame._asdict())
+    assert vocab.decode_bytes(found.ids) == b"happen, glad"
+    options = [vocab.encode("safe"), vocab.encode("unsafe")]
+    whole = [[*found.ids, *frame.suffix]]
+    wanted = score_naively(model, whole, options, frame.context.tolist())
+    assert found.log_probs == pytest.approx(wanted[0], abs=1e-4)
+
+
+def test_mistakes_are_told(backend) -> None:
+    with pytest.raises(RobustokError, match="no chat template"):
+        chat_frame(chat(backend, None))
+    with pytest.raises(RobustokError, match="once"):
+        chat_frame(chat(backend, TEMPLATE), user="no place")
+    with pytest.raises(RobustokError, match="0 times"):
+        chat_frame(chat(backend, "{{ messages | length }}"))

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from tests.oracles.scoring import score_naively
+
+from robustok import RobustokError, sampler
+from robustok.evaluation import evaluate, solved_examples
+from robustok.evaluation.questions import item_key
+
+
+@pytest.mark.parametrize("context", [None, [0, 7, 9]])
+def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, context) -> None:
+    found = evaluate(model, vocab, items, "uniform", draws=3, seed=5, context=context)
+    uniform = sampler("uniform", vocab)
+    right = []
+    for item, outcome in zip(items, found.outcomes, strict=True):
+        keys = np.array([item_key(item.key)])
+        drawn = uniform.sample_batch([item.query], seed=5, draws=3, keys=keys)
+        options = [vocab.encode(c).tolist() for c in item.choices]
+        wanted = score_naively(model, list(drawn), options, context or ())
+        assert list(outcome.predictions) == wanted.argmax(axis=1).tolist()
+        others = np.delete(wanted, item.label, axis=1).max(axis=1)
+        assert outcome.margins == pytest.approx(others - wanted[:, item.label], abs=1e-3)
+        right.append((wanted.argmax(axis=1) == item.label).mean())
+    assert found.accuracy == pytest.approx(np.mean(right))
+    assert found.low < found.accuracy < found.high
+    assert (found.n, found.draws, found.seed, found.query) == (12, 3, 5, "uniform")
+    assert found.path == "tree"
+    assert 0 < found.tokens_computed < found.tokens_naive
+
+
+def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:
+    whole = evaluate(model, vocab, items, "uniform", draws=3, seed=5)
+    part = evaluate(model, vocab, items[::-3], "uniform", draws=3, seed=5)
+    of_key = {o.key: o for o in whole.outcomes}
+    for outcome in part.outcomes:
+        assert outcome.margins == pytest.approx(of_key[outcome.key].margins, abs=1e-4)
+    other = evaluate(model, vocab, items, "uniform", draws=3, seed=6)
+    assert other.outcomes[0].margins != pytest.approx(whole.outcomes[0].margins, abs=1e-4)
+
+
+def test_canonical_is_drawn_once(model, vocab, items) -> None:
+    found = evaluate(model, vocab, items, "canonical", draws=10, seed=0)
+    assert found.draws == 1
+    assert all(len(o.predictions) == 1 for o in found.outcomes)
+
+
+def test_results_pickle_print_and_make_a_table(model, vocab, items) -> None:
+    calls = []
+    found = evaluate(
+        model, vocab, items, "uniform", draws=2, seed=0, progress=lambda *d: calls.append(d)
+    )
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert str(found).startswith("uniform: accuracy 0.")
+    assert calls[-1] == (12, 12)
+    rows = found.table()
+    assert [row["correct"] for row in rows] == [o.correct for o in found.outcomes]
+
+
+def test_mistakes_are_told(model, vocab, items) -> None:
+    with pytest.raises(RobustokError, match="no items"):
+        evaluate(model, vocab, [], "uniform", seed=0)
+    with pytest.raises(RobustokError, match="at least 1"):
+        evaluate(model, vocab, items, "uniform", draws=0, seed=0)
+    with pytest.raises(RobustokError, match="have the key"):
+        evaluate(model, vocab, [items[0], items[0]], "uniform", seed=0)
+
+
+def test_solved_examples_spell_the_prompt(vocab, items) -> None:
+    plain = solved_examples(vocab, items[:3], seed=0, start=[0])
+    text = vocab.decode_bytes(plain[1:]).decode()
+    assert plain[0] == 0
+    assert text.startswith("Below are solved examples.")
+    assert text.endswith(f"{items[2].query}{items[2].answer}\n\n")
+    assert text.count("Answer:") == 3
+    perturbed = solved_examples(vocab, items[:3], "uniform", seed=0)
+    assert vocab.decode_bytes(perturbed).decode() == text
+    assert len(perturbed) > len(plain)
+    # What is asked must not be drawn as it stands among the examples.
+    keys = np.array([item_key(items[0].key)])
+    asked = sampler("uniform", vocab).sample_batch([items[0].query], seed=0, keys=keys)[0]
+    assert asked.tobytes() not in perturbed.tobytes()
