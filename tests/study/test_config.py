@@ -55,6 +55,10 @@ def test_a_learning_rate_is_positive_and_finite(rate: str) -> None:
     assert "learning_rate" in error_of(QUICK.replace("3.0e-3", rate))
 
 
+def test_a_lone_surrogate_is_an_error() -> None:
+    assert "lone surrogate" in error_of(QUICK.replace("title: Stochastic", r'title: "\ud800" #'))
+
+
 def test_a_learning_rate_may_be_written_without_a_point() -> None:
     assert load_study(QUICK.replace("3.0e-3", "3e-3"), "a").pretrain.learning_rate == 0.003
 

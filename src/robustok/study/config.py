@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any, Literal, NoReturn
 
@@ -179,6 +180,12 @@ def load_study(text: str, source: str, **task: Any) -> Study:
         where = f" line {mark.line + 1}" if mark else ""
         raise RobustokError(
             f"{source}{where} is not YAML: {getattr(error, 'problem', None) or 'unreadable'}"
+        ) from None
+    try:
+        json.dumps(data, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise RobustokError(
+            f"{source}: a string has a lone surrogate; give the whole character"
         ) from None
     if not isinstance(data, dict):
         raise RobustokError(f"{source} is not a study: it should hold fields such as name and task")

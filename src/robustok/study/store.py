@@ -101,8 +101,12 @@ def locked(folder: Path) -> Iterator[None]:
         file = (folder / ".lock").open("w")
     except (FileExistsError, NotADirectoryError):
         raise RobustokError(f"{folder} is a file; give --out a folder") from None
-    except PermissionError:
-        raise RobustokError(f"{folder} cannot be written; give --out another folder") from None
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        raise RobustokError(
+            f"{folder} cannot be written ({error.strerror}); give --out another folder"
+        ) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
