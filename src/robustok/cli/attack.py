@@ -38,7 +38,10 @@ def command(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")] = None,
     as_json: Json = False,
 ) -> None:
-    """Attack MODEL through the tokenization of one query (--text) or of many (--items)."""
+    """Attack MODEL through its queries' tokenization.
+
+    One query (--text, with its options) or many (--items).
+    """
     from robustok.models import load_model
     from robustok.vocabulary import Vocabulary
 

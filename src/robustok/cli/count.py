@@ -21,7 +21,10 @@ def command(
     most: Annotated[int | None, typer.Option("--max", min=0, help="up to this one")] = None,
     as_json: Json = False,
 ) -> None:
-    """Count the tokenizations of TEXT, exactly. Counts are JSON strings: they outgrow numbers."""
+    """Count the tokenizations of TEXT, exactly.
+
+    In JSON the counts are strings, for they outgrow numbers.
+    """
     from robustok.vocabulary import Vocabulary
 
     lattice = Vocabulary.load(tokenizer).lattice(text_of(text))

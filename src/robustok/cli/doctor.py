@@ -33,7 +33,7 @@ NEEDED_FOR = {
 
 
 def command(as_json: Json = False) -> None:
-    """Show versions, devices and caches, and what is missing for which commands."""
+    """Show what is installed and what is missing."""
     found = _findings()
     if as_json:
         print_json(found)

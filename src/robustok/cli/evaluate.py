@@ -29,7 +29,10 @@ def command(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")] = None,
     as_json: Json = False,
 ) -> None:
-    """Accuracy of MODEL on multiple-choice questions, with a 95% interval over the questions."""
+    """Measure MODEL under drawn tokenizations.
+
+    Its accuracy on multiple-choice questions, with a 95% interval over the questions.
+    """
     from robustok.evaluation import evaluate
     from robustok.models import load_model
     from robustok.samplers import sampler

@@ -31,9 +31,9 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fine-tune MODEL on multiple-choice questions; the same call goes on after an interruption.
+    """Fine-tune MODEL on drawn tokenizations.
 
-    The question is drawn with SCHEME, the answer stays canonical and is alone in the loss.
+    The same call goes on after an interruption. The question is drawn with SCHEME, the answer stays canonical and is alone in the loss.
     """
     from robustok.models import load_model
     from robustok.samplers import sampler

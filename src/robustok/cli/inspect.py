@@ -34,9 +34,9 @@ def command(
     samples: Annotated[int, typer.Option("--samples", min=1, help="for the histogram")] = 5000,
     html: Annotated[Path | None, typer.Option("--html", help="also write a page here")] = None,
 ) -> None:
-    """Show TEXT's canonical tokens, draws of each scheme, and how `uniform` spreads.
+    """Picture the tokenizations of TEXT.
 
-    The histogram sets the exact share of tokenizations at each distance from the canonical one
+    Shows its canonical tokens, draws of each scheme, and how `uniform` spreads: the histogram sets the exact share of tokenizations at each distance from the canonical one
     beside the share among draws.
     """
     from robustok.errors import RobustokError

@@ -11,7 +11,7 @@ NAME = "report"
 
 
 def command(folder: Annotated[Path, typer.Argument(help="the folder of a run")]) -> None:
-    """Write the report of a run again, from its results.jsonl."""
+    """Write the report of a run again."""
     from robustok.report import write_report
 
     typer.echo(f"The report is at {write_report(folder).resolve()}")

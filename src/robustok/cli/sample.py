@@ -28,7 +28,10 @@ def command(
     draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="draws for each text")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Draw tokenizations of TEXT. With --json, one object a text: its ids and their tokens."""
+    """Draw tokenizations of TEXT.
+
+    With --json, one object a text: its ids and their tokens.
+    """
     from robustok.samplers import sampler
     from robustok.vocabulary import Vocabulary
 

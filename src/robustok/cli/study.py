@@ -31,9 +31,9 @@ def command(
         typer.Option("--words", help="a file with one word a line, in place of frequent words"),
     ] = None,
 ) -> None:
-    """Run a study and write its report, or go on with one that was stopped.
+    """Run a study and write its report.
 
-    `robustok study list` shows the studies that come along, `robustok study plan NAME` what one
+    The same command goes on with a run that was stopped. `robustok study list` shows the studies that come along, `robustok study plan NAME` what one
     would do.
     """
     action, name = _parse(words or [])
