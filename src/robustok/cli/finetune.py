@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Fine-tune MODEL on drawn tokenizations.
 
-    The same call goes on after an interruption. The question is drawn with SCHEME, the answer stays canonical and is alone in the loss.
+    The same call goes on after an interruption. The question is drawn with SCHEME, the answer
+    stays canonical and is alone in the loss.
     """
     from robustok.models import load_model
     from robustok.samplers import sampler

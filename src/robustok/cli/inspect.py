@@ -36,8 +36,9 @@ def command(
 ) -> None:
     """Picture the tokenizations of TEXT.
 
-    Shows its canonical tokens, draws of each scheme, and how `uniform` spreads: the histogram sets the exact share of tokenizations at each distance from the canonical one
-    beside the share among draws.
+    Shows its canonical tokens, draws of each scheme, and how `uniform` spreads: the histogram
+    sets the exact share of tokenizations at each distance from the canonical one beside the
+    share among draws.
     """
     from robustok.errors import RobustokError
     from robustok.samplers import sampler

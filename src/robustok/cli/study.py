@@ -33,8 +33,8 @@ def command(
 ) -> None:
     """Run a study and write its report.
 
-    The same command goes on with a run that was stopped. `robustok study list` shows the studies that come along, `robustok study plan NAME` what one
-    would do.
+    The same command goes on with a run that was stopped. `robustok study list` shows the
+    studies that come along, `robustok study plan NAME` what one would do.
     """
     action, name = _parse(words or [])
     if action == "list":
