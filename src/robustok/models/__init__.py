@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from robustok.models.load import check_fit, load_model
+from robustok.models.lora import add_lora
 from robustok.models.tiny_llama import SHAPES, Shape, tiny_llama
 from robustok.models.tokenizer import train_tokenizer
 
-__all__ = ["SHAPES", "Shape", "check_fit", "load_model", "tiny_llama", "train_tokenizer"]
+__all__ = [
+    "SHAPES",
+    "Shape",
+    "add_lora",
+    "check_fit",
+    "load_model",
+    "tiny_llama",
+    "train_tokenizer",
+]

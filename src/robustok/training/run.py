@@ -278,9 +278,15 @@ def _last_checkpoint(folder: Path) -> Path | None:
 
 
 def _load_weights(model: PreTrainedModel, out: Path) -> None:
-    from safetensors.torch import load_model
+    from safetensors.torch import load_file, load_model
 
-    load_model(model, str(out / "model.safetensors"))
+    adapter = out / "adapter_model.safetensors"
+    if adapter.is_file():
+        from peft import set_peft_model_state_dict
+
+        set_peft_model_state_dict(model, load_file(adapter))
+    else:
+        load_model(model, str(out / "model.safetensors"))
 
 
 def _write_json(path: Path, content: Any) -> None:

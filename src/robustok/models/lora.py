@@ -1,0 +1,54 @@
+"""Low-rank adapters, with the paper's numbers as the default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robustok.errors import RobustokError
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
+
+def add_lora(
+    model: PreTrainedModel,
+    *,
+    seed: int,
+    rank: int = 8,
+    alpha: float = 32,
+    dropout: float = 0.05,
+    targets: tuple[str, ...] | None = None,
+) -> PeftModel:
+    """Freeze a model and give it low-rank adapters, which alone are trained and saved.
+
+    >>> model = add_lora(load_model("meta-llama/Llama-3.2-1B"), seed=0)     # doctest: +SKIP
+    >>> finetune(model, vocab, items, ...)                                  # doctest: +SKIP
+
+    ``targets`` names the layers; without it peft's choice for the architecture
+    (``q_proj`` and ``v_proj`` of a Llama). :func:`load_model` on the trained
+    folder merges the adapter into its base model, which must still be where it
+    was loaded from. The model is changed in place.
+
+    Raises RobustokError where peft knows no layers for the architecture.
+    Source: the paper's table "Supervised fine-tuning for Hugging Face models".
+    """
+    import torch
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    if rank < 1:
+        raise RobustokError(f"rank is {rank}: it must be at least 1")
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]
+        lora_dropout=dropout,
+        target_modules=list(targets) if targets else None,
+        task_type=TaskType.CAUSAL_LM,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            return get_peft_model(model, config)  # type: ignore[return-value]
+        except ValueError as e:
+            reason = str(e).strip().split("\n")[0]
+            raise RobustokError(f"cannot add LoRA: {reason}; name the layers as targets") from e
