@@ -106,6 +106,21 @@ def test_only_nodes_of_the_prefix_tree_are_computed(count: int, length: int) -> 
     assert found.tokens_naive == sum(len(s) + 1 for s in sequences)
 
 
+def test_a_context_is_computed_once_in_several_calls() -> None:
+    model = tiny_model("gemma3")
+    contexts: dict = {}
+    first = score_many(model, [Request(neighbors(3), OPTIONS, CONTEXT)], contexts=contexts)[0]
+    again = score_many(model, [Request(neighbors(3), OPTIONS, CONTEXT)], contexts=contexts)[0]
+    assert first.tokens_computed - again.tokens_computed == len(CONTEXT) - 1
+    assert np.array_equal(first.log_probs, again.log_probs)
+    for start in range(10):  # others push it out; nothing is mistaken for it
+        context = [start, *CONTEXT[1:]]
+        found = score_many(model, [Request([[5, 6]], OPTIONS, context)], contexts=contexts)[0]
+        wanted = score_naively(model, [[5, 6]], OPTIONS, context)
+        np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
+    assert len(contexts) <= 4
+
+
 def test_logits_are_computed_only_where_they_are_read() -> None:
     model = tiny_model("gpt2")
     scoring_path(model)
@@ -212,3 +227,21 @@ def test_errors_say_what_to_do(queries, options, context, message) -> None:
 def test_a_text_beyond_the_learned_positions_is_refused() -> None:
     with pytest.raises(RobustokError, match="256 positions"):
         score(tiny_model("gpt2"), [[1] * 300], [[2]])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])
+def test_a_gpu_agrees_in_full_and_in_half_precision(name: str) -> None:
+    model = tiny_model(name)
+    queries = neighbors(12)
+    wanted = score_naively(model, queries, OPTIONS, CONTEXT)
+    model = model.cuda()
+    found = score(model, queries, OPTIONS, CONTEXT)
+    np.testing.assert_allclose(found.log_probs, wanted, atol=1e-3, rtol=0)
+    halved = tiny_model(name).to(torch.bfloat16)
+    halved = halved.cuda()
+    whole = score(halved, queries[:1], OPTIONS[:1], CONTEXT)
+    packed_with_others = score(halved, queries, OPTIONS, CONTEXT)
+    difference = np.abs(whole.log_probs - packed_with_others.log_probs[:1, :1]).max()
+    assert difference <= 2e-2 * max(1.0, np.abs(whole.log_probs).max())

@@ -62,6 +62,7 @@ def evaluate(
     draws = 1 if sampler.spec == "canonical" else draws
     outcomes: list[Outcome] = []
     computed, naive, path = 0, 0, ""
+    contexts: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
         keys = np.array([item_key(item.key) for item in block], np.int64)
@@ -72,7 +73,8 @@ def evaluate(
             Request(_slice(queries, i * draws, draws), encode_options(vocab, item.choices), context)
             for i, item in enumerate(block)
         ]
-        for item, scores in zip(block, score_many(model, requests, budget=budget), strict=True):
+        scored = score_many(model, requests, budget=budget, contexts=contexts)
+        for item, scores in zip(block, scored, strict=True):
             outcomes.append(_outcome(item, scores.log_probs))
             computed += scores.tokens_computed
             naive += scores.tokens_naive

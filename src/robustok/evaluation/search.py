@@ -174,6 +174,7 @@ def run(
     waiting = iter(problems)
     active: list[tuple[Problem, Search, Ragged]] = []
     computed, naive = 0, 0
+    contexts: dict[bytes, Any] = {}
     while True:
         while len(active) < pool and (problem := next(waiting, None)) is not None:
             started = search(problem)
@@ -181,7 +182,7 @@ def run(
         if not active:
             return
         requests = [problem.request(asked) for problem, _, asked in active]
-        answers = score_many(model, requests, budget=budget)
+        answers = score_many(model, requests, budget=budget, contexts=contexts)
         computed += sum(a.tokens_computed for a in answers)
         naive += sum(a.tokens_naive for a in answers)
         going = []

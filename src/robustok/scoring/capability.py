@@ -43,7 +43,7 @@ def _works(model: Any, path: str, attention: str) -> bool:
     try:
         with quiet(model):
             if path == "tree":
-                found, _ = tree_log_probs(model, context, matrix, lengths, reads, 8)
+                found, _ = tree_log_probs(model, context, matrix, lengths, reads, 8, {})
             else:
                 found, _ = sequence_log_probs(model, context, matrix, lengths, reads, 64, path)
             wanted, _ = sequence_log_probs(model, context, matrix, lengths, reads, 64, "plain")

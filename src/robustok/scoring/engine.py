@@ -12,7 +12,7 @@ from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.scoring.capability import scoring_path
 from robustok.scoring.fallback import sequence_log_probs
-from robustok.scoring.forward import quiet
+from robustok.scoring.forward import Contexts, quiet
 from robustok.scoring.packed import tree_log_probs
 from robustok.scoring.tree import Ints
 
@@ -78,6 +78,7 @@ def score_many(
     *,
     budget: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    contexts: Contexts | None = None,
 ) -> list[Scores]:
     """Score several requests, those under the same context packed together.
 
@@ -86,15 +87,18 @@ def score_many(
     [(1, 2), (1, 2)]
 
     Results are in the order of the requests. The counts of one request are its share
-    of the joint work; only their sums are exact.
+    of the joint work; only their sums are exact. Give the same empty dictionary as ``contexts``
+    to several calls and a context is computed in the first of them only; drop it when
+    the model's weights change.
     """
     path = scoring_path(model)
+    contexts = {} if contexts is None else contexts
     results: list[Scores | None] = [None] * len(requests)
     done = 0
     for members in _batches(requests):
         parts = [_prepare(requests[i]) for i in members]
         with quiet(model):
-            scored = _score_group(model, parts, path, budget or _default_budget(model))
+            scored = _score_group(model, parts, path, budget or _default_budget(model), contexts)
         for i, result in zip(members, scored, strict=True):
             results[i] = result
         done += len(members)
@@ -185,7 +189,9 @@ def _prepare(request: Request) -> Part:
     )
 
 
-def _score_group(model: Any, parts: list[Part], path: str, budget: int) -> list[Scores]:
+def _score_group(
+    model: Any, parts: list[Part], path: str, budget: int, contexts: Contexts
+) -> list[Scores]:
     """Requests of one context as one set of sequences, taken apart again afterwards."""
     bounds = np.cumsum([0] + [len(p.matrix) for p in parts])
     width = max(p.matrix.shape[1] for p in parts)
@@ -204,7 +210,7 @@ def _score_group(model: Any, parts: list[Part], path: str, budget: int) -> list[
     if not len(matrix):
         values, costs = np.empty(0), np.empty(0, np.int64)
     elif path == "tree":
-        values, costs = tree_log_probs(model, before, matrix, lengths, reads, budget)
+        values, costs = tree_log_probs(model, before, matrix, lengths, reads, budget, contexts)
     else:
         values, costs = sequence_log_probs(model, before, matrix, lengths, reads, budget, path)
     results = []

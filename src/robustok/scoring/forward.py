@@ -14,6 +14,8 @@ from robustok.errors import RobustokError
 from robustok.scoring.tree import Ints, Rows, Tree
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
+Contexts = dict[bytes, list[States]]  # those of every layer, by the context's ids
+_CONTEXTS_KEPT = 4
 
 
 @contextmanager
@@ -100,20 +102,29 @@ class TreePass:
     """One prefix tree on its way through a model, under one cached context.
 
     Holds the keys and values of the context and of every node that later rows look
-    back to. ``context`` is int64 [tokens], maybe none, read ``budget`` tokens at a time.
+    back to. ``context`` is int64 [tokens], maybe none, read ``budget`` tokens at a time
+    where ``contexts`` does not hold it from an earlier pass.
     """
 
-    def __init__(self, model: Any, tree: Tree, context: Ints, budget: int) -> None:
+    def __init__(
+        self, model: Any, tree: Tree, context: Ints, budget: int, contexts: Contexts
+    ) -> None:
         self.model, self.tree, self.context = model, tree, context
         text_config = model.config.get_text_config()
         self.windows = attention_windows(text_config)
         self.layer_count = int(text_config.num_hidden_layers)
-        self.cached: list[States] = []
         self.stored: list[States] = []
         self.slot = np.full(len(tree.tokens), -1, np.int64)
         self.stored_count = 0
-        for begin in range(0, len(context), budget):
+        known = contexts.get(context.tobytes())
+        self.cached: list[States] = known or []
+        self.context_computed = 0 if known else len(context)
+        for begin in range(0, self.context_computed, budget):
             self._read_context(begin, min(begin + budget, len(context)))
+        if self.context_computed:
+            while len(contexts) >= _CONTEXTS_KEPT:
+                del contexts[next(iter(contexts))]
+            contexts[context.tobytes()] = self.cached
 
     def _read_context(self, begin: int, end: int) -> None:
         device = self.model.device

@@ -6,12 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from robustok.scoring.forward import TreePass, halved, log_probs_of
+from robustok.scoring.forward import Contexts, TreePass, halved, log_probs_of
 from robustok.scoring.tree import Ints, Rows, build_tree, levels
 
 
 def tree_log_probs(
-    model: Any, context: Ints, matrix: Ints, lengths: Ints, reads: Ints, budget: int
+    model: Any,
+    context: Ints,
+    matrix: Ints,
+    lengths: Ints,
+    reads: Ints,
+    budget: int,
+    contexts: Contexts,
 ) -> tuple[np.ndarray, Ints]:
     """Sum of the read log-probabilities of each sequence, each tree node computed once.
 
@@ -22,7 +28,8 @@ def tree_log_probs(
     width = min(row_width(model, len(context)), budget)
     while True:
         try:
-            return _tree_log_probs(TreePass(model, tree, context, budget), reads, width, budget)
+            run = TreePass(model, tree, context, budget, contexts)
+            return _tree_log_probs(run, reads, width, budget)
         except (RuntimeError, MemoryError) as error:
             width = budget = halved(width, error)
 
@@ -33,7 +40,7 @@ def _tree_log_probs(run: TreePass, reads: Ints, width: int, budget: int) -> tupl
     by_node = np.argsort(node_of_read, kind="stable")
     values = np.zeros(len(tree.path))
     costs = np.bincount(tree.owner, minlength=len(tree.path))
-    costs[0] += len(run.context)
+    costs[0] += run.context_computed
     cut = levels(tree, width)
     for level, rows in enumerate(cut):
         keep = level + 1 < len(cut)
@@ -42,7 +49,7 @@ def _tree_log_probs(run: TreePass, reads: Ints, width: int, budget: int) -> tupl
         begin, size = 0, max(1, budget // width)
         while begin < len(order):
             # Rows much emptier than the first wait for a pass of their own: they would be padding.
-            full = int((fill[order[begin:]] >= 0.8 * fill[order[begin]]).sum())
+            full = int((fill[order[begin:]] >= 0.9 * fill[order[begin]]).sum())
             chunk = _take(rows, order[begin : begin + min(size, full)])
             nodes = np.sort(chunk.nodes[chunk.nodes >= 0])
             read = by_node[_members(node_of_read[by_node], nodes)]
