@@ -10,11 +10,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from math import log
+from math import inf, log
 
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.polynomial import log_coefficient, product
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary, check_ids
 
@@ -64,7 +65,7 @@ class Lattice:
         if distance is None and segments is None:
             total = 1
             for word, times in self._words.items():
-                total *= pow(self._ways(word, None), times, modulus)
+                total *= pow(self._ways(word, None)[0], times, modulus)
                 total = total % modulus if modulus else total
             return total
         if distance is not None and segments is not None:
@@ -84,29 +85,18 @@ class Lattice:
         if by not in _GRADES:
             raise RobustokError(f"by={by!r}: count by 'distance' or by 'segments'")
         ceiling = len(self.text) if most is None else min(most, len(self.text))
-        if ceiling < 0:
-            return []
-        # A polynomial with counts below 2**bits is one integer: its value at 2**bits.
-        bits = self.count().bit_length() + 1
-        keep = (1 << bits * (ceiling + 1)) - 1
-        terms = [
-            self._power(self._ways(w, by, bits), times, keep) for w, times in self._words.items()
-        ]
-        while len(terms) > 1:  # in pairs, so that factors stay of like size
-            terms = [
-                (terms[i] * terms[i + 1] if i + 1 < len(terms) else terms[i]) & keep
-                for i in range(0, len(terms), 2)
-            ]
-        value = (terms[0] if terms else 1) & keep
-        found = []
-        while value:
-            found.append(value & ((1 << bits) - 1))
-            value >>= bits
-        return found or [0]
+        return product(self._factors(by), ceiling) if ceiling >= 0 else []
 
-    def log_count(self) -> float:
-        """The natural logarithm of :meth:`count`."""
-        return sum(times * log(self._ways(word, None)) for word, times in self._words.items())
+    def log_count(self, *, distance: int | None = None) -> float:
+        """The natural logarithm of :meth:`count`, in floating point and so for long texts too."""
+        if distance is None:
+            return sum(t * log(self._ways(w, None)[0]) for w, t in self._words.items())
+        return log_coefficient(self._factors("distance"), distance) if distance >= 0 else -inf
+
+    @property
+    def farthest(self) -> int:
+        """The largest distance that a tokenization of this text has."""
+        return sum((len(counts) - 1) * times for counts, times in self._factors("distance"))
 
     def enumerate(
         self, *, distance: int | None = None, segments: int | None = None, limit: int | None = None
@@ -160,11 +150,18 @@ class Lattice:
             words[(end - begin).to_bytes(8, "little") + shape] += 1
         return words
 
-    def _ways(self, word: bytes, by: str | None, bits: int = 0) -> int:
-        """Paths through one word, as a number or as a polynomial at 2**bits."""
+    def _factors(self, by: str) -> list[tuple[list[int], int]]:
+        return [(self._ways(word, by), times) for word, times in self._words.items()]
+
+    def _ways(self, word: bytes, by: str | None) -> list[int]:
+        """Paths through one word by grade; by None all of them together."""
         n = int.from_bytes(word[:8], "little")
         first = np.frombuffer(word, "<i8", n + 1, 8).tolist()
         steps = np.frombuffer(word, "<i4", first[-1], 8 + 8 * (n + 1)).tolist()
+        if by is None:
+            return [self._all_ways(n, first, steps)]
+        # A polynomial with counts below 2**bits is one integer: its value at 2**bits.
+        bits = self._all_ways(n, first, steps).bit_length() + 1
         ways = [0] * n + [1]
         for i in range(n - 1, -1, -1):
             plain = dear = 0
@@ -174,18 +171,18 @@ class Lattice:
                 else:
                     plain += ways[i + (step >> 1)]
             ways[i] = plain + (dear << bits)
-        return ways[0]
+        counts, value, mask = [], ways[0], (1 << bits) - 1
+        while value:
+            counts.append(value & mask)
+            value >>= bits
+        return counts
 
     @staticmethod
-    def _power(value: int, exponent: int, keep: int) -> int:
-        result = 1
-        while exponent:
-            if exponent & 1:
-                result = result * value & keep
-            exponent >>= 1
-            if exponent:
-                value = value * value & keep
-        return result
+    def _all_ways(n: int, first: list[int], steps: list[int]) -> int:
+        ways = [0] * n + [1]
+        for i in range(n - 1, -1, -1):
+            ways[i] = sum(ways[i + (step >> 1)] for step in steps[first[i] : first[i + 1]])
+        return ways[0]
 
     def _both(self, distance: int, segments: int) -> int:
         table: list[dict[tuple[int, int], int]] = [{} for _ in range(len(self.text) + 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, log
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,10 @@ class UniformK(TabledSampler):
         m = int(self.vocab.readable[canonical].sum())
         lattice = Lattice(self.vocab, canonical)
         k = self.k if self.k is not None else ceil((self.alpha or 0.0) * m)
-        counts = lattice.counts(by="distance", most=k)
-        while counts[min(k, len(counts) - 1)] == 0 or k >= len(counts):
+        k = min(k, lattice.farthest)
+        while (log_count := lattice.log_count(distance=k)) == -np.inf:
             k -= 1
-        if distance(self.vocab, canonical, given) != k:
-            return -np.inf
-        return -log(counts[k])
+        return -log_count if distance(self.vocab, canonical, given) == k else -np.inf
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels.uniform_k import draw_uniform_k
