@@ -10,12 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+from robustok.report import write_report
 from robustok.study import find_study, run_study
 
 SMALL = """
 name: small
 title: A study of seconds
 seed: 3
+threads: 1
 task: {kind: langgame, words: 60, train: 64, test: 12}
 tokenizer: {size: 300}
 model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, context: 512}
@@ -28,13 +30,22 @@ examples: {texts: ["which word"]}
 """
 
 
-def start(study: Path, out: Path) -> subprocess.Popen[str]:
+def start(study: Path, out: Path, jobs: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "robustok.cli", "study", str(study), "--out", str(out)],
+        [
+            sys.executable,
+            "-m",
+            "robustok.cli",
+            "study",
+            str(study),
+            "--out",
+            str(out),
+            "--jobs",
+            str(jobs),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
 
 
@@ -49,8 +60,26 @@ def kill_once_there(process: subprocess.Popen[str], out: Path, pattern: str) -> 
     while not list(out.glob(pattern)):
         assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.005)
+    helpers = children(process.pid)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
+    for helper in helpers:
+        wait_until_gone(helper)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that it started, where the system tells."""
+    listing = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listing.read_text().split()] if listing.exists() else []
+
+
+def wait_until_gone(pid: int) -> None:
+    for _ in range(600):
+        status = Path(f"/proc/{pid}/stat")
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {pid} outlived the run that started it")
 
 
 def accuracies(out: Path) -> list[str]:
@@ -63,13 +92,16 @@ def test_killed_twice_it_ends_as_if_undisturbed(tmp_path: Path) -> None:
     study = tmp_path / "small.yaml"
     study.write_text(SMALL)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_study(find_study(str(study)), whole)
-    kill_once_there(start(study, killed), killed, "cells/pretrain-*/model/checkpoints/*/trainer_*")
-    kill_once_there(start(study, killed), killed, "cells/evaluate-*/cell.json")
-    assert "cells are already done" in finish(start(study, killed))
+    run_study(find_study(str(study)), whole, jobs=2)
+    write_report(whole)
+    checkpoint = "cells/pretrain-*/model/checkpoints/*/trainer_*"
+    kill_once_there(start(study, killed, jobs=1), killed, checkpoint)
+    kill_once_there(start(study, killed, jobs=2), killed, "cells/evaluate-*/cell.json")
+    assert "cells are already done" in finish(start(study, killed, jobs=1))
     assert accuracies(killed) == accuracies(whole)
     assert len(accuracies(whole)) == 2 * 4
     weights = "cells/finetune-*/model/model.safetensors"
     for one, other in zip(sorted(whole.glob(weights)), sorted(killed.glob(weights)), strict=True):
         assert one.read_bytes() == other.read_bytes()
-    assert (killed / "report.html").exists() and not list(killed.rglob("*.part"))
+    assert (killed / "report.md").read_text().count("\n| canonical") == 1 + 4
+    assert not list(killed.rglob("*.part"))

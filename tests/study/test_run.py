@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
-import importlib
 import json
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.study import Study, find_study, load_study, plan, run_study, studies
+from robustok.study import Study, find_study, load_study, plan, run_study, studies, work
+from robustok.study.run import Silent
+from robustok.study.workers import work_side_by_side
 
-run = importlib.import_module("robustok.study.run")
-
-STUDY = find_study("quick")
+STUDY = find_study("quick").model_copy(update={"threads": None})
 
 
 class Works:
@@ -43,7 +44,7 @@ class Works:
 @pytest.fixture
 def works(monkeypatch: pytest.MonkeyPatch) -> Works:
     fake = Works()
-    monkeypatch.setattr(run, "KINDS", dict.fromkeys(run.KINDS, fake))
+    monkeypatch.setattr(work, "KINDS", dict.fromkeys(work.KINDS, fake))
     return fake
 
 
@@ -96,9 +97,9 @@ def test_results_so_far_are_there_when_a_run_stops(tmp_path: Path, works: Works)
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, works: Works) -> None:
     run_study(STUDY, tmp_path)
     before = (tmp_path / "results.jsonl").read_bytes()
-    other: Study = load_study(studies()["quick"].replace("steps: 1200", "steps: 7"), "a")
+    other: Study = load_study(studies()["quick"].replace("  draws: 10", "  draws: 7"), "a")
     assert other != STUDY
-    with pytest.raises(RobustokError, match=r"finetune\.steps is \d+ there and 7 here"):
+    with pytest.raises(RobustokError, match=r"is \w+ there and \w+ here"):
         run_study(other, tmp_path)
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
@@ -123,3 +124,27 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(tmp_path: Path, work
     works.fail_at = lambda cell: None
     run_study(STUDY, tmp_path)
     assert len(works.done) == len(plan(STUDY))
+
+
+def test_a_worker_that_is_ended_from_outside_is_one_line(tmp_path: Path) -> None:
+    cell = plan(STUDY)[0]
+
+    class Ends:
+        """Ends the worker as the system does when memory runs out."""
+
+        def start(self, cell: Any) -> None: ...
+
+        def progress(self, cell: Any, done: int, total: int) -> None:
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    with pytest.raises(RobustokError, match="ended from outside"):
+        work_side_by_side([cell], tmp_path, 1, 1, Ends(), lambda cell: None)
+
+
+def test_an_error_in_a_worker_is_told_as_it_was(tmp_path: Path) -> None:
+    data = plan(STUDY)[0]
+    wrong = dataclasses.replace(data, fields={**data.fields, "words": ["a", "b"]})
+    with pytest.raises(RobustokError, match="the word list has 2 words"):
+        work_side_by_side([wrong], tmp_path, 1, 1, Silent(), lambda cell: None)
+    assert not multiprocessing.active_children()

@@ -1,4 +1,4 @@
-"""A study's progress: a bar for the whole and one for the current cell, or a line a cell."""
+"""A study's progress: a bar for the whole and one for each cell at work, or a line a cell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -36,9 +36,10 @@ class Bars:
             expand=True,
         )
         self._whole = self._bars.add_task("whole study", total=1, left="")
-        self._current = self._bars.add_task("", total=1, left="", visible=False)
+        self._current: dict[str, TaskID] = {}
+        self._shares: dict[str, float] = {}
         self._number = self._count = 0
-        self._done = self._work = self._total = 0.0
+        self._done = self._before = self._total = 0.0
         self._since = time.monotonic()
 
     def __enter__(self) -> Bars:
@@ -61,29 +62,32 @@ class Bars:
         self._since = time.monotonic()
         if finished:
             self._console.print(f"{len(finished)} of {len(cells)} cells are already done")
-        self._draw_whole(0.0)
+        self._draw_whole()
 
     def start(self, cell: Cell) -> None:
-        self._number += 1
-        self._work = cell.work
         label = cell.label.removeprefix("evaluate ")
-        self._bars.reset(self._current, description=label, total=1, visible=True, left="")
+        self._current[cell.key] = self._bars.add_task(label, total=1, left="")
+        self._shares[cell.key] = 0.0
 
-    def progress(self, done: int, total: int) -> None:
+    def progress(self, cell: Cell, done: int, total: int) -> None:
         share = done / max(total, 1)
-        self._bars.update(self._current, completed=share, left=f"{done}/{total}")
-        self._draw_whole(share * self._work)
+        self._bars.update(self._current[cell.key], completed=share, left=f"{done}/{total}")
+        self._shares[cell.key] = share * cell.work
+        self._draw_whole()
 
     def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
-        self._done += self._work
-        self._draw_whole(0.0)
+        self._number += 1
+        self._done += cell.work
+        self._shares.pop(cell.key)
+        self._bars.remove_task(self._current.pop(cell.key))
+        self._draw_whole()
         result = record["result"]
         said = f"accuracy {100 * result['accuracy']:.1f}%" if "accuracy" in result else "done"
         line = f"[{self._number}/{self._count}] {cell.label}: {said}, {record['seconds']:.1f} s"
         self._console.print(Text(line), soft_wrap=True)
 
-    def _draw_whole(self, extra: float) -> None:
-        done = self._done + extra
+    def _draw_whole(self) -> None:
+        done = self._done + sum(self._shares.values())
         spent, fresh = time.monotonic() - self._since, done - self._before
         left = ""
         if fresh > 0 and spent > 5:

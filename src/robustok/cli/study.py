@@ -26,6 +26,10 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="the run's folder [default: runs/NAME]")
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="cells side by side [default: as the cores allow]"),
+    ] = None,
     word_list: Annotated[
         str | None,
         typer.Option("--words", help="a file with one word a line, in place of frequent words"),
@@ -52,7 +56,7 @@ def command(
     folder = out or Path("runs") / study.name
     console = Console(highlight=False)
     with Bars(console) as bars:
-        run_study(study, folder, watch=bars)
+        run_study(study, folder, jobs=jobs, watch=bars)
     page = write_report(folder)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True)
 

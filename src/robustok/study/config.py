@@ -42,6 +42,7 @@ class Model(Strict):
     kv_heads: int = Field(ge=1)
     feed_forward: int = Field(ge=8)
     context: int = Field(ge=16)  # tokens
+    tied: bool = True  # input and output embeddings are one
 
 
 class Training(Strict):
@@ -92,6 +93,7 @@ class Study(Strict):
     title: str
     about: str = ""
     seed: int
+    threads: int | None = Field(None, ge=1)  # of a cell; as many cells as fit go side by side
     task: LangGame
     tokenizer: Tokenizer
     model: Model

@@ -1,4 +1,4 @@
-"""Run a study's cells in order, keep each result, and go on where an earlier run stopped.
+"""Run a study's cells, keep each result, and go on where an earlier run stopped.
 
 A folder holds `study.json` (the resolved study), `cells/KEY/` (one folder a cell, finished once
 its `cell.json` is there) and `results.jsonl` (a row for every measurement so far).
@@ -6,16 +6,16 @@ its `cell.json` is there) and `results.jsonl` (a row for every measurement so fa
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from robustok.errors import RobustokError
-from robustok.study.cells import KINDS
 from robustok.study.config import Study
 from robustok.study.plan import Cell, plan
+from robustok.study.results import result_rows
 from robustok.study.store import (
     disk_full_in_one_line,
     locked,
@@ -23,9 +23,8 @@ from robustok.study.store import (
     write_json,
     write_rows,
 )
-from robustok.versions import versions
-
-SAVED_EVERY = 30  # seconds between two notes of how long an unfinished cell has run
+from robustok.study.work import do_cell, is_finished, record_of
+from robustok.study.workers import work_side_by_side
 
 
 class Watch(Protocol):
@@ -33,7 +32,7 @@ class Watch(Protocol):
 
     def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None: ...
     def start(self, cell: Cell) -> None: ...
-    def progress(self, done: int, total: int) -> None: ...
+    def progress(self, cell: Cell, done: int, total: int) -> None: ...
     def finish(self, cell: Cell, record: Mapping[str, Any]) -> None: ...
 
 
@@ -42,7 +41,7 @@ class Silent:
 
     def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None: ...
     def start(self, cell: Cell) -> None: ...
-    def progress(self, done: int, total: int) -> None: ...
+    def progress(self, cell: Cell, done: int, total: int) -> None: ...
     def finish(self, cell: Cell, record: Mapping[str, Any]) -> None: ...
 
 
@@ -54,11 +53,15 @@ class Run:
     rows: list[dict[str, Any]]
 
 
-def run_study(study: Study, folder: Path, *, watch: Watch | None = None) -> Run:
+def run_study(
+    study: Study, folder: Path, *, jobs: int | None = None, watch: Watch | None = None
+) -> Run:
     """Do what is not yet done of a study, and write its results.
 
     The same call after an interruption, however hard, goes on from the last finished cell and
-    ends with the same accuracies.
+    ends with the same accuracies. A study that says how many `threads` a cell works with has its
+    cells done in processes of their own, `jobs` side by side (as many as the cores allow, if not
+    given); then the number of cores changes no result.
 
     Raises RobustokError where the folder was made by another study, is in use, or the disk is full.
     """
@@ -66,67 +69,36 @@ def run_study(study: Study, folder: Path, *, watch: Watch | None = None) -> Run:
     cells = plan(study)
     with disk_full_in_one_line(folder), locked(folder):
         _claim(study, folder)
-        finished = {cell.key for cell in cells if (_place(folder, cell) / "cell.json").exists()}
-        watch.plan(cells, finished)
-        records: dict[str, dict[str, Any]] = {}
-        for cell in cells:
-            if cell.key not in finished:
-                watch.start(cell)
-                _do(cell, folder, watch)
-            records[cell.key] = read_json(_place(folder, cell) / "cell.json")
-            if cell.key not in finished:
-                watch.finish(cell, records[cell.key])
-                write_rows(folder / "results.jsonl", _rows(study, cells, records))
-        rows = _rows(study, cells, records)
+        records = {cell.key: record_of(cell, folder) for cell in cells if is_finished(cell, folder)}
+        watch.plan(cells, set(records))
+
+        def finished(cell: Cell) -> None:
+            records[cell.key] = record_of(cell, folder)
+            watch.finish(cell, records[cell.key])
+            write_rows(folder / "results.jsonl", result_rows(study, cells, records))
+
+        todo = [cell for cell in cells if cell.key not in records]
+        if study.threads:
+            count = jobs or max(1, _cores() // study.threads)
+            work_side_by_side(todo, folder, count, study.threads, watch, finished)
+        else:
+            _work_in_order(todo, folder, watch, finished)
+        rows = result_rows(study, cells, records)
         write_rows(folder / "results.jsonl", rows)
         return Run(folder, rows)
 
 
-def _place(folder: Path, cell: Cell) -> Path:
-    return folder / "cells" / cell.key
+def _work_in_order(
+    todo: Sequence[Cell], folder: Path, watch: Watch, finished: Callable[[Cell], None]
+) -> None:
+    for cell in todo:
+        watch.start(cell)
+        do_cell(cell, folder, lambda done, total, cell=cell: watch.progress(cell, done, total))
+        finished(cell)
 
 
-def _do(cell: Cell, folder: Path, watch: Watch) -> None:
-    place = _place(folder, cell)
-    place.mkdir(parents=True, exist_ok=True)
-    inputs = {role: _place(folder, other) for role, other in cell.inputs.items()}
-    spent = _Stopwatch(place / "seconds.json")
-
-    def progress(done: int, total: int) -> None:
-        spent.note()
-        watch.progress(done, total)
-
-    result = KINDS[cell.kind](cell, place, inputs, progress)
-    record = {
-        "kind": cell.kind,
-        "fields": dict(cell.fields),
-        "inputs": {role: other.key for role, other in cell.inputs.items()},
-        "seconds": round(spent.total(), 2),
-        "versions": versions(),
-        "result": result,
-    }
-    write_json(place / "cell.json", record)
-    spent.forget()
-
-
-class _Stopwatch:
-    """Seconds spent on a cell, those of runs that were cut short included."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._before: float = read_json(path) if path.exists() else 0.0
-        self._start = self._noted = time.monotonic()
-
-    def total(self) -> float:
-        return self._before + time.monotonic() - self._start
-
-    def note(self) -> None:
-        if time.monotonic() - self._noted > SAVED_EVERY:
-            self._noted = time.monotonic()
-            write_json(self._path, self.total())
-
-    def forget(self) -> None:
-        self._path.unlink(missing_ok=True)
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _claim(study: Study, folder: Path) -> None:
@@ -158,49 +130,3 @@ def _difference(there: Any, here: Any, name: str = "") -> str:
                 return said
         return ""
     return "" if there == here else f"{name} is {there!r} there and {here!r} here"
-
-
-def _rows(
-    study: Study, cells: tuple[Cell, ...], records: Mapping[str, dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """One row for each finished measurement, in the order of the plan."""
-    return [
-        _row(study, cell, records)
-        for cell in cells
-        if cell.key in records and cell.kind in ("evaluate", "attack")
-    ]
-
-
-def _row(study: Study, cell: Cell, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    model = cell.inputs["model"]
-    record = records[cell.key]
-    result = record["result"]
-    return {
-        "study": study.name,
-        "train": model.fields["scheme"],
-        "query": result["query"],
-        "accuracy": result["accuracy"],
-        "low": result["low"],
-        "high": result["high"],
-        "n": result["n"],
-        "draws": result["draws"],
-        "chance": result["chance"],
-        "seed": cell.fields["seed"],
-        "seconds": record["seconds"],
-        "model": {
-            **study.model.model_dump(),
-            "architecture": "llama",
-            "parameters": records[model.key]["result"]["parameters"],
-            "training_seconds": records[model.key]["seconds"],
-        },
-        **({"start_accuracy": result["start_accuracy"]} if cell.kind == "attack" else {}),
-        "cell": cell.key,
-        "configuration": _configuration(cell),
-        "versions": record["versions"],
-    }
-
-
-def _configuration(cell: Cell) -> dict[str, Any]:
-    """Every field that decided a result: the cell's own and, by their role, its inputs'."""
-    inputs = {role: _configuration(other) for role, other in cell.inputs.items()}
-    return {**cell.fields, **({"inputs": inputs} if inputs else {})}
