@@ -5,6 +5,7 @@ from __future__ import annotations
 from robustok.tasks.cute import cute
 from robustok.tasks.item import Item, read_items, write_items
 from robustok.tasks.langgame import langgame
+from robustok.tasks.text import read_texts
 from robustok.tasks.words import clean_words, frequent_words, read_words
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "frequent_words",
     "langgame",
     "read_items",
+    "read_texts",
     "read_words",
     "write_items",
 ]

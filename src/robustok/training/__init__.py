@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from robustok.training.collate import AnswerCollator
 from robustok.training.finetune import finetune
+from robustok.training.packed import PackedStream
+from robustok.training.pretrain import pretrain
 from robustok.training.prompts import PromptDataset
 from robustok.training.recipe import PRESETS, Recipe
-from robustok.training.run import Training
+from robustok.training.run import Perplexity, Training
 
-__all__ = ["PRESETS", "AnswerCollator", "PromptDataset", "Recipe", "Training", "finetune"]
+__all__ = [
+    "PRESETS",
+    "AnswerCollator",
+    "PackedStream",
+    "Perplexity",
+    "PromptDataset",
+    "Recipe",
+    "Training",
+    "finetune",
+    "pretrain",
+]

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robustok.errors import RobustokError
 from robustok.models.load import check_fit
 from robustok.training.collate import AnswerCollator
 from robustok.training.prompts import PromptDataset
 from robustok.training.recipe import Recipe
-from robustok.training.run import Progress, Training, train
+from robustok.training.run import Progress, Training, end_id, train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -55,7 +54,7 @@ def finetune(
     loss that is not a number, a folder of another run, and a full disk.
     Source: the paper's tables on supervised fine-tuning.
     """
-    plan = _recipe(recipe)
+    plan = Recipe.of(recipe)
     check_fit(model, vocab)
     context = getattr(model.config, "max_position_embeddings", None)
     dataset = PromptDataset(vocab, items, sampler, seed=seed, context=context, overflow=overflow)
@@ -68,30 +67,13 @@ def finetune(
     return train(
         model,
         dataset,
-        AnswerCollator(pad_id=_pad_id(model), short_labels=_keeps_logits(model)),
+        AnswerCollator(pad_id=end_id(model), short_labels=_keeps_logits(model)),
         plan,
         seed=seed,
         out=out,
         settings=settings,
         progress=progress,
     )
-
-
-def _recipe(fields: dict[str, Any]) -> Recipe:
-    try:
-        return Recipe(**fields)
-    except TypeError as e:
-        message = str(e).replace("Recipe.__init__() ", "")
-        raise RobustokError(f"training settings: {message}") from None
-
-
-def _pad_id(model: PreTrainedModel) -> int:
-    """Any id will do, since padding is masked; without one of its own, the end of text or 0."""
-    for name in ("pad_token_id", "eos_token_id"):
-        value = getattr(model.config, name, None)
-        if isinstance(value, int) and value >= 0:
-            return value
-    return 0
 
 
 def _keeps_logits(model: PreTrainedModel) -> bool:

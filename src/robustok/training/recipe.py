@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from robustok.errors import RobustokError, nearest
 
@@ -36,6 +37,15 @@ class Recipe:
     compiled: bool = False
     workers: int = 0
     save_every: int = 200
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Recipe:
+        """A recipe of named fields; raises RobustokError for one that is unknown or missing."""
+        try:
+            return cls(**fields)
+        except TypeError as e:
+            message = str(e).replace("Recipe.__init__() ", "")
+            raise RobustokError(f"training settings: {message}") from None
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "accumulate", "save_every"):

@@ -9,11 +9,11 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,19 @@ RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
 
 
+class Perplexity(NamedTuple):
+    """How well held-out text was predicted at a step, when drawn by a scheme.
+
+    ``perplexity`` is per id of the drawn sequences, so longer tokenizations
+    lower it; ``bits_per_byte`` counts the same text for every scheme.
+    """
+
+    step: int
+    scheme: str
+    perplexity: float
+    bits_per_byte: float
+
+
 @dataclass(frozen=True)
 class Training:
     """What a training run did.
@@ -42,7 +55,8 @@ class Training:
     10 steps; ``tokens`` the ids trained on, padding not counted; ``seconds`` the
     wall-clock time of the steps, over all restarts but the last as far as it
     was saved; ``waiting`` the share of it spent on getting batches;
-    ``overflowed`` how many rows were longer than the context.
+    ``overflowed`` how many rows were longer than the context; ``perplexities``
+    what pre-training measured on held-out text.
     """
 
     path: str
@@ -52,6 +66,7 @@ class Training:
     seconds: float
     waiting: float
     overflowed: int
+    perplexities: tuple[Perplexity, ...] = ()
 
     @property
     def tokens_per_second(self) -> float:
@@ -68,6 +83,7 @@ def train(
     out: str | Path,
     settings: dict[str, Any],
     progress: Progress | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
 
@@ -92,25 +108,26 @@ def train(
             args=_arguments(recipe, seed, out / CHECKPOINTS),
             train_dataset=dataset,
             data_collator=collator,
-            callbacks=[watch],
+            callbacks=[watch, *callbacks],
         )
         trainer.remove_callback(PrinterCallback)
         last = _last_checkpoint(out / CHECKPOINTS)
         try:
             trainer.train(resume_from_checkpoint=str(last) if last else None)
-            losses = tuple(
-                (int(row["step"]), row["loss"])
-                for row in trainer.state.log_history
-                if "loss" in row
-            )
+            history: list[dict[str, Any]] = trainer.state.log_history
             training = Training(
                 path=str(out),
                 steps=trainer.state.global_step,
-                losses=losses,
+                losses=tuple((int(row["step"]), row["loss"]) for row in history if "loss" in row),
                 tokens=int(trainer.state.num_input_tokens_seen),
                 seconds=watch.seconds,
                 waiting=watch.waiting / max(watch.seconds, 1e-9),
                 overflowed=int(getattr(dataset, "overflowed", 0)),
+                perplexities=tuple(
+                    Perplexity(*(row[name] for name in Perplexity._fields))
+                    for row in history
+                    if "perplexity" in row
+                ),
             )
             if trainer.is_world_process_zero():
                 trainer.save_model(str(out))
@@ -123,6 +140,15 @@ def train(
                 "make room and start again, it goes on from its last checkpoint"
             ) from e
     return training
+
+
+def end_id(model: PreTrainedModel) -> int:
+    """The id that ends a text and fills padding; which is masked, so 0 will do for want of one."""
+    for name in ("pad_token_id", "eos_token_id"):
+        value = getattr(model.config, name, None)
+        if isinstance(value, int) and value >= 0:
+            return value
+    return 0
 
 
 def _arguments(recipe: Recipe, seed: int, folder: Path) -> TrainingArguments:
@@ -179,7 +205,8 @@ class _Watch(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         # accelerate forgets a data set's set_epoch after a resume and with several processes.
-        self.dataset.set_epoch(int(state.epoch or 0))
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(int(state.epoch or 0))
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         self.waiting += self._lap()
@@ -242,7 +269,9 @@ def _finished(out: Path, identity: dict[str, Any]) -> Training | None:
     if "training" not in saved:
         return None
     row = saved["training"]
-    return Training(**{**row, "losses": tuple((s, x) for s, x in row["losses"])})
+    row["losses"] = tuple((step, loss) for step, loss in row["losses"])
+    row["perplexities"] = tuple(Perplexity(*measured) for measured in row["perplexities"])
+    return Training(**row)
 
 
 def _claim(out: Path, identity: dict[str, Any]) -> None:

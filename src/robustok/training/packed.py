@@ -1,0 +1,90 @@
+"""Documents as an endless stream of full blocks, tokenized anew in every epoch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+
+if TYPE_CHECKING:
+    from robustok.samplers import Sampler
+
+_GROUP = 1 << 16
+
+
+class PackedStream(IterableDataset):
+    """Blocks of ``context`` ids: documents drawn, shuffled, ended and put end to end.
+
+    >>> stream = PackedStream(vocab.encode_batch(texts), sampler, seed=0, context=512, end=0)
+    ...                                                                     # doctest: +SKIP
+    >>> next(iter(stream))["input_ids"].shape                               # doctest: +SKIP
+    (512,)
+
+    ``documents`` are canonical ids; ``end`` is put after each. The stream goes
+    through them again and again, in a new order and with new draws each time;
+    both depend on ``seed`` and the number of the round only. With worker
+    processes, each gives every so-many-th batch, so their number changes
+    nothing: for that ``batch_size`` must be the loader's.
+    """
+
+    def __init__(
+        self,
+        documents: Ragged,
+        sampler: Sampler,
+        *,
+        seed: int,
+        context: int,
+        end: int,
+        batch_size: int = 1,
+    ) -> None:
+        if not len(documents.values):
+            raise RobustokError("there is no text to train on: every document is empty")
+        self.documents, self.sampler, self.seed = documents, sampler, seed
+        self.context, self.end, self.batch_size = context, end, batch_size
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        worker = get_worker_info()
+        mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        for number, block in enumerate(self._blocks()):
+            if number // self.batch_size % workers == mine:
+                yield {"input_ids": block}
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        waiting: list[np.ndarray] = []
+        size = 0
+        for epoch in itertools.count():
+            for drawn in self._groups(epoch):
+                waiting.append(drawn)
+                size += len(drawn)
+                if size < self.context:
+                    continue
+                joined = np.concatenate(waiting)
+                full = size // self.context * self.context
+                yield from joined[:full].astype(np.int64).reshape(-1, self.context)
+                waiting, size = [joined[full:]], size - full
+
+    def _groups(self, epoch: int) -> Iterator[np.ndarray]:
+        """The ids of some documents at a time, so that a call of the sampler is worth it."""
+        generator = np.random.default_rng([abs(self.seed), int(self.seed < 0), epoch])
+        order = generator.permutation(len(self.documents))
+        ends = np.cumsum(self.documents.lengths[order])
+        marks = np.searchsorted(ends, np.arange(_GROUP, ends[-1], _GROUP), side="left") + 1
+        for keys in np.split(order, np.unique(marks)):
+            if not len(keys):
+                continue
+            rows = Ragged.from_rows([self.documents[i] for i in keys])
+            drawn = self.sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
+            yield np.insert(drawn.values, drawn.offsets[1:], self.end)
+
+
+def block_batch(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Full blocks as a batch: int64 of shape [rows, context], every id in the loss."""
+    ids = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
+    return {"input_ids": ids, "labels": ids}

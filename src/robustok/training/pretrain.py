@@ -1,0 +1,174 @@
+"""Pre-train a language model on text that is tokenized anew in every epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TrainerCallback
+
+from robustok.errors import RobustokError
+from robustok.models.load import check_fit
+from robustok.ragged import Ragged
+from robustok.training.packed import PackedStream, block_batch
+from robustok.training.recipe import Recipe
+from robustok.training.run import Progress, Training, end_id, train
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from robustok.samplers import Sampler
+    from robustok.vocabulary import Vocabulary
+
+_CHUNK = 1_000
+
+
+def pretrain(
+    model: PreTrainedModel,
+    vocab: Vocabulary,
+    texts: Iterable[str] | Ragged,
+    *,
+    sampler: Sampler,
+    seed: int,
+    out: str | Path,
+    held_out: Iterable[str] = (),
+    held_out_samplers: Sequence[Sampler] = (),
+    every: int = 500,
+    progress: Progress | None = None,
+    **recipe: Any,
+) -> Training:
+    """Train a causal language model on documents packed into full contexts.
+
+    >>> model = tiny_llama(vocab.size, "tiny-llm", seed=0)                  # doctest: +SKIP
+    >>> done = pretrain(model, vocab, read_texts("corpus.jsonl"), seed=0, out="runs/base",
+    ...                 sampler=rt.sampler("stochastok(alpha=0.1)", vocab),
+    ...                 held_out=read_texts("val.jsonl"), held_out_samplers=[canonical, uniform],
+    ...                 **asdict(PRESETS["paper-tiny-llm-pretrain"]))       # doctest: +SKIP
+    >>> done.perplexities[-1]                                               # doctest: +SKIP
+    Perplexity(step=30000, scheme='uniform', perplexity=..., bits_per_byte=...)
+
+    ``texts`` are documents, or their canonical ids as a Ragged (which may lie
+    in a memory-mapped file). Every ``every`` steps, and at the end, the
+    perplexity of ``held_out`` is measured under each of ``held_out_samplers``.
+    The rest is as for :func:`finetune`.
+
+    Raises RobustokError for empty texts and as :func:`finetune` does.
+    Source: the paper's table "Pre-training setup for Tiny-LLM".
+    """
+    plan = Recipe.of(recipe)
+    check_fit(model, vocab)
+    context = int(model.config.max_position_embeddings)
+    end = end_id(model)
+    documents = _encode(vocab, texts)
+    stream = PackedStream(
+        documents,
+        sampler,
+        seed=seed,
+        context=context,
+        end=end,
+        batch_size=plan.batch_size // plan.accumulate,
+    )
+    callbacks = []
+    if held_out_samplers:
+        rows = _encode(vocab, held_out)
+        if not len(rows.values):
+            raise RobustokError("there is no held-out text to measure the perplexity of")
+        callbacks.append(_Perplexity(vocab, rows, held_out_samplers, every, context, end))
+    settings = {
+        "sampler": sampler.spec,
+        "texts": hashlib.sha256(documents.values.tobytes()).hexdigest()[:16],
+        "vocabulary": vocab.fingerprint,
+        "held_out": [s.spec for s in held_out_samplers],
+    }
+    return train(
+        model,
+        stream,
+        block_batch,
+        plan,
+        seed=seed,
+        out=out,
+        settings=settings,
+        progress=progress,
+        callbacks=callbacks,
+    )
+
+
+def _encode(vocab: Vocabulary, texts: Iterable[str] | Ragged) -> Ragged:
+    if isinstance(texts, Ragged):
+        return texts
+    rows = []
+    chunk: list[str] = []
+    for text in texts:
+        chunk.append(text)
+        if len(chunk) == _CHUNK:
+            rows.extend(vocab.encode_batch(chunk))
+            chunk = []
+    rows.extend(vocab.encode_batch(chunk))
+    return Ragged.from_rows(rows)
+
+
+class _Perplexity(TrainerCallback):
+    """Measures held-out text now and then; the numbers go into the Trainer's own log."""
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        rows: Ragged,
+        samplers: Sequence[Sampler],
+        every: int,
+        context: int,
+        end: int,
+    ) -> None:
+        self.every = every
+        size = sum(len(vocab.tokens[i]) for i in rows.values.tolist())
+        self.drawn = [
+            (s.spec, _blocks(s.sample_batch(rows, seed=0), context, end), size) for s in samplers
+        ]
+
+    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
+        if state.global_step % self.every and state.global_step != state.max_steps:
+            return
+        for spec, blocks, size in self.drawn:
+            loss, tokens = _loss(model, blocks, args.per_device_train_batch_size)
+            row = {
+                "step": state.global_step,
+                "scheme": spec,
+                "perplexity": math.exp(min(loss / tokens, 700.0)),
+                "bits_per_byte": loss / math.log(2) / size,
+            }
+            state.log_history.append(row)
+
+
+def _blocks(rows: Ragged, context: int, end: int) -> list[torch.Tensor]:
+    """Documents, each after an end-of-text, cut into pieces that fit the context."""
+    pieces = []
+    for row in rows:
+        ids = torch.cat([torch.tensor([end]), torch.from_numpy(row.astype("int64"))])
+        # The pieces overlap by one id, so that each id is predicted once.
+        pieces += [ids[i : i + context] for i in range(0, len(ids) - 1, context - 1)]
+    return pieces
+
+
+@torch.no_grad()
+def _loss(model: Any, pieces: list[torch.Tensor], batch_size: int) -> tuple[float, int]:
+    """The summed negative log-likelihood in nats and the number of ids predicted."""
+    training, device = model.training, next(model.parameters()).device
+    model.eval()
+    total, count = 0.0, 0
+    try:
+        for i in range(0, len(pieces), batch_size):
+            batch = pieces[i : i + batch_size]
+            ids = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True).to(device)
+            logits = model(input_ids=ids).logits[:, :-1].float()
+            log_probs = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+            lengths = torch.tensor([len(p) - 1 for p in batch], device=device)
+            real = torch.arange(log_probs.shape[1], device=device)[None] < lengths[:, None]
+            total -= float((log_probs * real).sum())
+            count += int(real.sum())
+    finally:
+        model.train(training)
+    return total, count

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.samplers import sampler
+from robustok.tasks import frequent_words
+from robustok.training import PackedStream, pretrain
+from robustok.training.packed import block_batch
+
+WORDS = frequent_words(60)
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, RNG.integers(1, 60))) for _ in range(120)]
+VOCAB = rt.Vocabulary.load(train_tokenizer(TEXTS, 350))
+DOCUMENTS = VOCAB.encode_batch(TEXTS)
+CANONICAL, UNIFORM = sampler("canonical", VOCAB), sampler("uniform", VOCAB)
+CONTEXT = 32
+PLAN = {"steps": 30, "batch_size": 8, "learning_rate": 1e-2, "save_every": 10}
+
+
+def stream(draw=UNIFORM, **options):
+    return PackedStream(DOCUMENTS, draw, seed=0, context=CONTEXT, end=0, **options)
+
+
+def first(count, draw=UNIFORM):
+    return [row["input_ids"] for row in itertools.islice(stream(draw), count)]
+
+
+def tiny(context=CONTEXT):
+    return tiny_llama(VOCAB.size, Shape(1, 32, 2, 1, 64, context), seed=0)
+
+
+def rounds(draw):
+    """The documents of the first two rounds through the text, as bytes."""
+    joined = np.concatenate(first(900, draw))
+    texts = [VOCAB.decode_bytes(p) for p in np.split(joined, np.flatnonzero(joined == 0))]
+    texts = [t.replace(b"<|endoftext|>", b"").decode() for t in texts]
+    return texts[: len(TEXTS)], texts[len(TEXTS) : 2 * len(TEXTS)], joined
+
+
+@pytest.mark.parametrize("draw", [CANONICAL, UNIFORM])
+def test_each_round_holds_every_document_once_in_a_new_order(draw):
+    one, two, _ = rounds(draw)
+    assert sorted(one) == sorted(two) == sorted(TEXTS)
+    assert one != two
+
+
+def test_a_seed_repeats_and_a_round_draws_anew():
+    assert all(np.array_equal(a, b) for a, b in zip(first(50), first(50), strict=True))
+    one, two, joined = rounds(UNIFORM)
+    rows = np.split(joined, np.flatnonzero(joined == 0))
+    longest = max(TEXTS, key=len)
+    again = rows[one.index(longest)], rows[len(TEXTS) + two.index(longest)]
+    assert not np.array_equal(again[0][1:], again[1][1:])
+
+
+def test_workers_change_nothing():
+    def batches(workers):
+        loader = DataLoader(
+            stream(batch_size=4), batch_size=4, num_workers=workers, collate_fn=block_batch
+        )
+        return [b["input_ids"] for b in itertools.islice(loader, 12)]
+
+    assert all(torch.equal(a, b) for a, b in zip(batches(0), batches(2), strict=True))
+
+
+def test_it_learns_and_measures_held_out_text_as_a_plain_loop_does(tmp_path):
+    model = tiny()
+    done = pretrain(
+        model, VOCAB, TEXTS, sampler=UNIFORM, seed=0, out=tmp_path, every=20,
+        held_out=TEXTS[:10], held_out_samplers=[CANONICAL, UNIFORM], **PLAN,
+    )  # fmt: skip
+    assert done.losses[-1][1] < done.losses[0][1] - 0.5
+    assert [p.step for p in done.perplexities] == [20, 20, 30, 30]
+    assert [p.scheme for p in done.perplexities] == ["canonical", "uniform"] * 2
+    nats = tokens = 0
+    for row in VOCAB.encode_batch(TEXTS[:10]):
+        ids = [0, *row.tolist()]
+        for at in range(0, len(ids) - 1, CONTEXT - 1):
+            piece = torch.tensor([ids[at : at + CONTEXT]])
+            with torch.inference_mode():
+                log_probs = model.eval()(piece).logits[0].log_softmax(-1)
+            nats -= sum(log_probs[i, t].item() for i, t in enumerate(piece[0, 1:]))
+            tokens += piece.shape[1] - 1
+    last = done.perplexities[-2]
+    assert last.perplexity == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    size = sum(len(t.encode()) for t in TEXTS[:10])
+    assert last.bits_per_byte == pytest.approx(nats / math.log(2) / size, rel=1e-4)
+
+
+def test_a_stopped_run_goes_on_with_the_same_losses(tmp_path):
+    def stop(step, total):
+        if step == 17:
+            raise KeyboardInterrupt
+
+    def run(out, **options):
+        return pretrain(
+            tiny(), VOCAB, TEXTS, sampler=UNIFORM, seed=0, out=out, every=5,
+            held_out=TEXTS[:3], held_out_samplers=[CANONICAL], **PLAN, **options,
+        )  # fmt: skip
+
+    straight = run(tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "b", progress=stop)
+    resumed = run(tmp_path / "b")
+    assert resumed.losses == straight.losses
+    assert resumed.perplexities == straight.perplexities
+    assert run(tmp_path / "b") == resumed
+
+
+def test_no_text_is_one_line(tmp_path):
+    for texts in ([], [""]):
+        with pytest.raises(RobustokError, match="no text to train on"):
+            pretrain(tiny(), VOCAB, texts, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
