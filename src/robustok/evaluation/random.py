@@ -65,14 +65,7 @@ def evaluate(
     contexts: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
-        keys = np.array([item_key(item.key) for item in block], np.int64)
-        queries = sampler.sample_batch(
-            [item.query for item in block], seed=seed, draws=draws, keys=keys
-        )
-        requests = [
-            Request(_slice(queries, i * draws, draws), encode_options(vocab, item.choices), context)
-            for i, item in enumerate(block)
-        ]
+        requests = _requests(block, vocab, sampler, draws, seed, context)
         scored = score_many(model, requests, budget=budget, contexts=contexts)
         for item, scores in zip(block, scored, strict=True):
             outcomes.append(_outcome(item, scores.log_probs))
@@ -94,6 +87,23 @@ def evaluate(
         tokens_computed=computed,
         tokens_naive=naive,
     )
+
+
+def _requests(
+    block: Sequence[Item],
+    vocab: Vocabulary,
+    sampler: Any,
+    draws: int,
+    seed: int,
+    context: Ids | None,
+) -> list[Request]:
+    keys = np.array([item_key(item.key) for item in block], np.int64)
+    texts = [item.query for item in block]
+    queries = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
+    return [
+        Request(_slice(queries, i * draws, draws), encode_options(vocab, item.choices), context)
+        for i, item in enumerate(block)
+    ]
 
 
 def _slice(rows: Ragged, begin: int, count: int) -> Ragged:

@@ -203,6 +203,7 @@ class TreePass:
         keys = np.concatenate([rows.past, nodes], axis=1)
         ends = np.where(keys >= 0, tree.end[keys], -1)
         seen = (keys[:, None, :] <= nodes[:, :, None]) & (nodes[:, :, None] < ends[:, None, :])
+        seen |= nodes[:, :, None] < 0  # padding sees all: a softmax over nothing is no number
         before = np.broadcast_to(np.arange(len(self.context)), (len(nodes), len(self.context)))
         everyone = np.ones((*nodes.shape, len(self.context)), bool)
         positions = np.where(keys >= 0, tree.depth[keys], 0) + len(self.context)
