@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from robustok.errors import RobustokError
 from robustok.study import find_study, load_study, studies
 
-QUICK = studies()["quick"]
+QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 
 
 def error_of(text: str) -> str:
@@ -36,7 +38,7 @@ def test_an_unknown_field_is_named_with_its_line_and_the_nearest() -> None:
 
 
 def test_a_wrong_value_is_named_with_its_line() -> None:
-    text = QUICK.replace("  size: 1000", "  size: 12")
+    text = QUICK.replace("  size: 600", "  size: 12")
     said = error_of(text)
     assert said.startswith(f"a.yaml line {line_of(text, 'size: 12')}: tokenizer.size is 12")
 
@@ -73,14 +75,14 @@ def test_a_learning_rate_may_be_written_without_a_point() -> None:
     ],
 )
 def test_a_wrong_scheme_is_found_before_anything_runs(wrong: str, hint: str) -> None:
-    text = QUICK.replace("    - uniform-k(alpha=1)", f"    - {wrong}")
+    text = QUICK.replace("    - uniform-k(alpha=1.5)", f"    - {wrong}")
     said = error_of(text)
     assert f"line {line_of(text, '- ' + wrong)}: finetune.schemes.3" in said
     assert hint in said
 
 
 def test_specs_are_normalized_so_that_equal_ones_are_one() -> None:
-    text = QUICK.replace("stochastok(alpha=1)", "stochastok( alpha = 1.0 )")
+    text = QUICK.replace("stochastok(alpha=2)", "stochastok( alpha = 2.0 )")
     assert load_study(text, "a") == load_study(QUICK, "a")
 
 
