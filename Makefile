@@ -25,7 +25,12 @@ lint: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-test: lint
+# Numba's cache looks at the file a kernel is in, not at the ones it calls: an edit clears them all.
+.venv/.kernels: $(STAMP) $(wildcard src/robustok/kernels/*.py)
+	rm -f src/robustok/kernels/__pycache__/*.nb?
+	touch $@
+
+test: lint .venv/.kernels
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 bench: $(STAMP)

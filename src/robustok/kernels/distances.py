@@ -1,0 +1,199 @@
+"""How the distances of a text's words add up, and the weight z that aims their sum at k.
+
+Words come as types with how often each occurs; stretches too long to table come as edges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from robustok.kernels.long import backward, moments
+from robustok.kernels.memory import borrow
+from robustok.kernels.tables import borrow_store, grades_of, ways_of
+
+STEEPEST = 60.0  # |log z|: beyond it only the nearest or the farthest tokenization is left
+NEGLIGIBLE = 1e-24  # convolved probabilities below are rounding
+
+
+@njit(cache=True, nogil=True)
+def weigh(store, entry, slope, out, at):
+    """Probabilities of a word's distances under weight exp(slope·distance); mean and variance."""
+    store = borrow_store(store)
+    out = borrow(out)
+    w0 = ways_of(store, entry)
+    most = grades_of(store, entry)
+    ratio = np.exp(-abs(slope))
+    power, total, first, second = 1.0, 0.0, 0.0, 0.0
+    for x in range(most + 1):
+        d = x if slope <= 0.0 else most - x
+        p = store.floats[w0 + d] * power
+        out[at + d] = p
+        total += p
+        first += p * d
+        second += p * d * d
+        power *= ratio
+    for d in range(most + 1):
+        out[at + d] /= total
+    mean = first / total
+    return mean, max(second / total - mean * mean, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _sum_moments(store, types, times, slope, longs, scratch):
+    """Mean and variance of the summed distance of all words."""
+    store = borrow_store(store)
+    mean, var = 0.0, 0.0
+    for x in range(len(types)):
+        m, v = weigh(store, types[x], slope, scratch, 0)
+        mean += times[x] * m
+        var += times[x] * v
+    for x in range(len(longs)):
+        mantissa, exponent = backward(longs[x], np.exp(slope))
+        m, v = moments(longs[x], np.exp(slope), mantissa, exponent)
+        mean += m
+        var += v
+    return mean, var
+
+
+@njit(cache=True, nogil=True)
+def solve(store, types, times, longs, k, scratch):
+    """log z at which the expected distance is k, close enough that hardly a draw is lost."""
+    low, high, slope = -STEEPEST, STEEPEST, 0.0
+    for _ in range(60):
+        mean, var = _sum_moments(store, types, times, slope, longs, scratch)
+        if abs(mean - k) <= 0.2 * np.sqrt(var):
+            break
+        if mean > k:
+            high = slope
+        else:
+            low = slope
+        step = slope + (k - mean) / var if var > 1e-12 else high + 1.0
+        slope = step if low < step < high else 0.5 * (low + high)
+    return slope
+
+
+@njit(cache=True, nogil=True)
+def _farthest(edges):
+    """The largest distance of a path of a long stretch."""
+    n = len(edges.first) - 1
+    most = np.full(n + 1, -1, np.int64)
+    most[n] = 0
+    for i in range(n - 1, -1, -1):
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j = i + (edges.step[e] >> 1)
+            if most[j] >= 0:
+                most[i] = max(most[i], most[j] + (edges.step[e] & 1))
+    return most[0]
+
+
+@njit(cache=True, nogil=True)
+def feasible(store, types, times, longs, k):
+    """The largest distance up to k that some tokenization has."""
+    most, simple, three = np.int64(0), np.int64(0), False
+    for x in range(len(types)):
+        w0, far = ways_of(store, types[x]), grades_of(store, types[x])
+        most += far * times[x]
+        whole = far >= 2
+        for d in range(2, far):
+            whole = whole and store.floats[w0 + d] > 0.0
+        if whole:
+            simple += far * times[x]
+            three = three or far >= 3
+    for x in range(len(longs)):  # a stretch of hundreds of bytes has every distance but 1
+        far = _farthest(longs[x])
+        most += far
+        if far >= 3:
+            simple += far
+            three = True
+    if k >= most:
+        return most
+    # Words with every distance 0, 2, 3 … add up to every sum but 1.
+    if three and 2 <= k <= simple:
+        return k
+    can = np.zeros(k + 1, np.bool_)
+    can[0] = True
+    for x in range(len(types)):
+        w0, far = ways_of(store, types[x]), grades_of(store, types[x])
+        for _ in range(times[x]):
+            for s in range(k, 0, -1):
+                for d in range(1, min(far, s) + 1):
+                    if can[s - d] and store.floats[w0 + d] > 0.0:
+                        can[s] = True
+                        break
+    for x in range(len(longs)):
+        far = _farthest(longs[x])
+        for s in range(k, 1, -1):
+            for d in range(2, min(far, s) + 1):
+                if can[s - d]:
+                    can[s] = True
+                    break
+    while not can[k]:
+        k -= 1
+    return k
+
+
+@njit(cache=True, nogil=True)
+def alias(pmf, at, size, keep, other, small, large):
+    """Walker's alias table of pmf[at:at + size] into keep and other (same positions)."""
+    n_small, n_large = 0, 0
+    for x in range(size):
+        keep[at + x] = pmf[at + x] * size
+        other[at + x] = x
+        if keep[at + x] < 1.0:
+            small[n_small] = x
+            n_small += 1
+        else:
+            large[n_large] = x
+            n_large += 1
+    while n_small and n_large:
+        n_small -= 1
+        a, b = small[n_small], large[n_large - 1]
+        other[at + a] = b
+        keep[at + b] -= 1.0 - keep[at + a]
+        if keep[at + b] < 1.0:
+            n_large -= 1
+            small[n_small] = b
+            n_small += 1
+    while n_large:
+        n_large -= 1
+        keep[at + large[n_large]] = 1.0
+    while n_small:
+        n_small -= 1
+        keep[at + small[n_small]] = 1.0
+
+
+@njit(cache=True, nogil=True)
+def convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
+    """table[t, s]: probability that words block[t:] have distances summing to s, on low..high."""
+    pmf, table = borrow(pmf), borrow(table)
+    low, high = borrow(low), borrow(high)
+    n = len(block)
+    table[n, 0] = 1.0
+    low[n], high[n] = 0, 0
+    for t in range(n - 1, -1, -1):
+        at, far = pmf_start[block[t]], sizes[block[t]] - 1
+        below, above = low[t + 1], min(high[t + 1] + far, k)
+        row, ahead = table[t], table[t + 1]
+        row[below : above + 1] = 0.0
+        top = high[t + 1]
+        for d in range(far + 1):
+            p = pmf[at + d]
+            if p > 0.0:
+                for s in range(below, min(top, k - d) + 1):
+                    row[s + d] += p * ahead[s]
+        while above > below and table[t, above] < NEGLIGIBLE:
+            above -= 1
+        while below < above and table[t, below] < NEGLIGIBLE:
+            below += 1
+        low[t], high[t] = below, above
+    best = 0.0
+    for s in range(low[0], high[0] + 1):
+        best = max(best, table[0, s])
+    return best
+
+
+@njit(cache=True, nogil=True)
+def block_size(words):
+    """How many words to convolve: the table grows with it, the attempts needed shrink with it."""
+    return words if words <= 48 else min(max(np.int64(0.3 * words ** (2.0 / 3.0)), 48), 1024)
