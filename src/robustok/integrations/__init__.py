@@ -1,0 +1,1 @@
+"""robustok inside other people's tools."""

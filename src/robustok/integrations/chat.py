@@ -1,0 +1,85 @@
+"""Where the user speaks in ids that a chat template made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.vocabulary import Vocabulary
+
+_PLACE = "\ue000text\ue000"  # private-use characters: no template or tokenizer writes these
+
+
+def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from ids to a mask of what the user said.
+
+    >>> mask = user_turns(tokenizer, vocab)(ids)                            # doctest: +SKIP
+    >>> vocab.decode(ids[mask])                                             # doctest: +SKIP
+    'How many letters has "word"?'
+
+    What opens a user's turn is read off the tokenizer's chat template: a special
+    token and a role, say, that opens no other role's turn. The turn lasts until
+    the next special token. Takes int32 of shape [n], gives bool of shape [n].
+
+    Raises RobustokError where there is no template, or its turns are not marked
+    by special tokens.
+    """
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise RobustokError("the tokenizer has no chat template: choose where='unlabelled'")
+    special = np.zeros(vocab.size, np.bool_)
+    special[list(vocab.special)] = True
+    user = {"role": "user", "content": _PLACE}
+    said = {"role": "user", "content": "x"}
+    assistant, system = ({"role": r, "content": _PLACE} for r in ("assistant", "system"))
+    before, *others = (
+        _before(tokenizer, vocab, messages)
+        for messages in ([user], [said, assistant], [system, said])
+    )
+    opening = _opening(before, [o for o in others if o is not None], special)
+    if opening is None:
+        raise RobustokError(
+            "the chat template marks no user turns by special tokens: choose where='unlabelled'"
+        )
+
+    def mask(ids: np.ndarray) -> np.ndarray:
+        ids = np.asarray(ids)
+        found = np.zeros(len(ids), np.bool_)
+        if len(ids) < len(opening):
+            return found
+        windows = np.lib.stride_tricks.sliding_window_view(ids, len(opening))
+        ends = np.append(np.flatnonzero(special[ids]), len(ids))
+        for start in np.flatnonzero((windows == opening).all(axis=1)) + len(opening):
+            found[start : ends[np.searchsorted(ends, start)]] = True
+        return found
+
+    return mask
+
+
+def _before(tokenizer: Any, vocab: Vocabulary, messages: list[dict[str, str]]) -> list[int] | None:
+    """The ids a template puts before a place; nothing where it refuses such messages."""
+    try:
+        whole = tokenizer.apply_chat_template(messages, tokenize=False)
+    except Exception:  # templates raise what they like, jinja2.TemplateError mostly
+        return None
+    head, found, _ = whole.partition(_PLACE)
+    if not found:
+        return None
+    # Encoded with a word after it: what comes before a word is cut differently from an end.
+    ids = tokenizer.encode(head + "word", add_special_tokens=False)
+    ends = np.cumsum([len(vocab.tokens[i]) for i in ids])
+    return ids[: int(np.searchsorted(ends, len(head.encode()), side="right"))]
+
+
+def _opening(
+    before: list[int] | None, others: list[list[int]], special: np.ndarray
+) -> np.ndarray | None:
+    """The shortest end of ``before`` from a special token on that ends none of the others."""
+    for at in reversed(range(len(before or []))):
+        assert before is not None
+        tail = before[at:]
+        if special[before[at]] and not any(o[-len(tail) :] == tail for o in others):
+            return np.asarray(tail)
+    return None

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Trainer, TrainingArguments
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.integrations.chat import user_turns
+from robustok.integrations.trainer import Perturb, robustify
+from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.tasks import frequent_words
+
+WORDS = frequent_words(60)
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, 12)) for _ in range(24)]
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+HEADERS = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}<|end|>\n\n"
+    "{{ m['content'] }}<|eot|>{% endfor %}"
+)
+
+
+def chat_tokenizer(template, specials) -> Any:
+    tokenizer = train_tokenizer([*TEXTS, "system user assistant\n\n"] * 2, 400)
+    tokenizer.add_special_tokens(specials)
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|endoftext|>")
+    made.chat_template = template
+    return made
+
+
+TOKENIZER = chat_tokenizer(CHATML, ["<|im_start|>", "<|im_end|>"])
+VOCAB = rt.Vocabulary.load(TOKENIZER)
+PROMPTS = VOCAB.encode_batch(TEXTS)
+ANSWERS = VOCAB.encode_batch([f" {t.split()[0]}" for t in TEXTS])
+
+
+class Rows(torch.utils.data.Dataset):
+    """Canonical prompts and answers, as any training script prepares them."""
+
+    def __len__(self) -> int:
+        return len(TEXTS)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        prompt, answer = PROMPTS[i].tolist(), ANSWERS[i].tolist()
+        ids = prompt + answer
+        return {
+            "input_ids": ids,
+            "attention_mask": [1] * len(ids),
+            "labels": [-100] * len(prompt) + answer,
+        }
+
+
+class Seen:
+    """A model's inputs, kept."""
+
+    evaluated: torch.Tensor
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.batches: list[dict[str, torch.Tensor]] = []
+        plain = trainer.compute_loss
+
+        def compute_loss(model, inputs, *args, **kwargs):
+            if model.training:
+                self.batches.append({k: v.clone() for k, v in inputs.items()})
+            else:
+                self.evaluated = inputs["input_ids"].clone()
+            return plain(model, inputs, *args, **kwargs)
+
+        trainer.compute_loss = compute_loss
+
+    def prompts(self) -> list[tuple[bytes, tuple[int, ...]]]:
+        """The bytes and the ids of each prompt, in training order."""
+        found = []
+        for batch in self.batches:
+            for ids, mask, labels in zip(
+                batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True
+            ):
+                prompt = ids[(mask == 1) & (labels == -100)].tolist()
+                found.append((VOCAB.decode_bytes(prompt), tuple(prompt)))
+        return found
+
+
+def trained(folder, scheme="uniform", seed=0, workers=0, epochs=2):
+    trainer = Trainer(
+        model=tiny_llama(VOCAB.size, Shape(1, 16, 2, 1, 16, 256), seed=0),
+        args=TrainingArguments(
+            output_dir=str(folder), per_device_train_batch_size=8, num_train_epochs=epochs,
+            report_to=[], save_strategy="no", disable_tqdm=True, seed=3,
+            dataloader_num_workers=workers, dataloader_persistent_workers=workers > 0,
+            dataloader_pin_memory=False, remove_unused_columns=False,
+        ),
+        train_dataset=Rows(),
+        eval_dataset=Rows(),
+        processing_class=TOKENIZER,
+        data_collator=DataCollatorForSeq2Seq(TOKENIZER),
+    )  # fmt: skip
+    seen = Seen(trainer)
+    robustify(trainer, scheme, seed=seed)
+    trainer.train()
+    trainer.evaluate()
+    return seen
+
+
+def test_epochs_differ_a_seed_repeats_and_workers_change_nothing(tmp_path):
+    runs = [trained(tmp_path, workers=w).prompts() for w in (0, 0, 2)]
+    assert runs[0] == runs[1] == runs[2]
+    first, second = dict(runs[0][: len(TEXTS)]), dict(runs[0][len(TEXTS) :])
+    assert first.keys() == second.keys() == {t.encode() for t in TEXTS}
+    assert sum(first[t] != second[t] for t in first) > 0.9 * len(TEXTS)
+    other = dict(trained(tmp_path, seed=1, epochs=1).prompts())
+    assert sum(first[t] != other[t] for t in first) > 0.9 * len(TEXTS)
+
+
+def test_labels_are_the_canonical_answers_and_evaluation_is_canonical(tmp_path):
+    seen = trained(tmp_path, epochs=1)
+    answers = sorted(a.tolist() for a in ANSWERS)
+    labels = [row[row != -100].tolist() for batch in seen.batches for row in batch["labels"]]
+    assert sorted(labels) == answers
+    row = Rows()[len(TEXTS) - 1]["input_ids"]
+    assert seen.evaluated[-1][: len(row)].tolist() == row
+
+
+def test_masks_move_with_the_splits():
+    ids = VOCAB.encode(TEXTS[0])
+    mask = [0] * 5 + [1] * (len(ids) - 5)
+    row = {"input_ids": ids.tolist(), "completion_mask": mask, "name": "x"}
+    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0)
+    moved = perturb([row])[0]
+    new = np.asarray(moved["input_ids"])
+    marked = np.asarray(moved["completion_mask"], dtype=bool)
+    assert new[marked].tolist() == ids[5:].tolist()
+    assert VOCAB.decode_bytes(new[~marked]) == VOCAB.decode_bytes(ids[:5])
+    assert len(new) > len(ids)
+    assert moved["name"] == "x"
+    labelled = {"input_ids": ids.tolist(), "labels": ids.tolist()}
+    moved = Perturb(rt.sampler("uniform", VOCAB), seed=0, where="all")([labelled])[0]
+    assert moved["labels"] == moved["input_ids"] != ids.tolist()
+
+
+def test_a_row_longer_than_allowed_stays_canonical():
+    row = {"input_ids": VOCAB.encode(TEXTS[0]).tolist()}
+    length = len(row["input_ids"])
+    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, max_length=length)
+    assert perturb([row]) == [row]
+
+
+@pytest.mark.parametrize(
+    ("template", "specials"),
+    [(CHATML, ["<|im_start|>", "<|im_end|>"]), (HEADERS, ["<|start|>", "<|end|>", "<|eot|>"])],
+)
+def test_only_what_the_user_said_is_perturbed(template, specials):
+    tokenizer = chat_tokenizer(template, specials)
+    vocab = rt.Vocabulary.load(tokenizer)
+    messages = [
+        {"role": "system", "content": TEXTS[0]},
+        {"role": "user", "content": TEXTS[1]},
+        {"role": "assistant", "content": TEXTS[2]},
+        {"role": "user", "content": TEXTS[3]},
+        {"role": "assistant", "content": TEXTS[4]},
+    ]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    ids = np.asarray(tokenizer.encode(text, add_special_tokens=False))
+    turns = user_turns(tokenizer, vocab)
+    assert vocab.decode(ids[turns(ids)]) == TEXTS[1] + TEXTS[3]
+    perturb = Perturb(rt.sampler("uniform", vocab), seed=0, where="user", turns=turns)
+    new = np.asarray(perturb([{"input_ids": ids.tolist()}])[0]["input_ids"])
+    assert vocab.decode_bytes(new) == vocab.decode_bytes(ids)
+    assert len(new) > len(ids)
+    assert new[~turns(new)].tolist() == ids[~turns(ids)].tolist()
+
+
+def test_bad_input_is_one_line():
+    row = {"input_ids": [300, 301], "labels": [300, 301]}
+    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0)
+    with pytest.raises(RobustokError, match="nothing may be perturbed"):
+        perturb([row])
+    with pytest.raises(RobustokError, match="packing"):
+        perturb([{"input_ids": [300], "seq_lengths": [1]}])
+    bare = SimpleNamespace(processing_class=None, args=None)
+    with pytest.raises(RobustokError, match="no tokenizer"):
+        robustify(bare, "uniform", seed=0)
+    bare.processing_class = TOKENIZER
+    with pytest.raises(RobustokError, match="did you mean 'user'"):
+        robustify(bare, "uniform", seed=0, where="usr")
+    plain = chat_tokenizer("{% for m in messages %}{{ m['content'] }}{% endfor %}", [])
+    with pytest.raises(RobustokError, match="marks no user turns"):
+        user_turns(plain, rt.Vocabulary.load(plain))
+    plain.chat_template = None
+    with pytest.raises(RobustokError, match="no chat template"):
+        user_turns(plain, rt.Vocabulary.load(plain))
