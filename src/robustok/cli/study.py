@@ -51,13 +51,15 @@ def command(
         for cell in plan(study):
             typer.echo(f"{cell.key:<28}  {cell.label}")
         return
-    from robustok.report import write_report
+    from robustok.report import Results, findings, write_report
 
     folder = out or Path("runs") / study.name
     console = Console(highlight=False)
     with Bars(console) as bars:
-        run_study(study, folder, jobs=jobs, watch=bars)
+        run = run_study(study, folder, jobs=jobs, watch=bars)
     page = write_report(folder)
+    for finding in findings(Results(run.rows)):
+        console.print(f"{finding.number:>6} {finding.text}", soft_wrap=True)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True)
 
 

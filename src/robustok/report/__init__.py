@@ -1,5 +1,7 @@
 """A study's results as something to look at: HTML, Markdown and figures."""
 
+from robustok.report.findings import findings
+from robustok.report.table import Results
 from robustok.report.write import write_report
 
-__all__ = ["write_report"]
+__all__ = ["Results", "findings", "write_report"]
