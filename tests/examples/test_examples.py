@@ -1,0 +1,78 @@
+"""The example scripts run as they are, and what they train on is what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import robustok as rt
+from robustok.integrations.trainer import Perturb
+from robustok.models import load_model
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# Of transformers, TRL and datasets among themselves; none is about what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+Rows = list[dict[str, Any]]
+
+
+def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Rows, Rows]:
+    """Run an example; the rows it trained on, before and after, in order."""
+    given: Rows = []
+    made: Rows = []
+    call = Perturb.__call__
+
+    def spy(self: Perturb, rows: Rows) -> Rows:
+        moved = call(self, rows)
+        given.extend(rows)
+        made.extend(moved)
+        return moved
+
+    monkeypatch.setattr(Perturb, "__call__", spy)
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main(str(out))
+    return given, made
+
+
+@pytest.mark.parametrize("name", ["hf_trainer", "trl_sft"])
+def test_two_epochs_are_drawn_apart_and_answers_stay(name, tmp_path, monkeypatch, capsys):
+    if name == "trl_sft":
+        pytest.importorskip("trl", reason="trl is not installed")
+    given, made = run(name, tmp_path / "out", monkeypatch)
+    assert load_model(tmp_path / "out").num_parameters() > 0
+    assert len(given) == 2 * 512
+    epochs: list[dict[tuple[int, ...], tuple[int, ...]]] = [{}, {}]
+    for at, (old, new) in enumerate(zip(given, made, strict=True)):
+        epochs[at // 512][tuple(old["input_ids"])] = tuple(new["input_ids"])
+        assert [i for i in old["labels"] if i != -100] == [i for i in new["labels"] if i != -100]
+        assert len(new["labels"]) == len(new["input_ids"])
+    differ = [epochs[0][ids] != epochs[1][ids] for ids in epochs[0]]
+    assert np.mean(differ) > 0.95
+    vocab = rt.Vocabulary.load(str(tmp_path / "out"))
+    for old, new in list(zip(given, made, strict=True))[:20]:
+        assert vocab.decode_bytes(new["input_ids"]) == vocab.decode_bytes(old["input_ids"])
+
+
+def test_the_chat_example_leaves_all_but_the_user_alone(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("trl", reason="trl is not installed")
+    given, made = run("trl_sft", tmp_path / "out", monkeypatch)
+    vocab = rt.Vocabulary.load(str(tmp_path / "out"))
+    for old, new in list(zip(given, made, strict=True))[:100]:
+        special = [np.isin(row["input_ids"], list(vocab.special)) for row in (old, new)]
+        turns = [
+            np.split(np.asarray(row["input_ids"]), np.flatnonzero(marks))
+            for row, marks in zip((old, new), special, strict=True)
+        ]
+        # <|im_start|>system…, <|im_end|>…, <|im_start|>user…, and so on: the user's is the fourth.
+        changed = [not np.array_equal(a, b) for a, b in zip(*turns, strict=True)]
+        assert changed.index(True) == 3
+        assert sum(changed) == 1
