@@ -51,6 +51,9 @@ def test_finetune_then_evaluate_then_attack(
     canonical, uniform = said("evaluate", str(trained), "--draws", "3")
     assert (canonical["query"], canonical["draws"]) == ("canonical", 1)
     assert (uniform["query"], uniform["draws"], uniform["n"]) == ("uniform", 3, len(ITEMS))
+    shown = ["--examples", str(model / "items.jsonl"), "-k", "2", "--example-scheme", "uniform"]
+    (with_examples,) = said("icl", str(trained), "-s", "canonical", *shown)
+    assert with_examples["n"] == len(ITEMS)
     (attacked,) = said("attack", str(trained), "--steps", "1")
     assert attacked["accuracy"] <= attacked["start_accuracy"]
 
@@ -65,3 +68,15 @@ def test_attack_one_text(model: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["queries"] >= 1
     assert run(args) == 0
     assert "margins" in capsys.readouterr().out
+
+
+def test_pretrain(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("which word starts with street or with house " * 40)
+    args = ["pretrain", str(text), "-t", str(model / "tokenizer.json"), "-s", "uniform"]
+    recipe = ["--steps", "2", "--batch-size", "2", "--learning-rate", "1e-3", "--shape", "quick"]
+    where = ["--seed", "0", "--out", str(tmp_path / "out"), "--held-out", str(text)]
+    assert run([*args, *recipe, *where, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done["steps"] == 2
+    assert {entry["scheme"] for entry in done["perplexities"]} == {"canonical", "uniform"}

@@ -8,7 +8,19 @@ from collections.abc import Sequence
 
 import typer
 
-from robustok.cli import attack, count, doctor, evaluate, finetune, inspect, report, sample, study
+from robustok.cli import (
+    attack,
+    count,
+    doctor,
+    evaluate,
+    finetune,
+    icl,
+    inspect,
+    pretrain,
+    report,
+    sample,
+    study,
+)
 from robustok.errors import RobustokError
 
 EXTRAS = {
@@ -34,7 +46,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Add --debug to any command for the whole traceback of an error.",
 )
-for module in (study, report, sample, count, inspect, finetune, evaluate, attack, doctor):
+COMMANDS = (
+    study,
+    report,
+    sample,
+    count,
+    inspect,
+    pretrain,
+    finetune,
+    evaluate,
+    icl,
+    attack,
+    doctor,
+)
+for module in COMMANDS:
     app.command(module.NAME)(module.command)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,20 +33,41 @@ def command(
 
     Its accuracy on multiple-choice questions, with a 95% interval over the questions.
     """
-    from robustok.evaluation import evaluate
-    from robustok.models import load_model
-    from robustok.samplers import sampler
     from robustok.tasks import read_items
     from robustok.vocabulary import Vocabulary
 
     questions = read_items(items)[:limit]
-    vocab = Vocabulary.load(tokenizer or model)
-    samplers = [sampler(spec, vocab) for spec in scheme or ["canonical", "uniform"]]
+    measure(model, Vocabulary.load(tokenizer or model), questions, scheme, draws, seed, as_json)
+
+
+def measure(
+    model: str,
+    vocab: Any,
+    questions: Any,
+    schemes: list[str] | None,
+    draws: int,
+    seed: int,
+    as_json: bool,
+    context: Any = None,
+) -> None:
+    """Evaluate a model once for each scheme and print what came out."""
+    from robustok.evaluation import evaluate
+    from robustok.models import load_model
+    from robustok.samplers import sampler
+
+    samplers = [sampler(spec, vocab) for spec in schemes or ["canonical", "uniform"]]
     loaded = load_model(model)
     for draw in samplers:
         with bar(draw.spec) as progress:
             result = evaluate(
-                loaded, vocab, questions, draw, draws=draws, seed=seed, progress=progress
+                loaded,
+                vocab,
+                questions,
+                draw,
+                draws=draws,
+                seed=seed,
+                context=context,
+                progress=progress,
             )
         if as_json:
             fields = ("query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
