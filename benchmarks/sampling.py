@@ -1,6 +1,6 @@
 """How fast the samplers are, as multiples of the canonical encoder's throughput.
 
-    python benchmarks/sampling.py --tokenizer T.json [--tokenizer U.json] [--text DIR_OR_JSONL]
+    python benchmarks/sampling.py [--tokenizer T.json ...] [--text FILE.jsonl]
 
 Everything is measured in one process, on one thread, in turns, and compared as medians of
 processor time; documents are English, 1 to 16 KB. Prints a Markdown table, with --json a list.
@@ -9,6 +9,7 @@ processor time; documents are English, 1 to 16 KB. Prints a Markdown table, with
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import lzma
 import os
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for the encoder too
 os.environ["RAYON_NUM_THREADS"] = "1"
@@ -58,8 +60,9 @@ def medians(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, flo
     for _ in range(rounds):
         for name, job in jobs.items():
             start = time.process_time()
-            job()
-            seconds[name].append(time.process_time() - start)
+            share = job()  # a job too slow for all documents says which share of them it did
+            spent = time.process_time() - start
+            seconds[name].append(spent / share if isinstance(share, float) else spent)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
@@ -78,7 +81,47 @@ def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], o
 
 
 def competitors(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
-    """tiktoken (the fastest canonical encoder) on the same ranks, where it is installed."""
+    """What a user would otherwise pick, where it is installed.
+
+    tiktoken is the fastest canonical encoder; sentencepiece over the same tokens with equal scores
+    draws from the whole lattice and is the fastest other sampler of `uniform`.
+    """
+    return tiktoken_job(vocab, texts) | sentencepiece_job(vocab, texts)
+
+
+def sentencepiece_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
+    """Uniform sampling with sentencepiece; bytes travel as the printable GPT-2 alphabet."""
+    try:
+        import sentencepiece
+
+        pb: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")  # needs protobuf
+    except ImportError:
+        return {}
+    from robustok.tokenizer_files import byte_alphabet
+
+    letters = {byte: letter for letter, byte in byte_alphabet().items()}
+    model = pb.ModelProto()
+    model.trainer_spec.model_type = pb.TrainerSpec.UNIGRAM
+    model.normalizer_spec.add_dummy_prefix = False
+    model.normalizer_spec.remove_extra_whitespaces = False
+    model.normalizer_spec.escape_whitespaces = False
+    model.pieces.add(piece="<unk>", type=pb.ModelProto.SentencePiece.UNKNOWN)
+    for i in vocab.ordinary.nonzero()[0].tolist():
+        model.pieces.add(piece="".join(letters[b] for b in vocab.tokens[i]), score=0.0)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    spelled = ["".join(letters[b] for b in t.encode("utf8")) for t in texts[:20]]
+    share = sum(map(len, spelled)) / sum(len(t.encode("utf8")) for t in texts)
+
+    def job() -> float:
+        for text in spelled:
+            processor.encode(text, enable_sampling=True, alpha=1.0, nbest_size=-1)
+        return share
+
+    return {"sentencepiece, uniform": job}
+
+
+def tiktoken_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
+    """tiktoken on the same ranks and pattern."""
     try:
         import tiktoken
     except ImportError:
@@ -98,12 +141,18 @@ def competitors(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tokenizer", action="append", required=True)
-    parser.add_argument("--text", type=Path, required=True)
+    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
+    here = [str(data / "tokenizers" / name / "tokenizer.json") for name in ("gpt2", "llama3")]
+    parser.add_argument("--tokenizer", action="append", help="default: those in ROBUSTOK_DATA")
+    parser.add_argument("--text", type=Path, default=data / "corpus" / "english_val.jsonl.xz")
     parser.add_argument("--bytes", type=int, default=600_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    options.tokenizer = options.tokenizer or here
+    missing = [p for p in [*options.tokenizer, str(options.text)] if not Path(p).exists()]
+    if missing:
+        sys.exit(f"{missing[0]} is not there: name tokenizers and a text, or set ROBUSTOK_DATA")
     texts = read_documents(options.text, options.bytes)
     size = sum(len(t.encode("utf8")) for t in texts)
     rows = []
