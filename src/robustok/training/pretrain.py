@@ -70,7 +70,7 @@ def pretrain(
         seed=seed,
         context=context,
         end=end,
-        batch_size=plan.batch_size // plan.accumulate,
+        batch_size=plan.rows_per_pass,
     )
     callbacks = []
     if held_out_samplers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,8 @@ class Recipe:
     >>> PRESETS["paper-tiny-llm-finetune"].learning_rate
     0.0001
 
-    ``batch_size`` counts rows of an optimiser step on one process: a step takes
-    ``accumulate`` passes of ``batch_size // accumulate`` rows. The rate falls to
+    ``batch_size`` counts the rows of an optimiser step over all processes; each
+    takes its share of them in ``accumulate`` passes. The rate falls to
     ``final_rate`` times ``learning_rate`` at the last step. A checkpoint is
     written every ``save_every`` steps.
     """
@@ -57,13 +58,23 @@ class Recipe:
             raise RobustokError(f"warmup is {self.warmup}: it must be between 0 and the steps")
         if not 0 <= self.final_rate <= 1:
             raise RobustokError(f"final_rate is {self.final_rate}: it must be between 0 and 1")
-        if self.batch_size % self.accumulate:
-            raise RobustokError(
-                f"batch_size {self.batch_size} does not divide into {self.accumulate} passes"
-            )
         if self.precision not in PRECISIONS:
             hint = nearest(self.precision, PRECISIONS)
             raise RobustokError(f"unknown precision '{self.precision}': {hint}")
+
+    @property
+    def rows_per_pass(self) -> int:
+        """Rows that one process takes at a time.
+
+        Raises RobustokError where the batch does not divide evenly.
+        """
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        if self.batch_size % (self.accumulate * processes):
+            raise RobustokError(
+                f"batch_size {self.batch_size} does not divide into {self.accumulate} passes "
+                f"of {processes} processes: change one of them"
+            )
+        return self.batch_size // (self.accumulate * processes)
 
 
 PRESETS = {

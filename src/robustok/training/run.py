@@ -32,6 +32,8 @@ Progress = Callable[[int, int], None]
 LOG_EVERY = 10
 RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
+# What may change between a stop and going on: how the same steps are done.
+_HOW = ("accumulate", "compiled", "workers", "save_every")
 
 
 class Perplexity(NamedTuple):
@@ -96,7 +98,9 @@ def train(
     another run, and where the disk is full.
     """
     out = Path(out)
-    identity = _identity({**settings, **asdict(recipe), "seed": seed}, model)
+    arguments = _arguments(recipe, seed, out / CHECKPOINTS)
+    planned = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
+    identity = _identity({**settings, **planned, "seed": seed}, model)
     if (done := _finished(out, identity)) is not None:
         _load_weights(model, out)
         return done
@@ -105,7 +109,7 @@ def train(
     with _undisturbed():
         trainer = Trainer(
             model=model,
-            args=_arguments(recipe, seed, out / CHECKPOINTS),
+            args=arguments,
             train_dataset=dataset,
             data_collator=collator,
             callbacks=[watch, *callbacks],
@@ -155,7 +159,7 @@ def _arguments(recipe: Recipe, seed: int, folder: Path) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(folder),
         max_steps=recipe.steps,
-        per_device_train_batch_size=recipe.batch_size // recipe.accumulate,
+        per_device_train_batch_size=recipe.rows_per_pass,
         gradient_accumulation_steps=recipe.accumulate,
         learning_rate=recipe.learning_rate,
         lr_scheduler_type="warmup_stable_decay",
@@ -169,6 +173,8 @@ def _arguments(recipe: Recipe, seed: int, folder: Path) -> TrainingArguments:
         adam_beta1=recipe.betas[0],
         adam_beta2=recipe.betas[1],
         max_grad_norm=recipe.clip,
+        # Said outright: otherwise processes without an accelerator never find each other.
+        use_cpu=not torch.accelerator.is_available(),
         bf16=recipe.precision == "bfloat16",
         torch_compile=recipe.compiled,
         seed=seed % 2**32,
@@ -277,7 +283,7 @@ def _finished(out: Path, identity: dict[str, Any]) -> Training | None:
 def _claim(out: Path, identity: dict[str, Any]) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if not (out / RECORD).is_file():
+        if not (out / RECORD).is_file() and os.environ.get("RANK", "0") == "0":
             _write_json(out / RECORD, {"identity": identity})
     except OSError as e:
         raise RobustokError(f"could not write to '{out}': {e.strerror or e}") from e

@@ -1,0 +1,70 @@
+"""Two processes train as one with twice the accumulation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from tests.training.test_finetune import ITEMS, UNIFORM, VOCAB, tiny
+
+from robustok.errors import RobustokError
+from robustok.training import finetune
+
+PLAN = {"steps": 20, "batch_size": 16, "learning_rate": 1e-2, "save_every": 10}
+
+SCRIPT = """
+    from robustok.training import finetune
+    from tests.training.test_distributed import PLAN
+    from tests.training.test_finetune import ITEMS, UNIFORM, VOCAB, tiny
+
+    finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out={out!r}, **PLAN)
+"""
+
+
+def on_two_processes(out: Path) -> None:
+    script = out.with_suffix(".py")
+    script.write_text(textwrap.dedent(SCRIPT.format(out=str(out))))
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    paths = os.pathsep.join([str(Path.cwd()), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, *launch, str(script)], env=environment, check=False, capture_output=True
+    )
+    assert run.returncode == 0, run.stderr.decode()[-3000:]
+
+
+def losses(out: Path) -> dict[int, float]:
+    record = json.loads((out / "training.json").read_text())
+    return dict(record["training"]["losses"])
+
+
+def alone(out: Path, stop: int = -1) -> None:
+    def progress(step: int, total: int) -> None:
+        if step == stop:
+            raise KeyboardInterrupt
+
+    finetune(
+        tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, accumulate=2, progress=progress,
+        **PLAN,
+    )  # fmt: skip
+
+
+def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(tmp_path):
+    alone(tmp_path / "one")
+    on_two_processes(tmp_path / "two")
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    with pytest.raises(KeyboardInterrupt):
+        alone(tmp_path / "both", stop=13)
+    on_two_processes(tmp_path / "both")
+    assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+
+
+def test_a_batch_that_does_not_divide_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(RobustokError, match="does not divide into 2 passes of 3 processes"):
+        alone(tmp_path)
