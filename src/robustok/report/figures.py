@@ -87,6 +87,7 @@ def _draw_splits(results: Results, narrow: bool) -> Figure:
     axes.set_xticks(range(len(places)), [f"{x:g}" for x, _ in places])
     axes.set_xlabel("normalized splits of the query  →")
     _percent_axis(axes)
+    axes.set_ylabel("accuracy on held-out questions")
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1.02), ncols=1 if narrow else len(results.trains),
         borderaxespad=0, handlelength=1, handleheight=1, columnspacing=1.6, fontsize=9,

@@ -87,7 +87,7 @@ def _data_url(svg: str) -> str:
 
 
 def _facts(results: Results) -> list[str]:
-    """The small print under the title: model, sizes, seed, time."""
+    """The small print under the title: model, sizes, seed."""
     rows = results.rows
     facts = []
     if model := rows[0].get("model"):
@@ -99,15 +99,7 @@ def _facts(results: Results) -> list[str]:
     counts = " or ".join(str(n) for n in sorted({row["n"] for row in rows}))
     facts.append(f"{counts} held-out questions a measurement")
     facts.append(f"seed {', '.join(str(s) for s in sorted({row['seed'] for row in rows}))}")
-    seconds = sum(row["seconds"] for row in rows) + _training_seconds(rows)
-    facts.append(f"{seconds / 60:.1f} minutes of fine-tuning and measuring")
     return facts
-
-
-def _training_seconds(rows: list[Row]) -> float:
-    return sum(
-        {row["train"]: row["model"]["training_seconds"] for row in rows if "model" in row}.values()
-    )
 
 
 def _markdown(results: Results, study: dict[str, Any], drawn: dict[str, Any]) -> str:
