@@ -13,6 +13,7 @@ from robustok.kernels.memory import borrow
 from robustok.kernels.tables import borrow_store, grades_of, ways_of
 
 STEEPEST = 60.0  # |log z|: beyond it only the nearest or the farthest tokenization is left
+SAMPLE = 64  # types of words that a first guess of z is made from
 NEGLIGIBLE = 1e-24  # convolved probabilities below are rounding
 
 
@@ -57,9 +58,9 @@ def _sum_moments(store, types, times, slope, longs, scratch):
 
 
 @njit(cache=True, nogil=True)
-def solve(store, types, times, longs, k, scratch):
+def _newton(store, types, times, longs, k, slope, scratch):
     """log z at which the expected distance is k, close enough that hardly a draw is lost."""
-    low, high, slope = -STEEPEST, STEEPEST, 0.0
+    low, high = -STEEPEST, STEEPEST
     for _ in range(60):
         mean, var = _sum_moments(store, types, times, slope, longs, scratch)
         if abs(mean - k) <= 0.2 * np.sqrt(var):
@@ -71,6 +72,20 @@ def solve(store, types, times, longs, k, scratch):
         step = slope + (k - mean) / var if var > 1e-12 else high + 1.0
         slope = step if low < step < high else 0.5 * (low + high)
     return slope
+
+
+@njit(cache=True, nogil=True)
+def solve(store, types, times, longs, k, scratch):
+    """log z for a text; a few of its words, which come first, tell nearly where it lies."""
+    slope = 0.0
+    if len(types) > 2 * SAMPLE:
+        few, often = types[:SAMPLE], times[:SAMPLE]
+        none = longs[:0]
+        whole, _ = _sum_moments(store, types, times, 0.0, none, scratch)
+        part, _ = _sum_moments(store, few, often, 0.0, none, scratch)
+        if part > 0.0:
+            slope = _newton(store, few, often, none, k * part / whole, 0.0, scratch)
+    return _newton(store, types, times, longs, k, slope, scratch)
 
 
 @njit(cache=True, nogil=True)
@@ -134,36 +149,6 @@ def feasible(store, types, times, longs, k):
 
 
 @njit(cache=True, nogil=True)
-def alias(pmf, at, size, keep, other, small, large):
-    """Walker's alias table of pmf[at:at + size] into keep and other (same positions)."""
-    n_small, n_large = 0, 0
-    for x in range(size):
-        keep[at + x] = pmf[at + x] * size
-        other[at + x] = x
-        if keep[at + x] < 1.0:
-            small[n_small] = x
-            n_small += 1
-        else:
-            large[n_large] = x
-            n_large += 1
-    while n_small and n_large:
-        n_small -= 1
-        a, b = small[n_small], large[n_large - 1]
-        other[at + a] = b
-        keep[at + b] -= 1.0 - keep[at + a]
-        if keep[at + b] < 1.0:
-            n_large -= 1
-            small[n_small] = b
-            n_small += 1
-    while n_large:
-        n_large -= 1
-        keep[at + large[n_large]] = 1.0
-    while n_small:
-        n_small -= 1
-        keep[at + small[n_small]] = 1.0
-
-
-@njit(cache=True, nogil=True)
 def convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
     """table[t, s]: probability that words block[t:] have distances summing to s, on low..high."""
     pmf, table = borrow(pmf), borrow(table)
@@ -196,4 +181,4 @@ def convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
 @njit(cache=True, nogil=True)
 def block_size(words):
     """How many words to convolve: the table grows with it, the attempts needed shrink with it."""
-    return words if words <= 48 else min(max(np.int64(0.3 * words ** (2.0 / 3.0)), 48), 1024)
+    return words if words <= 48 else min(max(np.int64(0.5 * words ** (2.0 / 3.0)), 48), 1024)

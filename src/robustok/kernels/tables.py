@@ -111,33 +111,56 @@ def _same_key(store, record, mode, key, start, end):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def lookup(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
-    """The record of a word, made if new; -1 when the store is full.
+def find(store, mode, key, key_start, key_end):
+    """The record of a word that is there, or -1.
 
     ``key`` is what tells words apart: their bytes under ALL, the one token id under SEGMENTS, the
-    reference ids under DISTANCE. ``text[start:end]`` are the word's bytes.
+    reference ids under DISTANCE.
     """
     mask = len(store.slots) - 1
     h = _hash(key, key_start, key_end)
     tag = np.int64((h >> _BITS) << _BITS)
     slot = np.int64(h) & mask
     size = key_end - key_start
+    record = np.int64(-1)
     while store.slots[slot] != 0:
         found = store.slots[slot]
         if (found & ~_OFFSET) == tag:
-            record = (found & _OFFSET) - 1
-            if (
-                store.words[record] == size
-                and length_of(store, record) == end - start
-                and _same_key(store, record, mode, key, key_start, key_end)
+            there = (found & _OFFSET) - 1
+            if store.words[there] == size and _same_key(
+                store, there, mode, key, key_start, key_end
             ):
-                return record
+                record = there
+                break
         slot = (slot + 1) & mask
+    return record
+
+
+@njit(cache=True, nogil=True)
+def insert(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
+    """The record of a word that was not there, or -1 when the store is full.
+
+    ``text[start:end]`` are the word's bytes.
+    """
+    mask = len(store.slots) - 1
     if 2 * store.used[1] >= len(store.slots):
         return np.int64(-1)
     record = _build(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets)
     if record >= 0:
-        store.slots[slot] = tag | (record + 1)
+        h = _hash(key, key_start, key_end)
+        slot = np.int64(h) & mask
+        while store.slots[slot] != 0:
+            slot = (slot + 1) & mask
+        store.slots[slot] = np.int64((h >> _BITS) << _BITS) | (record + 1)
+    return record
+
+
+@njit(cache=True, nogil=True, inline="always")
+def lookup(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
+    """The record of a word, made if new; -1 when the store is full."""
+    record = find(store, mode, key, key_start, key_end)
+    if record < 0:
+        record = insert(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets)
     return record
 
 

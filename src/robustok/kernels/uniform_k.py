@@ -14,7 +14,6 @@ from numba import njit
 
 from robustok.kernels.batch import borrow_batch, spell
 from robustok.kernels.distances import (
-    alias,
     block_size,
     convolve_block,
     feasible,
@@ -24,52 +23,85 @@ from robustok.kernels.distances import (
 from robustok.kernels.long import backward, draw_long, edges_of, mark_reference
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.tables import DISTANCE, borrow_store, clear, draw, grades_of, lookup
+from robustok.kernels.tables import DISTANCE, borrow_store, clear, draw, find, grades_of, insert
 from robustok.kernels.trie import borrow_trie
-from robustok.kernels.words import word_ends
+from robustok.kernels.words import LONG, word_ends
 
 TABLED = 256  # bytes of the longest word whose distances are tabled
 
 
 @njit(cache=True, nogil=True)
-def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, ends, kind, types,
-                times, longs):  # fmt: skip
-    """Cut a text into words; word w is types[kind[w]], or longs[-kind[w] - 1] where negative.
+def _add_word(trie, store, token_bytes, token_offsets, ids, first, last, text, types, times, count,
+              stamp, longs):  # fmt: skip
+    """The kind of the word ids[first:last], and the number of types after it; -1 types when full.
 
-    Returns the number of words and of types; -1 words when the store is full.
+    A kind is an index of ``types``, or -1 - i for the i-th of ``longs``.
     """
-    trie, store, token_offsets = borrow_trie(trie), borrow_store(store), borrow(token_offsets)
-    ids, text, ends, kind = borrow(ids), borrow(text), borrow(ends), borrow(kind)
-    types, times = borrow(types), borrow(times)
-    size = spell(token_bytes, token_offsets, ids, start, end, text, 0)
-    words = word_ends(trie, text, 0, size, ends)
-    store.used[2] += 1  # a new stamp: which entries this text has met
-    stamp = store.used[2]
-    count = np.int64(0)
-    begin = np.int64(0)
-    v = start
-    for w in range(words):
-        first = v
-        position = begin
-        while position < ends[w]:
-            position += token_offsets[ids[v] + 1] - token_offsets[ids[v]]
-            v += 1
-        if ends[w] - begin > TABLED:
-            edges = edges_of(trie, text, begin, ends[w])
-            mark_reference(edges, ids, first, v, token_offsets)
+    store, ids, types, times = borrow_store(store), borrow(ids), borrow(types), borrow(times)
+    record = find(store, DISTANCE, ids, first, last)
+    if record < 0:
+        size = spell(token_bytes, token_offsets, ids, first, last, text, 0)
+        if size > TABLED:
+            edges = edges_of(trie, text, 0, size)
+            mark_reference(edges, ids, first, last, token_offsets)
             longs.append(edges)
-            kind[w] = -len(longs)
-        else:
-            e = lookup(store, trie, DISTANCE, ids, first, v, text, begin, ends[w], token_offsets)
-            if e < 0:
+            return -np.int64(len(longs)), count
+        record = insert(store, trie, DISTANCE, ids, first, last, text, 0, size, token_offsets)
+        if record < 0:
+            return np.int64(0), np.int64(-1)
+    if store.words[record + 2] != stamp:
+        store.words[record + 2], store.words[record + 3] = stamp, count
+        types[count], times[count] = record, 0
+        count += 1
+    kind = store.words[record + 3]
+    times[kind] += 1
+    return kind, count
+
+
+@njit(cache=True, nogil=True)
+def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, ends, kinds, types,
+                times, longs):  # fmt: skip
+    """Cut a text into words and find their types; returns how many of each, -1 words when full.
+
+    A word ends where no token holds the two bytes that meet; a long one is searched further.
+    """
+    trie, store, ids, kinds = borrow_trie(trie), borrow_store(store), borrow(ids), borrow(kinds)
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    store.used[2] += 1  # a new stamp: which records this text has met
+    stamp = store.used[2]
+    words, count = np.int64(0), np.int64(0)
+    first = start
+    size = np.int64(0)
+    for v in range(start, end):
+        t = ids[v]
+        size += token_offsets[t + 1] - token_offsets[t]
+        if v + 1 < end:
+            last_byte = np.int64(token_bytes[token_offsets[t + 1] - 1])
+            if trie.joined[last_byte * 256 + token_bytes[token_offsets[ids[v + 1]]]]:
+                continue
+        cuts = 1
+        if size > LONG:
+            spell(token_bytes, token_offsets, ids, first, v + 1, text, 0)
+            cuts = word_ends(trie, text, 0, size, ends)
+        position = np.int64(0)
+        begin = first
+        for c in range(cuts):
+            stop = v + 1
+            if c < cuts - 1:
+                stop = begin
+                while position < ends[c]:
+                    position += token_offsets[ids[stop] + 1] - token_offsets[ids[stop]]
+                    stop += 1
+            kinds[words], count = _add_word(
+                trie, store, token_bytes, token_offsets, ids, begin, stop, text, types, times,
+                count, stamp, longs,
+            )  # fmt: skip
+            if count < 0:
                 return np.int64(-1), count
-            if store.words[e + 2] != stamp:
-                store.words[e + 2], store.words[e + 3] = stamp, count
-                types[count], times[count] = e, 0
-                count += 1
-            kind[w] = store.words[e + 3]
-            times[kind[w]] += 1
-        begin = ends[w]
+            words += 1
+            begin = stop
+        first = v + 1
+        size = 0
     return words, count
 
 
@@ -110,13 +142,17 @@ def _draw_text(
         pmf_start[x], sizes[x] = span, grades_of(store, types[x]) + 1
         span += sizes[x]
         most = max(most, sizes[x])
-    pmf, keep, other = np.empty(span), np.empty(span), np.empty(span, np.int32)
-    small, large = np.empty(most, np.int32), np.empty(most, np.int32)
+    pmf, upto = np.empty(span), np.empty(span)
+    middle = np.empty(len(types), np.int64)
     slope = solve(store, types, times, longs, k, np.empty(most))
     z = np.exp(slope)
     for x in range(len(types)):
-        weigh(store, types[x], slope, pmf, pmf_start[x])
-        alias(pmf, pmf_start[x], sizes[x], keep, other, small, large)
+        mean, _ = weigh(store, types[x], slope, pmf, pmf_start[x])
+        middle[x] = np.int64(mean)
+        total = 0.0
+        for d in range(sizes[x]):
+            total += pmf[pmf_start[x] + d]
+            upto[pmf_start[x] + d] = total
     long_ways = [backward(longs[x], z) for x in range(len(longs))]
 
     tabled = 0
@@ -157,11 +193,14 @@ def _draw_text(
                 x = kind[w]
                 if x >= 0:
                     u, state = uniform(state)
-                    u *= sizes[x]
-                    i = min(np.int64(u), sizes[x] - 1)
-                    a = pmf_start[x] + i
-                    distance[w] = i if u - i < keep[a] else other[a]
-                    rest -= distance[w]
+                    base = pmf_start[x]
+                    there = middle[x]  # about the median, so that few steps are left
+                    while there > 0 and u < upto[base + there - 1]:
+                        there -= 1
+                    while there < sizes[x] - 1 and u >= upto[base + there]:
+                        there += 1
+                    distance[w] = there
+                    rest -= there
             if low[0] <= rest <= high[0]:
                 u, state = uniform(state)
                 if u * best < table[0, rest]:
