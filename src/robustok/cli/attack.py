@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Json, Seed, print_json
+from robustok.cli.options import Json, Limit, Model, OwnTokenizer, Seed, print_json
 from robustok.cli.paint import print_tokens
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
@@ -16,7 +16,7 @@ NAME = "attack"
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="a model's folder or hub name")],
+    model: Model,
     seed: Seed,
     text: Annotated[str | None, typer.Option("--text", help="one query to attack")] = None,
     option: Annotated[
@@ -27,15 +27,13 @@ def command(
     items: Annotated[
         Path | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
     ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-t", help="the model's own, if not given")
-    ] = None,
+    tokenizer: OwnTokenizer = None,
     distance: Annotated[
         list[int] | None, typer.Option("--distance", help="of a step; may be given twice [2]")
     ] = None,
     start: Annotated[str, typer.Option("--start", help="canonical, or a scheme")] = "canonical",
     steps: Annotated[int, typer.Option("--steps", min=1)] = 10,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")] = None,
+    limit: Limit = None,
     as_json: Json = False,
 ) -> None:
     """Attack MODEL through its queries' tokenization.

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from robustok.cli.options import Json, Seed, print_json
+from robustok.cli.options import (
+    Draws,
+    Items,
+    Json,
+    Limit,
+    Model,
+    OwnTokenizer,
+    Schemes,
+    Seed,
+    print_json,
+)
 from robustok.cli.progress import bar
 
 NAME = "evaluate"
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="a model's folder or hub name")],
-    items: Annotated[
-        Path, typer.Option("--items", help="JSON Lines with query, choices and label")
-    ],
+    model: Model,
+    items: Items,
     seed: Seed,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-t", help="the model's own, if not given")
-    ] = None,
-    scheme: Annotated[
-        list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
-    ] = None,
-    draws: Annotated[int, typer.Option("--draws", "-n", min=1)] = 10,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")] = None,
+    tokenizer: OwnTokenizer = None,
+    scheme: Schemes = None,
+    draws: Draws = 10,
+    limit: Limit = None,
     as_json: Json = False,
 ) -> None:
     """Measure MODEL under drawn tokenizations.

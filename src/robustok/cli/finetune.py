@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from robustok.cli.options import Json, Scheme, Seed, print_json
+from robustok.cli.options import (
+    BatchSize,
+    Items,
+    Json,
+    LearningRate,
+    Model,
+    Out,
+    OwnTokenizer,
+    Scheme,
+    Seed,
+    Steps,
+    Warmup,
+    print_training,
+)
 from robustok.cli.progress import bar
 
 NAME = "finetune"
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="a model's folder or hub name")],
-    items: Annotated[
-        Path, typer.Option("--items", help="JSON Lines with query, choices and label")
-    ],
+    model: Model,
+    items: Items,
     scheme: Scheme,
     seed: Seed,
-    out: Annotated[Path, typer.Option("--out", "-o", help="the trained model's folder")],
-    steps: Annotated[int, typer.Option("--steps", min=1)],
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1)],
-    learning_rate: Annotated[float, typer.Option("--learning-rate")],
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="steps")] = 0,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-t", help="the model's own, if not given")
-    ] = None,
+    out: Out,
+    steps: Steps,
+    batch_size: BatchSize,
+    learning_rate: LearningRate,
+    warmup: Warmup = 0,
+    tokenizer: OwnTokenizer = None,
     as_json: Json = False,
 ) -> None:
     """Fine-tune MODEL on drawn tokenizations.
@@ -59,10 +62,4 @@ def command(
             warmup=warmup,
             progress=progress,
         )
-    if as_json:
-        print_json(
-            asdict(done) | {"scheme": draw.spec, "tokens_per_second": done.tokens_per_second}
-        )
-    else:
-        last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
-        typer.echo(f"{done.steps} steps, {last}{done.tokens_per_second:,.0f} tokens/s: {out}")
+    print_training(done, draw.spec, out, as_json)

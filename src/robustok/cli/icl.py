@@ -8,30 +8,24 @@ from typing import Annotated
 import typer
 
 from robustok.cli.evaluate import measure
-from robustok.cli.options import Json, Seed
+from robustok.cli.options import Draws, Items, Json, Limit, Model, OwnTokenizer, Schemes, Seed
 
 NAME = "icl"
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="a model's folder or hub name")],
-    items: Annotated[
-        Path, typer.Option("--items", help="JSON Lines with query, choices and label")
-    ],
+    model: Model,
+    items: Items,
     examples: Annotated[Path, typer.Option("--examples", help="the same, to be shown solved")],
     seed: Seed,
     shots: Annotated[int, typer.Option("--shots", "-k", min=1, help="the first so many")] = 10,
     example_scheme: Annotated[
         str, typer.Option("--example-scheme", help="how the examples' questions are drawn")
     ] = "canonical",
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-t", help="the model's own, if not given")
-    ] = None,
-    scheme: Annotated[
-        list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
-    ] = None,
-    draws: Annotated[int, typer.Option("--draws", "-n", min=1)] = 10,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")] = None,
+    tokenizer: OwnTokenizer = None,
+    scheme: Schemes = None,
+    draws: Draws = 10,
+    limit: Limit = None,
     as_json: Json = False,
 ) -> None:
     """Measure MODEL with solved examples before it.

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from robustok.cli.count import counts_by
-from robustok.cli.options import Tokenizer, text_of
+from robustok.cli.options import Schemes, Tokenizer, text_of
 from robustok.cli.paint import print_tokens
 
 NAME = "inspect"
@@ -26,9 +26,7 @@ LONGEST = 400  # bytes; the exact law of a longer text is no picture any more
 def command(
     text: Annotated[str, typer.Argument(help="a text")],
     tokenizer: Tokenizer,
-    scheme: Annotated[
-        list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
-    ] = None,
+    scheme: Schemes = None,
     seed: Annotated[int, typer.Option("--seed")] = 0,
     draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="shown for a scheme")] = 3,
     samples: Annotated[int, typer.Option("--samples", min=1, help="for the histogram")] = 5000,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,21 @@ Scheme = Annotated[
     str, typer.Option("--scheme", "-s", help="such as uniform or 'uniform-k(alpha=0.5)'")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="the same seed gives the same draws")]
+Model = Annotated[str, typer.Argument(help="a model's folder or hub name")]
+Items = Annotated[Path, typer.Option("--items", help="JSON Lines with query, choices and label")]
+OwnTokenizer = Annotated[
+    str | None, typer.Option("--tokenizer", "-t", help="the model's own, if not given")
+]
+Schemes = Annotated[
+    list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
+]
+Draws = Annotated[int, typer.Option("--draws", "-n", min=1)]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="the trained model's folder")]
+Steps = Annotated[int, typer.Option("--steps", min=1)]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1)]
+LearningRate = Annotated[float, typer.Option("--learning-rate")]
+Warmup = Annotated[int, typer.Option("--warmup", min=0, help="steps")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
@@ -35,3 +51,16 @@ def lines_of_stdin() -> list[bytes]:
 
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_training(done: Any, spec: str, out: Path, as_json: bool) -> None:
+    """What a training run did: its record as JSON, or a line and the last held-out perplexities."""
+    speed = done.tokens_per_second
+    if as_json:
+        told = {**vars(done), "scheme": spec, "tokens_per_second": speed}
+        print_json(told | {"perplexities": [entry._asdict() for entry in done.perplexities]})
+        return
+    last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
+    typer.echo(f"{done.steps} steps, {last}{speed:,.0f} tokens/s: {out}")
+    for entry in {entry.scheme: entry for entry in done.perplexities}.values():
+        typer.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")

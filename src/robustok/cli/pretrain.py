@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from robustok.cli.options import Json, Scheme, Seed, Tokenizer, print_json
+from robustok.cli.options import (
+    BatchSize,
+    Json,
+    LearningRate,
+    Out,
+    Scheme,
+    Seed,
+    Steps,
+    Tokenizer,
+    Warmup,
+    print_training,
+)
 from robustok.cli.progress import bar
 
 NAME = "pretrain"
@@ -19,11 +29,11 @@ def command(
     tokenizer: Tokenizer,
     scheme: Scheme,
     seed: Seed,
-    out: Annotated[Path, typer.Option("--out", "-o", help="the trained model's folder")],
-    steps: Annotated[int, typer.Option("--steps", min=1)],
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1)],
-    learning_rate: Annotated[float, typer.Option("--learning-rate")],
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="steps")] = 0,
+    out: Out,
+    steps: Steps,
+    batch_size: BatchSize,
+    learning_rate: LearningRate,
+    warmup: Warmup = 0,
     shape: Annotated[str, typer.Option("--shape", help="tiny-llm (the paper's) or quick")] = (
         "tiny-llm"
     ),
@@ -62,11 +72,4 @@ def command(
             warmup=warmup,
             progress=progress,
         )
-    if as_json:
-        told = asdict(done) | {"scheme": draw.spec, "tokens_per_second": done.tokens_per_second}
-        print_json(told | {"perplexities": [entry._asdict() for entry in done.perplexities]})
-        return
-    last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
-    typer.echo(f"{done.steps} steps, {last}{done.tokens_per_second:,.0f} tokens/s: {out}")
-    for entry in done.perplexities[-len(measured) :] if measured else ():
-        typer.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")
+    print_training(done, draw.spec, out, as_json)
