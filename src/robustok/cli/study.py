@@ -77,4 +77,7 @@ def _list() -> None:
 
     for name in studies():
         study = find_study(name)
-        typer.echo(f"{name:<12} {study.title} ({len(plan(study))} cells)")
+        cells = plan(study)
+        minutes = sum(cell.work for cell in cells) / 2 / 60
+        typer.echo(f"{name:<12} {study.title}")
+        typer.echo(f"{'':<12} {len(cells)} cells, about {minutes:.0f} minutes on two cores")

@@ -23,8 +23,8 @@ FORMAT = 1  # raise it when the same fields come to mean another result
 class Cell:
     """One piece of work with a result that is kept.
 
-    `fields` and the keys of `inputs` decide the result; `work` is a rough cost that only the
-    progress bars use.
+    `fields` and the keys of `inputs` decide the result; `work` is a rough number of seconds on one
+    core, for the progress bars.
     """
 
     kind: str
