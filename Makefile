@@ -9,11 +9,13 @@ STAMP := .venv/.installed
 
 venv: $(STAMP)
 
-# torch goes first and alone, so that a CPU build at hand is taken before anything asks for another.
+# torch goes first and alone, so that a CPU build at hand is taken before anything asks for another;
+# the kernels are compiled last, so that the first study does not wait for them.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -c 'from robustok.warmup import warmup; warmup()'
 	touch $@
 
 study: $(STAMP)
