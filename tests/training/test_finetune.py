@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import Shape, load_model, tiny_llama, train_tokenizer
 from robustok.samplers import sampler
-from robustok.tasks import Item, frequent_words, langgame
+from robustok.tasks import Item, frequent_words, langgame, read_pairs
 from robustok.training import AnswerCollator, PromptDataset, finetune
 
 WORDS = frequent_words(40)
@@ -146,6 +147,47 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
         model.model.norm.weight.fill_(float("nan"))
     with pytest.raises(RobustokError, match="the loss is nan at step 10"):
         finetune(model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
+
+
+@pytest.mark.parametrize("room", [4_000, 60_000, 200_000])
+def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, room):
+    resource = pytest.importorskip("resource")
+
+    def run(out):
+        return finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, **PLAN)
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(RobustokError, match="make room and start again") as error:
+            run(tmp_path / "a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(error.value)
+    assert run(tmp_path / "a").losses == run(tmp_path / "b").losses
+
+
+def test_bfloat16_trains(tmp_path):
+    done = finetune(
+        tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, precision="bfloat16", **PLAN
+    )
+    assert done.losses[-1][1] < done.losses[0][1]
+
+
+def test_prompts_with_answers_train_too(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": i.query, "answer": i.answer} for i in ITEMS]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = read_pairs(path)
+    assert pairs[0].key == "pairs-1"
+    runs = [
+        finetune(tiny(), VOCAB, items, sampler=UNIFORM, seed=0, out=tmp_path / out, **PLAN)
+        for items, out in ((pairs, "a"), (ITEMS, "b"))
+    ]
+    assert runs[0].losses == runs[1].losses
+    path.write_text('{"prompt": "x"}\n')
+    with pytest.raises(RobustokError, match=r"pairs\.jsonl:1 has no text 'answer'"):
+        read_pairs(path)
 
 
 def test_overflow_is_explicit():

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from robustok.tasks.cute import cute
-from robustok.tasks.item import Item, read_items, write_items
+from robustok.tasks.item import Item, Pair, read_items, read_pairs, write_items
 from robustok.tasks.langgame import langgame
 from robustok.tasks.text import read_texts
 from robustok.tasks.words import clean_words, frequent_words, read_words
 
 __all__ = [
     "Item",
+    "Pair",
     "clean_words",
     "cute",
     "frequent_words",
     "langgame",
     "read_items",
+    "read_pairs",
     "read_texts",
     "read_words",
     "write_items",

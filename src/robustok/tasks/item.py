@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from robustok.errors import RobustokError
 
@@ -45,6 +46,15 @@ class Item:
         return self.choices[self.label]
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A prompt and its answer, for training only: there is nothing to choose from."""
+
+    key: str
+    query: str
+    answer: str
+
+
 def write_items(path: str | Path, items: Iterable[Item]) -> None:
     """Write items as JSON lines, whole or not at all.
 
@@ -65,26 +75,54 @@ def read_items(path: str | Path) -> list[Item]:
 
     Raises RobustokError naming the line that is not an item.
     """
-    path = Path(path)
+    return [_item(row, where, key) for row, where, key in _rows(Path(path))]
+
+
+def read_pairs(path: str | Path) -> list[Pair]:
+    """Read prompts and answers from JSON lines with ``prompt`` and ``answer``.
+
+    >>> read_pairs("pairs.jsonl")[0]                                        # doctest: +SKIP
+    Pair(key='pairs-1', query='Spell cat.', answer=' c a t')
+
+    ``query`` serves for ``prompt``, ``completion`` for ``answer``. The answer
+    is put right behind the prompt, so it carries its own leading space.
+
+    Raises RobustokError naming the line that is not a pair.
+    """
+    return [_pair(row, where, key) for row, where, key in _rows(Path(path))]
+
+
+def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Each object of a file of JSON lines, where it stands, and its key."""
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a JSONL file of questions")
-    items = []
+    found = False
     # Not splitlines(): it also cuts at U+2028, which JSON leaves unescaped.
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if line.strip():
-            items.append(_parse(line, f"{path}:{number}", default_key=f"{path.stem}-{number}"))
-    if not items:
+        if not line.strip():
+            continue
+        found, where = True, f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as e:
+            raise RobustokError(f"{where} is not JSON ({e.msg}): write one object a line") from None
+        if not isinstance(row, dict):
+            raise RobustokError(f"{where} is not a JSON object: write one object a line")
+        yield row, where, str(row.get("key", row.get("id", f"{path.stem}-{number}")))
+    if not found:
         raise RobustokError(f"'{path}' holds no questions: give one JSON object a line")
-    return items
 
 
-def _parse(line: str, where: str, default_key: str) -> Item:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as e:
-        raise RobustokError(f"{where} is not JSON ({e.msg}): write one object a line") from None
-    if not isinstance(row, dict):
-        raise RobustokError(f"{where} is not a JSON object: write one object a line")
+def _pair(row: dict[str, Any], where: str, key: str) -> Pair:
+    query = row.get("prompt", row.get("query"))
+    answer = row.get("answer", row.get("completion"))
+    for name, value in (("prompt", query), ("answer", answer)):
+        if not isinstance(value, str) or not value:
+            raise RobustokError(f"{where} has no text '{name}': give prompt and answer")
+    return Pair(key, str(query), str(answer))
+
+
+def _item(row: dict[str, Any], where: str, key: str) -> Item:
     missing = [name for name in ("query", "choices", "label") if name not in row]
     if missing:
         raise RobustokError(f"{where} lacks '{missing[0]}': give query, choices and label")
@@ -95,5 +133,4 @@ def _parse(line: str, where: str, default_key: str) -> Item:
         raise RobustokError(f"{where}: the choices must be a list of strings")
     if not isinstance(label, int) or isinstance(label, bool):
         raise RobustokError(f"{where}: the label must be the number of the right choice, from 0")
-    key = str(row.get("key", row.get("id", default_key)))
     return Item(key, query, tuple(choices), label, str(row.get("kind", row.get("task", ""))))

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from robustok.samplers import Sampler
-    from robustok.tasks.item import Item
+    from robustok.tasks.item import Item, Pair
     from robustok.vocabulary import Vocabulary
 
 
 def finetune(
     model: PreTrainedModel,
     vocab: Vocabulary,
-    items: Sequence[Item],
+    items: Sequence[Item | Pair],
     *,
     sampler: Sampler,
     seed: int,
@@ -83,7 +83,7 @@ def _keeps_logits(model: PreTrainedModel) -> bool:
     return "logits_to_keep" in inspect.signature(base.forward).parameters
 
 
-def _digest(items: Sequence[Item]) -> str:
+def _digest(items: Sequence[Item | Pair]) -> str:
     digest = hashlib.sha256()
     for item in items:
         digest.update(repr((item.query, item.answer)).encode("utf-8", "surrogatepass"))

@@ -14,7 +14,7 @@ from robustok.ragged import Ragged
 
 if TYPE_CHECKING:
     from robustok.samplers import Sampler
-    from robustok.tasks.item import Item
+    from robustok.tasks.item import Item, Pair
     from robustok.vocabulary import Vocabulary
 
 OVERFLOW = ("error", "drop", "left", "canonical")
@@ -55,7 +55,7 @@ class PromptDataset(Dataset):
     def __init__(
         self,
         vocab: Vocabulary,
-        items: Sequence[Item],
+        items: Sequence[Item | Pair],
         sampler: Sampler,
         *,
         seed: int,
@@ -116,7 +116,7 @@ class PromptDataset(Dataset):
             "answer": len(answer),
         }
 
-    def _check(self, items: Sequence[Item]) -> None:
+    def _check(self, items: Sequence[Item | Pair]) -> None:
         spans = self.answers.lengths + (self.prompts.lengths if self.overflow == "canonical" else 1)
         worst = int(spans.argmax())
         if spans[worst] > self.context:

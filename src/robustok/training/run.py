@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging as hf_logging
@@ -138,12 +139,21 @@ def train(
                 (out / "training_args.bin").unlink(missing_ok=True)  # a pickle
                 _write_json(out / RECORD, {"identity": identity, "training": asdict(training)})
                 shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-        except OSError as e:
+        except (OSError, RuntimeError, SafetensorError) as e:
+            if not _is_about_writing(e):
+                raise
             raise RobustokError(
-                f"could not write under '{out}' ({e.strerror or e}): "
+                f"could not write under '{out}' ({str(e).splitlines()[0]}): "
                 "make room and start again, it goes on from its last checkpoint"
             ) from e
     return training
+
+
+def _is_about_writing(error: Exception) -> bool:
+    """Weights, optimiser and state are written by three libraries, each with errors of its own."""
+    torchs_own = ("PytorchStreamWriter", "iostream error", "inline_container")
+    told = any(name in str(error) for name in torchs_own)
+    return told or isinstance(error, (OSError, SafetensorError))
 
 
 def end_id(model: PreTrainedModel) -> int:
