@@ -23,14 +23,15 @@ class AnswerCollator:
     output layer, cover only the last few positions, which hold every answer
     and the position before it; without, labels are as wide as the ids. All
     tensors are int64 of shape [rows, length]; padding is a cost in time only.
+    ``positions`` counts each row from its own start, for models that take
+    ``position_ids``; those that do not count by the mask.
     """
 
-    def __init__(self, pad_id: int, *, short_labels: bool = True, multiple: int = 1) -> None:
-        self.pad_id, self.short_labels, self.multiple = pad_id, short_labels, multiple
+    def __init__(self, pad_id: int, *, short_labels: bool = True, positions: bool = True) -> None:
+        self.pad_id, self.short_labels, self.positions = pad_id, short_labels, positions
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        longest = max(1, *(len(row["input_ids"]) for row in rows))
-        length = -(-longest // self.multiple) * self.multiple
+        length = max(1, *(len(row["input_ids"]) for row in rows))
         ids = np.full((len(rows), length), self.pad_id, np.int64)
         mask = np.zeros((len(rows), length), np.int64)
         labels = np.full((len(rows), length), IGNORED, np.int64)
@@ -47,8 +48,9 @@ class AnswerCollator:
         batch: dict[str, Any] = {
             "input_ids": torch.from_numpy(ids),
             "attention_mask": torch.from_numpy(mask),
-            "position_ids": torch.from_numpy(np.maximum(mask.cumsum(axis=1) - 1, 0)),
         }
+        if self.positions:
+            batch["position_ids"] = torch.from_numpy(np.maximum(mask.cumsum(axis=1) - 1, 0))
         if self.short_labels:
             keep = max(row["answer"] for row in rows) + 1
             batch["logits_to_keep"] = min(keep, length)

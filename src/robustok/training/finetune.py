@@ -67,7 +67,11 @@ def finetune(
     return train(
         model,
         dataset,
-        AnswerCollator(pad_id=end_id(model), short_labels=_keeps_logits(model)),
+        AnswerCollator(
+            pad_id=end_id(model),
+            short_labels=accepts(model, "logits_to_keep"),
+            positions=accepts(model, "position_ids"),
+        ),
         plan,
         seed=seed,
         out=out,
@@ -76,11 +80,12 @@ def finetune(
     )
 
 
-def _keeps_logits(model: PreTrainedModel) -> bool:
+def accepts(model: PreTrainedModel, argument: str) -> bool:
+    """Whether a model's forward takes an argument of that name."""
     base: Any = model
     if hasattr(model, "get_base_model"):
         base = base.get_base_model()
-    return "logits_to_keep" in inspect.signature(base.forward).parameters
+    return argument in inspect.signature(base.forward).parameters
 
 
 def _digest(items: Sequence[Item | Pair]) -> str:
