@@ -1,0 +1,268 @@
+"""BPE with dropout: merges of one piece from a heap, where a coin decides about each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from robustok.kernels.batch import borrow_batch
+from robustok.kernels.memory import borrow
+from robustok.kernels.random import stream, uniform
+from robustok.kernels.stochastok import find
+from robustok.kernels.trie import borrow_trie
+
+PROVILKOV, HF, SENTENCEPIECE = 0, 1, 2
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Merges(NamedTuple):
+    """The merge list: a hash of pairs of ids, and what each merge makes."""
+
+    keys: np.ndarray  # int64 [slots]: left << 32 | right, or -1
+    ranks: np.ndarray  # int32 [slots]
+    result: np.ndarray  # int32 [merges]: the id a merge makes
+    priority: np.ndarray  # int32 [merges]: lower goes first; the rank, or that of the result
+    symbol: np.ndarray  # int32 [256]: the id of each single byte, or -1
+    of_bytes: np.ndarray  # int32 [65536]: rank of two bytes, where all texts start from bytes; or 0
+
+
+class Pieces(NamedTuple):
+    """The pieces that merges do not cross: those of text t are first[t]:first[t + 1]."""
+
+    first: np.ndarray  # int64 [texts + 1]
+    end: np.ndarray  # int64: end byte within the batch's values
+    whole: np.ndarray  # int32: the id that the piece is and stays, or -1
+
+
+@njit(cache=True, nogil=True)
+def borrow_merges(merges):
+    """The same merges, uncounted."""
+    return Merges(
+        borrow(merges.keys), borrow(merges.ranks), borrow(merges.result), borrow(merges.priority),
+        borrow(merges.symbol), borrow(merges.of_bytes),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _slot(key, mask):
+    return np.int64((np.uint64(key) * _HASH) >> np.uint64(32)) & mask
+
+
+@njit(cache=True, nogil=True)
+def fill(left, right, keys, ranks):
+    """Hash every pair to its position; of equal pairs the last one holds."""
+    mask = len(keys) - 1
+    for r in range(len(left)):
+        key = (np.int64(left[r]) << 32) | np.int64(right[r])
+        s = _slot(key, mask)
+        while keys[s] >= 0 and keys[s] != key:
+            s = (s + 1) & mask
+        keys[s] = key
+        ranks[s] = r
+
+
+@njit(cache=True, nogil=True, inline="always")
+def rank_of(merges, left, right):
+    """The rank of a pair of ids, or -1."""
+    mask = len(merges.keys) - 1
+    key = (np.int64(left) << 32) | np.int64(right)
+    s = _slot(key, mask)
+    while True:
+        k = merges.keys[s]
+        if k == key:
+            return merges.ranks[s]
+        if k < 0:
+            return np.int32(-1)
+        s = (s + 1) & mask
+
+
+@njit(cache=True, nogil=True)
+def fill_bytes(merges):
+    """The ranks of all pairs of bytes."""
+    for a in range(256):
+        for b in range(256):
+            merges.of_bytes[a * 256 + b] = (
+                rank_of(merges, merges.symbol[a], merges.symbol[b])
+                if merges.symbol[a] >= 0 and merges.symbol[b] >= 0
+                else -1
+            )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _push(heap, size, key):
+    at = size
+    while at > 0:
+        up = (at - 1) >> 1
+        if heap[up] <= key:
+            break
+        heap[at] = heap[up]
+        at = up
+    heap[at] = key
+    return size + 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pop(heap, size):
+    top = heap[0]
+    size -= 1
+    key = heap[size]
+    at = np.int64(0)
+    while True:
+        down = 2 * at + 1
+        if down >= size:
+            break
+        if down + 1 < size and heap[down + 1] < heap[down]:
+            down += 1
+        if heap[down] >= key:
+            break
+        heap[at] = heap[down]
+        at = down
+    heap[at] = key
+    return top, size
+
+
+@njit(cache=True, nogil=True)
+def _symbols(trie, merges, text, start, end, token, rank):
+    """The symbols a piece starts from: bytes, or characters and the bytes of unknown ones.
+
+    Writes ids, and the rank of each with the next; returns how many, or -1 for a byte with no id.
+    """
+    n = 0
+    if len(merges.of_bytes):
+        for p in range(start, end):
+            if merges.symbol[text[p]] < 0:
+                return -1
+            token[n] = merges.symbol[text[p]]
+            if n:
+                rank[n - 1] = merges.of_bytes[np.int64(text[p - 1]) * 256 + text[p]]
+            n += 1
+        return n
+    p = start
+    while p < end:
+        after = p + 1
+        while after < end and (text[after] & 0xC0) == 0x80:
+            after += 1
+        known = find(trie, text, p, after)
+        for q in range(p, p + 1 if known >= 0 else after):
+            token[n] = known if known >= 0 else merges.symbol[text[q]]
+            if token[n] < 0:
+                return -1
+            if n:
+                rank[n - 1] = rank_of(merges, token[n - 1], token[n])
+            n += 1
+        p = after
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _merge(merges, n, p, rule, scratch, heap, skipped, state, out, at):
+    """Merge the n symbols in ``scratch`` and append what is left.
+
+    scratch: id, previous, next, and rank with the next (-1: none, or no longer there). The three
+    rules differ in when a coin is thrown and in what becomes of a merge it drops. `hf` throws it
+    for entries that are out of date too, and such an entry brings the dropped ones back.
+    """
+    token, before, after, rank = scratch[0], scratch[1], scratch[2], scratch[3]
+    rank[n - 1] = -1
+    size, dropped = 0, 0
+    for i in range(n):
+        before[i], after[i] = i - 1, i + 1
+        if rank[i] >= 0:
+            size = _push(heap, size, (np.int64(merges.priority[rank[i]]) << 32) | i)
+    while size > 0:
+        key, size = _pop(heap, size)
+        i = key & 0xFFFFFFFF
+        r = rank[i]
+        if rule == HF:
+            valid = r >= 0 and merges.result[r] == merges.result[key >> 32]
+        else:
+            valid = r >= 0 and merges.priority[r] == key >> 32
+            if not valid:
+                continue
+        u, state = uniform(state)
+        if u < p:
+            if rule != SENTENCEPIECE:
+                skipped[dropped] = key
+                dropped += 1
+            continue
+        for x in range(dropped):
+            size = _push(heap, size, skipped[x])
+        dropped = 0
+        if not valid:
+            continue
+        j = after[i]
+        token[i] = merges.result[r]
+        after[i] = after[j]
+        rank[j] = -1
+        rank[i] = -1
+        if after[j] < n:
+            before[after[j]] = i
+            rank[i] = rank_of(merges, token[i], token[after[i]])
+            if rank[i] >= 0:
+                size = _push(heap, size, (np.int64(merges.priority[rank[i]]) << 32) | i)
+        if before[i] >= 0:
+            b = before[i]
+            rank[b] = rank_of(merges, token[b], token[i])
+            if rank[b] >= 0:
+                size = _push(heap, size, (np.int64(merges.priority[rank[b]]) << 32) | b)
+    i = np.int64(0)
+    while i < n:
+        out[at] = token[i]
+        at += 1
+        i = np.int64(after[i])
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def draw_bpe_dropout(trie, merges, pieces, batch, p, rule, first, last, out, out_ends):
+    """Draw texts first..last, which are bytes; returns ``last``, or the text with no symbols."""
+    trie, merges, batch = borrow_trie(trie), borrow_merges(merges), borrow_batch(batch)
+    pieces = Pieces(borrow(pieces.first), borrow(pieces.end), borrow(pieces.whole))
+    out, out_ends = borrow(out), borrow(out_ends)
+    most = np.int64(1)
+    for t in range(first, last):
+        begin = batch.offsets[t]
+        for x in range(pieces.first[t - first], pieces.first[t - first + 1]):
+            most = max(most, pieces.end[x] - begin)
+            begin = pieces.end[x]
+    scratch_memory = np.empty((4, most), np.int32)
+    heap_memory, skipped_memory = np.empty(3 * most, np.int64), np.empty(3 * most, np.int64)
+    scratch, heap, skipped = borrow(scratch_memory), borrow(heap_memory), borrow(skipped_memory)
+    at = np.int64(0)
+    for t in range(first, last):
+        for d in range(batch.draws):
+            state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
+            begin = batch.offsets[t]
+            for x in range(pieces.first[t - first], pieces.first[t - first + 1]):
+                end = pieces.end[x]
+                if pieces.whole[x] >= 0:
+                    out[at] = pieces.whole[x]
+                    at += 1
+                else:
+                    n = _symbols(trie, merges, batch.values, begin, end, scratch[0], scratch[3])
+                    if n < 0:
+                        return t
+                    at, state = _merge(merges, n, p, rule, scratch, heap, skipped, state, out, at)
+                begin = end
+            out_ends[(t - first) * batch.draws + d] = at
+    # The borrowed scratch lives for as long as its owners are in use.
+    scratch_memory[0, 0], heap_memory[0], skipped_memory[0] = 0, 0, 0
+    return last
+
+
+def build_merges(
+    left: np.ndarray, right: np.ndarray, result: np.ndarray, priority: np.ndarray,
+    symbol: np.ndarray, from_bytes: bool,
+) -> Merges:  # fmt: skip
+    """The merges as arrays, pair r being (left[r], right[r])."""
+    slots = 1 << int(max(16, 2 * len(left))).bit_length()
+    keys, ranks = np.full(slots, -1, np.int64), np.zeros(slots, np.int32)
+    fill(left, right, keys, ranks)
+    merges = Merges(
+        keys, ranks, result, priority, symbol, np.zeros(65536 if from_bytes else 0, np.int32)
+    )
+    if from_bytes:
+        fill_bytes(merges)
+    return merges

@@ -1,0 +1,188 @@
+"""`bpe-dropout`: byte-pair encoding that skips merges at random (Provilkov et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.samplers.base import Sampler
+from robustok.vocabulary import Vocabulary
+
+_RULES = ("provilkov", "hf", "sentencepiece")
+
+
+class BpeDropout(Sampler):
+    """Merges as the tokenizer would, except that each may be dropped with probability p.
+
+    >>> BpeDropout(vocab, p=0.1).sample("revolution", seed=0)               # doctest: +SKIP
+    array([18218, 2122], dtype=int32)
+
+    Three libraries mean three laws by p, and ``rule`` picks one. ``"provilkov"`` (Algorithm 1 of
+    the paper): at every step each candidate merge is dropped independently, the best that is left
+    is applied, and where none is left the piece is done. ``"hf"`` (`tokenizers`): dropped merges
+    come back after the next one that is not, and entries of its queue that are out of date count,
+    so it is weaker. ``"sentencepiece"``: a dropped pair is gone for good, so it is stronger.
+
+    p is from 0 to 1; at 0 the canonical ids stay as they are. Merges stay within the pieces of the
+    pre-tokenizer; where there is none the whole text is a piece, and ``"provilkov"`` and ``"hf"``
+    change next to nothing. Raises RobustokError where the tokenizer is no BPE.
+    """
+
+    name = "bpe-dropout"
+    example = "bpe-dropout(p=0.1)"
+
+    def __init__(self, vocab: Vocabulary, *, p: float = 0.1, rule: str = "provilkov") -> None:
+        super().__init__(vocab)
+        self.p = probability("p", p, self.name)
+        if rule not in _RULES:
+            raise RobustokError(
+                f"bpe-dropout: rule must be one of {', '.join(_RULES)}, not {rule!r}"
+            )
+        if not is_bpe(vocab):
+            raise RobustokError(
+                "bpe-dropout needs a BPE tokenizer with its merges: this one is "
+                f"{vocab.data.family}; use uniform or unigram"
+            )
+        self.rule = rule
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"p": self.p} | ({"rule": self.rule} if self.rule != "provilkov" else {})
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.kernels import bpe_dropout as kernels
+        from robustok.kernels.batch import spelled
+        from robustok.samplers.canonical import Canonical
+
+        if self.p == 0.0:
+            Canonical(self.vocab)._draw(batch, first, last, out, ends)
+            return
+        v = self.vocab
+        spelled_batch = spelled(batch, v.token_bytes, v.token_offsets)
+        pieces = self._pieces(batch, spelled_batch, first, last)
+        rule = _RULES.index(self.rule)
+        drawn = kernels.draw_bpe_dropout(
+            v.trie, self._merges(), pieces, spelled_batch, self.p, rule, first, last, out, ends
+        )
+        if drawn < last:
+            raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
+
+    def _pieces(self, batch: Any, bytes_batch: Any, first: int, last: int) -> Any:
+        """Cut texts first..last: at added tokens, which stay whole, and where the library cuts."""
+        from robustok.kernels.bpe_dropout import Pieces
+        from robustok.samplers.pieces import byte_ends, stretches
+
+        cutter, added = self._cutter()
+        lengths = np.diff(self.vocab.token_offsets)
+        parts: list[tuple[bytes, str | None, int]] = []  # bytes, string to cut, whole id
+        counts = []
+        for t in range(first, last):
+            ids = batch.values[batch.offsets[t] : batch.offsets[t + 1]]
+            text = bytes_batch.values[bytes_batch.offsets[t] : bytes_batch.offsets[t + 1]].tobytes()
+            before, at = len(parts), 0
+            marks = np.flatnonzero(added[ids]) if added.any() else ()
+            starts = np.cumsum(lengths[ids]) - lengths[ids] if len(marks) else ()
+            for m in marks:
+                begin = int(starts[m])
+                parts += [(*stretch, -1) for stretch in stretches(text[at:begin])]
+                at = begin + int(lengths[ids[m]])
+                parts.append((text[begin:at], None, int(ids[m])))
+            parts += [(*stretch, -1) for stretch in stretches(text[at:])]
+            counts.append(len(parts) - before)
+        strings = [string for _, string, _ in parts if string is not None]
+        cut = iter(cutter.ends(strings))
+        arrays = [
+            np.array([len(text)]) if string is None else byte_ends(text, next(cut))
+            for text, string, _ in parts
+        ]
+        sizes = np.fromiter((len(a) for a in arrays), np.int64, len(arrays))
+        begins = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum([len(text) for text, _, _ in parts], out=begins[1:])
+        offset = bytes_batch.offsets[first] + np.repeat(begins[:-1], sizes)
+        whole = np.repeat(np.array([whole for _, _, whole in parts], np.int32), sizes)
+        per_part = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        part_of = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        flat = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+        return Pieces(per_part[part_of], flat.astype(np.int64) + offset, whole)
+
+    def _cutter(self) -> tuple[Any, np.ndarray]:
+        """The piece cutter and which ids are added tokens, made once a vocabulary."""
+        from robustok.samplers.pieces import PieceCutter
+
+        made = vars(self.vocab).get("_bpe_pieces")
+        if made is None:
+            added = np.zeros(self.vocab.size, np.bool_)
+            decoder = getattr(self.vocab.data.source, "get_added_tokens_decoder", dict)
+            added[[i for i in decoder() if i < self.vocab.size]] = True
+            made = PieceCutter(self.vocab.data), added & self.vocab.readable
+            vars(self.vocab)["_bpe_pieces"] = made
+        return made
+
+    def _merges(self) -> Any:
+        """The merge tables of this rule, made once a vocabulary."""
+        key = "_bpe_merges_of_results" if self.rule == "sentencepiece" else "_bpe_merges"
+        made = vars(self.vocab).get(key)
+        if made is None:
+            made = vars(self.vocab)[key] = _tables(self.vocab, self.rule == "sentencepiece")
+        return made
+
+
+def is_bpe(vocab: Vocabulary) -> bool:
+    """Whether the merges of the vocabulary are known, or follow from its ranks."""
+    return vocab.data.merges is not None or vocab.data.family.endswith("BPE")
+
+
+def probability(name: str, value: float, scheme: str) -> float:
+    """A probability as float, or a RobustokError."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise RobustokError(f"{scheme}: {name} must be a number, not {value!r}") from None
+    if not 0 <= number <= 1:
+        raise RobustokError(f"{scheme}: {name} is a probability, from 0 to 1, not {value}")
+    return number
+
+
+def _tables(vocab: Vocabulary, by_result: bool) -> Any:
+    from robustok.kernels.bpe_dropout import build_merges
+
+    left, right, result = _merge_list(vocab)
+    ranks = np.arange(len(result), dtype=np.int32)
+    if by_result:  # sentencepiece ranks the piece that is made, however it is made
+        first = np.full(vocab.size, len(result), np.int32)
+        np.minimum.at(first, result, ranks)
+        ranks = first[result]
+    symbol = np.full(256, -1, np.int32)
+    for byte, i in vocab._byte_ids.items():
+        symbol[byte] = i
+    from_bytes = vocab.data.family.startswith("byte-level")
+    return build_merges(left, right, result, ranks, symbol, from_bytes)
+
+
+def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Left, right and resulting ids of every merge, best first.
+
+    tiktoken and SentencePiece have no list: any two tokens merge into a third that is both, the
+    best being the one whose result has the lowest rank or the highest score.
+    """
+    data = vocab.data
+    if data.merges is not None:
+        pairs = np.array(data.merges, np.int32).reshape(-1, 2)
+        ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
+        made = [ids[vocab.tokens[a] + vocab.tokens[b]] for a, b in pairs.tolist()]
+        return pairs[:, 0].copy(), pairs[:, 1].copy(), np.array(made, np.int32)
+    from robustok.kernels.stochastok import pairs_of
+
+    start, left, right = pairs_of(vocab.trie, vocab.token_bytes, vocab.token_offsets,
+                                  vocab.ordinary)  # fmt: skip
+    result = np.repeat(np.arange(vocab.size, dtype=np.int32), np.diff(start))
+    fallback = np.zeros(vocab.size, np.bool_)
+    fallback[list(data.byte_fallback)] = True
+    mergeable = ~(fallback[left] | fallback[right])
+    left, right, result = left[mergeable], right[mergeable], result[mergeable]
+    scores = data.scores or {}
+    worth = np.array([-scores.get(int(i), -float(i)) for i in result])
+    order = np.argsort(worth, kind="stable")
+    return left[order], right[order], result[order]
