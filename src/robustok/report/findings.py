@@ -85,7 +85,7 @@ def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]
             if row is None or drop is None:
                 line.append(_missing())
             else:
-                line.append(_entry(points(-drop), row, min(max(drop, 0) / 0.6, 1.0)))
+                line.append(_entry(points(-drop), row, min(max(drop, 0.0), 1.0)))
         lines.append(line)
     return head, lines
 
