@@ -322,8 +322,44 @@ def _from_sentencepiece(processor: Any) -> TokenizerData:
     scores = {i: processor.get_score(i) for i in ordinary}
     return TokenizerData(
         tokens, frozenset(ordinary), frozenset(fallback), SentencePieceEncoder(processor),
-        "sentencepiece", scores=scores, source=processor,
+        f"sentencepiece {_model_kind(processor.serialized_model_proto())}", scores=scores,
+        source=processor,
     )  # fmt: skip
+
+
+def _model_kind(proto: bytes) -> str:
+    """Unigram or BPE: ``trainer_spec.model_type`` (fields 2 and 3) of a serialized model."""
+    trainer = _proto_field(proto, 2)
+    kind = _proto_field(trainer, 3) if isinstance(trainer, bytes) else None
+    return {2: "BPE", 3: "word", 4: "character"}.get(kind if isinstance(kind, int) else 1, "Unigram")
+
+
+def _proto_field(proto: bytes, number: int) -> bytes | int | None:
+    """The last value of one field of a protocol buffer, or None."""
+    found: bytes | int | None = None
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (proto[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if proto[at - 1] < 128:
+                return value
+
+    while at < len(proto):
+        tag = varint()
+        value: bytes | int
+        if tag & 7 == 0:
+            value = varint()
+        else:
+            size = {1: 8, 5: 4}.get(tag & 7) or varint()
+            value = proto[at : at + size]
+            at += size
+        if tag >> 3 == number:
+            found = value
+    return found
 
 
 def _from_model_file(path: Path) -> TokenizerData:

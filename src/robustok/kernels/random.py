@@ -47,3 +47,19 @@ def below(state, n):
     state = state + GOLDEN
     i = np.int64(np.float64(mix(state) >> _S11) * _UNIT * n)
     return min(i, n - 1), state
+
+
+@njit(cache=True, nogil=True)
+def coins(seed, epoch, keys, draws, part):
+    """One uniform number for each key and draw, float64 of shape [keys, draws]."""
+    out = np.empty((len(keys), draws))
+    for k in range(len(keys)):
+        for d in range(draws):
+            out[k, d], _ = uniform(stream(seed, epoch, keys[k], d, part))
+    return out
+
+
+def mixed(key: int, draw: int) -> int:
+    """A key for one draw of a row, as int64."""
+    state = stream(np.uint64(0), np.int64(0), np.int64(key), np.int64(draw), np.int64(0))
+    return int(np.uint64(state).astype(np.int64))

@@ -35,6 +35,7 @@ class Sampler(ABC):
 
     name: ClassVar[str]
     example: ClassVar[str]  # a spec that works with every vocabulary the scheme can read
+    inner: ClassVar[str] = ""  # the parameter that takes what a spec gives without a name
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from robustok.errors import RobustokError
 from robustok.tokenizer_files import TokenizerData
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -31,13 +30,9 @@ class PieceCutter:
             self._setup([{"type": "Split", "pattern": {"Regex": data.source._pat_str}}])
         elif module == "sentencepiece":
             self._setup([])
-        elif module == "tokenizers":
-            part = json.loads(data.source.to_str()).get("pre_tokenizer")
-            self._setup(_flat(part), part)
         else:
-            raise RobustokError(
-                "bpe-dropout needs the tokenizer itself: load the vocabulary from a tokenizer"
-            )
+            part = json.loads(data.source.to_str()).get("pre_tokenizer") if data.source else None
+            self._setup(_flat(part), part)
 
     def _setup(self, stages: list[dict], part: dict | None = None) -> None:
         pattern = _only_pattern(stages)
@@ -66,8 +61,8 @@ class PieceCutter:
         if slow:
             encoded = self._library.encode_batch([texts[i] for i in slow])
             for i, encoding in zip(slow, encoded, strict=True):
-                cuts = {x for span in encoding.offsets for x in span} - {0} | {len(texts[i])}
-                found[i] = sorted(cuts)
+                cuts = {x for span in encoding.offsets for x in span} | {len(texts[i])}
+                found[i] = sorted(cuts - {0})
         return found
 
     def _plain(self, text: str) -> str | None:

@@ -8,16 +8,26 @@ from typing import Any
 
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.base import Sampler
+from robustok.samplers.bpe_dropout import BpeDropout
 from robustok.samplers.canonical import Canonical
+from robustok.samplers.exactly import Exactly
+from robustok.samplers.grampa import Grampa
+from robustok.samplers.maxmatch_dropout import MaxMatchDropout
+from robustok.samplers.mix import Mix
 from robustok.samplers.stochastok import StochasTok
 from robustok.samplers.stochastok_uniform import StochasTokUniform
 from robustok.samplers.uniform import Uniform
 from robustok.samplers.uniform_k import UniformK
+from robustok.samplers.unigram import Unigram
 from robustok.vocabulary import Vocabulary
 
 SCHEMES: dict[str, type[Sampler]] = {
-    scheme.name: scheme for scheme in (Canonical, StochasTok, StochasTokUniform, UniformK, Uniform)
-}
+    scheme.name: scheme
+    for scheme in (
+        Canonical, StochasTok, StochasTokUniform, UniformK, Uniform, BpeDropout, Grampa, Unigram,
+        MaxMatchDropout, Mix, Exactly,
+    )
+}  # fmt: skip
 
 _SPEC = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
@@ -53,15 +63,39 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
         if p.kind is Parameter.KEYWORD_ONLY
     ]  # fmt: skip
     arguments: dict[str, Any] = {}
-    for part in filter(None, (p.strip() for p in inside.split(","))):
+    inner = SCHEMES[name].inner
+    for part in _split(spec, inside):
         key, equals, value = (x.strip() for x in part.partition("="))
+        if inner and not re.fullmatch(r"\w+", key if equals else ""):
+            arguments[inner] = (*arguments.get(inner, ()), part)
+            continue
         if not equals:
             raise RobustokError(f"{spec}: write each parameter as name=value, not '{part}'")
+        if "->" in value:
+            raise RobustokError(
+                f"{spec} is a schedule: at_progress(spec, progress) gives the scheme at a moment"
+            )
         if key not in allowed:
             hint = nearest(key, allowed) if allowed else f"{name} takes none"
             raise RobustokError(f"{name} has no parameter '{key}': {hint}")
         arguments[key] = _value(value)
     return name, arguments
+
+
+def _split(spec: str, inside: str) -> list[str]:
+    """The parts between commas that no parenthesis encloses."""
+    parts, depth = [""], 0
+    for c in inside:
+        depth += (c == "(") - (c == ")")
+        if depth < 0:
+            break
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    if depth:
+        raise RobustokError(f"{spec}: the parentheses do not match")
+    return [p.strip() for p in parts if p.strip()]
 
 
 def _value(text: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from robustok.kernels import batch as kernels
 from robustok.ragged import Ragged
 from robustok.samplers.base import in_threads, spread
-from robustok.vocabulary import check_ids
+from robustok.vocabulary import Vocabulary, check_ids
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
@@ -83,3 +83,8 @@ def draw_texts(
     starts = np.cumsum([0] + [len(out) for out, _ in pieces])
     ends = [e[1:] + s for (_, e), s in zip(pieces, starts[:-1], strict=True)]
     return Ragged(np.concatenate([o for o, _ in pieces]), np.concatenate([[0], *ends]))
+
+
+def room_for(vocab: Vocabulary, values: np.ndarray) -> int:
+    """The most tokens that ids can become: no token is shorter than a byte."""
+    return int(np.diff(vocab.token_offsets)[values].sum())

@@ -1,0 +1,115 @@
+"""`exactly`: a scheme's draws of one exact strength, and no others."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.samplers.base import Sampler, strength
+from robustok.vocabulary import Vocabulary
+
+MEASURES = ("splits", "distance", "length_ratio")
+_TRIES = 1000  # draws a text gets before the nearest so far is taken
+
+
+class Exactly(Sampler):
+    """The scheme's own law, given that a text of m canonical tokens has exactly this strength.
+
+    >>> Exactly(vocab, scheme="stochastok(alpha=1)", splits=0.5)            # doctest: +SKIP
+    <exactly(stochastok(alpha=1), splits=0.5)>
+
+    One of ``splits`` (⌈splits·m⌉ new boundaries), ``distance`` (⌈distance·m⌉) or ``length_ratio``
+    (⌈length_ratio·m⌉ tokens). Drawn until it fits, so the scheme should have about this strength
+    on the average: :func:`robustok.at_strength` sees to that. Where 1,000 draws of a text do not
+    fit, which for many texts means that none can, the nearest of them is taken.
+    """
+
+    name = "exactly"
+    example = "exactly(uniform, splits=0.5)"
+    inner = "scheme"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        *,
+        scheme: str | Sampler | tuple[str, ...],
+        splits: float | None = None,
+        distance: float | None = None,
+        length_ratio: float | None = None,
+    ) -> None:
+        super().__init__(vocab)
+        from robustok.samplers.registry import sampler
+
+        if isinstance(scheme, tuple):
+            if len(scheme) != 1:
+                raise RobustokError("exactly: give one scheme, as exactly(uniform, splits=0.5)")
+            scheme = scheme[0]
+        self.scheme = sampler(scheme, vocab)
+        self.measure, self.target = one_measure(
+            "exactly", splits=splits, distance=distance, length_ratio=length_ratio
+        )
+
+    @property
+    def spec(self) -> str:
+        return f"{self.name}({self.scheme.spec}, {self.measure}={self.target:g})"
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.samplers.run import room_for
+
+        draws = int(batch.draws)
+        rows: list[np.ndarray] = []
+        for t in range(first, last):
+            ids = batch.values[batch.offsets[t] : batch.offsets[t + 1]]
+            single = batch._replace(
+                values=ids, offsets=np.array([0, len(ids)]), keys=batch.keys[t : t + 1],
+                parts=batch.parts[t : t + 1],
+            )  # fmt: skip
+            room = room_for(self.vocab, ids)
+            rows += [self._search(single, ids, room, d) for d in range(draws)]
+        if rows:
+            ends[:] = np.cumsum([len(row) for row in rows])
+            out[: ends[-1]] = np.concatenate(rows)
+
+    def _search(self, batch: Any, ids: np.ndarray, room: int, draw: int) -> np.ndarray:
+        """Draw in batches, each under a key of its own, until one fits."""
+        from robustok.kernels.random import mixed
+
+        wanted = ceil(self.target * len(ids) - 1e-9)
+        key = mixed(batch.keys[0], draw)
+        batch = batch._replace(epoch=np.int64(batch.epoch))
+        best, nearest, tries = ids, np.inf, 0
+        while tries < _TRIES:
+            size = min(8 if tries == 0 else 64, _TRIES - tries)
+            part = batch._replace(keys=np.array([mixed(key, tries)]), draws=np.int64(size))
+            drawn, ends = np.empty(room * size, np.int32), np.zeros(size + 1, np.int64)
+            self.scheme._draw(part, 0, 1, drawn, ends[1:])
+            gaps = np.abs(self._measured(ids, drawn, ends) - wanted)
+            x = int(gaps.argmin())
+            if gaps[x] < nearest:
+                best, nearest = drawn[ends[x] : ends[x + 1]].copy(), gaps[x]
+            if nearest == 0:
+                break
+            tries += size
+        return best
+
+    def _measured(self, ids: np.ndarray, drawn: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        from robustok.kernels.strength import compare
+
+        if self.measure == "length_ratio":
+            return np.diff(ends)
+        found = np.zeros((2, len(ends) - 1), np.int64)
+        old = np.array([0, len(ids)])
+        compare(self.vocab.token_offsets, ids, old, drawn, ends, len(ends) - 1, found[0], found[1])
+        return found[MEASURES.index(self.measure)]
+
+
+def one_measure(who: str, **targets: float | None) -> tuple[str, float]:
+    """The one target that is given, checked."""
+    given = [(name, value) for name, value in targets.items() if value is not None]
+    if len(given) != 1:
+        raise RobustokError(f"{who}: give one of {', '.join(MEASURES)}, as splits=0.5")
+    name, value = given[0]
+    return name, strength(name, value, who)

@@ -1,0 +1,45 @@
+"""`grampa`: a walk by path counts, skewed by a temperature (GRaMPa, Bauwens et al. 2025)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.samplers.walk import WalkSampler, positive
+from robustok.vocabulary import Vocabulary
+
+
+class Grampa(WalkSampler):
+    """At each position a token, in proportion to (ways on to the end after it) ** (1 / T).
+
+    >>> Grampa(vocab, temperature=1.0).log_prob([64, 65])  # all of "ab" alike  # doctest: +SKIP
+    -0.6931471805599453
+
+    T = 1 is uniform over all tokenizations; T above 1 favors long tokens, since more ways on follow
+    a short one. Tokens of fewer than ``min_length`` bytes are left out, but where no longer one
+    starts the longest is taken; so the uniform law of T = 1 is over what is left. Left to right,
+    as the authors' code by default. Raises RobustokError for a temperature not above 0.
+    """
+
+    name = "grampa"
+    example = "grampa(temperature=2, min_length=2)"
+    law = 1
+
+    def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0, min_length: int = 1) -> None:
+        super().__init__(vocab)
+        self.temperature = positive("temperature", temperature, self.name)
+        if isinstance(min_length, bool) or min_length != int(min_length) or min_length < 1:
+            raise RobustokError(
+                f"grampa: min_length must be a whole number of bytes from 1 on, not {min_length}"
+            )
+        self.min_length = int(min_length)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        least = {"min_length": self.min_length} if self.min_length != 1 else {}
+        return {"temperature": self.temperature} | least
+
+    def _settings(self) -> tuple[float, int, np.ndarray, np.ndarray]:
+        return self.temperature, self.min_length, np.zeros(0), np.zeros(0, np.bool_)

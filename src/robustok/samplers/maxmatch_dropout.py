@@ -1,0 +1,51 @@
+"""`maxmatch-dropout`: longest match that passes over matches at random (Hiraoka 2022)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robustok.samplers.bpe_dropout import probability
+from robustok.samplers.walk import WalkSampler
+from robustok.vocabulary import Vocabulary
+
+
+class MaxMatchDropout(WalkSampler):
+    """At each position the longest token that matches, each dropped with probability p.
+
+    Where all longer ones are dropped the shortest is taken. p = 0 gives the canonical ids, by the
+    rule that strength 0 does; but as p falls towards 0 the draws become greedy longest match, which
+    is not what BPE or Unigram would have chosen. p is from 0 to 1.
+    """
+
+    name = "maxmatch-dropout"
+    example = "maxmatch-dropout(p=0.3)"
+    law = 2
+
+    def __init__(self, vocab: Vocabulary, *, p: float = 0.1) -> None:
+        super().__init__(vocab)
+        self.p = probability("p", p, self.name)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"p": self.p}
+
+    def log_prob(self, ids: Any) -> float:
+        """The sum over the steps; special ids cost nothing. Exact."""
+        if self.p == 0.0:
+            from robustok.samplers.canonical import Canonical
+
+            return Canonical(self.vocab).log_prob(ids)
+        return super().log_prob(ids)
+
+    def _settings(self) -> tuple[float, int, np.ndarray, np.ndarray]:
+        return self.p, 1, np.zeros(0), np.zeros(0, np.bool_)
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        if self.p == 0.0:
+            from robustok.samplers.canonical import Canonical
+
+            Canonical(self.vocab)._draw(batch, first, last, out, ends)
+        else:
+            super()._draw(batch, first, last, out, ends)

@@ -1,0 +1,62 @@
+"""`unigram`: subword regularization by the scores of a Unigram tokenizer (Kudo 2018)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.samplers.walk import WalkSampler, positive
+from robustok.vocabulary import Vocabulary
+
+_UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character it does not know
+
+
+class Unigram(WalkSampler):
+    """Tokenizations in proportion to exp(sum of the pieces' scores / temperature).
+
+    Temperature 1 is the model's own law; 1 / temperature is SentencePiece's ``alpha``. Bytes stand
+    for characters that are no piece, all bytes of one together scored 10 below the least piece.
+    Raises RobustokError where the tokenizer has no Unigram scores.
+    """
+
+    name = "unigram"
+    example = "unigram(temperature=2)"
+    law = 0
+
+    def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0) -> None:
+        super().__init__(vocab)
+        self.temperature = positive("temperature", temperature, self.name)
+        if vocab.data.scores is None or vocab.data.family.endswith("BPE"):
+            raise RobustokError(
+                f"unigram needs the piece scores of a Unigram tokenizer: this one is "
+                f"{vocab.data.family}; use uniform or bpe-dropout"
+            )
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"temperature": self.temperature}
+
+    def _settings(self) -> tuple[float, int, np.ndarray, np.ndarray]:
+        made = vars(self.vocab).get("_unigram_scores")
+        if made is None:
+            made = vars(self.vocab)["_unigram_scores"] = _scores(self.vocab)
+        logs, fallback = made
+        return 1.0, 1, logs / self.temperature, fallback
+
+
+def _scores(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+    """The score of each id, and which ids are byte fallbacks."""
+    data = vocab.data
+    given = data.scores or {}
+    logs, fallback = np.zeros(vocab.size), np.zeros(vocab.size, np.bool_)
+    for i, score in given.items():
+        logs[i] = score
+    fallback[list(data.byte_fallback)] = True
+    pieces = [i for i in data.ordinary if not fallback[i]]
+    least = min((logs[i] for i in pieces), default=0.0) - _UNKNOWN
+    for i in data.byte_fallback:  # the first byte of a character bears the whole score
+        follows = 0x80 <= vocab.tokens[i][0] < 0xC0
+        logs[i] = 0.0 if follows else least
+    return logs, fallback

@@ -1,0 +1,176 @@
+"""How strong a scheme is, in units that compare: splits, distance and length ratio.
+
+Two schemes at "0.5" need not perturb alike: alpha counts picks, p drops merges, a temperature
+flattens. This room measures what draws did, and finds the setting of a scheme that does as much
+as asked for, so that schemes are compared at equal strength.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+from robustok.samplers import Sampler, sampler
+from robustok.samplers.exactly import MEASURES, Exactly, one_measure
+from robustok.samplers.registry import parse
+from robustok.vocabulary import Text, Vocabulary
+
+_DIALS = {  # the parameter that sets a scheme's strength
+    "stochastok": "alpha",
+    "stochastok-uniform": "alpha",
+    "uniform-k": "alpha",
+    "bpe-dropout": "p",
+    "maxmatch-dropout": "p",
+    "unigram": "temperature",
+    "grampa": "temperature",
+}
+_STEPS = 40  # halvings at most
+_CLOSE = 1e-3  # of the target
+
+
+@dataclass(frozen=True)
+class Strength:
+    """What each draw did to its row: int64, int64 and int64 [draws], m being canonical tokens.
+
+    ``splits`` are boundaries that the canonical row does not have, ``distance`` the tokens that do
+    not stand there, ``tokens`` the row's length. :meth:`mean` gives all three per canonical token.
+    """
+
+    splits: np.ndarray
+    distance: np.ndarray
+    tokens: np.ndarray
+    canonical: np.ndarray
+
+    @property
+    def length_ratio(self) -> np.ndarray:
+        """Tokens drawn over canonical tokens, float64 of shape [draws]; 1 for an empty row."""
+        return np.where(self.canonical == 0, 1.0, self.tokens / np.maximum(self.canonical, 1))
+
+    def mean(self) -> dict[str, float]:
+        """Splits, distance and length ratio per canonical token, over all rows together."""
+        total = max(int(self.canonical.sum()), 1)
+        sums = (self.splits.sum(), self.distance.sum(), self.tokens.sum())
+        return {name: float(x) / total for name, x in zip(MEASURES, sums, strict=True)}
+
+
+def measure(vocab: Vocabulary, canonical: Ragged, drawn: Ragged) -> Strength:
+    """Splits, distance and length ratio of drawn rows against their canonical ones.
+
+    >>> drawn = sampler("uniform-k(alpha=1)", vocab).sample_batch(ids, seed=0)  # doctest: +SKIP
+    >>> measure(vocab, ids, drawn).mean()["distance"]                       # doctest: +SKIP
+    1.0
+
+    ``drawn`` has one row or more for each canonical row, in the order :meth:`sample_batch` gives.
+    Raises RobustokError where the rows do not pair up or spell different texts.
+    """
+    from robustok.kernels.strength import compare
+
+    draws, rest = divmod(len(drawn), max(len(canonical), 1))
+    if rest or (len(canonical) and not draws):
+        raise RobustokError(f"{len(drawn)} drawn rows do not pair with {len(canonical)} canonical")
+    found = np.zeros((2, len(drawn)), np.int64)
+    bad = compare(
+        vocab.token_offsets, canonical.values, canonical.offsets, drawn.values, drawn.offsets,
+        max(draws, 1), found[0], found[1],
+    )  # fmt: skip
+    if bad >= 0:
+        raise RobustokError(f"drawn row {bad} does not spell the text of its canonical row")
+    return Strength(found[0], found[1], drawn.lengths, np.repeat(canonical.lengths, draws))
+
+
+def at_strength(
+    scheme: str,
+    vocab: Vocabulary,
+    texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged,
+    *,
+    splits: float | None = None,
+    distance: float | None = None,
+    length_ratio: float | None = None,
+    exact: bool = False,
+    seed: int = 0,
+) -> Sampler:
+    """The scheme with its dial set so that its draws have the strength asked for.
+
+    >>> at_strength("stochastok", vocab, texts, splits=0.5).spec            # doctest: +SKIP
+    'stochastok(alpha=0.573)'
+
+    The target is per canonical token, over ``texts`` together: ``splits=0.5`` is a new boundary
+    for every second token, ``length_ratio=1.5`` half as many tokens again. On the average, found
+    by halving over seeded draws of ``texts``; with ``exact`` in every single draw (⌈target·m⌉ in a
+    text of m tokens), by conditioning the scheme's law on it. Other parameters stay as ``scheme``
+    gives them: ``at_strength("bpe-dropout(rule=hf)", ...)``.
+
+    Raises RobustokError for a scheme without a dial, and for a strength that the scheme cannot
+    reach on these texts, saying what it can.
+    """
+    wanted, target = one_measure(
+        "at_strength", splits=splits, distance=distance, length_ratio=length_ratio
+    )
+    name, arguments = parse(scheme)
+    if exact and name in ("uniform", "uniform-k") and wanted == "distance":
+        return sampler(f"uniform-k(alpha={target:.9g})", vocab)
+    if name not in _DIALS:
+        if exact:
+            return Exactly(vocab, scheme=scheme, **{wanted: target})
+        raise RobustokError(
+            f"{name} has no dial: its strength is what it is (with one: {', '.join(_DIALS)})"
+        )
+    rows = vocab.encode_batch(texts) if _are_texts(texts := _listed(texts)) else _ragged(texts)
+    dial = _DIALS[name]
+
+    def make(value: float) -> Sampler:
+        inside = arguments | {dial: float(f"{value:.9g}")}
+        shown = ", ".join(f"{key}={x}" for key, x in inside.items())
+        return sampler(f"{name}({shown})", vocab)
+
+    def strength_at(value: float) -> float:
+        drawn = make(value).sample_batch(rows, seed=seed)
+        return measure(vocab, rows, drawn).mean()[wanted]
+
+    found = make(_solve(strength_at, target, dial, f"{name} by {wanted}"))
+    return Exactly(vocab, scheme=found, **{wanted: target}) if exact else found
+
+
+def _solve(strength_at: Callable[[float], float], target: float, dial: str, who: str) -> float:
+    """The value of the dial with this strength; which way it turns is told by its ends."""
+    low, high = (0.0, 1.0) if dial != "temperature" else (0.05, 20.0)
+    at_low, at_high = strength_at(low), strength_at(high)
+    while dial != "p" and (target - at_high) * (at_high - at_low) > 0 and high < 1e3:
+        low, at_low, high = high, at_high, 4 * high
+        at_high = strength_at(high)
+    bottom, top = sorted((at_low, at_high))
+    slack = _CLOSE * max(target, _CLOSE)
+    if not bottom - slack <= target <= top + slack:
+        raise RobustokError(
+            f"{who}: {target:g} cannot be reached on these texts; it goes from {bottom:.3g} to "
+            f"{top:.3g}"
+        )
+    rising = at_high >= at_low
+    best = min((abs(at_low - target), low), (abs(at_high - target), high))
+    for _ in range(_STEPS):
+        if best[0] <= slack:
+            break
+        middle = (low * high) ** 0.5 if dial == "temperature" else (low + high) / 2
+        reached = strength_at(middle)
+        best = min(best, (abs(reached - target), middle))
+        if (reached < target) == rising:
+            low = middle
+        else:
+            high = middle
+    return best[1]
+
+
+def _listed(texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged) -> list | Ragged:
+    return texts if isinstance(texts, Ragged) else list(texts)
+
+
+def _are_texts(texts: list | Ragged) -> bool:
+    return isinstance(texts, list) and bool(texts) and isinstance(texts[0], (str, bytes))
+
+
+def _ragged(texts: list | Ragged) -> Ragged:
+    return texts if isinstance(texts, Ragged) else Ragged.from_rows(texts)
