@@ -139,10 +139,11 @@ def _solve(strength_at: Callable[[float], float], target: float, dial: str, who:
     """The value of the dial with this strength; which way it turns is told by its ends."""
     low, high = (0.0, 1.0) if dial != "temperature" else (0.05, 20.0)
     at_low, at_high = strength_at(low), strength_at(high)
+    least = at_low
     while dial != "p" and (target - at_high) * (at_high - at_low) > 0 and high < 1e3:
         low, at_low, high = high, at_high, 4 * high
         at_high = strength_at(high)
-    bottom, top = sorted((at_low, at_high))
+    bottom, top = min(least, at_low, at_high), max(least, at_low, at_high)
     slack = _CLOSE * max(target, _CLOSE)
     if not bottom - slack <= target <= top + slack:
         raise RobustokError(

@@ -116,7 +116,8 @@ class Sampler(ABC):
         """The log-probability that this scheme draws exactly ``ids`` for their text."""
         raise RobustokError(
             f"{self.name} has no exact log_prob: its draws reach one result in very many ways "
-            "(exact: canonical, uniform, uniform-k, stochastok-uniform)"
+            "(exact: canonical, uniform, uniform-k, stochastok-uniform, grampa, unigram, "
+            "maxmatch-dropout and mixtures of these)"
         )
 
     def _draw_strings(self, rows: Any, keys: np.ndarray, plan: Any) -> Ragged | None:

@@ -1,0 +1,138 @@
+"""`grampa`, `unigram` and `maxmatch-dropout` follow their laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isclose, log
+
+import numpy as np
+import pytest
+from tests.oracles import lattice, walks
+from tests.oracles.chi_square import assert_law
+from tests.oracles.data import TOKENIZERS, data_path, real
+from tests.oracles.vocabulary import toy
+
+import robustok as rt
+
+ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
+GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
+SCORES = {i: -1.0 - 0.7 * i % 3 for i in range(12)}
+SCORED = rt.Vocabulary(replace(ENGLISH.data, scores=SCORES))
+TEXTS = [(ENGLISH, "abcab d"), (ENGLISH, "cabcc ab"), (GAPPY, "abcddab")]
+
+
+def check(scheme: rt.Sampler, text: str, law: dict[lattice.Path, float]) -> None:
+    """Draws by chi-square, log_prob everywhere, and nothing depends on where words end."""
+    assert_law(scheme.sample_batch([text], seed=7, draws=20_000), law)
+    for path in lattice.tokenizations(scheme.vocab, text.encode()):
+        p = law.get(path, 0.0)
+        found = scheme.log_prob(path)
+        assert found == -np.inf if p == 0 else isclose(found, log(p), rel_tol=1e-9, abs_tol=1e-9)
+
+
+@pytest.mark.parametrize(("vocab", "text"), TEXTS)
+@pytest.mark.parametrize(("temperature", "least"), [(1, 1), (3, 1), (0.5, 1), (2, 2), (1, 3)])
+def test_grampa(vocab: rt.Vocabulary, text: str, temperature: float, least: int) -> None:
+    law = walks.grampa(vocab, text.encode(), temperature, least)
+    check(rt.Grampa(vocab, temperature=temperature, min_length=least), text, law)
+
+
+def test_grampa_at_temperature_one_is_uniform() -> None:
+    row = ENGLISH.encode("abcab d cabcc ab")
+    assert isclose(rt.Grampa(ENGLISH).log_prob(row), rt.Uniform(ENGLISH).log_prob(row))
+
+
+@pytest.mark.parametrize(("vocab", "text"), TEXTS)
+@pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
+def test_maxmatch_dropout(vocab: rt.Vocabulary, text: str, p: float) -> None:
+    check(rt.MaxMatchDropout(vocab, p=p), text, walks.maxmatch_dropout(vocab, text.encode(), p))
+
+
+def test_maxmatch_dropout_without_dropout_is_canonical() -> None:
+    vocab = real("gpt2")
+    ids = vocab.encode("Tokenization of unbelievably antidisestablishmentarian words")
+    scheme = rt.MaxMatchDropout(vocab, p=0)
+    assert np.array_equal(scheme.sample(ids, seed=0), ids)
+    assert scheme.log_prob(ids) == 0.0
+
+
+@pytest.mark.parametrize("text", ["abcab d", "cabcc ab"])
+@pytest.mark.parametrize("temperature", [0.3, 1, 5, 1e6])
+def test_unigram(text: str, temperature: float) -> None:
+    law = walks.unigram(SCORED, text.encode(), SCORES, temperature)
+    check(rt.Unigram(SCORED, temperature=temperature), text, law)
+
+
+def test_unigram_at_no_temperature_is_the_best_segmentation() -> None:
+    text = "abcab d" * 20
+    cold = rt.Unigram(SCORED, temperature=1e-4)
+    rows = cold.sample_batch([text], seed=0, draws=20)
+    scores = {sum(round(SCORES[i], 6) for i in row.tolist()) for row in rows}
+    assert len({round(x, 3) for x in scores}) == 1
+    warm = rt.Unigram(SCORED, temperature=5).sample(text, seed=1)
+    assert sum(SCORES[i] for i in warm.tolist()) < max(scores)
+
+
+def test_unigram_is_sentencepiece_sampling() -> None:
+    spm = pytest.importorskip("sentencepiece")
+    import io
+
+    words = ["banana", "bandana", "cabana", "canal", "anagram", "nab", "lab", "cab"]
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(words, 8)) for _ in range(300)]
+    model = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=320, byte_fallback=True,
+        hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    processor = spm.SentencePieceProcessor(model_proto=model.getvalue())
+    vocab = rt.Vocabulary.load(processor)
+    assert vocab.data.family == "sentencepiece Unigram"
+    text = vocab.decode_bytes(vocab.encode("bananas"))
+    pieces = {vocab.tokens[i] for i in vocab.data.ordinary if i not in vocab.data.byte_fallback}
+    scores = {
+        i: s if i not in vocab.data.byte_fallback else -1e4 if vocab.tokens[i] in pieces else -1e3
+        for i, s in (vocab.data.scores or {}).items()
+    }
+    law = walks.unigram(vocab, text, scores, 2.0)
+    spm.set_random_generator_seed(5)
+    theirs = [
+        processor.encode("bananas", enable_sampling=True, alpha=0.5, nbest_size=-1)
+        for _ in range(10_000)
+    ]
+    assert_law(theirs, law)
+    scheme = rt.Unigram(vocab, temperature=2)
+    assert_law(scheme.sample_batch(["bananas"], seed=2, draws=10_000), law)
+    row = scheme.sample("banana é 日", seed=1)
+    assert vocab.decode_bytes(row) == " banana é 日".encode()
+    spelled = [i for i in row.tolist() if i in vocab.data.byte_fallback]
+    assert len(spelled) == 5  # bytes for the two unknown characters and for nothing else
+
+
+def test_unigram_needs_scores() -> None:
+    with pytest.raises(rt.RobustokError, match="needs the piece scores"):
+        rt.Unigram(ENGLISH)
+
+
+@pytest.mark.parametrize("spec", ["grampa(temperature=0)", "grampa(temperature=inf)",
+                                  "grampa(min_length=0)", "maxmatch-dropout(p=1.1)"])  # fmt: skip
+def test_settings_without_a_meaning_are_told(spec: str) -> None:
+    with pytest.raises(rt.RobustokError):
+        rt.sampler(spec, ENGLISH)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_real_tokenizers(name: str) -> None:
+    import json
+
+    vocab = real(name)
+    lines = data_path("corpus", "hard_cases.jsonl").read_text(encoding="utf8").splitlines()
+    lines += data_path("tokenizers", "reference_encodings.jsonl").read_text("utf8").splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    texts += [b"\xff\xfe caf\xc3", "x" * 5000, " " * 3000, "日本語👩‍👩‍👧" * 50]
+    canonical = vocab.encode_batch(texts)
+    for spec in ("grampa(temperature=2, min_length=2)", "maxmatch-dropout(p=0.3)"):
+        rows = rt.sampler(spec, vocab).sample_batch(canonical, seed=1)
+        for drawn, ids in zip(rows, canonical, strict=True):
+            assert vocab.decode_bytes(drawn) == vocab.decode_bytes(ids)
+            assert vocab.readable[drawn].all() or not vocab.readable[ids].all()

@@ -1,0 +1,85 @@
+"""Strength is measured right, and a scheme set to a strength has it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracles.strategies import cases
+from tests.oracles.vocabulary import toy
+
+import robustok as rt
+
+TOY = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab"], [b"<s>"])
+TEXTS = ["abcab d cab abc" * (1 + i % 4) for i in range(60)]
+
+
+def cuts(vocab: rt.Vocabulary, row: np.ndarray) -> set[int]:
+    return set(np.cumsum([len(vocab.tokens[i]) for i in row]).tolist())
+
+
+@given(case=cases(most=30), seed=st.integers(0, 1000))
+@settings(max_examples=80, deadline=None)
+def test_measures_are_what_they_say(case, seed: int) -> None:
+    vocab, text = case
+    ids = vocab.data.encoder.encode_bytes(text)  # type: ignore[attr-defined]
+    canonical = rt.Ragged.from_rows([ids, [], ids])
+    drawn = rt.Uniform(vocab).sample_batch(canonical, seed=seed, draws=2)
+    found = rt.measure(vocab, canonical, drawn)
+    for i, row in enumerate(drawn):
+        assert found.splits[i] == len(cuts(vocab, row) - cuts(vocab, canonical[i // 2]))
+        assert found.distance[i] == rt.distance(vocab, canonical[i // 2], row)
+        assert found.tokens[i] == len(row)
+    assert np.isfinite(found.length_ratio).all()
+
+
+def test_rows_that_do_not_pair_are_told() -> None:
+    canonical = TOY.encode_batch(["abc", "ab"])
+    with pytest.raises(rt.RobustokError, match="do not pair"):
+        rt.measure(TOY, canonical, TOY.encode_batch(["abc"] * 3))
+    with pytest.raises(rt.RobustokError, match="drawn row 1"):
+        rt.measure(TOY, canonical, TOY.encode_batch(["abc", "abc"]))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "target"),
+    [
+        ("stochastok", {"splits": 0.4}),
+        ("stochastok(ways=3)", {"length_ratio": 1.5}),
+        ("stochastok-uniform", {"distance": 0.8}),
+        ("uniform-k", {"splits": 0.3}),
+        ("grampa(min_length=1)", {"splits": 0.6}),
+        ("maxmatch-dropout", {"length_ratio": 1.3}),
+    ],
+)
+def test_a_scheme_set_to_a_strength_has_it(scheme: str, target: dict[str, float]) -> None:
+    made = rt.at_strength(scheme, TOY, TEXTS, seed=1, **target)
+    assert made.name == scheme.partition("(")[0]
+    canonical = TOY.encode_batch(TEXTS)
+    drawn = made.sample_batch(canonical, seed=2, draws=5)
+    found = rt.measure(TOY, canonical, drawn).mean()
+    (name, wanted), = target.items()  # fmt: skip
+    assert abs(found[name] - wanted) < 0.05
+
+
+@pytest.mark.parametrize("scheme", ["stochastok", "maxmatch-dropout", "uniform"])
+def test_exact_strength_is_exact(scheme: str) -> None:
+    made = rt.at_strength(scheme, TOY, TEXTS, splits=0.5, exact=True)
+    canonical = TOY.encode_batch(TEXTS)
+    found = rt.measure(TOY, canonical, made.sample_batch(canonical, seed=3))
+    assert np.array_equal(found.splits, np.ceil(0.5 * canonical.lengths))
+
+
+def test_uniform_at_an_exact_distance_is_uniform_k() -> None:
+    made = rt.at_strength("uniform", TOY, TEXTS, distance=0.5, exact=True)
+    assert made.spec == "uniform-k(alpha=0.5)"
+
+
+def test_what_cannot_be_reached_is_told() -> None:
+    with pytest.raises(rt.RobustokError, match="cannot be reached on these texts; it goes from 0"):
+        rt.at_strength("stochastok", TOY, TEXTS, splits=50)
+    with pytest.raises(rt.RobustokError, match="uniform has no dial"):
+        rt.at_strength("uniform", TOY, TEXTS, splits=0.5)
+    with pytest.raises(rt.RobustokError, match="give one of"):
+        rt.at_strength("stochastok", TOY, TEXTS)
