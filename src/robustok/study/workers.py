@@ -84,7 +84,7 @@ def _hear(worker: _Worker, watch: Told, finished: Callable[[Cell], None]) -> Non
     assert cell is not None
     try:
         said: Any = worker.line.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):
         raise RobustokError(
             f"the process that did '{cell.label}' was ended from outside, perhaps for its memory;"
             " the same command goes on from there"
