@@ -331,7 +331,8 @@ def _model_kind(proto: bytes) -> str:
     """Unigram or BPE: ``trainer_spec.model_type`` (fields 2 and 3) of a serialized model."""
     trainer = _proto_field(proto, 2)
     kind = _proto_field(trainer, 3) if isinstance(trainer, bytes) else None
-    return {2: "BPE", 3: "word", 4: "character"}.get(kind if isinstance(kind, int) else 1, "Unigram")
+    kinds = {2: "BPE", 3: "word", 4: "character"}
+    return kinds.get(kind, "Unigram") if isinstance(kind, int) else "Unigram"
 
 
 def _proto_field(proto: bytes, number: int) -> bytes | int | None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from robustok.errors import RobustokError
-from robustok.samplers.walk import WalkSampler, positive
+from robustok.samplers.walk import WalkSampler, plain_law, positive
 from robustok.vocabulary import Vocabulary
 
 
@@ -25,7 +23,6 @@ class Grampa(WalkSampler):
 
     name = "grampa"
     example = "grampa(temperature=2, min_length=2)"
-    law = 1
 
     def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0, min_length: int = 1) -> None:
         super().__init__(vocab)
@@ -41,5 +38,7 @@ class Grampa(WalkSampler):
         least = {"min_length": self.min_length} if self.min_length != 1 else {}
         return {"temperature": self.temperature} | least
 
-    def _settings(self) -> tuple[float, int, np.ndarray, np.ndarray]:
-        return self.temperature, self.min_length, np.zeros(0), np.zeros(0, np.bool_)
+    def _law(self) -> Any:
+        from robustok.kernels.walk import GRAMPA
+
+        return plain_law(GRAMPA, self.temperature, self.min_length)

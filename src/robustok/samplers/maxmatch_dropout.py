@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from robustok.samplers.bpe_dropout import probability
-from robustok.samplers.walk import WalkSampler
+from robustok.samplers.walk import WalkSampler, plain_law
 from robustok.vocabulary import Vocabulary
 
 
@@ -21,7 +21,6 @@ class MaxMatchDropout(WalkSampler):
 
     name = "maxmatch-dropout"
     example = "maxmatch-dropout(p=0.3)"
-    law = 2
 
     def __init__(self, vocab: Vocabulary, *, p: float = 0.1) -> None:
         super().__init__(vocab)
@@ -39,8 +38,10 @@ class MaxMatchDropout(WalkSampler):
             return Canonical(self.vocab).log_prob(ids)
         return super().log_prob(ids)
 
-    def _settings(self) -> tuple[float, int, np.ndarray, np.ndarray]:
-        return self.p, 1, np.zeros(0), np.zeros(0, np.bool_)
+    def _law(self) -> Any:
+        from robustok.kernels.walk import MAXMATCH
+
+        return plain_law(MAXMATCH, self.p)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if self.p == 0.0:

@@ -23,7 +23,6 @@ class Unigram(WalkSampler):
 
     name = "unigram"
     example = "unigram(temperature=2)"
-    law = 0
 
     def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0) -> None:
         super().__init__(vocab)
@@ -38,12 +37,14 @@ class Unigram(WalkSampler):
     def parameters(self) -> dict[str, Any]:
         return {"temperature": self.temperature}
 
-    def _settings(self) -> tuple[float, int, np.ndarray, np.ndarray]:
+    def _law(self) -> Any:
+        from robustok.kernels.walk import UNIGRAM, Law
+
         made = vars(self.vocab).get("_unigram_scores")
         if made is None:
             made = vars(self.vocab)["_unigram_scores"] = _scores(self.vocab)
         logs, fallback = made
-        return 1.0, 1, logs / self.temperature, fallback
+        return Law(UNIGRAM, 1.0, 1, logs / self.temperature, fallback)
 
 
 def _scores(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:

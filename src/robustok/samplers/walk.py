@@ -3,49 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.samplers.base import Sampler
+from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import check_ids
 
 
-class WalkSampler(Sampler):
-    """A sampler whose kernel is `kernels.walk`: it needs no canonical ids, only bytes."""
+class WalkSampler(TabledSampler):
+    """A sampler whose law is one of `kernels.walk`: it needs no canonical ids, only bytes."""
 
-    law: ClassVar[int]
-
-    def _settings(self) -> tuple[float, int, np.ndarray, np.ndarray]:
-        """Temperature or probability, least length, log-weight of each id, which are fallbacks."""
+    def _law(self) -> Any:
+        """A `kernels.walk.Law`."""
         raise NotImplementedError
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The sum over the steps; special ids cost nothing. Exact."""
         from robustok.kernels.walk import log_prob_walk
 
-        v = self.vocab
+        v, law = self.vocab, self._law()
         given = check_ids(ids, v.size)
         total = 0.0
-        fixed = np.flatnonzero(~v.readable[given])
-        for stretch in np.split(given, fixed):
+        for stretch in np.split(given, np.flatnonzero(~v.readable[given])):
             plain = np.ascontiguousarray(stretch[v.readable[stretch]])
             text = np.frombuffer(v.decode_bytes(plain), np.uint8)
-            total += log_prob_walk(v.trie, text, plain, v.token_offsets, self.law,
-                                   *self._settings())  # fmt: skip
+            total += log_prob_walk(v.trie, text, plain, v.token_offsets, law)
         return total
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels.batch import spelled
-        from robustok.kernels.walk import draw_walk
+        from robustok.kernels.walk_draws import draw_walk
 
-        v = self.vocab
+        v, law = self.vocab, self._law()
         if batch.values.dtype != np.uint8:
             batch = spelled(batch, v.token_bytes, v.token_offsets)
-        done: Any = draw_walk(v.trie, batch, self.law, *self._settings(), first, last, out, ends)
-        if done < last:
-            raise RobustokError(f"{self.name}: a text has no tokenization that this scheme allows")
+
+        def kernel(store: Any) -> int:
+            done: Any = draw_walk(v.trie, store, batch, law, first, last, out, ends)
+            if done < 0:
+                raise RobustokError(
+                    f"{self.name}: a text has no tokenization that this scheme allows"
+                )
+            return done
+
+        self._with_store(kernel, last)
+
+
+def plain_law(kind: int, setting: float, least: int = 1) -> Any:
+    """A law without weights of its own for each token."""
+    from robustok.kernels.walk import Law
+
+    return Law(kind, setting, least, np.zeros(0), np.zeros(0, np.bool_))
 
 
 def positive(name: str, value: float, scheme: str) -> float:
