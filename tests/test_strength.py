@@ -51,6 +51,7 @@ def test_rows_that_do_not_pair_are_told() -> None:
         ("uniform-k", {"splits": 0.3}),
         ("grampa(min_length=1)", {"splits": 0.6}),
         ("maxmatch-dropout", {"length_ratio": 1.3}),
+        ("mix(0.5 uniform, 0.5 canonical)", {"splits": 0.2}),
     ],
 )
 def test_a_scheme_set_to_a_strength_has_it(scheme: str, target: dict[str, float]) -> None:
@@ -59,7 +60,7 @@ def test_a_scheme_set_to_a_strength_has_it(scheme: str, target: dict[str, float]
     canonical = TOY.encode_batch(TEXTS)
     drawn = made.sample_batch(canonical, seed=2, draws=5)
     found = rt.measure(TOY, canonical, drawn).mean()
-    (name, wanted), = target.items()  # fmt: skip
+    ((name, wanted),) = target.items()
     assert abs(found[name] - wanted) < 0.05
 
 
@@ -81,5 +82,7 @@ def test_what_cannot_be_reached_is_told() -> None:
         rt.at_strength("stochastok", TOY, TEXTS, splits=50)
     with pytest.raises(rt.RobustokError, match="uniform has no dial"):
         rt.at_strength("uniform", TOY, TEXTS, splits=0.5)
+    with pytest.raises(rt.RobustokError, match="canonical and one other"):
+        rt.at_strength("mix(0.5 grampa, 0.5 uniform)", TOY, TEXTS, splits=0.5)
     with pytest.raises(rt.RobustokError, match="give one of"):
         rt.at_strength("stochastok", TOY, TEXTS)

@@ -27,6 +27,7 @@ _DIALS = {  # the parameter that sets a scheme's strength
     "maxmatch-dropout": "p",
     "unigram": "temperature",
     "grampa": "temperature",
+    "mix": "weight",  # of what is mixed with canonical
 }
 _STEPS = 40  # halvings at most
 _CLOSE = 1e-3  # of the target
@@ -113,18 +114,21 @@ def at_strength(
     name, arguments = parse(scheme)
     if exact and name in ("uniform", "uniform-k") and wanted == "distance":
         return sampler(f"uniform-k(alpha={target:.9g})", vocab)
+    if exact and name == "uniform":
+        return Exactly(vocab, scheme=scheme, **{wanted: target})
     if name not in _DIALS:
-        if exact:
-            return Exactly(vocab, scheme=scheme, **{wanted: target})
         raise RobustokError(
-            f"{name} has no dial: its strength is what it is (with one: {', '.join(_DIALS)})"
+            f"{name} has no dial: its strength is what it is. Mix it with canonical, as "
+            f"mix(0.5 canonical, 0.5 {name}), or take one of {', '.join(_DIALS)}"
         )
     rows = vocab.encode_batch(texts) if _are_texts(texts := _listed(texts)) else _ragged(texts)
     dial = _DIALS[name]
 
     def make(value: float) -> Sampler:
-        inside = arguments | {dial: float(f"{value:.9g}")}
-        shown = ", ".join(f"{key}={x}" for key, x in inside.items())
+        value = float(f"{value:.9g}")
+        if name == "mix":
+            return sampler(_diluted(arguments["parts"], value), vocab)
+        shown = ", ".join(f"{key}={x}" for key, x in (arguments | {dial: value}).items())
         return sampler(f"{name}({shown})", vocab)
 
     def strength_at(value: float) -> float:
@@ -140,7 +144,9 @@ def _solve(strength_at: Callable[[float], float], target: float, dial: str, who:
     low, high = (0.0, 1.0) if dial != "temperature" else (0.05, 20.0)
     at_low, at_high = strength_at(low), strength_at(high)
     least = at_low
-    while dial != "p" and (target - at_high) * (at_high - at_low) > 0 and high < 1e3:
+    while (
+        dial not in ("p", "weight") and (target - at_high) * (at_high - at_low) > 0 and high < 1e3
+    ):
         low, at_low, high = high, at_high, 4 * high
         at_high = strength_at(high)
     bottom, top = min(least, at_low, at_high), max(least, at_low, at_high)
@@ -163,6 +169,18 @@ def _solve(strength_at: Callable[[float], float], target: float, dial: str, who:
         else:
             high = middle
     return best[1]
+
+
+def _diluted(parts: Sequence[str], weight: float) -> str:
+    """A mixture with canonical in which the other scheme has this weight."""
+    schemes = [part.partition(" ")[2].strip() for part in parts]
+    others = [scheme for scheme in schemes if scheme != "canonical"]
+    if len(parts) != 2 or len(others) != 1:
+        raise RobustokError(
+            "a mixture has a dial where it is of canonical and one other scheme, as "
+            "mix(0.5 canonical, 0.5 uniform)"
+        )
+    return f"mix({1 - weight:.9g} canonical, {weight:.9g} {others[0]})"
 
 
 def _listed(texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged) -> list | Ragged:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.oracles import samplers
 from tests.oracles.chi_square import assert_law
+from tests.oracles.data import real
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
@@ -113,6 +114,43 @@ def test_exactly_is_the_law_given_the_strength() -> None:
     for measure in (f"splits={share}", f"length_ratio={1 + share}"):
         scheme = rt.sampler(f"exactly(stochastok(alpha=1), {measure})", TOY)
         assert_law(scheme.sample_batch([TEXT], seed=1, draws=4000), law)
+
+
+@pytest.mark.parametrize("text", [TEXT, "cabab abc"])
+def test_exactly_uniform_is_uniform_among_what_fits(text: str) -> None:
+    ids = tuple(TOY.encode(text).tolist())
+    everything = list(samplers.uniform(TOY, ids))
+    m = len(ids)
+    ends = set(np.cumsum([len(TOY.tokens[i]) for i in ids]).tolist())
+
+    def splits(path: tuple[int, ...]) -> int:
+        return len(set(np.cumsum([len(TOY.tokens[i]) for i in path]).tolist()) - ends)
+
+    for count in range(1, m + 3):
+        for spec, fits in (
+            (f"length_ratio={count / m}", [path for path in everything if len(path) == count]),
+            (
+                f"splits={(count - 1) / m}",
+                [path for path in everything if splits(path) == count - 1],
+            ),
+        ):
+            if not fits:
+                continue
+            law = {path: Fraction(1, len(fits)) for path in fits}
+            scheme = rt.sampler(f"exactly(uniform, {spec})", TOY)
+            assert_law(scheme.sample_batch([text], seed=count, draws=3000), law)
+
+
+def test_exactly_uniform_on_a_real_document() -> None:
+    vocab = real("gpt2")
+    ids = vocab.encode("A revolution is a rapid, fundamental transformation of a society. " * 20)
+    for name, target in (("length_ratio", 1.1), ("length_ratio", 3.5), ("splits", 0.3)):
+        rows = rt.sampler(f"exactly(uniform, {name}={target})", vocab).sample_batch(
+            [ids], seed=1, draws=3
+        )
+        found = rt.measure(vocab, rt.Ragged.from_rows([ids]), rows)
+        seen = found.tokens if name == "length_ratio" else found.splits
+        assert (seen == np.ceil(target * len(ids) - 1e-9)).all()
 
 
 def test_exactly_takes_the_nearest_where_nothing_fits() -> None:

@@ -9,6 +9,8 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.samplers.base import Sampler, strength
+from robustok.samplers.uniform import Uniform
+from robustok.samplers.uniform_k import UniformK
 from robustok.vocabulary import Vocabulary
 
 MEASURES = ("splits", "distance", "length_ratio")
@@ -23,8 +25,9 @@ class Exactly(Sampler):
 
     One of ``splits`` (⌈splits·m⌉ new boundaries), ``distance`` (⌈distance·m⌉) or ``length_ratio``
     (⌈length_ratio·m⌉ tokens). Drawn until it fits, so the scheme should have about this strength
-    on the average: :func:`robustok.at_strength` sees to that. Where 1,000 draws of a text do not
-    fit, which for many texts means that none can, the nearest of them is taken.
+    on the average: :func:`robustok.at_strength` sees to that. `uniform` needs no such care: it is
+    drawn around the strength to begin with, and at a distance it is `uniform-k`. Where 1,000 draws
+    of a text do not fit, which for many texts means that none can, the nearest of them is taken.
     """
 
     name = "exactly"
@@ -59,6 +62,9 @@ class Exactly(Sampler):
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.samplers.run import room_for
 
+        if isinstance(self.scheme, Uniform):
+            self._draw_uniform(batch, first, last, out, ends)
+            return
         draws = int(batch.draws)
         rows: list[np.ndarray] = []
         for t in range(first, last):
@@ -72,6 +78,22 @@ class Exactly(Sampler):
         if rows:
             ends[:] = np.cumsum([len(row) for row in rows])
             out[: ends[-1]] = np.concatenate(rows)
+
+    def _draw_uniform(
+        self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray
+    ) -> None:
+        from robustok.kernels.batch import spelled
+        from robustok.kernels.exactly import draw_exactly_uniform
+
+        v = self.vocab
+        if self.measure == "distance":
+            UniformK(v, alpha=self.target)._draw(batch, first, last, out, ends)
+            return
+        text = spelled(batch, v.token_bytes, v.token_offsets)
+        draw_exactly_uniform(
+            v.trie, text.values, text.offsets, v.token_offsets, batch, self.target,
+            self.measure == "splits", _TRIES, first, last, out, ends,
+        )  # fmt: skip
 
     def _search(self, batch: Any, ids: np.ndarray, room: int, draw: int) -> np.ndarray:
         """Draw in batches, each under a key of its own, until one fits."""
