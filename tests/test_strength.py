@@ -55,7 +55,7 @@ def test_rows_that_do_not_pair_are_told() -> None:
     ],
 )
 def test_a_scheme_set_to_a_strength_has_it(scheme: str, target: dict[str, float]) -> None:
-    made = rt.at_strength(scheme, TOY, TEXTS, seed=1, **target)
+    made = rt.at_strength(scheme, TOY, TEXTS, seed=1, **target)  # type: ignore[arg-type]
     assert made.name == scheme.partition("(")[0]
     canonical = TOY.encode_batch(TEXTS)
     drawn = made.sample_batch(canonical, seed=2, draws=5)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +122,7 @@ def at_strength(
             f"{name} has no dial: its strength is what it is. Mix it with canonical, as "
             f"mix(0.5 canonical, 0.5 {name}), or take one of {', '.join(_DIALS)}"
         )
-    rows = vocab.encode_batch(texts) if _are_texts(texts := _listed(texts)) else _ragged(texts)
+    rows = _canonical(vocab, texts)
     dial = _DIALS[name]
 
     def make(value: float) -> Sampler:
@@ -183,13 +184,12 @@ def _diluted(parts: Sequence[str], weight: float) -> str:
     return f"mix({1 - weight:.9g} canonical, {weight:.9g} {others[0]})"
 
 
-def _listed(texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged) -> list | Ragged:
-    return texts if isinstance(texts, Ragged) else list(texts)
-
-
-def _are_texts(texts: list | Ragged) -> bool:
-    return isinstance(texts, list) and bool(texts) and isinstance(texts[0], (str, bytes))
-
-
-def _ragged(texts: list | Ragged) -> Ragged:
-    return texts if isinstance(texts, Ragged) else Ragged.from_rows(texts)
+def _canonical(
+    vocab: Vocabulary, texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged
+) -> Ragged:
+    if isinstance(texts, Ragged):
+        return texts
+    rows: list[Any] = list(texts)
+    if rows and isinstance(rows[0], (str, bytes)):
+        return vocab.encode_batch(rows)
+    return Ragged.from_rows(rows)

@@ -10,6 +10,8 @@ from tests.oracles.lattice import Path
 
 Merges = dict[tuple[int, int], tuple[int, int]]  # pair → (rank, id it makes)
 Law = dict[Path, float]
+Entry = tuple[int, int, int]  # of the queue: rank, position, id it makes
+Symbols = tuple[tuple[int, int, int], ...]  # id, next, previous; id -1: merged away
 
 
 def provilkov(merges: Merges, symbols: Path, p: float) -> Law:
@@ -64,8 +66,6 @@ def sentencepiece(merges: Merges, symbols: Path, p: float) -> Law:
 
 def hf(merges: Merges, symbols: Path, p: float) -> Law:
     """The queue of `tokenizers`: what is dropped returns with the next entry that is not."""
-    Entry = tuple[int, int, int]  # rank, position, id it makes
-    Symbols = tuple[tuple[int, int, int], ...]  # id, next, previous; id -1: merged away
 
     @cache
     def law(now: Symbols, queue: tuple[Entry, ...], skipped: tuple[Entry, ...]) -> Law:

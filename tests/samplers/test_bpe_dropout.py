@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ LIST = ["a b", "b c", "ab c", "a bc", "c a", "ca b", "abc a", "Ġ a", "Ġ ab", "
 
 def tokenizer(ignore_merges: bool = False) -> Tokenizer:
     """A byte-level BPE whose merges overlap, tie and make one token in two ways."""
-    pairs = [tuple(merge.split()) for merge in LIST]
+    pairs = [(merge.split()[0], merge.split()[1]) for merge in LIST]
     names = [*byte_alphabet(), *dict.fromkeys(a + b for a, b in pairs)]
     vocab = {name: i for i, name in enumerate(names)}
     made = Tokenizer(models.BPE(vocab=vocab, merges=pairs, ignore_merges=ignore_merges))
@@ -135,7 +136,7 @@ def test_what_is_wrong_is_told() -> None:
         ({"rule": "google"}, "rule must be one of"),
     ):
         with pytest.raises(rt.RobustokError, match=said):
-            rt.BpeDropout(TOY, **arguments)
+            rt.BpeDropout(TOY, **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -197,3 +198,32 @@ def test_tiktoken_draws_by_its_ranks() -> None:
     law = dropout.sentencepiece(merges, tuple(b"abcab"), 0.4)
     scheme = rt.BpeDropout(vocab, p=0.4, rule="sentencepiece")
     assert_law(scheme.sample_batch(["abcab"], seed=1, draws=10_000), law)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_draw_depends_on_seed_epoch_key_and_number_alone(rule: str) -> None:
+    scheme = rt.BpeDropout(TOY, p=0.4, rule=rule)
+    texts = ["abc abcab é " * (1 + i % 5) for i in range(30)]
+    keys = np.arange(100, 130)
+    rows = scheme.sample_batch(texts, seed=3, draws=4, keys=keys)
+    order = np.random.default_rng(0).permutation(30)
+    shuffled = scheme.sample_batch([texts[i] for i in order], seed=3, draws=4, keys=keys[order])
+    again = pickle.loads(pickle.dumps(scheme))
+    for place, i in enumerate(order.tolist()):
+        for d in range(4):
+            assert np.array_equal(rows[i * 4 + d], shuffled[place * 4 + d])
+        assert np.array_equal(rows[i * 4], again.sample(texts[i], seed=3, key=int(keys[i])))
+    assert scheme.sample_batch(texts, seed=3, draws=4, keys=keys, epoch=1) != rows
+    many = ["abc abcab cab " * 40] * 300
+    one = scheme.sample_batch(many, seed=9, threads=1)
+    assert scheme.sample_batch(many, seed=9, threads=3) == one
+
+
+def test_kept_ids_stay() -> None:
+    ids = TOY.encode("abc abcab abc")
+    keep = np.zeros(len(ids), bool)
+    keep[:1] = True
+    for seed in range(10):
+        drawn = rt.BpeDropout(TOY, p=0.9).sample(ids, seed=seed, keep=keep)
+        assert drawn[0] == ids[0]
+        assert TOY.decode_bytes(drawn) == b"abc abcab abc"

@@ -146,7 +146,7 @@ def test_exactly_uniform_on_a_real_document() -> None:
     ids = vocab.encode("A revolution is a rapid, fundamental transformation of a society. " * 20)
     for name, target in (("length_ratio", 1.1), ("length_ratio", 3.5), ("splits", 0.3)):
         rows = rt.sampler(f"exactly(uniform, {name}={target})", vocab).sample_batch(
-            [ids], seed=1, draws=3
+            rt.Ragged.from_rows([ids]), seed=1, draws=3
         )
         found = rt.measure(vocab, rt.Ragged.from_rows([ids]), rows)
         seen = found.tokens if name == "length_ratio" else found.splits
