@@ -44,7 +44,7 @@ class Lattice:
         self.reference = check_ids(ids, vocab.size)
         self.text = vocab.decode_bytes(self.reference)
         fixed = ~vocab.readable[self.reference]
-        spelled = np.frombuffer(self.text, np.uint8)
+        spelled = np.frombuffer(bytearray(self.text), np.uint8)
         self._first, self._token, self._step = row_edges(
             vocab.trie, spelled, vocab.token_offsets, self.reference, fixed
         )
@@ -201,16 +201,16 @@ class Lattice:
     def _paths(self, distance: int | None, segments: int | None) -> Iterator[list[int]]:
         """Depth first, entering a node only if the grade still to spend can be spent from there."""
         n = len(self.text)
-        span = 1 if segments is None else segments + 1
-        most = (0 if distance is None else distance) * span + span - 1
+        # Both grades in one number: no path has more than n segments, so they never carry over.
+        span = 1 if segments is None else n + 1
+        wanted = (distance or 0) * span + (segments or 0)
+        if min(distance or 0, segments or 0) < 0 or (segments or 0) > n:
+            return
 
         def price(cost: int) -> int:
             return (cost if distance is not None else 0) * span + (segments is not None)
 
-        wanted = (distance or 0) * span + (segments or 0)
-        if (distance or 0) < 0 or (segments or 0) < 0:
-            return
-        mask = (1 << most + 1) - 1
+        mask = (1 << wanted + 1) - 1
         can = [0] * n + [1]  # bit g: grade g can be spent from here to the end
         for i in range(n - 1, -1, -1):
             for _, j, cost in self._edges(i):

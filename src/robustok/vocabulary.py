@@ -44,7 +44,8 @@ class Vocabulary:
         self.size = len(data.tokens)
         lengths = np.fromiter((len(t) for t in data.tokens), np.int64, self.size)
         self.token_offsets = np.concatenate([[0], np.cumsum(lengths)])
-        self.token_bytes = np.frombuffer(b"".join(data.tokens), np.uint8)
+        # A bytearray, since numba compiles anew for arrays that cannot be written.
+        self.token_bytes = np.frombuffer(bytearray(b"".join(data.tokens)), np.uint8)
         self.ordinary = np.zeros(self.size, np.bool_)
         self.ordinary[list(_one_id_per_token(data))] = True
         # A byte-fallback twin is not in V, yet is plain text where the encoder itself chose it.
@@ -196,6 +197,11 @@ class Vocabulary:
     def _byte_ids(self) -> dict[int, int]:
         return {self.tokens[i][0]: int(i) for i in np.flatnonzero(self.ordinary)
                 if len(self.tokens[i]) == 1}  # fmt: skip
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the tables that are made from the rest."""
+        kept = ("data", "tokens", "size", "token_offsets", "token_bytes", "ordinary", "readable")
+        return {name: vars(self)[name] for name in kept}
 
     def __repr__(self) -> str:
         return (

@@ -38,7 +38,7 @@ class Uniform(TabledSampler):
             return None
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum([len(t) for t in texts if t is not None], out=offsets[1:])
-        flat = np.frombuffer(b"".join(texts), np.uint8)  # type: ignore[arg-type]
+        flat = np.frombuffer(bytearray(b"".join(texts)), np.uint8)  # type: ignore[arg-type]
         parts = np.zeros(len(texts), np.int64)
         return draw_texts(self, flat, offsets, offsets, keys, parts, plan)
 

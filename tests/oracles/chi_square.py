@@ -1,0 +1,40 @@
+"""A chi-square test of draws against an exact law."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from tests.oracles.lattice import Path
+
+Z = 4.27  # standard deviations of the normal that cut off one part in 100,000
+
+
+def assert_law(rows: Iterable[Iterable[int]], law: Mapping[Path, Fraction | float]) -> None:
+    """Nothing outside the support is drawn, and chi-square is below its 1 - 1e-5 quantile.
+
+    Seeds are fixed, so a test that passes always passes. Cells that expect under 5 draws are
+    pooled; the quantile is Wilson and Hilferty's.
+    """
+    seen = Counter(tuple(int(i) for i in row) for row in rows)
+    n = seen.total()
+    strange = [path for path in seen if not law.get(path)]
+    assert not strange, f"drawn, but outside the support: {strange[:3]}"
+    pooled_seen, pooled_expected, statistic, cells = 0, 0.0, 0.0, 0
+    for path, p in law.items():
+        expected = n * float(p)
+        if expected < 5:
+            pooled_seen += seen[path]
+            pooled_expected += expected
+            continue
+        statistic += (seen[path] - expected) ** 2 / expected
+        cells += 1
+    if pooled_expected > 0:
+        statistic += (pooled_seen - pooled_expected) ** 2 / max(pooled_expected, 1.0)
+        cells += 1
+    free = cells - 1
+    if free < 1:
+        return
+    limit = free * (1 - 2 / (9 * free) + Z * (2 / (9 * free)) ** 0.5) ** 3
+    assert statistic < limit, f"chi-square {statistic:.1f} over {limit:.1f} at {free} degrees"

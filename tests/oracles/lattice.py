@@ -1,0 +1,49 @@
+"""Slow twins of the lattice, straight from the definitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+from robustok.vocabulary import Vocabulary
+
+Path = tuple[int, ...]
+
+
+def tokenizations(vocab: Vocabulary, text: bytes) -> list[Path]:
+    """Every id sequence of ordinary tokens whose bytes concatenate to the text."""
+    ids = {vocab.tokens[i]: int(i) for i in vocab.ordinary.nonzero()[0]}
+
+    @cache
+    def rest(at: int) -> list[Path]:
+        if at == len(text):
+            return [()]
+        return [
+            (ids[text[at:end]], *path)
+            for end in range(at + 1, len(text) + 1)
+            if text[at:end] in ids
+            for path in rest(end)
+        ]
+
+    return rest(0)
+
+
+def spans(vocab: Vocabulary, path: Path) -> set[tuple[int, int, int]]:
+    """(begin, end, id) of every token."""
+    found, at = set(), 0
+    for i in path:
+        found.add((at, at + len(vocab.tokens[i]), i))
+        at += len(vocab.tokens[i])
+    return found
+
+
+def distance(vocab: Vocabulary, v: Path, u: Path) -> int:
+    """How many tokens of u do not stand, same id and same span, in v."""
+    return len(spans(vocab, u) - spans(vocab, v))
+
+
+def counts(vocab: Vocabulary, text: bytes, reference: Path) -> tuple[Counter[int], Counter[int]]:
+    """The number of tokenizations by distance from the reference, and by segments."""
+    paths = tokenizations(vocab, text)
+    by_distance = Counter(distance(vocab, reference, u) for u in paths)
+    return by_distance, Counter(map(len, paths))

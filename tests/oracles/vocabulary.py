@@ -1,0 +1,43 @@
+"""Small vocabularies made by hand, with an encoder one can follow: greedy longest match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from robustok.tokenizer_files import TokenizerData
+from robustok.vocabulary import Vocabulary
+
+
+class Greedy:
+    """Takes the longest token at each byte; not BPE, and canonical all the same."""
+
+    def __init__(self, tokens: Sequence[bytes]) -> None:
+        self.ids = {token: i for i, token in enumerate(tokens)}
+        self.longest = max(map(len, tokens))
+
+    def encode_bytes(self, text: bytes) -> list[int]:
+        ids: list[int] = []
+        at = 0
+        while at < len(text):
+            for size in range(min(self.longest, len(text) - at), 0, -1):
+                if text[at : at + size] in self.ids:
+                    ids.append(self.ids[text[at : at + size]])
+                    at += size
+                    break
+            else:
+                raise AssertionError(f"no token starts at byte {at}")
+        return ids
+
+    def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
+        return [self.encode_bytes(text.encode()) for text in texts]
+
+    def normalize(self, text: str) -> str | None:
+        return text
+
+
+def toy(tokens: Sequence[bytes], special: Sequence[bytes] = ()) -> Vocabulary:
+    """A vocabulary of these tokens and, after them, special ones."""
+    data = TokenizerData(
+        [*tokens, *special], frozenset(range(len(tokens))), frozenset(), Greedy(tokens), "toy"
+    )
+    return Vocabulary(data)

@@ -1,0 +1,191 @@
+"""What every scheme promises: round trip, support, determinism, and what stays where it is."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracles.data import TOKENIZERS, data_path, real
+from tests.oracles.strategies import cases
+from tests.oracles.vocabulary import Greedy, toy
+
+import robustok as rt
+from robustok.samplers import SCHEMES
+
+SPECS = [
+    "canonical", "stochastok(alpha=1)", "stochastok(alpha=2, ways=3)",
+    "stochastok-uniform(alpha=1)", "stochastok-uniform(alpha=2, support=pairwise)",
+    "uniform-k(alpha=1)", "uniform-k(k=3)", "uniform",
+]  # fmt: skip
+TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a", b"bc"], special=[b"<s>", b"</s>"])
+
+
+def test_every_scheme_has_an_example_that_works() -> None:
+    for name, scheme in SCHEMES.items():
+        assert scheme.name == name
+        assert scheme.example.startswith(name)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@given(case=cases(most=30), seed=st.integers(0, 2**64 - 1))
+@settings(max_examples=60, deadline=None)
+def test_draws_decode_to_the_text_and_hold_ordinary_tokens(spec, case, seed) -> None:
+    vocab, text = case
+    assert isinstance(vocab.data.encoder, Greedy)
+    ids = vocab.data.encoder.encode_bytes(text)
+    rows = rt.sampler(spec, vocab).sample_batch([ids, [], ids], seed=seed, draws=3)
+    assert len(rows) == 9
+    for i, row in enumerate(rows):
+        assert vocab.decode_bytes(row) == (b"" if 3 <= i < 6 else text)
+        assert vocab.ordinary[row].all()
+
+
+@pytest.mark.parametrize("spec", ["stochastok(alpha=0)", "stochastok-uniform(alpha=0)",
+                                  "uniform-k(alpha=0)", "uniform-k(k=0)"])  # fmt: skip
+def test_strength_zero_is_canonical(spec: str) -> None:
+    ids = TOY.encode("abc abc ab")
+    assert np.array_equal(rt.sampler(spec, TOY).sample(ids, seed=5), ids)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_special_ids_and_kept_spans_stay(spec: str) -> None:
+    special = TOY.special
+    text = TOY.encode("abc abcab").tolist()
+    row = [8, *text, 9, *text, 9]
+    keep = np.zeros(len(row), bool)
+    keep[1 : 1 + len(text)] = True
+    for seed in range(20):
+        drawn = rt.sampler(spec, TOY).sample(row, seed=seed, keep=keep).tolist()
+        assert [i for i in drawn if i in special] == [8, 9, 9]
+        assert drawn[: 1 + len(text)] == row[: 1 + len(text)]
+        assert TOY.decode_bytes(drawn) == TOY.decode_bytes(row)
+
+
+def test_each_stretch_is_a_text_of_its_own() -> None:
+    text = TOY.encode("abc abcab").tolist()
+    k = rt.UniformK(TOY, k=2)
+    drawn = k.sample([*text, 8, *text], seed=1).tolist()
+    cut = drawn.index(8)
+    assert rt.distance(TOY, text, drawn[:cut]) == rt.distance(TOY, text, drawn[cut + 1 :]) == 2
+
+
+@pytest.mark.parametrize("spec", SPECS[1:])
+def test_a_draw_depends_on_seed_epoch_key_and_number_alone(spec: str) -> None:
+    scheme = rt.sampler(spec, TOY)
+    texts = ["abc abcab" * (1 + i % 5) for i in range(40)]
+    keys = np.arange(100, 140)
+    rows = scheme.sample_batch(texts, seed=3, draws=4, keys=keys)
+    order = np.random.default_rng(0).permutation(40)
+    shuffled = scheme.sample_batch([texts[i] for i in order], seed=3, draws=4, keys=keys[order])
+    fresh = rt.sampler(spec, TOY)
+    for place, i in enumerate(order.tolist()):
+        for d in range(4):
+            assert np.array_equal(rows[i * 4 + d], shuffled[place * 4 + d])
+        alone = fresh.sample(texts[i], seed=3, key=int(keys[i]))
+        assert np.array_equal(rows[i * 4], alone)
+    for seed, epoch in ((4, 0), (3, 1)):
+        assert scheme.sample_batch(texts, draws=4, keys=keys, seed=seed, epoch=epoch) != rows
+    assert scheme.sample_batch(texts, seed=3, draws=4, keys=keys + 1) != rows
+
+
+def _draw(spec: str, texts: list[str]) -> rt.Ragged:
+    return rt.sampler(spec, TOY).sample_batch(texts, seed=9, threads=1)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_threads_change_nothing(spec: str) -> None:
+    texts = ["abc abcab cab" * 40] * 400  # more than the least that threads are used for
+    scheme = rt.sampler(spec, TOY)
+    one = scheme.sample_batch(texts, seed=9, threads=1)
+    for threads in (2, 4):
+        assert scheme.sample_batch(texts, seed=9, threads=threads) == one
+
+
+def test_a_spawned_process_draws_the_same() -> None:
+    texts = ["abc abcab cab"] * 5
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for spec in ("uniform", "uniform-k(alpha=1)"):
+            assert pool.apply(_draw, (spec, texts)) == _draw(spec, texts)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_pickled_sampler_draws_the_same(spec: str) -> None:
+    scheme = rt.sampler(spec, TOY)
+    before = scheme.sample("abc abcab", seed=1)
+    assert np.array_equal(pickle.loads(pickle.dumps(scheme)).sample("abc abcab", seed=1), before)
+
+
+def test_no_global_generator_is_touched() -> None:
+    state = str(np.random.get_state())  # noqa: NPY002
+    rt.Uniform(TOY).sample_batch(["abc"] * 10, seed=0)
+    assert str(np.random.get_state()) == state  # noqa: NPY002
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_specs_read_back(spec: str) -> None:
+    scheme = rt.sampler(spec, TOY)
+    assert rt.sampler(scheme.spec, TOY).spec == scheme.spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("stochastik", "did you mean 'stochastok'"),
+        ("stochastok(alfa=1)", "did you mean 'alpha'"),
+        ("stochastok(alpha=-1)", "must be 0 or more and finite"),
+        ("stochastok(alpha=nan)", "must be 0 or more and finite"),
+        ("uniform-k(alpha=inf)", "must be 0 or more and finite"),
+        ("uniform-k", "give either alpha"),
+        ("uniform-k(alpha=1, k=2)", "give either alpha"),
+        ("uniform-k(k=1.5)", "k must be a whole number"),
+        ("stochastok(alpha=1, ways=1)", "ways must be a whole number from 2 on"),
+        ("stochastok-uniform(support=some)", "must be 'all' or 'pairwise'"),
+        ("uniform(alpha=1)", "uniform takes none"),
+        ("stochastok(1)", "write each parameter as name=value"),
+        ("stochastok(", "cannot read the scheme"),
+    ],
+)
+def test_a_wrong_spec_is_told_in_one_line(spec: str, said: str) -> None:
+    with pytest.raises(rt.RobustokError) as e:
+        rt.sampler(spec, TOY)
+    assert said in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_wrong_calls_are_told() -> None:
+    uniform = rt.Uniform(TOY)
+    with pytest.raises(TypeError, match="seed"):
+        uniform.sample("abc")  # type: ignore[call-arg]
+    for call, said in (
+        (lambda: uniform.sample_batch(["abc"], seed=cast(int, 1.5)), "seed must be an integer"),
+        (lambda: uniform.sample_batch(["abc"], seed=0, draws=0), "draws=0"),
+        (lambda: uniform.sample_batch(["abc"], seed=0, keys=[1, 2]), "2 keys for 1 rows"),
+        (lambda: uniform.sample_batch(["abc"], seed=0, threads=0), "threads=0"),
+        (lambda: uniform.sample_batch([[99]], seed=0), "id 99 at position 0"),
+        (lambda: uniform.sample([0], seed=0, keep=np.ones(2, bool)), "one bool for each id"),
+        (lambda: uniform.sample("a\ud800", seed=0), "lone surrogate"),
+    ):
+        with pytest.raises(rt.RobustokError, match=said):
+            call()
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_real_tokenizers_round_trip(name: str) -> None:
+    import json
+
+    vocab = real(name)
+    lines = data_path("corpus", "hard_cases.jsonl").read_text(encoding="utf8").splitlines()
+    lines += data_path("tokenizers", "reference_encodings.jsonl").read_text("utf8").splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    texts += [b"\xff\xfe caf\xc3", "x" * 5000, " " * 3000, "日本語👩‍👩‍👧" * 50]
+    canonical = vocab.encode_batch(texts)
+    for spec in SPECS:
+        scheme = rt.sampler(spec, vocab)
+        for rows in (scheme.sample_batch(texts, seed=1), scheme.sample_batch(canonical, seed=1)):
+            for drawn, ids in zip(rows, canonical, strict=True):
+                assert vocab.decode_bytes(drawn) == vocab.decode_bytes(ids)

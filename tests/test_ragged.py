@@ -1,0 +1,38 @@
+"""Rows of ids as two flat arrays, and their way to Arrow and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import robustok as rt
+
+
+@given(st.lists(st.lists(st.integers(0, 10), max_size=5), max_size=6))
+def test_rows_come_back(rows: list[list[int]]) -> None:
+    ragged = rt.Ragged.from_rows(rows)
+    assert [r.tolist() for r in ragged] == rows
+    assert ragged.lengths.tolist() == [len(r) for r in rows]
+    assert [r.tolist() for r in ragged.rows()] == rows
+    if rows:
+        assert ragged[-1].tolist() == rows[-1]
+
+
+def test_arrow_shares_the_memory() -> None:
+    pytest.importorskip("pyarrow")
+    ragged = rt.Ragged.from_rows([[1, 2], [], [3]])
+    column = ragged.to_arrow()
+    assert column.to_pylist() == [[1, 2], [], [3]]
+    assert np.shares_memory(column.values.to_numpy(), ragged.values)
+    assert rt.Ragged.from_arrow(column) == ragged
+    assert rt.Ragged.from_arrow(column.slice(1)) == rt.Ragged.from_rows([[], [3]])
+
+
+def test_wrong_offsets_are_told() -> None:
+    for offsets in ([1, 2], [0, 1], [0, 2, 1, 3]):
+        with pytest.raises(rt.RobustokError, match="offsets"):
+            rt.Ragged(np.arange(3), np.array(offsets))
+    with pytest.raises(IndexError):
+        rt.Ragged.from_rows([[1]])[1]
