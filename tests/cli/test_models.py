@@ -54,8 +54,75 @@ def test_finetune_then_evaluate_then_attack(
     shown = ["--examples", str(model / "items.jsonl"), "-k", "2", "--example-scheme", "uniform"]
     (with_examples,) = said("icl", str(trained), "-s", "canonical", *shown)
     assert with_examples["n"] == len(ITEMS)
+    *_, in_context = said("icl", str(trained), "-s", "canonical", "--attack", *shown)
+    assert in_context["accuracy"] <= in_context["start_accuracy"]
     (attacked,) = said("attack", str(trained), "--steps", "1")
     assert attacked["accuracy"] <= attacked["start_accuracy"]
+    rows = tmp_path / "items.jsonl"
+    said("evaluate", str(trained), "--draws", "2", "-s", "uniform", "--out", str(rows))
+    assert [json.loads(x)["query"] for x in rows.read_text().splitlines()] == ["uniform"] * 4
+
+
+def test_attack_with_all_its_settings_a_control_and_a_curve(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, curve = tmp_path / "attacks.jsonl", tmp_path / "curve.png"
+    settings = [
+        "--objective",
+        "log-probability",
+        "--max-neighbors",
+        "5",
+        "--beam",
+        "2",
+        "--restarts",
+        "1",
+        "--distance",
+        "2",
+        "--distance",
+        "4",
+        "--start",
+        "uniform",
+        "--steps",
+        "2",
+        "--control",
+        "--seed",
+        "0",
+        "--json",
+    ]
+    args = ["attack", str(model), "--items", str(model / "items.jsonl"), *settings]
+    args += ["--out", str(out), "--curve", str(curve)]
+    said = []
+    for _ in range(2):  # the second finds every attack in its file
+        assert run(args) == 0
+        said.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    searched, control = said[0]
+    assert [row["search"] for row in said[0]] == ["greedy", "random, equal queries"]
+    assert control["queries"] <= searched["queries"]
+    assert searched["curve"][-1]["accuracy"] == searched["accuracy"]
+    assert [row["accuracy"] for row in said[1]] == [row["accuracy"] for row in said[0]]
+    assert curve.read_bytes().startswith(b"\x89PNG")
+    assert out.with_name("attacks-control.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--text", "a", "--option", "b", "--option", "c", "--control"], "give --items"),
+        (["--items", "{items}", "--search", "lucky"], "search"),
+        (["--items", "{items}", "--objective", "loss"], "objective"),
+        (
+            ["--items", "{items}", "--limit", "1", "--steps", "1", "--curve", "c.txt"],
+            ".png or .svg",
+        ),
+    ],
+)
+def test_a_wrong_attack_is_one_line(
+    model: Path, args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [a.format(items=model / "items.jsonl") for a in args]
+    assert run(["attack", str(model), "--seed", "0", *given]) == 2
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1
 
 
 def test_attack_one_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""robustok attack: the worst tokenization that a greedy search finds."""
+"""robustok attack: the worst tokenization that a search finds, for one query or many."""
 
 from __future__ import annotations
 
@@ -33,24 +33,67 @@ def command(
     ] = None,
     start: Annotated[str, typer.Option("--start", help="canonical, or a scheme")] = "canonical",
     steps: Annotated[int, typer.Option("--steps", min=1)] = 10,
+    objective: Annotated[
+        str, typer.Option("--objective", help="probability or log-probability")
+    ] = "probability",
+    search: Annotated[str, typer.Option("--search", help="greedy or random")] = "greedy",
+    max_neighbors: Annotated[
+        int | None, typer.Option("--max-neighbors", min=1, help="scored a step, at random")
+    ] = None,
+    beam: Annotated[int, typer.Option("--beam", min=1)] = 1,
+    restarts: Annotated[int, typer.Option("--restarts", min=0, help="from uniform draws")] = 0,
+    query_budget: Annotated[
+        int | None, typer.Option("--query-budget", min=1, help="tokenizations scored an item")
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="the query is the user's turn of the chat template")
+    ] = False,
+    system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
+    control: Annotated[
+        bool, typer.Option("--control", help="also a random search at equal queries")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="a row an item; also resumes a killed attack")
+    ] = None,
+    curve: Annotated[
+        Path | None, typer.Option("--curve", help="accuracy against queries, .png or .svg")
+    ] = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
     """Attack MODEL through its queries' tokenization.
 
-    One query (--text, with its options) or many (--items).
+    One query (--text, with its options) or many (--items). A chat template and a system
+    prompt stay as they are; any set of labels can be the options, a guard model's too.
     """
     from robustok.models import load_model
     from robustok.vocabulary import Vocabulary
 
     if (text is None) == (items is None):
         raise RobustokError("give either --text with its --option's, or --items")
+    if text is not None and (control or out or curve):
+        raise RobustokError("--control, --out and --curve are about many queries: give --items")
     vocab = Vocabulary.load(tokenizer or model)
-    settings = {"distances": tuple(distance or (2,)), "start": start, "steps": steps, "seed": seed}
+    settings: dict[str, Any] = {
+        "distances": tuple(distance or (2,)), "start": start, "steps": steps, "seed": seed,
+        "objective": objective, "search": search, "max_neighbors": max_neighbors, "beam": beam,
+        "restarts": restarts, "query_budget": query_budget,
+        **(_chat(tokenizer or model, system) if chat or system else {}),
+    }  # fmt: skip
+    loaded = load_model(model)
     if text is not None:
-        _attack_one(load_model(model), vocab, text, option or [], label, settings, as_json)
+        _attack_one(loaded, vocab, text, option or [], label, settings, as_json)
     elif items is not None:
-        _attack_many(load_model(model), vocab, items, limit, settings, as_json)
+        _attack_many(loaded, vocab, items, limit, settings, control, out, curve, as_json)
+
+
+def _chat(tokenizer: str, system: str | None) -> dict[str, Any]:
+    """The kept ids around the user's turn."""
+    from transformers import AutoTokenizer
+
+    from robustok.evaluation import chat_frame
+
+    return chat_frame(AutoTokenizer.from_pretrained(tokenizer), system=system)._asdict()
 
 
 def _attack_one(
@@ -80,17 +123,57 @@ def _attack_one(
 
 
 def _attack_many(
-    model: Any, vocab: Any, items: Path, limit: int | None, settings: dict[str, Any], as_json: bool
+    model: Any,
+    vocab: Any,
+    items: Path,
+    limit: int | None,
+    settings: dict[str, Any],
+    control: bool,
+    out: Path | None,
+    curve: Path | None,
+    as_json: bool,
 ) -> None:
-    from robustok.evaluation import attack_items
     from robustok.tasks import read_items
 
-    with bar("attack") as progress:
-        result = attack_items(
-            model, vocab, read_items(items)[:limit], progress=progress, **settings
+    questions = read_items(items)[:limit]
+    found = {settings["search"]: _search(model, vocab, questions, settings, out)}
+    if control:
+        spent = {a.key: a.queries for a in found[settings["search"]].attacks}
+        other = settings | {"search": "random", "query_budget": spent}
+        beside = out.with_name(f"{out.stem}-control{out.suffix}") if out else None
+        found["random, equal queries"] = _search(model, vocab, questions, other, beside)
+    for name, result in found.items():
+        if as_json:
+            fields = ("query", "accuracy", "low", "high", "n", "start_accuracy", "queries", "seed")
+            told = {field: getattr(result, field) for field in (*fields, "seconds")}
+            print_json({"search": name, **told, "curve": result.curve()})
+        else:
+            typer.echo(str(result))
+    if curve is not None:
+        from robustok.report.curve import draw_curve
+
+        draw_curve({name: result.curve() for name, result in found.items()}, curve)
+
+
+def _search(
+    model: Any, vocab: Any, questions: Any, settings: dict[str, Any], out: Path | None
+) -> Any:
+    """Attack every question, with the accuracy so far beside the bar."""
+    from robustok.evaluation import attack_items
+
+    held: list[bool] = []
+    with bar(settings["search"]) as progress:
+
+        def tell(done: int, total: int) -> None:
+            share = f" {sum(held) / len(held):.0%} held" if held else ""
+            progress(done, total, f"{settings['search']}{share}")
+
+        return attack_items(
+            model,
+            vocab,
+            questions,
+            resume_file=out,
+            progress=tell,
+            each=lambda found: held.append(not found.success),
+            **settings,
         )
-    if as_json:
-        fields = ("query", "accuracy", "low", "high", "n", "start_accuracy", "queries", "seed")
-        print_json({name: getattr(result, name) for name in (*fields, "seconds")})
-    else:
-        typer.echo(str(result))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +31,9 @@ def command(
     scheme: Schemes = None,
     draws: Draws = 10,
     limit: Limit = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="per-item results, a JSON line each")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure MODEL under drawn tokenizations.
@@ -40,7 +44,8 @@ def command(
     from robustok.vocabulary import Vocabulary
 
     questions = read_items(items)[:limit]
-    measure(model, Vocabulary.load(tokenizer or model), questions, scheme, draws, seed, as_json)
+    vocab = Vocabulary.load(tokenizer or model)
+    measure(model, vocab, questions, scheme, draws, seed, as_json, out=out)
 
 
 def measure(
@@ -52,6 +57,7 @@ def measure(
     seed: int,
     as_json: bool,
     context: Any = None,
+    out: Path | None = None,
 ) -> None:
     """Evaluate a model once for each scheme and print what came out."""
     from robustok.evaluation import evaluate
@@ -60,6 +66,7 @@ def measure(
 
     samplers = [sampler(spec, vocab) for spec in schemes or ["canonical", "uniform"]]
     loaded = load_model(model)
+    rows: list[dict[str, Any]] = []
     for draw in samplers:
         with bar(draw.spec) as progress:
             result = evaluate(
@@ -77,3 +84,8 @@ def measure(
             print_json({"model": model} | {name: getattr(result, name) for name in fields})
         else:
             typer.echo(str(result))
+        rows += [{"query": result.query, **row} for row in result.table()]
+    if out is not None:
+        from robustok.study.store import write_rows
+
+        write_rows(out, rows)

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from robustok.cli.evaluate import measure
-from robustok.cli.options import Draws, Items, Json, Limit, Model, OwnTokenizer, Schemes, Seed
+from robustok.cli.options import (
+    Draws,
+    Items,
+    Json,
+    Limit,
+    Model,
+    OwnTokenizer,
+    Schemes,
+    Seed,
+    print_json,
+)
+from robustok.cli.progress import bar
 
 NAME = "icl"
 
@@ -22,6 +33,9 @@ def command(
     example_scheme: Annotated[
         str, typer.Option("--example-scheme", help="how the examples' questions are drawn")
     ] = "canonical",
+    attack: Annotated[
+        bool, typer.Option("--attack", help="also the greedy attack on every question")
+    ] = False,
     tokenizer: OwnTokenizer = None,
     scheme: Schemes = None,
     draws: Draws = 10,
@@ -39,4 +53,18 @@ def command(
     vocab = Vocabulary.load(tokenizer or model)
     solved = read_items(examples)[:shots]
     context = solved_examples(vocab, solved, example_scheme, seed=seed)
-    measure(model, vocab, read_items(items)[:limit], scheme, draws, seed, as_json, context=context)
+    questions = read_items(items)[:limit]
+    measure(model, vocab, questions, scheme, draws, seed, as_json, context=context)
+    if attack:
+        from robustok.evaluation import attack_items
+        from robustok.models import load_model
+
+        with bar("attack") as progress:
+            found = attack_items(
+                load_model(model), vocab, questions, seed=seed, context=context, progress=progress
+            )
+        if as_json:
+            fields = ("query", "accuracy", "low", "high", "n", "start_accuracy", "queries", "seed")
+            print_json({"model": model} | {name: getattr(found, name) for name in fields})
+        else:
+            typer.echo(str(found))

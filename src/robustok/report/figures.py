@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from robustok.errors import RobustokError
 from robustok.report.style import GRID, INK, MUTED, colors, family, house_style
 from robustok.report.table import Results, Row, splits_of
 from robustok.study.store import write_whole
@@ -52,7 +53,16 @@ def _saved(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure whole, as PNG or SVG by the file's ending."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in ("png", "svg"):
+        raise RobustokError(f"{path}: a figure is written as .png or .svg")
+    write_whole(path, _saved(figure, kind))
+
+
+def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """A figure of this many inches and its axes, drawn without a screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -68,7 +78,7 @@ def _split_rows(results: Results) -> list[Row]:
 
 def _draw_splits(results: Results, narrow: bool) -> Figure:
     """The teaser: a group of bars for each strength, a bar a model, with 95% intervals."""
-    figure, axes = _new_figure(NARROW if narrow else WIDE)
+    figure, axes = new_figure(NARROW if narrow else WIDE)
     places = results.splits()
     width = 0.8 / len(results.trains)
     for i, (train, color) in enumerate(zip(results.trains, colors(results.trains), strict=True)):
@@ -123,7 +133,7 @@ def _draw_heatmap(results: Results, narrow: bool) -> Figure:
     if narrow:
         rows, columns = columns, rows
     size = (4.4, 1.6 + 0.46 * len(rows)) if narrow else (8.2, 1.7 + 0.5 * len(rows))
-    figure, axes = _new_figure(size)
+    figure, axes = new_figure(size)
     values = [[_accuracy(results, r, c, narrow) for c in columns] for r in rows]
     axes.imshow(values, cmap="cividis", vmin=0, vmax=100, aspect="auto")
     for y, line in enumerate(values):
