@@ -20,7 +20,9 @@ from robustok.samplers import SCHEMES
 SPECS = [
     "canonical", "stochastok(alpha=1)", "stochastok(alpha=2, ways=3)",
     "stochastok-uniform(alpha=1)", "stochastok-uniform(alpha=2, support=pairwise)",
-    "uniform-k(alpha=1)", "uniform-k(k=3)", "uniform",
+    "uniform-k(alpha=1)", "uniform-k(k=3)", "uniform", "grampa(temperature=2, min_length=2)",
+    "maxmatch-dropout(p=0.3)", "mix(0.5 canonical, 0.5 uniform-k(alpha=1))",
+    "exactly(uniform, splits=1)",
 ]  # fmt: skip
 TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a", b"bc"], special=[b"<s>", b"</s>"])
 
