@@ -3,7 +3,8 @@
     python benchmarks/sampling.py [--tokenizer T.json ...] [--text FILE.jsonl]
 
 Everything is measured in one process, on one thread, in turns, and compared as medians of
-processor time; documents are English, 1 to 16 KB. Prints a Markdown table, with --json a list.
+processor time; documents are English, 1 to 16 KB. `bpe-dropout` is compared with `tokenizers`'
+own dropout, everything else with its canonical encoding. Prints a Markdown table, or --json.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ FLOORS = {
     "stochastok-uniform(alpha=0.1)": 8, "stochastok-uniform(alpha=1)": 8,
     "stochastok-uniform(alpha=3)": 8, "uniform": 8, "uniform-k(alpha=0.1)": 3,
     "uniform-k(alpha=0.5)": 3, "uniform-k(alpha=1)": 3, "uniform-k(alpha=3)": 3,
+    "bpe-dropout(p=0.1, rule=provilkov)": 1, "bpe-dropout(p=0.1, rule=hf)": 1,
+    "bpe-dropout(p=0.1, rule=sentencepiece)": 1,
+    "grampa(temperature=2, min_length=2)": None, "maxmatch-dropout(p=0.2)": None,
 }  # fmt: skip
+ENCODER, DROPOUT = "tokenizers.encode_batch", "tokenizers.encode_batch, dropout=0.1"
 
 
 def read_documents(path: Path, total: int) -> list[str]:
@@ -70,8 +75,11 @@ def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], o
     """The encoder, its own dropout, every scheme, and the public competitors that are installed."""
     ids = vocab.encode_batch(texts)
     tokenizer = vocab.data.source
+    dropping = type(tokenizer).from_str(tokenizer.to_str())
+    dropping.model.dropout = 0.1
     jobs: dict[str, Callable[[], object]] = {
-        "tokenizers.encode_batch": lambda: tokenizer.encode_batch(texts, add_special_tokens=False)
+        ENCODER: lambda: tokenizer.encode_batch(texts, add_special_tokens=False),
+        DROPOUT: lambda: dropping.encode_batch(texts, add_special_tokens=False),
     }
     for spec in FLOORS:
         scheme = rt.sampler(spec, vocab)
@@ -139,8 +147,9 @@ def tiktoken_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[
     return {"tiktoken.encode_ordinary": lambda: [encoding.encode_ordinary(t) for t in texts]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def arguments(description: str) -> argparse.Namespace:
+    """What to measure on: by default the tokenizers and the English text of ROBUSTOK_DATA."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
     here = [str(data / "tokenizers" / name / "tokenizer.json") for name in ("gpt2", "llama3")]
     parser.add_argument("--tokenizer", action="append", help="default: those in ROBUSTOK_DATA")
@@ -153,14 +162,19 @@ def main() -> None:
     missing = [p for p in [*options.tokenizer, str(options.text)] if not Path(p).exists()]
     if missing:
         sys.exit(f"{missing[0]} is not there: name tokenizers and a text, or set ROBUSTOK_DATA")
+    return options
+
+
+def main() -> None:
+    options = arguments(__doc__ or "")
     texts = read_documents(options.text, options.bytes)
     size = sum(len(t.encode("utf8")) for t in texts)
     rows = []
     for path in options.tokenizer:
         vocab = rt.Vocabulary.load(path)
         found = medians(jobs_for(vocab, texts), options.rounds)
-        base = found["tokenizers.encode_batch"]
         for name, seconds in found.items():
+            base = found[DROPOUT if name.startswith("bpe-dropout") else ENCODER]
             rows.append({
                 "tokenizer": Path(path).parent.name, "what": name, "times": base / seconds,
                 "megabytes_per_second": size / seconds / 1e6, "floor": FLOORS.get(name),
