@@ -104,6 +104,30 @@ def test_attack_with_all_its_settings_a_control_and_a_curve(
     assert out.with_name("attacks-control.jsonl").exists()
 
 
+def test_attack_leaves_the_chat_template_alone(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(model / "tokenizer.json"))
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}answer:"
+    )
+    folder = tmp_path / "chat"
+    shutil.copytree(model, folder)
+    tokenizer.save_pretrained(folder)
+    query = ["--text", "is this street safe?", "--option", " safe", "--option", " unsafe"]
+    args = ["attack", str(folder), *query, "--system", "judge it", "--seed", "0", "--json"]
+    assert run(args) == 0
+    found = json.loads(capsys.readouterr().out)
+    import robustok as rt
+
+    vocab = rt.Vocabulary.load(str(folder))
+    assert vocab.decode(found["ids"]) == "is this street safe?"
+    assert run(["attack", str(model), *query, "--chat", "--seed", "0"]) == 2
+    assert "chat template" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

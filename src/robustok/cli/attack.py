@@ -89,11 +89,10 @@ def command(
 
 def _chat(tokenizer: str, system: str | None) -> dict[str, Any]:
     """The kept ids around the user's turn."""
-    from transformers import AutoTokenizer
-
     from robustok.evaluation import chat_frame
+    from robustok.models import load_tokenizer
 
-    return chat_frame(AutoTokenizer.from_pretrained(tokenizer), system=system)._asdict()
+    return chat_frame(load_tokenizer(tokenizer), system=system)._asdict()
 
 
 def _attack_one(

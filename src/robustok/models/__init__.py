@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robustok.models.load import check_fit, load_model
+from robustok.models.load import check_fit, load_model, load_tokenizer
 from robustok.models.lora import add_lora
 from robustok.models.tiny_llama import SHAPES, Shape, tiny_llama
 from robustok.models.tokenizer import train_tokenizer
@@ -13,6 +13,7 @@ __all__ = [
     "add_lora",
     "check_fit",
     "load_model",
+    "load_tokenizer",
     "tiny_llama",
     "train_tokenizer",
 ]

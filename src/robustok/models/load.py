@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from robustok.errors import RobustokError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from robustok.vocabulary import Vocabulary
 
@@ -46,6 +46,23 @@ def load_model(path_or_name: str | Path, *, dtype: str = "auto") -> PreTrainedMo
         reason = str(e).strip().split("\n")[0]
         raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
     return model.eval()
+
+
+def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
+    """Load transformers' own tokenizer of a model, for its chat template.
+
+    >>> load_tokenizer("meta-llama/Llama-3.2-1B-Instruct")                  # doctest: +SKIP
+
+    A folder is read without asking the hub. Raises RobustokError where there is none.
+    """
+    from transformers import AutoTokenizer
+
+    local = Path(path_or_name).is_dir()
+    try:
+        return AutoTokenizer.from_pretrained(str(path_or_name), local_files_only=local)
+    except (OSError, ValueError) as e:
+        reason = str(e).strip().split("\n")[0]
+        raise RobustokError(f"could not load the tokenizer of '{path_or_name}': {reason}") from e
 
 
 def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
