@@ -58,7 +58,7 @@ def main() -> None:
             one, two = (
                 median(
                     lambda scheme=scheme, n=n, many=many: scheme.sample_batch(
-                        many, seed=0, threads=n
+                        many, seed=0, threads=n, draws=8
                     ),
                     time.perf_counter,
                     options.rounds,

@@ -124,6 +124,14 @@ class Sampler(ABC):
         """Draw straight from strings where a scheme needs no canonical ids; None: it does."""
         return None
 
+    def _prepare(self, batch: Any) -> Any:
+        """The batch as the scheme's kernel wants it, made once for all threads."""
+        return batch
+
+    def _room(self, texts: int, tokens: int, size: int) -> int:
+        """The most tokens that a draw of texts of so many tokens and bytes can have."""
+        return size  # no token is shorter than a byte
+
     @abstractmethod
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, ends to ``ends``."""

@@ -107,7 +107,7 @@ class Exactly(Sampler):
             size = min(8 if tries == 0 else 64, _TRIES - tries)
             part = batch._replace(keys=np.array([mixed(key, tries)]), draws=np.int64(size))
             drawn, ends = np.empty(room * size, np.int32), np.zeros(size + 1, np.int64)
-            self.scheme._draw(part, 0, 1, drawn, ends[1:])
+            self.scheme._draw(self.scheme._prepare(part), 0, 1, drawn, ends[1:])
             gaps = np.abs(self._measured(ids, drawn, ends) - wanted)
             x = int(gaps.argmin())
             if gaps[x] < nearest:

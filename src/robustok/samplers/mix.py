@@ -72,7 +72,7 @@ class Mix(Sampler):
             )
             drawn = np.empty(room_for(self.vocab, values) * draws, np.int32)
             drawn_ends = np.zeros(len(rows) * draws + 1, np.int64)
-            scheme._draw(part, 0, len(rows), drawn, drawn_ends[1:])
+            scheme._draw(scheme._prepare(part), 0, len(rows), drawn, drawn_ends[1:])
             for x, t in enumerate(wanted.tolist()):
                 for d in np.flatnonzero(picks[t] == c).tolist():
                     i = x * draws + d

@@ -65,11 +65,13 @@ def draw_texts(
     plan: Plan,
 ) -> Ragged:
     """Draw every text, which are ids, or bytes (uint8) for schemes that need no canonical ids."""
-    whole = kernels.Batch(values, offsets, keys, parts, plan.seed, plan.epoch, np.int64(plan.draws))
+    whole = sampler._prepare(
+        kernels.Batch(values, offsets, keys, parts, plan.seed, plan.epoch, np.int64(plan.draws))
+    )
 
     def work(first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        # No token is shorter than a byte, so a text of n bytes has at most n tokens.
-        room = int(byte_offsets[last] - byte_offsets[first]) * plan.draws
+        tokens, size = (int(x[last] - x[first]) for x in (offsets, byte_offsets))
+        room = sampler._room(last - first, tokens, size) * plan.draws
         out = np.empty(room, np.int32)
         ends = np.empty((last - first) * plan.draws + 1, np.int64)
         ends[0] = 0

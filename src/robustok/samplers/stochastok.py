@@ -44,6 +44,10 @@ class StochasTok(TabledSampler):
             v.__dict__["_stochastok_pairs"] = pairs
         return pairs
 
+    def _room(self, texts: int, tokens: int, size: int) -> int:
+        picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text
+        return min(size, tokens + picks * (self.ways - 1))
+
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels import stochastok
 

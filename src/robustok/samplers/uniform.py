@@ -42,13 +42,17 @@ class Uniform(TabledSampler):
         parts = np.zeros(len(texts), np.int64)
         return draw_texts(self, flat, offsets, offsets, keys, parts, plan)
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.kernels import uniform
+    def _prepare(self, batch: Any) -> Any:
         from robustok.kernels.batch import spelled
 
+        if batch.values.dtype == np.uint8:
+            return batch
+        return spelled(batch, self.vocab.token_bytes, self.vocab.token_offsets)
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.kernels import uniform
+
         v = self.vocab
-        if batch.values.dtype != np.uint8:
-            batch = spelled(batch, v.token_bytes, v.token_offsets)
         self._with_store(
             lambda store: uniform.draw_uniform(v.trie, store, batch, first, last, out, ends), last
         )
