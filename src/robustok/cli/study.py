@@ -9,10 +9,11 @@ import typer
 from rich.console import Console
 
 from robustok.cli.bars import Bars
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, nearest
 
 NAME = "study"
 ACTIONS = ("list", "plan", "run")
+ENGINES = ("local", "ray")
 
 
 def command(
@@ -30,6 +31,23 @@ def command(
         int | None,
         typer.Option("--jobs", min=1, help="cells side by side [default: as the cores allow]"),
     ] = None,
+    scale: Annotated[
+        str | None, typer.Option("--scale", help="such as cpu: the small one of a paper's study")
+    ] = None,
+    corpus: Annotated[
+        list[Path] | None,
+        typer.Option("--corpus", help="text to pre-train on, in place of the study's own"),
+    ] = None,
+    held_out: Annotated[
+        Path | None, typer.Option("--held-out", help="text to measure perplexity on")
+    ] = None,
+    cells: Annotated[
+        Path | None,
+        typer.Option("--cells", help="a folder of cells that several studies share"),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, or ray for a cluster that shares the folder")
+    ] = "local",
     word_list: Annotated[
         str | None,
         typer.Option("--words", help="a file with one word a line, in place of frequent words"),
@@ -46,17 +64,25 @@ def command(
         return
     from robustok.study import find_study, plan, run_study
 
-    study = find_study(name, words_file=word_list)
+    if engine not in ENGINES:
+        raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
+    study = find_study(
+        name,
+        scale=scale,
+        words_file=word_list,
+        corpus=tuple(map(str, corpus or ())),
+        held_out=str(held_out) if held_out else None,
+    )
     if action == "plan":
         for cell in plan(study):
             typer.echo(f"{cell.key:<28}  {cell.label}")
         return
     from robustok.report import Results, findings, write_report
 
-    folder = out or Path("runs") / study.name
+    folder = out or Path("runs") / (study.name if scale is None else f"{study.name}-{scale}")
     console = Console(highlight=False)
     with Bars(console) as bars:
-        run = run_study(study, folder, jobs=jobs, watch=bars)
+        run = run_study(study, folder, cells_folder=cells, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
     for finding in findings(Results(run.rows)):
         console.print(f"{finding.number:>6} {finding.text}", soft_wrap=True)

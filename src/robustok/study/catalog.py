@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from robustok.errors import RobustokError, nearest
-from robustok.study.config import Study, load_study
+from robustok.study.config import load_study
+from robustok.study.schema import Study
 
 
 def studies() -> dict[str, str]:
@@ -22,8 +24,10 @@ def studies() -> dict[str, str]:
     }
 
 
-def find_study(name: str, *, words_file: str | None = None) -> Study:
+def find_study(name: str, **changes: Any) -> Study:
     """A study by the name of one of ours, or by the path of a YAML file.
+
+    `changes` are those of :func:`load_study`: the scale, the words and the text.
 
     >>> find_study("quick").task.kind
     'langgame'
@@ -38,8 +42,8 @@ def find_study(name: str, *, words_file: str | None = None) -> Study:
             raise RobustokError(f"{path} is not UTF-8 text") from None
         except OSError as error:
             raise RobustokError(f"the study {path} cannot be read: {error.strerror}") from None
-        return load_study(text, str(path), words_file=words_file)
+        return load_study(text, str(path), **changes)
     known = studies()
     if name not in known:
         raise RobustokError(f"there is no study '{name}'; {nearest(name, known)}")
-    return load_study(known[name], f"{name}.yaml", words_file=words_file)
+    return load_study(known[name], f"{name}.yaml", **changes)

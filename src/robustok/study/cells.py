@@ -6,21 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from robustok.study.config import Training
 from robustok.study.plan import Cell
-from robustok.study.store import write_json, write_rows, write_whole
-from robustok.tasks import Item, frequent_words, langgame, read_items, write_items
+from robustok.study.schema import Training
+from robustok.study.store import read_json, write_json, write_rows, write_whole
+from robustok.study.text import learned_from, read_corpus, write_corpus
+from robustok.tasks import Item, cute, frequent_words, langgame, read_items, write_items
 
 Progress = Callable[[int, int], None]
 Summary = dict[str, Any]
+MAKERS = {"langgame": langgame, "cute": cute}
 
 
 def make_data(cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress) -> Summary:
     fields = cell.fields
     words = fields["words"]
     words = frequent_words(words) if isinstance(words, int) else words
+    make = MAKERS[fields["kind"]]
     for split in ("train", "test"):
-        items = langgame(words, fields[split], seed=fields["seed"], split=split)
+        items = make(words, fields[split], seed=fields["seed"], split=split)
         write_items(folder / f"{split}.jsonl", items)
         progress(1 if split == "train" else 2, 2)
     return {"words": len(words), "train": fields["train"], "test": fields["test"]}
@@ -31,11 +34,24 @@ def make_tokenizer(
 ) -> Summary:
     from robustok.models import train_tokenizer
 
-    items = read_items(inputs["data"] / "train.jsonl")
-    texts = [item.query + item.answer for item in items]
+    if "name" in cell.fields:
+        write_json(folder / "name.json", cell.files["name"])
+        vocab = _vocabulary({"tokenizer": folder})
+        return {"size": vocab.size, "fingerprint": vocab.fingerprint}
+    if "data" in inputs:
+        items = read_items(inputs["data"] / "train.jsonl")
+        texts = [item.query + item.answer for item in items]
+    else:
+        texts = learned_from(cell.fields["text"], cell.files)
     tokenizer = train_tokenizer(texts, cell.fields["size"])
     write_whole(folder / "tokenizer.json", tokenizer.to_str())
     return {"size": tokenizer.get_vocab_size()}
+
+
+def make_corpus(
+    cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
+) -> Summary:
+    return write_corpus(cell.fields, cell.files, _vocabulary(inputs), folder, progress)
 
 
 def make_examples(
@@ -58,10 +74,20 @@ def make_examples(
     return {"texts": len(fields["texts"])}
 
 
-def make_base_model(
+def load_base_model(
     cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
 ) -> Summary:
-    """A small model from random weights, trained on the task with its tokenizer."""
+    """A model that exists stays where it is; that it loads is seen before anything is trained."""
+    from robustok.models import load_model
+
+    write_json(folder / "name.json", cell.files["name"])
+    return {"parameters": load_model(cell.files["name"]).num_parameters()}
+
+
+def make_pretrained_model(
+    cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
+) -> Summary:
+    """A small model from random weights, trained on text or on the task with its tokenizer."""
     from robustok.models import Shape, tiny_llama
 
     shape = Shape(**cell.fields["model"])
@@ -72,39 +98,62 @@ def make_base_model(
 def make_finetuned_model(
     cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
 ) -> Summary:
-    from robustok.models import load_model
+    from robustok.models import add_lora, load_model
 
-    model = load_model(inputs["model"] / "model")
+    model = load_model(_model_of(inputs), dtype="float32")
+    if cell.fields["lora"]:
+        model = add_lora(model, seed=cell.fields["seed"], **cell.fields["lora"])
     return _train(cell, model, folder, inputs, progress)
 
 
 def _train(
     cell: Cell, model: Any, folder: Path, inputs: Mapping[str, Path], progress: Progress
 ) -> Summary:
-    """Train with the question drawn anew at every step and the answer alone in the loss."""
+    """Train on questions, drawn anew at every step and the answer alone in the loss, or on text."""
     from robustok.samplers import sampler
-    from robustok.training import finetune
+    from robustok.training import finetune, pretrain
 
     fields = cell.fields
     vocab = _vocabulary(inputs)
-    training = finetune(
-        model,
-        vocab,
-        read_items(inputs["data"] / "train.jsonl"),
-        sampler=sampler(fields["scheme"], vocab),
-        seed=fields["seed"],
-        out=folder / "model",
-        progress=progress,
-        **{name: fields[name] for name in Training.model_fields},
-    )
+    settings: dict[str, Any] = {name: fields[name] for name in Training.model_fields}
+    settings |= {"seed": fields["seed"], "out": folder / "model", "progress": progress}
+    draw = sampler(fields["scheme"], vocab)
+    if "corpus" in inputs:
+        text = read_corpus(inputs["corpus"])
+        training = pretrain(model, vocab, text, sampler=draw, **settings)
+    else:
+        items = read_items(inputs["data"] / "train.jsonl")
+        # A question that splitting makes too long keeps its canonical tokens, and is counted.
+        training = finetune(model, vocab, items, sampler=draw, overflow="canonical", **settings)
     # Beside its weights, so that the folder is a model that every other command takes as it is.
-    tokenizer = (inputs["tokenizer"] / "tokenizer.json").read_bytes()
-    write_whole(folder / "model" / "tokenizer.json", tokenizer)
+    source = inputs["tokenizer"] / "tokenizer.json"
+    if source.is_file():
+        write_whole(folder / "model" / "tokenizer.json", source.read_bytes())
     return {
         "parameters": model.num_parameters(),
         "last_loss": training.losses[-1][1] if training.losses else None,
         "tokens": training.tokens,
+        "overflowed": training.overflowed,
     }
+
+
+def measure_perplexity(
+    cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
+) -> Summary:
+    from robustok.models import load_model
+    from robustok.samplers import sampler
+    from robustok.training import held_out_perplexity
+
+    vocab = _vocabulary(inputs)
+    texts = read_json(inputs["corpus"] / "held_out.json")
+    return held_out_perplexity(
+        load_model(_model_of(inputs)),
+        vocab,
+        texts,
+        sampler(cell.fields["query"], vocab),
+        seed=cell.fields["seed"],
+        progress=progress,
+    )
 
 
 def evaluate_model(
@@ -118,7 +167,7 @@ def evaluate_model(
     vocab = _vocabulary(inputs)
     items = read_items(inputs["data"] / "test.jsonl")[: fields["items"]]
     result = evaluate(
-        load_model(inputs["model"] / "model"),
+        load_model(_model_of(inputs)),
         vocab,
         items,
         sampler(fields["query"], vocab),
@@ -138,7 +187,7 @@ def attack_model(
     fields = cell.fields
     items = read_items(inputs["data"] / "test.jsonl")[: fields["items"]]
     result = attack_items(
-        load_model(inputs["model"] / "model"),
+        load_model(_model_of(inputs)),
         _vocabulary(inputs),
         items,
         distances=tuple(fields["distances"]),
@@ -167,15 +216,25 @@ def _measured(result: Any, items: Sequence[Item], folder: Path) -> Summary:
 def _vocabulary(inputs: Mapping[str, Path]) -> Any:
     from robustok.vocabulary import Vocabulary
 
-    return Vocabulary.load(str(inputs["tokenizer"] / "tokenizer.json"))
+    folder = inputs["tokenizer"]
+    named = folder / "name.json"
+    return Vocabulary.load(read_json(named) if named.is_file() else str(folder / "tokenizer.json"))
+
+
+def _model_of(inputs: Mapping[str, Path]) -> str | Path:
+    named = inputs["model"] / "name.json"
+    return read_json(named) if named.is_file() else inputs["model"] / "model"
 
 
 KINDS: dict[str, Callable[[Cell, Path, Mapping[str, Path], Progress], Summary]] = {
     "data": make_data,
     "tokenizer": make_tokenizer,
     "examples": make_examples,
-    "pretrain": make_base_model,
+    "corpus": make_corpus,
+    "base": load_base_model,
+    "pretrain": make_pretrained_model,
     "finetune": make_finetuned_model,
     "evaluate": evaluate_model,
     "attack": attack_model,
+    "perplexity": measure_perplexity,
 }

@@ -1,115 +1,18 @@
-"""What a study's YAML may say. Every field is listed here, and nothing else is accepted."""
+"""A study from YAML: read, scaled, checked across its fields, its errors in one line each."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, Literal, NoReturn
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
 from robustok.models import Shape, train_tokenizer
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class LangGame(Strict):
-    """The six question types of the paper's LangGame."""
-
-    kind: Literal["langgame"]
-    words: int = Field(200, ge=8)  # so many of the most frequent English words
-    words_file: str | None = None  # or a file with one word a line, in place of them
-    train: int = Field(ge=1)  # questions
-    test: int = Field(ge=1)
-
-
-class Tokenizer(Strict):
-    """A byte-level BPE trained on the task's own training text."""
-
-    size: int = Field(ge=257)
-
-
-class Model(Strict):
-    """A Llama-architecture causal language model, made small."""
-
-    layers: int = Field(ge=1)
-    width: int = Field(ge=8)
-    heads: int = Field(ge=1)
-    kv_heads: int = Field(ge=1)
-    feed_forward: int = Field(ge=8)
-    context: int = Field(ge=16)  # tokens
-    tied: bool = True  # input and output embeddings are one
-
-
-class Training(Strict):
-    steps: int = Field(ge=1)
-    batch_size: int = Field(ge=1)
-    learning_rate: float = Field(gt=0)
-    warmup: int = Field(0, ge=0)
-    final_rate: float = Field(0.1, ge=0, le=1)
-    weight_decay: float = Field(0.01, ge=0)
-    save_every: int = Field(200, ge=1)  # steps between checkpoints
-
-
-class Pretraining(Training):
-    scheme: str = "canonical"
-
-
-class Finetuning(Training):
-    schemes: tuple[str, ...] = Field(min_length=1)
-
-
-class Queries(Strict):
-    queries: tuple[str, ...] = Field(min_length=1)
-    items: int = Field(ge=1)
-    draws: int = Field(10, ge=1)
-
-
-class Adversary(Strict):
-    """The greedy attack of the paper's Algorithm 2."""
-
-    items: int = Field(ge=1)
-    distances: tuple[int, ...] = (2,)
-    start: str = "canonical"
-    steps: int = Field(10, ge=1)
-    objective: Literal["probability", "log-probability"] = "probability"
-
-
-class Examples(Strict):
-    """Texts whose draws the report shows in color."""
-
-    texts: tuple[str, ...] = Field(min_length=1)
-    draws: int = Field(3, ge=1)
-
-
-class Study(Strict):
-    """One figure, table or question, from data to report."""
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
-    title: str
-    about: str = ""
-    seed: int
-    threads: int | None = Field(None, ge=1)  # of a cell; as many cells as fit go side by side
-    task: LangGame
-    tokenizer: Tokenizer
-    model: Model
-    pretrain: Pretraining
-    finetune: Finetuning
-    evaluate: Queries
-    attack: Adversary | None = None
-    examples: Examples | None = None
-
-    @field_validator("seed")
-    @classmethod
-    def _seed_fits(cls, seed: int) -> int:
-        if not 0 <= seed < 2**63:
-            raise ValueError("a seed is a whole number from 0 to 2^63 - 1")
-        return seed
-
+from robustok.study.schema import Strict, Study
 
 Where = tuple[str | int, ...]
 
@@ -142,6 +45,8 @@ def _allowed(path: Where) -> list[str]:
     """The fields allowed beside the one at `path`."""
     model: Any = Study
     for part in path[:-1]:
+        if isinstance(part, int):
+            continue
         field = model.model_fields.get(part)
         options = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
         model = next((o for o in options if isinstance(o, type) and issubclass(o, Strict)), None)
@@ -150,11 +55,29 @@ def _allowed(path: Where) -> list[str]:
     return list(model.model_fields)
 
 
-def _first_error(error: ValidationError, lines: dict[Where, int], source: str) -> str:
+class _Source:
+    """Where each field of a study was written, for the errors."""
+
+    def __init__(self, name: str, lines: dict[Where, int], scale: str | None) -> None:
+        self.name, self._lines, self._scale = name, lines, scale
+
+    def line(self, path: Where) -> int:
+        """The line of a field, in its scale's section if it is said there."""
+        scaled: Where = ("scales", str(self._scale))
+        for i in range(len(path), 0, -1):
+            for here in ((*scaled, *path[:i]), path[:i]):
+                if here in self._lines:
+                    return self._lines[here]
+        return 1
+
+    def error(self, path: Where, said: str) -> RobustokError:
+        return RobustokError(f"{self.name} line {self.line(path)}: {said}")
+
+
+def _first_error(error: ValidationError, source: _Source) -> RobustokError:
     # A misspelled field is also a missing one; the misspelling is what helps.
     problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path: Where = tuple(problem["loc"])
-    line = next((lines[path[:i]] for i in range(len(path), 0, -1) if path[:i] in lines), 1)
     name = _dotted(path)
     if problem["type"] == "extra_forbidden":
         said = f"there is no field {name}; {nearest(str(path[-1]), _allowed(path))}"
@@ -162,18 +85,52 @@ def _first_error(error: ValidationError, lines: dict[Where, int], source: str) -
         said = f"the field {name} is missing"
     else:
         reason = problem["msg"].removeprefix("Value error, ")
+        reason = reason[0].lower() + reason[1:]
         given = problem["input"]
-        said = f"{name} is {given!r}: {reason[0].lower()}{reason[1:]}"
-    return f"{source} line {line}: {said}"
+        plain = given is None or isinstance(given, (str, int, float))
+        said = f"{name} is {given!r}: {reason}" if plain else f"{name}: {reason}"
+    return source.error(path, said)
 
 
-def load_study(text: str, source: str, **task: Any) -> Study:
+def load_study(
+    text: str,
+    source: str,
+    *,
+    scale: str | None = None,
+    words_file: str | None = None,
+    corpus: tuple[str, ...] = (),
+    held_out: str | None = None,
+) -> Study:
     """Read a study from YAML text; `source` is what error messages call it.
 
-    Keyword arguments replace fields of the task (`words_file="words.txt"`).
+    `scale` names one of its `scales`, whose fields then replace those of the study, one by one.
+    The others replace the file of words and the files of text.
 
     Raises RobustokError, one line that names the line, the field and the nearest right name.
     """
+    data, lines = _parsed(text, source)
+    scales = data.pop("scales", None) or {}
+    if scale is not None:
+        if scale not in scales:
+            known = nearest(scale, list(scales)) if scales else "it has none"
+            raise RobustokError(f"{source} has no scale '{scale}': {known}")
+        data = _merged(data, scales[scale] or {}) | {"scale": scale}
+    given = {"words_file": words_file}
+    _put(data, "task", {name: value for name, value in given.items() if value is not None})
+    if corpus or held_out:
+        files = {"train": corpus or None, "held_out": held_out, "hub": None}
+        said = {name: value for name, value in files.items() if value or name == "hub"}
+        data.setdefault("corpus", {})
+        _put(data, "corpus", said)
+    place = _Source(source, lines, scale)
+    try:
+        study = Study.model_validate(data)
+    except ValidationError as error:
+        raise _first_error(error, place) from None
+    return _checked(study, place)
+
+
+def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[Where, int]]:
     try:
         lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader), source)
         data = yaml.safe_load(text)
@@ -191,55 +148,87 @@ def load_study(text: str, source: str, **task: Any) -> Study:
         ) from None
     if not isinstance(data, dict):
         raise RobustokError(f"{source} is not a study: it should hold fields such as name and task")
-    given = {key: value for key, value in task.items() if value is not None}
-    if given and isinstance(data.get("task"), dict):
-        data["task"] = data["task"] | given
-    try:
-        study = Study.model_validate(data)
-    except ValidationError as error:
-        raise RobustokError(_first_error(error, lines, source)) from None
-    return _checked(study, lines, source)
+    scales = data.get("scales") or {}
+    if not isinstance(scales, dict) or not all(isinstance(s or {}, dict) for s in scales.values()):
+        raise RobustokError(
+            f"{source} line {lines['scales',]}: scales holds names, each with the fields it changes"
+        )
+    return data, lines
 
 
-def _checked(study: Study, lines: dict[Where, int], source: str) -> Study:
+def _merged(here: Any, over: Any) -> Any:
+    """Nested fields replaced one by one; a null takes a field away."""
+    if not isinstance(here, dict) or not isinstance(over, dict):
+        return over
+    both = {**here, **{name: _merged(here.get(name), value) for name, value in over.items()}}
+    return {name: value for name, value in both.items() if value is not None}
+
+
+def _put(data: dict[str, Any], part: str, fields: dict[str, Any]) -> None:
+    if fields and isinstance(data.get(part), dict):
+        data[part] = data[part] | fields
+
+
+def _checked(study: Study, source: _Source) -> Study:
     """The study with its specs normalized, once what only makes sense across fields is seen to."""
-
-    def fail(path: Where, said: str) -> NoReturn:
-        line = next((lines[path[:i]] for i in range(len(path), 0, -1) if path[:i] in lines), 1)
-        raise RobustokError(f"{source} line {line}: {_dotted(path)}: {said}")
 
     def normal(spec: str, *path: str | int) -> str:
         try:
             return normal_spec(spec)
         except RobustokError as error:
-            fail(path, str(error))
+            raise source.error(path, f"{_dotted(path)}: {error}") from None
 
     def normals(specs: tuple[str, ...], *path: str) -> tuple[str, ...]:
         found = tuple(normal(spec, *path, i) for i, spec in enumerate(specs))
         for i, spec in enumerate(found):
             if spec in found[:i]:
-                fail((*path, i), f"{spec} is already in the list")
+                raise source.error(
+                    (*path, i), f"{_dotted((*path, i))}: {spec} is already in the list"
+                )
         return found
 
-    for part, wanted in (("evaluate", study.evaluate), ("attack", study.attack)):
-        if wanted and wanted.items > study.task.test:
-            fail((part, "items"), f"{wanted.items} questions, but task.test is {study.task.test}")
-    try:
-        Shape(**study.model.model_dump())
-    except RobustokError as error:
-        fail(("model",), str(error))
-    schemes = normals(study.finetune.schemes, "finetune", "schemes")
-    queries = normals(study.evaluate.queries, "evaluate", "queries")
-    first = normal(study.pretrain.scheme, "pretrain", "scheme")
-    update: dict[str, Any] = {
-        "pretrain": study.pretrain.model_copy(update={"scheme": first}),
-        "finetune": study.finetune.model_copy(update={"schemes": schemes}),
-        "evaluate": study.evaluate.model_copy(update={"queries": queries}),
-    }
-    if study.attack:
-        start = normal(study.attack.start, "attack", "start")
-        update["attack"] = study.attack.model_copy(update={"start": start})
+    for path, said in _contradictions(study):
+        raise source.error(path, f"{_dotted(path)}: {said}")
+    update: dict[str, Any] = {}
+    for part, name in (
+        ("pretrain", "schemes"),
+        ("finetune", "schemes"),
+        ("evaluate", "queries"),
+        ("perplexity", "queries"),
+    ):
+        if (section := getattr(study, part)) is not None:
+            specs = normals(getattr(section, name), part, name)
+            update[part] = section.model_copy(update={name: specs})
+    update["attacks"] = tuple(
+        attack.model_copy(update={"start": normal(attack.start, "attacks", i, "start")})
+        for i, attack in enumerate(study.attacks)
+    )
     return study.model_copy(update=update)
+
+
+def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
+    """What each field allows, but not beside the others."""
+    asked = [(("evaluate", "items"), study.evaluate.items)]
+    asked += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
+    for path, items in asked:
+        if items > study.task.test:
+            yield path, f"{items} questions, but task.test is {study.task.test}"
+    if study.model.name is None:
+        try:
+            Shape(**study.model.sizes())
+        except RobustokError as error:
+            yield ("model",), str(error)
+        if study.pretrain is None:
+            yield ("model",), "random weights need a pretrain section, or give model.name"
+        if study.tokenizer is None:
+            yield ("tokenizer",), "a model from random weights needs a tokenizer section"
+    on_text = study.pretrain is not None and study.pretrain.source == "corpus"
+    corpus = study.corpus
+    if on_text or study.perplexity:
+        if corpus is None or not (corpus.hub or corpus.train or not on_text):
+            yield ("corpus",), "this study needs text: give --corpus FILE... and --held-out FILE"
+        elif study.perplexity and not (corpus.hub or corpus.held_out):
+            yield ("corpus", "held_out"), "perplexity needs text held out: give --held-out FILE"
 
 
 def normal_spec(spec: str) -> str:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from robustok.study.config import Study, Training
+from robustok.errors import RobustokError
+from robustok.study.cost import attack_work, evaluation_work, perplexity_work, training_work
+from robustok.study.schema import Corpus, Study
 from robustok.tasks.words import read_words
 
-FORMAT = 1  # raise it when the same fields come to mean another result
+FORMAT = 2  # raise it when the same fields come to mean another result
+TRAINED = ("pretrain", "finetune")
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,14 @@ class Cell:
     """One piece of work with a result that is kept.
 
     `fields` and the keys of `inputs` decide the result; `work` is a rough number of seconds on one
-    core, for the progress bars.
+    core, for the progress bars; `files` says where its outside input lies, which may move.
     """
 
     kind: str
     fields: Mapping[str, Any]
     inputs: Mapping[str, Cell] = field(default_factory=dict)
     work: float = 1.0
+    files: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def key(self) -> str:
@@ -52,13 +57,24 @@ class Cell:
         'evaluate canonical on uniform'
         """
         match self.kind:
-            case "finetune" | "pretrain":
-                return f"{self.kind} {self.fields['scheme']}"
-            case "evaluate":
-                return f"evaluate {self.inputs['model'].fields['scheme']} on {self.fields['query']}"
+            case "finetune" | "pretrain" | "base":
+                return f"{self.kind} {self.trained}"
+            case "evaluate" | "perplexity":
+                return f"{self.kind} {self.inputs['model'].trained} on {self.fields['query']}"
             case "attack":
-                return f"attack {self.inputs['model'].fields['scheme']}"
+                return f"attack {self.inputs['model'].trained}"
         return self.kind
+
+    @property
+    def trained(self) -> str:
+        """How a model's cell was trained, in a few words."""
+        if self.kind == "base":
+            return self.fields["name"]
+        said = self.fields["scheme"]
+        base = self.inputs.get("model")
+        if base and base.kind == "pretrain" and base.fields["scheme"] != "canonical":
+            said = f"{base.fields['scheme']}, then {said}"
+        return said + (f" #{self.files['repeat']}" if self.files.get("repeat") else "")
 
 
 def plan(study: Study) -> tuple[Cell, ...]:
@@ -67,59 +83,90 @@ def plan(study: Study) -> tuple[Cell, ...]:
     Models are evaluated as soon as they are trained, so that a run that is cut short has whole
     rows to show.
     """
-    data = Cell("data", _task_fields(study), work=1)
-    tokenizer = Cell("tokenizer", {"size": study.tokenizer.size}, {"data": data}, work=1)
-    made = {"data": data, "tokenizer": tokenizer}
-    cells = [data, tokenizer]
+    data = Cell("data", _task_fields(study))
+    made = {"data": data}
+    cells = [data]
+    on_text = study.pretrain is not None and study.pretrain.source == "corpus"
+    text = _text(study.corpus) if study.corpus and (on_text or study.perplexity) else None
+    made["tokenizer"] = _tokenizer(study, data, text if on_text else None)
+    cells.append(made["tokenizer"])
+    if text:
+        made["corpus"] = Cell("corpus", text[0], {"tokenizer": made["tokenizer"]}, 30, text[1])
+        cells.append(made["corpus"])
     if study.examples:
-        cells.append(
-            Cell(
-                "examples",
-                study.examples.model_dump()
-                | {"schemes": study.finetune.schemes, "seed": study.seed},
-                {"tokenizer": tokenizer},
-                1,
-            )
-        )
-    base = Cell(
-        "pretrain",
-        {"model": study.model.model_dump(), "seed": study.seed} | study.pretrain.model_dump(),
-        made,
-        _training_work(study, study.pretrain, study.pretrain.scheme),
-    )
-    cells.append(base)
-    recipe = study.finetune.model_dump(exclude={"schemes"}) | {"seed": study.seed}
-    for scheme in study.finetune.schemes:
-        model = Cell(
-            "finetune",
-            {"scheme": scheme} | recipe,
-            made | {"model": base},
-            _training_work(study, study.finetune, scheme),
-        )
-        cells += [model, *_measurements(study, made | {"model": model})]
+        schemes = [s for part in (study.pretrain, study.finetune) if part for s in part.schemes]
+        fields = study.examples.model_dump() | {"seed": study.seed}
+        fields["schemes"] = list(dict.fromkeys(["canonical", *schemes]))
+        cells.append(Cell("examples", fields, {"tokenizer": made["tokenizer"]}))
+    for repeat in range(study.repeats):
+        for base in _bases(study, made, repeat):
+            cells += _from_base(study, made, base, repeat)
     return tuple({cell.key: cell for cell in cells}.values())
 
 
-def _measurements(study: Study, inputs: Mapping[str, Cell]) -> list[Cell]:
-    cells = []
-    for query in study.evaluate.queries:
-        draws = 1 if query == "canonical" else study.evaluate.draws
-        fields = {"query": query, "items": study.evaluate.items, "draws": draws, "seed": study.seed}
-        cells.append(Cell("evaluate", fields, inputs, 0.001 * study.evaluate.items * draws))
-    if study.attack:
-        fields = study.attack.model_dump() | {"seed": study.seed}
-        cells.append(Cell("attack", fields, inputs, 0.06 * study.attack.items))
+def _tokenizer(study: Study, data: Cell, text: tuple[Any, Any] | None) -> Cell:
+    chosen = study.tokenizer
+    if chosen is None or chosen.name is not None:
+        name = chosen.name if chosen else study.model.name
+        return Cell("tokenizer", {"name": _identified(str(name))}, {}, files={"name": name})
+    if text is None:
+        return Cell("tokenizer", {"size": chosen.size}, {"data": data})
+    return Cell("tokenizer", {"size": chosen.size, "text": text[0]}, {}, 60, text[1])
+
+
+def _bases(study: Study, made: Mapping[str, Cell], repeat: int) -> Iterator[Cell]:
+    """The models that others start from."""
+    model, first = study.model, study.pretrain
+    if model.name is not None and first is None:
+        yield Cell("base", {"name": _identified(model.name)}, {}, files={"name": model.name})
+        return
+    assert first is not None
+    roles = ("tokenizer", "corpus") if first.source == "corpus" else ("tokenizer", "data")
+    for scheme in first.schemes:
+        yield Cell(
+            "pretrain",
+            first.model_dump(exclude={"schemes"})
+            | {"model": model.sizes(), "scheme": scheme, "seed": study.seed + repeat},
+            {role: made[role] for role in roles},
+            training_work(study, first, scheme),
+            {"repeat": repeat},
+        )
+
+
+def _from_base(study: Study, made: Mapping[str, Cell], base: Cell, repeat: int) -> list[Cell]:
+    """A base model, all that is trained from it, and what is measured of them."""
+    seed, cells = study.seed + repeat, [base]
+    if study.perplexity:
+        inputs = {"tokenizer": made["tokenizer"], "corpus": made["corpus"], "model": base}
+        for query in study.perplexity.queries:
+            fields = {"query": query, "seed": seed}
+            cells.append(Cell("perplexity", fields, inputs, perplexity_work(study)))
+    if study.finetune is None:
+        return cells + _measurements(study, made, base, seed)
+    for scheme in study.finetune.schemes:
+        model = Cell(
+            "finetune",
+            study.finetune.model_dump(exclude={"schemes"}) | {"scheme": scheme, "seed": seed},
+            {"data": made["data"], "tokenizer": made["tokenizer"], "model": base},
+            training_work(study, study.finetune, scheme),
+            {"repeat": repeat},
+        )
+        cells += [model, *_measurements(study, made, model, seed)]
     return cells
 
 
-def _training_work(study: Study, training: Training, scheme: str) -> float:
-    """Rough seconds on one core, from 2 layers of width 128 at batch 64.
-
-    Drawn tokenizations are about twice as long as the canonical ones.
-    """
-    size = study.model.layers / 2 * (study.model.width / 128) ** 2
-    step = 0.05 if scheme == "canonical" else 0.095
-    return training.steps * training.batch_size / 64 * step * max(size, 0.25)
+def _measurements(study: Study, made: Mapping[str, Cell], model: Cell, seed: int) -> list[Cell]:
+    inputs = {"data": made["data"], "tokenizer": made["tokenizer"], "model": model}
+    cells = []
+    for query in study.evaluate.queries:
+        draws = 1 if query == "canonical" else study.evaluate.draws
+        fields = {"query": query, "items": study.evaluate.items, "draws": draws, "seed": seed}
+        work = evaluation_work(study, study.evaluate.items * draws)
+        cells.append(Cell("evaluate", fields, inputs, work))
+    for attack in study.attacks:
+        fields = attack.model_dump() | {"seed": seed}
+        cells.append(Cell("attack", fields, inputs, attack_work(study, attack)))
+    return cells
 
 
 def _task_fields(study: Study) -> dict[str, Any]:
@@ -128,3 +175,34 @@ def _task_fields(study: Study) -> dict[str, Any]:
     if study.task.words_file is not None:
         fields["words"] = read_words(study.task.words_file)
     return fields
+
+
+def _text(corpus: Corpus) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What decides a corpus (files by their content), and where it lies."""
+    fields: dict[str, Any] = {"documents": corpus.documents, "measured": corpus.measured}
+    if corpus.hub:
+        return fields | {"hub": corpus.hub}, {}
+    files = {"train": list(corpus.train), "held_out": corpus.held_out}
+    fields["train"] = [_digest(Path(path)) for path in corpus.train]
+    fields["held_out"] = _digest(Path(corpus.held_out)) if corpus.held_out else None
+    return fields, files
+
+
+def _identified(name: str) -> str:
+    """A name of the hub as it is; a folder or file by its content, for it may change or move."""
+    path = Path(name)
+    if path.is_file():
+        return _digest(path)
+    if not path.is_dir():
+        return name
+    kinds = ("*.safetensors", "tokenizer.json", "config.json")
+    parts = [_digest(file) for kind in kinds for file in sorted(path.glob(kind))]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise RobustokError(f"{path} cannot be read: {error.strerror}") from None

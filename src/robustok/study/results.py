@@ -5,48 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from robustok.study.config import Study
 from robustok.study.plan import Cell
+from robustok.study.schema import Study
+
+MEASURED = ("evaluate", "attack", "perplexity")
 
 
 def result_rows(
     study: Study, cells: Iterable[Cell], records: Mapping[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One row for each finished measurement, in the order of the plan."""
+    """One row for each finished measurement, in the order of the plan.
+
+    A row of perplexity has `perplexity` and `bits_per_byte`; the others have `accuracy`, its 95%
+    interval and `chance`.
+    """
     return [
         _row(study, cell, records)
         for cell in cells
-        if cell.key in records and cell.kind in ("evaluate", "attack")
+        if cell.key in records and cell.kind in MEASURED
     ]
 
 
 def _row(study: Study, cell: Cell, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     model = cell.inputs["model"]
     record = records[cell.key]
-    result = record["result"]
+    measured = {name: value for name, value in record["result"].items() if name != "query"}
+    named = {"name": study.model.name} if study.model.name else study.model.sizes()
     return {
         "study": study.name,
-        "train": model.fields["scheme"],
-        "query": result["query"],
-        "accuracy": result["accuracy"],
-        "low": result["low"],
-        "high": result["high"],
-        "n": result["n"],
-        "draws": result["draws"],
-        "chance": result["chance"],
+        "scale": study.scale,
+        "pretrain": _pretrained_with(model),
+        "train": model.fields.get("scheme", "canonical"),
+        "query": record["result"]["query"],
+        **measured,
         "seed": cell.fields["seed"],
         "seconds": record["seconds"],
         "model": {
-            **study.model.model_dump(),
+            **named,
             "architecture": "llama",
             "parameters": records[model.key]["result"]["parameters"],
             "training_seconds": records[model.key]["seconds"],
         },
-        **({"start_accuracy": result["start_accuracy"]} if cell.kind == "attack" else {}),
         "cell": cell.key,
         "configuration": _configuration(cell),
         "versions": record["versions"],
     }
+
+
+def _pretrained_with(model: Cell) -> str:
+    """The scheme of pre-training; a model that was loaded had its own, canonical one."""
+    first = model.inputs.get("model", model)
+    return first.fields.get("scheme", "canonical")
 
 
 def _configuration(cell: Cell) -> dict[str, Any]:

@@ -1,30 +1,38 @@
 """Run a study's cells, keep each result, and go on where an earlier run stopped.
 
 A folder holds `study.json` (the resolved study), `cells/KEY/` (one folder a cell, finished once
-its `cell.json` is there) and `results.jsonl` (a row for every measurement so far).
+its `cell.json` is there), `results.jsonl` (a row for every measurement so far), `items/` (what was
+measured of each question) and `run.json` (what to cite: versions, seeds and digests).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from robustok.errors import RobustokError
-from robustok.study.config import Study
 from robustok.study.plan import Cell, plan
-from robustok.study.results import result_rows
+from robustok.study.results import MEASURED, result_rows
+from robustok.study.schema import Study
 from robustok.study.store import (
     disk_full_in_one_line,
     locked,
     read_json,
     write_json,
     write_rows,
+    write_whole,
 )
-from robustok.study.work import do_cell, is_finished, record_of
+from robustok.study.work import do_cell, is_finished, place_of, record_of
 from robustok.study.workers import work_side_by_side
+from robustok.versions import versions
+
+WORDS = ("title", "about", "paper", "threads")  # fields that decide no result
+OURS = (".lock", "study.json.part", "cells")  # what a folder may hold before its study.json
 
 
 class Watch(Protocol):
@@ -54,7 +62,13 @@ class Run:
 
 
 def run_study(
-    study: Study, folder: Path, *, jobs: int | None = None, watch: Watch | None = None
+    study: Study,
+    folder: Path,
+    *,
+    cells_folder: Path | None = None,
+    jobs: int | None = None,
+    engine: str = "local",
+    watch: Watch | None = None,
 ) -> Run:
     """Do what is not yet done of a study, and write its results.
 
@@ -67,7 +81,7 @@ def run_study(
     """
     watch = watch or Silent()
     cells = plan(study)
-    with disk_full_in_one_line(folder), locked(folder):
+    with disk_full_in_one_line(folder), locked(folder), _sharing(folder, cells_folder):
         _claim(study, folder)
         records = {cell.key: record_of(cell, folder) for cell in cells if is_finished(cell, folder)}
         watch.plan(cells, set(records))
@@ -75,17 +89,67 @@ def run_study(
         def finished(cell: Cell) -> None:
             records[cell.key] = record_of(cell, folder)
             watch.finish(cell, records[cell.key])
-            write_rows(folder / "results.jsonl", result_rows(study, cells, records))
+            _write_results(study, cells, records, folder)
 
         todo = [cell for cell in cells if cell.key not in records]
-        if study.threads:
+        if engine == "ray":
+            from robustok.study.cluster import work_on_ray
+
+            work_on_ray(todo, folder, study.threads or 1, watch, finished)
+        elif study.threads:
             count = jobs or max(1, _cores() // study.threads)
             work_side_by_side(todo, folder, count, study.threads, watch, finished)
         else:
             _work_in_order(todo, folder, watch, finished)
-        rows = result_rows(study, cells, records)
-        write_rows(folder / "results.jsonl", rows)
-        return Run(folder, rows)
+        return Run(folder, _write_results(study, cells, records, folder))
+
+
+def _write_results(
+    study: Study, cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
+) -> list[dict[str, Any]]:
+    """The rows so far, what was measured of each item, and the one file that says what this is."""
+    rows = result_rows(study, cells, records)
+    write_rows(folder / "results.jsonl", rows)
+    for cell in cells:
+        each, copy = place_of(cell, folder) / "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
+        if cell.kind in MEASURED and cell.key in records and each.exists() and not copy.exists():
+            write_whole(copy, each.read_bytes())
+    results = (folder / "results.jsonl").read_bytes()
+    write_json(
+        folder / "run.json",
+        {
+            "study": study.name,
+            "title": study.title,
+            "paper": study.paper.where if study.paper else None,
+            "software": f"robustok {versions()['robustok']}",
+            "scale": study.scale,
+            "seeds": [study.seed + i for i in range(study.repeats)],
+            "versions": versions(),
+            "cells": {"finished": len(records), "of": len(cells)},
+            "seconds": round(sum(record["seconds"] for record in records.values()), 1),
+            "results_sha256": hashlib.sha256(results).hexdigest(),
+            "configuration": study.model_dump(mode="json"),
+        },
+    )
+    return rows
+
+
+@contextmanager
+def _sharing(folder: Path, cells_folder: Path | None) -> Iterator[None]:
+    """Let a run's `cells` be a folder that other studies use too."""
+    if cells_folder is None:
+        yield
+        return
+    with locked(cells_folder):
+        link = folder / "cells"
+        if not link.exists():
+            link.symlink_to(cells_folder.resolve(), target_is_directory=True)
+        elif link.resolve() != cells_folder.resolve():
+            raise RobustokError(
+                f"{folder} already has cells of its own; give --cells {link.resolve()}, or "
+                "--out another folder"
+            )
+        yield
 
 
 def _work_in_order(
@@ -106,19 +170,24 @@ def _claim(study: Study, folder: Path) -> None:
     path = folder / "study.json"
     wanted = study.model_dump(mode="json")
     if not path.exists():
-        strangers = [p.name for p in folder.iterdir() if p.name not in (".lock", "study.json.part")]
+        strangers = [p.name for p in folder.iterdir() if p.name not in OURS]
         if strangers:
             raise RobustokError(
                 f"{folder} holds other files ({strangers[0]}); give --out a new or empty folder"
             )
         write_json(path, wanted)
         return
-    difference = _difference(read_json(path), wanted)
+    there = read_json(path)
+    difference = _difference(_decisive(there), _decisive(wanted))
     if difference:
         raise RobustokError(
             f"{folder} was made with another configuration ({difference});"
             " give --out another folder, or remove that one"
         )
+
+
+def _decisive(study: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in study.items() if name not in WORDS}
 
 
 def _difference(there: Any, here: Any, name: str = "") -> str:

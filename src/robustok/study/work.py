@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import time
+import traceback
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +43,13 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
         spent.note()
         progress(done, total)
 
-    result = KINDS[cell.kind](cell, place, inputs, noted)
+    log = place / "log.txt"
+    _note(log, f"{cell.label} begins, process {os.getpid()} on {platform.node()}")
+    try:
+        result = KINDS[cell.kind](cell, place, inputs, noted)
+    except BaseException:
+        _note(log, traceback.format_exc())
+        raise
     record = {
         "kind": cell.kind,
         "fields": dict(cell.fields),
@@ -49,7 +59,14 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
         "result": result,
     }
     write_json(place / "cell.json", record)
+    _note(log, f"done after {record['seconds']} s")
     spent.forget()
+
+
+def _note(log: Path, text: str) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"{now} {text}\n")
 
 
 class _Stopwatch:

@@ -101,10 +101,7 @@ def _hear(worker: _Worker, watch: Told, finished: Callable[[Cell], None]) -> Non
 
 def _work(line: Connection, folder: Path, threads: int) -> None:
     """A worker's life: it ends when the line does, so a run that is killed leaves none behind."""
-    # Set before anything imports torch; the number of threads decides how sums are rounded.
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS"):
-        os.environ[name] = str(threads)
-
+    limit_threads(threads)
     try:
         while True:
             cell = line.recv()
@@ -117,3 +114,9 @@ def _work(line: Connection, folder: Path, threads: int) -> None:
                 line.send(error)
     except (ConnectionError, EOFError, KeyboardInterrupt):
         os._exit(1)
+
+
+def limit_threads(threads: int) -> None:
+    """To be called before anything imports torch: how many threads sum decides the rounding."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS"):
+        os.environ[name] = str(threads)

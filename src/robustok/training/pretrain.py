@@ -80,7 +80,7 @@ def pretrain(
         callbacks.append(_Perplexity(vocab, rows, held_out_samplers, every, context, end))
     settings = {
         "sampler": sampler.spec,
-        "texts": hashlib.sha256(documents.values.tobytes()).hexdigest()[:16],
+        "texts": hashlib.sha256(documents.values.data).hexdigest()[:16],
         "vocabulary": vocab.fingerprint,
         "held_out": [s.spec for s in held_out_samplers],
     }

@@ -1,0 +1,57 @@
+"""Cells on a Ray cluster whose machines share the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from robustok.study.plan import Cell
+from robustok.study.work import do_cell, is_finished
+from robustok.study.workers import Told, limit_threads
+
+RETRIES = 3  # of a cell whose machine was lost; what it had saved goes on
+
+
+def work_on_ray(
+    todo: Sequence[Cell],
+    folder: Path,
+    threads: int,
+    watch: Told,
+    finished: Callable[[Cell], None],
+) -> None:
+    """Do cells in the order of the plan, each as soon as its inputs are there and a core is free.
+
+    Joins the cluster that RAY_ADDRESS names, or starts one on this machine. A cell is finished
+    once its record is on the shared disk, so a machine that goes loses only what it was at; that
+    is done again elsewhere, from its last checkpoint.
+    """
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, include_dashboard=False)
+    task = ray.remote(num_cpus=threads, max_retries=RETRIES)(_do)
+    waiting, running = list(todo), {}
+    while waiting or running:
+        unfinished = {cell.key for cell in (*waiting, *running.values())}
+        for cell in list(waiting):
+            if all(i.key not in unfinished for i in cell.inputs.values()):
+                waiting.remove(cell)
+                watch.start(cell)
+                running[task.remote(cell, folder.resolve(), threads)] = cell
+        done, _ = ray.wait(list(running), num_returns=1)
+        for reference in done:
+            cell = running.pop(reference)
+            ray.get(reference)
+            watch.progress(cell, 1, 1)
+            finished(cell)
+
+
+def _do(cell: Cell, folder: Path, threads: int) -> None:
+    limit_threads(threads)
+    # A retried task may have finished before its machine was lost.
+    if not is_finished(cell, folder):
+        do_cell(cell, folder, _nobody)
+
+
+def _nobody(done: int, total: int) -> Any: ...

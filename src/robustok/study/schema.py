@@ -1,0 +1,184 @@
+"""What a study's YAML may say. Every field is listed here, and nothing else is accepted."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class WordTask(Strict):
+    """Questions about the letters of words, made here: LangGame or CUTE."""
+
+    kind: Literal["langgame", "cute"]
+    words: int = Field(200, ge=8)  # so many of the most frequent English words
+    words_file: str | None = None  # or a file with one word a line, in place of them
+    train: int = Field(ge=1)  # questions
+    test: int = Field(ge=1)
+
+
+class Tokenizer(Strict):
+    """A byte-level BPE trained on the study's own training text, or one that exists."""
+
+    size: int | None = Field(None, ge=257)
+    name: str | None = None  # a tokenizer.json, a folder, or a hub name
+
+    @model_validator(mode="after")
+    def _one(self) -> Tokenizer:
+        if (self.size is None) == (self.name is None):
+            raise ValueError("give size, or the name of one that exists")
+        return self
+
+
+class Model(Strict):
+    """A Llama-architecture causal language model from random weights, or one that exists."""
+
+    name: str | None = None  # a folder or a hub name; the sizes below are then its own
+    parameters: float | None = Field(None, gt=0)  # of a named one, for the estimate of its cost
+    layers: int | None = Field(None, ge=1)
+    width: int | None = Field(None, ge=8)
+    heads: int | None = Field(None, ge=1)
+    kv_heads: int | None = Field(None, ge=1)
+    feed_forward: int | None = Field(None, ge=8)
+    context: int | None = Field(None, ge=16)  # tokens
+    tied: bool = True  # input and output embeddings are one
+
+    @model_validator(mode="after")
+    def _whole(self) -> Model:
+        missing = [name for name in SIZES if getattr(self, name) is None]
+        if self.name is None and missing:
+            raise ValueError(f"give {missing[0]}, or the name of a model that exists")
+        if self.name is not None and len(missing) < len(SIZES):
+            raise ValueError("a model with a name has its own sizes; give one or the other")
+        return self
+
+    def sizes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*SIZES, "tied")}
+
+
+SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "context")
+
+
+class Corpus(Strict):
+    """Text to pre-train on and to measure perplexity with: files, or a data set of the hub."""
+
+    train: tuple[str, ...] = ()  # .txt or .jsonl, also .gz or .xz
+    held_out: str | None = None
+    hub: str | None = None  # its first documents are held out
+    documents: int | None = Field(None, ge=1)  # at most so many to train on
+    measured: int = Field(100, ge=1)  # documents held out
+
+
+class Training(Strict):
+    steps: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    warmup: int = Field(0, ge=0)
+    final_rate: float = Field(0.1, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0)
+    accumulate: int = Field(1, ge=1)  # passes of an optimizer step
+    precision: Literal["float32", "bfloat16"] = "float32"
+    save_every: int = Field(200, ge=1)  # steps between checkpoints
+
+
+class Pretraining(Training):
+    source: Literal["task", "corpus"] = "task"
+    schemes: tuple[str, ...] = Field(min_length=1)  # a model each
+
+
+class Lora(Strict):
+    """Low-rank adapters in place of all weights; the paper's numbers are the defaults."""
+
+    rank: int = Field(8, ge=1)
+    alpha: float = Field(32, gt=0)
+    dropout: float = Field(0.05, ge=0, lt=1)
+
+
+class Finetuning(Training):
+    schemes: tuple[str, ...] = Field(min_length=1)  # a model each, from every pre-trained one
+    lora: Lora | None = None
+
+
+class Queries(Strict):
+    queries: tuple[str, ...] = Field(min_length=1)
+    items: int = Field(ge=1)
+    draws: int = Field(10, ge=1)
+
+
+class Adversary(Strict):
+    """The greedy attack of the paper's Algorithm 2."""
+
+    items: int = Field(ge=1)
+    distances: tuple[int, ...] = (2,)
+    start: str = "canonical"
+    steps: int = Field(10, ge=1)
+    objective: Literal["probability", "log-probability"] = "probability"
+
+
+class Perplexity(Strict):
+    """Held-out text under each scheme, for every pre-trained model."""
+
+    queries: tuple[str, ...] = Field(min_length=1)
+
+
+class Examples(Strict):
+    """Texts whose draws the report shows in color."""
+
+    texts: tuple[str, ...] = Field(min_length=1)
+    draws: int = Field(3, ge=1)
+
+
+class PaperRow(Strict):
+    """The paper's values for one model, in the order of the queries beside them."""
+
+    pretrain: str | None = None
+    train: str
+    values: tuple[float | None, ...]  # percent, or perplexity; null where the paper has none
+
+
+class PaperTable(Strict):
+    measure: Literal["accuracy", "perplexity"] = "accuracy"
+    queries: tuple[str, ...]
+    rows: tuple[PaperRow, ...]
+
+
+class Paper(Strict):
+    """What of the paper a study reproduces, with the paper's own numbers."""
+
+    where: str  # such as Figure 2
+    claims: tuple[str, ...] = ()  # what the paper reads from them, a sentence each
+    tables: tuple[PaperTable, ...] = ()
+
+
+class Study(Strict):
+    """One figure, table or question, from data to report."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str
+    about: str = ""
+    scale: str = "full"  # which of the YAML's scales this is
+    seed: int
+    repeats: int = Field(1, ge=1)  # the models and measurements again, with the seeds after it
+    threads: int | None = Field(None, ge=1)  # of a cell; as many cells as fit go side by side
+    task: WordTask
+    tokenizer: Tokenizer | None = None  # the named model's own, if not given
+    model: Model
+    corpus: Corpus | None = None
+    pretrain: Pretraining | None = None
+    finetune: Finetuning | None = None
+    evaluate: Queries
+    attacks: tuple[Adversary, ...] = ()
+    perplexity: Perplexity | None = None
+    examples: Examples | None = None
+    paper: Paper | None = None
+
+    @field_validator("seed")
+    @classmethod
+    def _seed_fits(cls, seed: int) -> int:
+        if not 0 <= seed < 2**62:
+            raise ValueError("a seed is a whole number from 0 to 2^62 - 1")
+        return seed
