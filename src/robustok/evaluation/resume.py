@@ -1,4 +1,4 @@
-"""Finished attacks on disk, one JSON line each, so that a long run goes on where it stopped."""
+"""Finished work on disk, one JSON line each, so that a long run goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from robustok.errors import RobustokError
 from robustok.evaluation.search import Attack
 
 
-class ResumeFile:
-    """Attacks already done under the same configuration, and where to add the next.
+class RowFile:
+    """Rows already done under the same configuration, by their key, and where to add the next.
 
     The first line is the configuration; a file of another one is refused. A last line
     cut short by a crash is dropped. A new line reaches the file whole.
     """
 
+    holds = "results"
+
     def __init__(self, path: str | Path, config: dict[str, Any]) -> None:
         self.path = Path(path)
-        self.done: dict[str, Attack] = {}
+        self.rows: dict[str, dict[str, Any]] = {}
         config = json.loads(json.dumps(config))
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,15 +43,14 @@ class ResumeFile:
         if found != config:
             changed = sorted(k for k in config if (found or {}).get(k) != config[k])
             raise RobustokError(
-                f"'{self.path}' holds attacks with other {', '.join(changed) or 'settings'}: "
-                "delete it, or name another resume file"
+                f"'{self.path}' holds {self.holds} with other "
+                f"{', '.join(changed) or 'settings'}: delete it, or name another resume file"
             )
-        self.done = {row["key"]: _from_row(row) for row in rows[1:]}
+        self.rows = {row["key"]: row for row in rows[1:]}
 
-    def add(self, attack: Attack) -> None:
-        """Write one finished attack."""
-        row = asdict(attack)
-        row["ids"], row["start"] = attack.ids.tolist(), attack.start.tolist()
+    def add_row(self, row: dict[str, Any]) -> None:
+        """Write one finished row; it has a "key"."""
+        self.rows[row["key"]] = row
         self._append(row)
 
     def _append(self, row: dict[str, Any]) -> None:
@@ -66,6 +67,22 @@ class ResumeFile:
             return json.loads(line)
         except json.JSONDecodeError:
             raise RobustokError(f"'{self.path}' is no resume file: give another name") from None
+
+
+class ResumeFile(RowFile):
+    """Attacks already done under the same configuration."""
+
+    holds = "attacks"
+
+    def __init__(self, path: str | Path, config: dict[str, Any]) -> None:
+        super().__init__(path, config)
+        self.done: dict[str, Attack] = {key: _from_row(row) for key, row in self.rows.items()}
+
+    def add(self, attack: Attack) -> None:
+        """Write one finished attack."""
+        row = asdict(attack)
+        row["ids"], row["start"] = attack.ids.tolist(), attack.start.tolist()
+        self.add_row(row)
 
 
 def _from_row(row: dict[str, Any]) -> Attack:
