@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.report import write_report
+from robustok.report import merged, write_report
 from robustok.report.findings import drop_table, findings
 from robustok.report.style import colors
 from robustok.report.table import Results
@@ -48,12 +48,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_findings_are_the_differences_of_the_rows() -> None:
-    said = [finding.number for finding in findings(Results(ROWS))]
+    said = [finding.number for finding in findings(Results(merged(ROWS)))]
     assert said == ["−55.0", "−4.0", "+64.0"]
 
 
 def test_the_table_has_the_drops() -> None:
-    head, lines = drop_table(Results(ROWS))
+    head, lines = drop_table(Results(merged(ROWS)))
     assert head == ["training", "canonical", "uniform Δ", "adversarial Δ"]
     assert [entry["text"] for entry in lines[0]] == ["canonical", "95.0", "−55.0", "−70.0"]
     assert lines[0][2]["accuracy"] == "40.0"
@@ -62,7 +62,7 @@ def test_the_table_has_the_drops() -> None:
 
 def test_a_value_that_was_not_run_says_so() -> None:
     rows = [r for r in ROWS if (r["train"], r["query"]) != ("canonical", "uniform")]
-    assert drop_table(Results(rows))[1][0][2]["text"] == "not run"
+    assert drop_table(Results(merged(rows)))[1][0][2]["text"] == "not run"
 
 
 def test_the_page_is_one_file_with_every_number(folder: Path) -> None:

@@ -7,11 +7,24 @@ from typing import Annotated
 
 import typer
 
+from robustok.errors import RobustokError
+
 NAME = "report"
 
 
-def command(folder: Annotated[Path, typer.Argument(help="the folder of a run")]) -> None:
-    """Write the report of a run again."""
+def command(
+    folders: Annotated[list[Path], typer.Argument(help="folders of runs; several are merged")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="where the report goes [default: the first folder]"),
+    ] = None,
+) -> None:
+    """Write the report of a run again, or one of several runs together.
+
+    Runs of one study with other seeds become one row each, with an interval over all seeds.
+    """
     from robustok.report import write_report
 
-    typer.echo(f"The report is at {write_report(folder).resolve()}")
+    if len(folders) > 1 and out is None:
+        raise RobustokError("several runs make a report of their own: give --out a folder for it")
+    typer.echo(f"The report is at {write_report(folders[0], folders[1:], out=out).resolve()}")

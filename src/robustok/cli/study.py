@@ -77,14 +77,14 @@ def command(
         for cell in plan(study):
             typer.echo(f"{cell.key:<28}  {cell.label}")
         return
-    from robustok.report import Results, findings, write_report
+    from robustok.report import Results, findings, merged, write_report
 
     folder = out or Path("runs") / (study.name if scale is None else f"{study.name}-{scale}")
     console = Console(highlight=False)
     with Bars(console) as bars:
         run = run_study(study, folder, cells_folder=cells, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
-    for finding in findings(Results(run.rows)):
+    for finding in findings(Results(merged(run.rows))):
         console.print(f"{finding.number:>6} {finding.text}", soft_wrap=True)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True)
 

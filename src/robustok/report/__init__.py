@@ -1,7 +1,8 @@
 """A study's results as something to look at: HTML, Markdown and figures."""
 
 from robustok.report.findings import findings
+from robustok.report.merge import merged
 from robustok.report.table import Results
 from robustok.report.write import write_report
 
-__all__ = ["Results", "findings", "write_report"]
+__all__ = ["Results", "findings", "merged", "write_report"]

@@ -18,7 +18,7 @@ def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
     RobustokError for another ending.
     """
     with house_style():
-        figure, axes = new_figure((6.4, 4.0))
+        figure, (axes,) = new_figure((6.4, 4.0))
         for (name, rows), color in zip(curves.items(), (INK, *OTHERS), strict=False):
             at = [row["queries"] for row in rows]
             axes.fill_between(

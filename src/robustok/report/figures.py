@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
-from robustok.report.style import GRID, INK, MUTED, colors, family, house_style
+from robustok.report.style import GRID, INK, MUTED, family, house_style
 from robustok.report.table import Results, Row, splits_of
 from robustok.study.store import write_whole
 
@@ -61,14 +61,17 @@ def save_figure(figure: Figure, path: Path) -> None:
     write_whole(path, _saved(figure, kind))
 
 
-def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """A figure of this many inches and its axes, drawn without a screen."""
+def new_figure(
+    size: tuple[float, float], rows: int = 1, columns: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """A figure of this many inches and its axes, row by row, drawn without a screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    return figure, list(axes.flat)
 
 
 def _split_rows(results: Results) -> list[Row]:
@@ -77,32 +80,54 @@ def _split_rows(results: Results) -> list[Row]:
 
 
 def _draw_splits(results: Results, narrow: bool) -> Figure:
-    """The teaser: a group of bars for each strength, a bar a model, with 95% intervals."""
-    figure, axes = new_figure(NARROW if narrow else WIDE)
+    """The teaser: a group of bars for each strength, a bar a model, with 95% intervals.
+
+    Models that were pre-trained differently stand in panels of their own, as in the paper.
+    """
+    panels = results.panels
+    rows, columns = (len(panels), 1) if narrow else (1, len(panels))
+    tall = NARROW[0], 1.2 + (NARROW[1] - 1.2) * (1 if rows == 1 else 0.6 * rows)
+    figure, axes = new_figure(tall if narrow else WIDE, rows, columns)
+    widest = max(len(results.inside(panel)) for panel in panels)
+    for panel, place in zip(panels, axes, strict=True):
+        _draw_panel(place, results, results.inside(panel), widest)
+        if panel:
+            place.set_title(f"{short(panel)} pre-training".replace("\n", " "), fontsize=9.5)
+    for place in axes if narrow else axes[:1]:
+        place.set_ylabel("accuracy on held-out questions")
+    for place in axes[-1:] if narrow else axes:
+        place.set_xlabel("normalized splits of the query  →")
+    drawn: dict[str, Any] = {}
+    for place in axes:
+        handles, labels = place.get_legend_handles_labels()
+        drawn |= dict(zip(labels, handles, strict=True))
+    figure.legend(
+        drawn.values(), drawn.keys(), loc="outside upper left",
+        ncols=1 if narrow else min(4, len(drawn)),
+        handlelength=1, handleheight=1, columnspacing=1.6, fontsize=9,
+    )  # fmt: skip
+    return figure
+
+
+def _draw_panel(axes: Axes, results: Results, trains: list[str], widest: int) -> None:
     places = results.splits()
-    width = 0.8 / len(results.trains)
-    for i, (train, color) in enumerate(zip(results.trains, colors(results.trains), strict=True)):
+    width = 0.8 / widest
+    for i, train in enumerate(trains):
         found = [(at, results.get(train, query)) for at, (_, query) in enumerate(places)]
-        bars = [(at + (i - (len(results.trains) - 1) / 2) * width, row) for at, row in found if row]
+        bars = [(at + (i - (len(trains) - 1) / 2) * width, row) for at, row in found if row]
         heights = [100 * row["accuracy"] for _, row in bars]
         errors = [
             [100 * (row["accuracy"] - row["low"]) for _, row in bars],
             [100 * (row["high"] - row["accuracy"]) for _, row in bars],
         ]
         axes.bar(
-            [x for x, _ in bars], heights, width * 0.88, color=color, label=train, yerr=errors,
+            [x for x, _ in bars], heights, width * 0.88, color=results.colors[train],
+            label=results.bars[train], yerr=errors,
             error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 0, "alpha": 0.75},
         )  # fmt: skip
     _draw_chance(axes, results)
     axes.set_xticks(range(len(places)), [f"{x:g}" for x, _ in places])
-    axes.set_xlabel("normalized splits of the query  →")
     _percent_axis(axes)
-    axes.set_ylabel("accuracy on held-out questions")
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.02), ncols=1 if narrow else len(results.trains),
-        borderaxespad=0, handlelength=1, handleheight=1, columnspacing=1.6, fontsize=9,
-    )  # fmt: skip
-    return figure
 
 
 def _draw_chance(axes: Axes, results: Results) -> None:
@@ -133,7 +158,7 @@ def _draw_heatmap(results: Results, narrow: bool) -> Figure:
     if narrow:
         rows, columns = columns, rows
     size = (4.4, 1.6 + 0.46 * len(rows)) if narrow else (8.2, 1.7 + 0.5 * len(rows))
-    figure, axes = new_figure(size)
+    figure, (axes,) = new_figure(size)
     values = [[_accuracy(results, r, c, narrow) for c in columns] for r in rows]
     axes.imshow(values, cmap="cividis", vmin=0, vmax=100, aspect="auto")
     for y, line in enumerate(values):

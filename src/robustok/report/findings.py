@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from robustok.report.style import colors
+from robustok.report.figures import short
+from robustok.report.style import family
 from robustok.report.table import Results, percent, points
 
 
@@ -19,44 +20,35 @@ class Finding:
 
 
 def findings(results: Results) -> list[Finding]:
-    """The few sentences a hurried reader needs, each from the rows."""
-    stochastic = [train for train in results.trains if train != "canonical"]
-    color = dict(zip(results.trains, colors(results.trains), strict=True))
+    """The few sentences a hurried reader needs, each from the rows.
+
+    Where models were pre-trained differently, canonical training is the first of them.
+    """
+    canonical = next((t for t, bar in results.bars.items() if bar == "canonical"), "")
+    stochastic = [train for train, bar in results.bars.items() if bar != "canonical"]
+    hardest = results.hardest or ""
+    drops = {t: d for t in results.trains if (d := results.drop(t, hardest)) is not None}
     said = []
-    drops = {t: d for t in results.trains if (d := results.drop(t, "uniform")) is not None}
-    if "canonical" in drops:
-        said.append(
-            Finding(
-                points(-drops["canonical"]),
-                "points: what canonical training loses when the queries are tokenized uniformly "
-                f"at random{_from_to(results, 'canonical', 'uniform')}",
-                color["canonical"],
-            )
-        )
+
+    def say(number: float, text: str, train: str) -> None:
+        said.append(Finding(points(number), f"points{text}", results.colors[train]))
+
+    if canonical in drops:
+        how = "uniformly at random" if hardest == "uniform" else f"with {hardest}"
+        lost = f": what canonical training loses when the queries are tokenized {how}"
+        say(-drops[canonical], lost + _from_to(results, canonical, hardest), canonical)
     if rest := [t for t in stochastic if t in drops]:
         best = min(rest, key=lambda t: drops[t])
-        said.append(
-            Finding(
-                points(-drops[best]),
-                f"points: the same, trained with {best}{_from_to(results, best, 'uniform')}",
-                color[best],
-            )
-        )
+        same = f": the same, trained with {best}{_from_to(results, best, hardest)}"
+        say(-drops[best], same, best)
     for query in results.attacks:
         rows = {t: row for t in results.trains if (row := results.get(t, query))}
-        others = [t for t in stochastic if t in rows]
-        if "canonical" in rows and others:
-            best = max(others, key=lambda t: rows[t]["accuracy"])
-            gain = rows[best]["accuracy"] - rows["canonical"]["accuracy"]
-            said.append(
-                Finding(
-                    points(gain),
-                    f"points kept under attack by {best} over canonical training "
-                    f"({percent(rows[best]['accuracy'])}% against "
-                    f"{percent(rows['canonical']['accuracy'])}%)",
-                    color[best],
-                )
-            )
+        if canonical not in rows or not (others := [t for t in stochastic if t in rows]):
+            continue
+        best = max(others, key=lambda t: rows[t]["accuracy"])
+        kept, base = rows[best]["accuracy"], rows[canonical]["accuracy"]
+        gain = f" kept under attack by {best} over canonical training "
+        say(kept - base, f"{gain}({percent(kept)}% against {percent(base)}%)", best)
     return said
 
 
@@ -73,8 +65,8 @@ def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]
     Returns the head and the lines; a line's entries have `text`, the `accuracy` and its `interval`
     where there is one, and `heat` from 0 to 1 for a shade. A value that was not measured says so.
     """
-    against = [q for q in ("uniform", *results.attacks) if q in results.queries]
-    head = ["training", "canonical", *(_headline(query) for query in against)]
+    against = [q for q in (results.hardest, *results.attacks) if q]
+    head = ["training", "canonical", *(_headline(query, len(results.attacks)) for query in against)]
     lines = []
     for train in results.trains:
         row = results.get(train, "canonical")
@@ -90,8 +82,10 @@ def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]
     return head, lines
 
 
-def _headline(query: str) -> str:
-    return "uniform Δ" if query == "uniform" else "adversarial Δ"
+def _headline(query: str, attacks: int) -> str:
+    if family(query) != "adversarial":
+        return f"{query} Δ"
+    return "adversarial Δ" if attacks == 1 else f"{short(query)} Δ".replace("\n", " ")
 
 
 def _entry(text: str, row: dict[str, Any], heat: float = 0.0) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from robustok.report.style import family
+from robustok.report.style import colors, family
 
 Row = dict[str, Any]
 
@@ -26,6 +26,36 @@ class Results:
     @cached_property
     def trains(self) -> list[str]:
         return list(dict.fromkeys(row["train"] for row in self.rows))
+
+    @cached_property
+    def panels(self) -> list[str]:
+        """What models are grouped by, such as how they were pre-trained; one empty name if not."""
+        return list(dict.fromkeys(row.get("panel", "") for row in self.rows))
+
+    @cached_property
+    def bars(self) -> dict[str, str]:
+        """The spec that each model was last trained with."""
+        return {row["train"]: row.get("bar", row["train"]) for row in self.rows}
+
+    @cached_property
+    def colors(self) -> dict[str, str]:
+        """A color for each model: the same for the same training in every panel."""
+        specs = list(dict.fromkeys(self.bars.values()))
+        chosen = dict(zip(specs, colors(specs), strict=True))
+        return {train: chosen[bar] for train, bar in self.bars.items()}
+
+    @cached_property
+    def hardest(self) -> str | None:
+        """The random query furthest from canonical: uniform, or else the strongest splits."""
+        if "uniform" in self.queries:
+            return "uniform"
+        splits = [query for strength, query in self.splits() if strength > 0]
+        return splits[-1] if splits else None
+
+    def inside(self, panel: str) -> list[str]:
+        """The models of a panel."""
+        found = (row["train"] for row in self.rows if row.get("panel", "") == panel)
+        return list(dict.fromkeys(found))
 
     @cached_property
     def queries(self) -> list[str]:

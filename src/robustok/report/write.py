@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from robustok.errors import RobustokError
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
 from robustok.report.findings import drop_table, findings
+from robustok.report.merge import merged, perplexities
 from robustok.report.page import render
-from robustok.report.style import colors
+from robustok.report.paper import beside_paper
 from robustok.report.table import Results, Row, percent
 from robustok.study.store import disk_full_in_one_line, read_json, read_rows, write_whole
 
@@ -30,24 +32,36 @@ CAPTIONS = {
 }
 
 
-def write_report(folder: Path) -> Path:
-    """Write the report of a study's folder and return the path of its report.html.
+def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None = None) -> Path:
+    """Write the report of a study's folder, merged with other runs, and return its report.html.
 
-    Raises RobustokError where the folder holds no results.
+    Runs with other seeds widen or narrow the intervals; other studies stand beside this one. The
+    report goes into ``out``, or the folder itself.
+
+    Raises RobustokError where a folder holds no results.
     """
+    rows = [row for each in (folder, *others) for row in _rows(each)]
+    study = read_json(folder / "study.json")
+    out = out or folder
+    results = Results(merged(rows))
+    with disk_full_in_one_line(out):
+        drawn = draw_figures(results, out / "figures")
+        held = perplexities(rows)
+        beside = beside_paper(study, rows)
+        page = _html(results, study, drawn, _examples(folder), held, beside)
+        write_whole(out / "report.html", page)
+        write_whole(out / "report.md", _markdown(results, study, drawn, held, beside))
+    return out / "report.html"
+
+
+def _rows(folder: Path) -> list[Row]:
     path = folder / "results.jsonl"
     if not path.is_file():
         raise RobustokError(f"{folder} holds no results.jsonl; run a study into it first")
     rows = read_rows(path)
-    if not rows:
+    if not any("accuracy" in row for row in rows):
         raise RobustokError(f"{path} holds no rows yet; let the study finish a measurement")
-    results = Results(rows)
-    study = read_json(folder / "study.json")
-    with disk_full_in_one_line(folder):
-        drawn = draw_figures(results, folder / "figures")
-        write_whole(folder / "report.html", _html(results, study, drawn, _examples(folder)))
-        write_whole(folder / "report.md", _markdown(results, study, drawn))
-    return folder / "report.html"
+    return rows
 
 
 def _examples(folder: Path) -> list[dict[str, Any]]:
@@ -60,6 +74,8 @@ def _html(
     study: dict[str, Any],
     drawn: dict[str, dict[str, str]],
     examples: list[dict[str, Any]],
+    held: list[Row],
+    beside: list[dict[str, Any]],
 ) -> str:
     head, lines = drop_table(results)
     return render(
@@ -73,7 +89,10 @@ def _html(
             for name, sizes in drawn.items()
         ],
         head=head,
-        lines=list(zip(lines, colors(results.trains), strict=True)),
+        lines=list(zip(lines, (results.colors[train] for train in results.trains), strict=True)),
+        perplexities=_perplexity_lines(held),
+        paper=(study.get("paper") or {}),
+        beside=beside,
         examples=examples,
         rows=results.rows,
         percent=percent,
@@ -91,18 +110,45 @@ def _facts(results: Results) -> list[str]:
     rows = results.rows
     facts = []
     if model := rows[0].get("model"):
-        size = model["parameters"] / 1e6
-        facts.append(
-            f"{model['architecture'].capitalize()} architecture, {model['layers']} layers of width "
-            f"{model['width']}, {size:.1f}M parameters"
-        )
+        size = f"{model['parameters'] / 1e6:.1f}M parameters"
+        made = f"Llama architecture, {model.get('layers')} layers of width {model.get('width')}"
+        facts.append(f"{model.get('name') or made}, {size}")
     counts = " or ".join(str(n) for n in sorted({row["n"] for row in rows}))
     facts.append(f"{counts} held-out questions a measurement")
-    facts.append(f"seed {', '.join(str(s) for s in sorted({row['seed'] for row in rows}))}")
+    seeds = sorted({seed for row in rows for seed in row["seeds"]})
+    facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
+    if (scale := rows[0].get("scale", "full")) != "full":
+        facts.append(f"at {scale} scale, not the paper's")
     return facts
 
 
-def _markdown(results: Results, study: dict[str, Any], drawn: dict[str, Any]) -> str:
+def _perplexity_lines(held: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Pre-trained models against queries, as text."""
+    queries = list(dict.fromkeys(row["query"] for row in held))
+    found = {(row["pretrain"], row["query"]): row for row in held}
+    lines = []
+    for pretrain in dict.fromkeys(row["pretrain"] for row in held):
+        shown = [_perplexity(found.get((pretrain, query))) for query in queries]
+        lines.append([pretrain, *shown])
+    return ["pre-trained", *queries], lines
+
+
+def _perplexity(row: Row | None) -> str:
+    if row is None:
+        return "not run"
+    said = f"{row['perplexity']:.1f}"
+    if len(row["seeds"]) > 1:
+        said += f" [{row['lowest']:.1f}, {row['highest']:.1f}]"
+    return f"{said}, {row['bits_per_byte']:.3f} bits/byte"
+
+
+def _markdown(
+    results: Results,
+    study: dict[str, Any],
+    drawn: dict[str, Any],
+    held: list[Row],
+    beside: list[dict[str, Any]],
+) -> str:
     head, lines = drop_table(results)
     parts = [f"# {study['title']}", study["about"].strip(), " · ".join(_facts(results))]
     parts.append("\n".join(f"- **{f.number}** {f.text}" for f in findings(results)))
@@ -110,6 +156,17 @@ def _markdown(results: Results, study: dict[str, Any], drawn: dict[str, Any]) ->
         title, caption = CAPTIONS[name]
         parts.append(f"## {title}\n\n![{title}](figures/{name}.png)\n\n{caption}")
     parts.append("## Canonical accuracy, and what other queries cost\n\n" + _drops(head, lines))
+    if held:
+        about = "Brackets hold the lowest and the highest of the seeds."
+        parts.append(
+            f"## Perplexity of held-out text\n\n{_table(*_perplexity_lines(held))}\n\n{about}"
+        )
+    if beside:
+        paper = study["paper"]
+        claims = "\n".join(f"- The paper: {claim}" for claim in paper["claims"])
+        said = "Ours with its 95% interval / the paper's, and the difference in points."
+        parts.append(f"## Beside the paper: {paper['where']}\n\n{claims}\n\n{said}")
+        parts += [_table(table["head"], table["lines"]) for table in beside]
     parts.append("## All measurements\n\n" + _all(results.rows))
     return "\n\n".join(part for part in parts if part) + "\n"
 

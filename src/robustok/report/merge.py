@@ -1,0 +1,95 @@
+"""From rows as they were measured to the rows a reader sees: one a model and query.
+
+Repeats with other seeds become one row with an interval over them, and models that differ in more
+than how they were last trained get names that say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from robustok.report.table import Row
+
+Z = 1.959963984540054  # of a 95% interval
+VARYING = ("study", "scale", "pretrain")  # what may tell two models of the same `train` apart
+
+
+def merged(rows: Sequence[Row]) -> list[Row]:
+    """The accuracies of one or more runs, a row for each model and query.
+
+    >>> rows = [{"train": "uniform", "query": "canonical", "accuracy": a, "low": a - 0.04,
+    ...          "high": a + 0.04, "n": 100, "seed": s} for s, a in enumerate((0.5, 0.6))]
+    >>> row = merged(rows)[0]
+    >>> row["accuracy"], round(row["low"], 3), row["seeds"], row["panel"], row["bar"]
+    (0.55, 0.448, [0, 1], '', 'uniform')
+
+    A row's `train` becomes its name among all, `panel` what it shares with others of its kind, and
+    `bar` the spec it was trained with. The interval of several seeds holds both the error within
+    each and the spread between them.
+    """
+    measured = [row for row in {_identity(row): row for row in rows}.values() if "accuracy" in row]
+    varying = [name for name in VARYING if len({row.get(name) for row in measured}) > 1]
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in measured:
+        panel = ", ".join(str(row.get(name)) for name in varying)
+        groups.setdefault((panel, row["train"], row["query"]), []).append(row)
+    return [
+        _one(members)
+        | {"panel": panel, "bar": train, "train": f"{panel} → {train}" if panel else train}
+        for (panel, train, _), members in groups.items()
+    ]
+
+
+def _identity(row: Row) -> Any:
+    """The same cell in two runs is one measurement."""
+    return row.get("cell") or id(row)
+
+
+def _one(rows: Sequence[Row]) -> Row:
+    seeds = [row["seed"] for row in rows]
+    if len(rows) == 1:
+        return {**rows[0], "seeds": seeds}
+    mean = _mean([row["accuracy"] for row in rows])
+    within = _mean([((row["high"] - row["low"]) / 2 / Z) ** 2 for row in rows])
+    between = sum((row["accuracy"] - mean) ** 2 for row in rows) / (len(rows) - 1)
+    half = Z * math.sqrt((within + between) / len(rows))
+    shared = {
+        "accuracy": mean,
+        "low": max(0.0, mean - half),
+        "high": min(1.0, mean + half),
+        "seconds": sum(row.get("seconds", 0.0) for row in rows),
+        "seeds": seeds,
+    }
+    if "start_accuracy" in rows[0]:
+        shared["start_accuracy"] = _mean([row["start_accuracy"] for row in rows])
+    return {**rows[0], **shared}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def perplexities(rows: Sequence[Row]) -> list[Row]:
+    """Rows of perplexity, one a pre-trained model and query: the geometric mean over seeds."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in {_identity(row): row for row in rows}.values():
+        if "perplexity" in row:
+            groups.setdefault((row["pretrain"], row["query"]), []).append(row)
+    found = []
+    for (pretrain, query), members in groups.items():
+        logs = [math.log(row["perplexity"]) for row in members]
+        spread = [math.exp(min(logs)), math.exp(max(logs))]
+        found.append(
+            {
+                "pretrain": pretrain,
+                "query": query,
+                "perplexity": math.exp(_mean(logs)),
+                "lowest": spread[0],
+                "highest": spread[1],
+                "bits_per_byte": _mean([row["bits_per_byte"] for row in members]),
+                "seeds": [row["seed"] for row in members],
+            }
+        )
+    return found

@@ -1,0 +1,74 @@
+"""Our numbers beside the paper's: the same cells, with interval and difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from robustok.report.merge import merged, perplexities
+from robustok.report.table import Row, percent, points
+
+Line = list[str]
+NOT_RUN = "not run"
+
+
+def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The paper's tables with ours in each cell: `head` and `lines` of text.
+
+    A cell reads "ours [interval] / paper's (difference)". What has not been measured says so.
+    """
+    paper = study.get("paper") or {}
+    return [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
+
+
+def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    accuracy = table["measure"] == "accuracy"
+    found = merged([_named(row) for row in rows]) if accuracy else perplexities(rows)
+    cells = {(r["pretrain"], r.get("bar"), r["query"]): r for r in found}
+    both = any(row["pretrain"] for row in table["rows"])
+    lines = []
+    for row in table["rows"]:
+        first = row["pretrain"] or "canonical"
+        line = [*([first] if both else []), *([row["train"]] if accuracy else [])]
+        for query, theirs in zip(table["queries"], row["values"], strict=True):
+            bar = row["train"] if accuracy else None
+            line.append(_cell(_lookup(cells, first, bar, query), theirs, accuracy))
+        lines.append(line)
+    names = [*(["pre-trained"] if both else []), *(["fine-tuned"] if accuracy else [])]
+    return {"measure": table["measure"], "head": [*names, *table["queries"]], "lines": lines}
+
+
+def _named(row: Row) -> Row:
+    """Without what would only rename it: a study's own rows differ in pre-training at most."""
+    return {**row, "study": "", "scale": "", "pretrain": row.get("pretrain", "canonical")}
+
+
+def _lookup(
+    cells: Mapping[tuple[str, str | None, str], Row], first: str, bar: str | None, query: str
+) -> Row | None:
+    if (found := cells.get((first, bar, query))) or "adversarial" not in query:
+        return found
+    attacks = [
+        row for key, row in cells.items() if key[:2] == (first, bar) and _same(key[2], query)
+    ]
+    return attacks[0] if len(attacks) == 1 else None
+
+
+def _same(measured: str, query: str) -> bool:
+    """Whether an attack is the one meant: every setting that is named agrees."""
+    if not measured.startswith("adversarial("):
+        return False
+    wanted = query.removeprefix("adversarial").strip("()")
+    return all(part.strip() in measured for part in wanted.split(";") if part.strip())
+
+
+def _cell(ours: Row | None, theirs: float | None, accuracy: bool) -> str:
+    paper = "–" if theirs is None else f"{theirs:.1f}"
+    if ours is None:
+        return f"{NOT_RUN} / {paper}"
+    if not accuracy:
+        return f"{ours['perplexity']:.1f} / {paper}"
+    said = f"{percent(ours['accuracy'])} [{percent(ours['low'])}, {percent(ours['high'])}]"
+    if theirs is None:
+        return f"{said} / –"
+    return f"{said} / {paper} ({points(ours['accuracy'] - theirs / 100)})"
