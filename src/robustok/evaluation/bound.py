@@ -1,0 +1,180 @@
+"""The paper's robustness bound from a model's weights.
+
+What the bound assumes, and what therefore it does not say of a model in use:
+
+- *One layer.* The theorem is about a 1-layer Transformer. ``log10_gamma(layer=ℓ)`` reads layer ℓ
+  as such a model; without ``layer`` the layers' factors are multiplied, which is our composition.
+- *1-Lipschitz activations.* SiLU and GELU have slopes up to 1.10 and 1.13. A gated block
+  multiplies two linear maps, so it has no Lipschitz constant at all on unbounded inputs; ‖W_FFN‖
+  is read as the product of its three norms, which is its order on inputs of norm 1.
+- *Bounded embeddings* (in [0, 1]). ``largest_embedding`` is the greatest norm of a token's
+  embedding, for comparison. Deeper layers' inputs are not bounded by anything here.
+- *Normalization.* The factor (d/(d−1))² stands for layer norms. Their learned gains, and that
+  dividing by a small norm stretches, are not in it; nor are position embeddings or query norms.
+- *Substitutions.* ‖H(s₁) − H(s₂)‖ ≤ √(2k) counts k columns that differ where they stand. A split
+  moves every later token one place on, so two tokenizations at distance k in fact differ in more
+  columns, and in length.
+
+So the measured ratio may exceed the number in principle, and is far below it in practice. It is
+for comparing models of one shape, which is what the paper uses it for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import log10, sqrt
+from typing import Any
+
+from robustok.errors import RobustokError, nearest
+from robustok.evaluation.norms import LayerNorms, layer_norms, spectral_norm
+
+READINGS = ("theorem", "proof")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The norms that the bound is made of, and the bound.
+
+    ``embedding`` is ‖W‖, ``head`` ‖W_out‖, ``width`` d, ``heads`` H; all norms are spectral, to
+    the relative ``tolerance``. The two readings differ in C₁ alone: the appendix's proof has a
+    factor n, the number of tokens, that the theorem has not.
+    """
+
+    model: str
+    layers: tuple[LayerNorms, ...]
+    embedding: float
+    head: float
+    largest_embedding: float
+    width: int
+    heads: int
+    head_width: int
+    tolerance: float
+
+    def c1(self, layer: int, *, reading: str = "theorem", tokens: int | None = None) -> float:
+        """C₁ = 1 + ‖W_O‖ √H max_h ‖W^V,h‖ (4·n/√(d/H) ‖W^Q,h‖ ‖W^K,h‖ + 1) of one layer.
+
+        n is ``tokens`` in the reading "proof" and 1 in "theorem". √(d/H) is the square root of
+        the width of a head. Raises RobustokError for "proof" without ``tokens``.
+        """
+        if reading not in READINGS:
+            raise RobustokError(f"unknown reading '{reading}': {nearest(reading, READINGS)}")
+        if reading == "proof" and (tokens is None or tokens < 1):
+            raise RobustokError("the proof's reading has the number of tokens in it: give tokens")
+        n = tokens if reading == "proof" and tokens is not None else 1
+        norms = self.layers[layer]
+        worst = max(
+            v * (4 * n / sqrt(self.head_width) * q * k + 1)
+            for q, k, v in zip(norms.query, norms.key, norms.value, strict=True)
+        )
+        return 1 + norms.output * sqrt(self.heads) * worst
+
+    def c2(self, layer: int) -> float:
+        """C₂ = (1 + ‖W_FFN‖) ‖W_out‖, with the feed-forward block of one layer."""
+        return (1 + self.layers[layer].feed_forward) * self.head
+
+    def log10_gamma(
+        self,
+        distance: int = 1,
+        *,
+        reading: str = "theorem",
+        tokens: int | None = None,
+        layer: int | None = None,
+    ) -> float:
+        """log₁₀ of γ = √2 ‖W‖ (d/(d−1))² C₁ C₂ √k at a distance k; a logarithm, since it is huge.
+
+        >>> bound.log10_gamma(2, layer=0)                                   # doctest: +SKIP
+        5.81
+
+        ``layer`` (from 0) reads that layer as the theorem's one-layer model; without it the
+        factors (d/(d−1))² C₁ (1 + ‖W_FFN‖) of all layers are multiplied.
+        """
+        chosen = range(len(self.layers)) if layer is None else [layer]
+        inner = sum(self._log10_factor(i, reading, tokens) for i in chosen)
+        return self._log10_start(distance) + inner + log10(self.head)
+
+    def through(
+        self, distance: int = 1, *, reading: str = "theorem", tokens: int | None = None
+    ) -> list[float]:
+        """log₁₀ of the bound on the change after the embedding, each layer, and the head.
+
+        Of length layers + 2; the last one is :meth:`log10_gamma` of the whole model.
+        """
+        found = [self._log10_start(distance)]
+        for layer in range(len(self.layers)):
+            found.append(found[-1] + self._log10_factor(layer, reading, tokens))
+        return [*found, found[-1] + log10(self.head)]
+
+    def _log10_start(self, distance: int) -> float:
+        if distance < 1:
+            raise RobustokError(f"distance={distance}: the bound is about a distance from 1 on")
+        return log10(sqrt(2 * distance) * self.embedding)
+
+    def _log10_factor(self, layer: int, reading: str, tokens: int | None) -> float:
+        first = self.c1(layer, reading=reading, tokens=tokens)
+        normalization = (self.width / (self.width - 1)) ** 2
+        return log10(normalization * first * (1 + self.layers[layer].feed_forward))
+
+    def table(self, distance: int = 1, *, tokens: int | None = None) -> list[dict[str, Any]]:
+        """A row for each layer and one for the whole model: C₁, C₂ and log₁₀ γ by reading.
+
+        The columns of the proof's reading are there where ``tokens`` is given. The whole has no
+        C₁ of its own.
+        """
+        readings = READINGS if tokens else READINGS[:1]
+        rows: list[dict[str, Any]] = []
+        for layer in [*range(len(self.layers)), None]:
+            row: dict[str, Any] = {"layer": "whole" if layer is None else layer + 1}
+            row["c2"] = None if layer is None else self.c2(layer)
+            for reading in readings:
+                told: dict[str, Any] = {"reading": reading, "tokens": tokens}
+                row[f"c1_{reading}"] = None if layer is None else self.c1(layer, **told)
+                row[f"log10_gamma_{reading}"] = self.log10_gamma(distance, layer=layer, **told)
+            rows.append(row)
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain JSON."""
+        return asdict(self)
+
+
+def lipschitz_bound(
+    model: Any,
+    *,
+    tolerance: float = 1e-3,
+    name: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Bound:
+    """Read the bound off a causal language model's weights.
+
+    >>> bound = lipschitz_bound(model)                                      # doctest: +SKIP
+    >>> bound.c1(0), bound.c2(0), bound.log10_gamma(2)                      # doctest: +SKIP
+    (14.2, 9.7, 5.8)
+
+    Llama-like models and GPT-2. ``tolerance`` is relative, of every spectral norm. ``progress``
+    is called with (layers done, layers). What the bound leaves out is said at the head of this
+    module. Raises RobustokError for a model whose matrices are not found.
+    Source: the paper's theorem on the upper bound and its proof in the appendix.
+    """
+    if model.get_output_embeddings() is None:
+        raise RobustokError("the model has no output head: give a causal language model")
+    layers = layer_norms(model, tolerance=tolerance, progress=progress)
+    config = model.config.get_text_config()
+    table, head = model.get_input_embeddings(), model.get_output_embeddings().weight
+    embedding = table.weight
+    scale = float(getattr(table, "embed_scale", 1.0))  # Gemma's
+    norm = float(spectral_norm(embedding, tolerance=tolerance))
+    tied = head is embedding
+    heads = int(config.num_attention_heads)
+    width = int(embedding.shape[1])
+    return Bound(
+        model=name,
+        layers=layers,
+        embedding=norm * scale,
+        head=norm if tied else float(spectral_norm(head, tolerance=tolerance)),
+        largest_embedding=float(embedding.detach().float().norm(dim=1).max()) * scale,
+        width=width,
+        heads=heads,
+        head_width=int(getattr(config, "head_dim", None) or width // heads),
+        tolerance=tolerance,
+    )

@@ -1,0 +1,240 @@
+"""How far apart a model holds the tokenizations of one word, layer by layer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.evaluation.intervals import Z95
+from robustok.evaluation.questions import Ids, Progress, item_key
+from robustok.evaluation.search import append
+from robustok.evaluation.states import last_states
+from robustok.lattice import Lattice
+from robustok.ragged import Ragged
+
+if TYPE_CHECKING:
+    from robustok.vocabulary import Vocabulary
+
+PLACE = "{word}"
+_ROUNDS = 64  # each keeps at least half its draws, so that no word is left after these
+_ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
+
+
+@dataclass(frozen=True)
+class EmbeddingDistances:
+    """Mean distance between the canonical and the other tokenizations of a word, per layer.
+
+    Entry ℓ of ``mean`` is over ``words`` words and ``draws`` uniform draws of each among its
+    non-canonical tokenizations, entry 0 that of the token embeddings; ``low`` and ``high`` are
+    95%, with words as clusters. ``mean_over_all`` is the expected value over uniform draws from
+    all tokenizations, the canonical one (distance 0) among them: the paper's formula says this,
+    its figure's text the other. ``by_word`` holds each word's mean distance, a value a layer.
+    ``skipped`` words have one tokenization only. Distances are between unit vectors, so 0 to 2.
+    """
+
+    model: str
+    sentence: str
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    mean_over_all: tuple[float, ...]
+    words: int
+    skipped: int
+    draws: int
+    seed: int
+    seconds: float
+    by_word: dict[str, tuple[float, ...]]
+
+    def __str__(self) -> str:
+        shown = " ".join(f"{value:.3f}" for value in self.mean)
+        where = f" in “{self.sentence}”" if self.sentence else ""
+        return (
+            f"{self.model or 'model'}{where}: {shown} (layers 0 to {len(self.mean) - 1}, "
+            f"{self.words} words × {self.draws} draws)"
+        )
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain dictionary per layer, ready for JSON lines or CSV."""
+        shared = {
+            name: getattr(self, name)
+            for name in ("model", "sentence", "words", "skipped", "draws", "seed")
+        }
+        return [
+            {
+                "layer": layer,
+                "mean": self.mean[layer],
+                "low": self.low[layer],
+                "high": self.high[layer],
+                "mean_over_all": self.mean_over_all[layer],
+                **shared,
+            }
+            for layer in range(len(self.mean))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain JSON; :meth:`from_json` takes it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> EmbeddingDistances:
+        """What :meth:`to_json` gave, also after a trip through a file."""
+        values = {name: row[name] for name in cls.__dataclass_fields__}
+        for name in ("mean", "low", "high", "mean_over_all"):
+            values[name] = tuple(values[name])
+        values["by_word"] = {word: tuple(v) for word, v in values["by_word"].items()}
+        return cls(**values)
+
+
+class Spelling(NamedTuple):
+    """A word's own canonical ids, and the ids before and after it; int32."""
+
+    before: np.ndarray
+    ids: np.ndarray
+    after: np.ndarray
+
+
+def embedding_distances(
+    model: Any,
+    vocab: Vocabulary,
+    words: Sequence[str],
+    *,
+    draws: int = 50,
+    seed: int,
+    sentence: str | None = None,
+    context: Ids | None = None,
+    name: str = "",
+    budget: int | None = None,
+    progress: Progress = None,
+) -> EmbeddingDistances:
+    """L2 distance between unit-normalized last-token states of a word's tokenizations.
+
+    >>> print(embedding_distances(model, vocab, words, seed=0))             # doctest: +SKIP
+    model: 1.243 1.208 ... 0.661 (layers 0 to 16, 1000 words × 50 draws)
+
+    For each word, ``draws`` tokenizations uniform among its non-canonical ones. With ``sentence``
+    ("I said {word} twice.") the tokens that hold the word are drawn, the others stay canonical,
+    and the state is that of the sentence's last token. ``context`` is ids before everything, such
+    as the model's start token. A draw depends on the seed and the word alone. ``progress`` is
+    called with (words done, words in all). Layers are those of :func:`last_states`.
+
+    Raises RobustokError without words or draws, for a sentence without {word}, and where no word
+    has a second tokenization. Source: the paper's appendix "Distances of Representations".
+    """
+    began = time.perf_counter()
+    if draws < 1:
+        raise RobustokError(f"{draws} draws measure nothing: ask for at least 1")
+    if not words:
+        raise RobustokError("there are no words to measure: give at least one")
+    spellings = {word: spell(vocab, word, sentence) for word in words}
+    ways = {word: Lattice(vocab, s.ids).count() for word, s in spellings.items()}
+    measured = [word for word in spellings if ways[word] > 1]
+    if not measured:
+        raise RobustokError("no word has a second tokenization: give longer words")
+    drawn = draw_others(vocab, {word: spellings[word].ids for word in measured}, draws, seed)
+    found: dict[str, np.ndarray] = {}
+    step = max(1, _ROWS // (draws + 1))
+    for begin in range(0, len(measured), step):
+        block = measured[begin : begin + step]
+        found |= _measure(model, {w: (spellings[w], drawn[w]) for w in block}, context, budget)
+        if progress is not None:
+            progress(len(found), len(measured))
+    values = np.stack([found[word] for word in measured])
+    share = np.array([1 / ways[word] for word in measured])
+    mean = values.mean(axis=0)
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full_like(mean, np.inf)
+    half = Z95 * spread / np.sqrt(len(values))
+    return EmbeddingDistances(
+        model=name,
+        sentence=sentence or "",
+        mean=tuple(mean.tolist()),
+        low=tuple(np.maximum(mean - half, 0).tolist()),
+        high=tuple(np.minimum(mean + half, 2).tolist()),
+        mean_over_all=tuple((((1 - share) @ values) / len(spellings)).tolist()),
+        words=len(measured),
+        skipped=len(spellings) - len(measured),
+        draws=draws,
+        seed=seed,
+        seconds=time.perf_counter() - began,
+        by_word={word: tuple(found[word].tolist()) for word in measured},
+    )
+
+
+def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling:
+    """The canonical ids of a word, alone or as they stand in a sentence.
+
+    >>> [vocab.tokens[i] for i in spell(vocab, "rain", "Any {word}?").ids]  # doctest: +SKIP
+    [b' ra', b'in']
+
+    In a sentence the word's own ids are the fewest tokens that hold all its bytes, so they may
+    hold a space before it too.
+    """
+    if sentence is None:
+        ids, empty = np.asarray(vocab.encode(word), np.int32), np.empty(0, np.int32)
+        return Spelling(empty, ids, empty)
+    if sentence.count(PLACE) != 1:
+        raise RobustokError(f"the sentence {sentence!r} must hold {PLACE} once")
+    _, _, rest = sentence.partition(PLACE)
+    ids = np.asarray(vocab.encode(sentence.replace(PLACE, word)), np.int32)
+    # From the end, since some encoders put a space before the text.
+    end = len(vocab.decode_bytes(ids)) - len(rest.encode())
+    begin = end - len(word.encode())
+    if vocab.decode_bytes(ids)[begin:end] != word.encode():
+        raise RobustokError(f"the tokenizer changes the text around {word!r}: give another word")
+    ends = np.cumsum(np.diff(vocab.token_offsets)[ids])
+    first, last = (int(np.searchsorted(ends, at, "right")) for at in (begin, end - 1))
+    return Spelling(ids[:first], ids[first : last + 1], ids[last + 1 :])
+
+
+def draw_others(
+    vocab: Vocabulary, texts: dict[str, np.ndarray], draws: int, seed: int
+) -> dict[str, Ragged]:
+    """Uniform draws of each text's tokenizations without the given one; a text has at least two."""
+    from robustok.samplers import sampler
+
+    uniform = sampler("uniform", vocab)
+    keys = np.array([item_key(text) for text in texts], np.int64)
+    kept: dict[str, list[np.ndarray]] = {text: [] for text in texts}
+    open_ = list(texts)
+    for epoch in range(_ROUNDS):
+        if not open_:
+            break
+        of = [key for text, key in zip(texts, keys, strict=True) if text in set(open_)]
+        rows = uniform.sample_batch(
+            Ragged.from_rows([texts[text] for text in open_]),
+            seed=seed, draws=2 * draws, keys=np.array(of, np.int64), epoch=epoch,
+        )  # fmt: skip
+        for i, text in enumerate(open_):
+            mine = (rows[i * 2 * draws + j] for j in range(2 * draws))
+            kept[text] += [row for row in mine if not np.array_equal(row, texts[text])]
+        open_ = [text for text in open_ if len(kept[text]) < draws]
+    return {text: Ragged.from_rows(rows[:draws]) for text, rows in kept.items()}
+
+
+def _measure(
+    model: Any,
+    words: dict[str, tuple[Spelling, Ragged]],
+    context: Ids | None,
+    budget: int | None,
+) -> dict[str, np.ndarray]:
+    """Mean distance per layer of each word, its canonical tokenization scored along."""
+    rows: list[np.ndarray] = []
+    for spelling, drawn in words.values():
+        inside = Ragged.from_rows([spelling.ids, *drawn])
+        whole = append(inside, spelling.after)
+        rows += [np.concatenate([spelling.before, row]) for row in whole]
+    states = last_states(model, Ragged.from_rows(rows), context=context, budget=budget)
+    states = states.astype(np.float64)
+    norms = np.linalg.norm(states, axis=-1, keepdims=True)
+    units = np.divide(states, norms, out=states, where=norms > 0)
+    result, begin = {}, 0
+    for word, (_, drawn) in words.items():
+        mine = units[:, begin : begin + len(drawn) + 1]
+        gaps = np.linalg.norm(mine[:, 1:] - mine[:, :1], axis=-1)
+        result[word] = gaps.mean(axis=1)
+        begin += len(drawn) + 1
+    return result

@@ -1,0 +1,119 @@
+"""Hidden states of the last token of many sequences, at every layer, work shared as in scoring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+from robustok.scoring import scoring_path
+from robustok.scoring.forward import TreePass, halved, quiet
+from robustok.scoring.packed import row_width
+from robustok.scoring.tree import Ints, Rows, build_tree, levels
+
+
+def last_states(
+    model: Any, rows: Ragged, *, context: Any = None, budget: int | None = None
+) -> np.ndarray:
+    """The hidden state of each row's last token: float32 [layers + 1, rows, width].
+
+    >>> last_states(model, Ragged.from_rows([[5, 6], [7]])).shape           # doctest: +SKIP
+    (4, 2, 32)
+
+    Entry 0 is the token embedding; the last one stands after the model's final norm, as
+    transformers' ``output_hidden_states`` gives them. ``context`` is ids before every row.
+    Rows that begin alike share the work, as in :func:`robustok.scoring.score`; ``budget`` bounds
+    the tokens of one forward pass (default: 1,024 on a CPU, 16,384 elsewhere).
+
+    Raises RobustokError without rows, and for an empty one.
+    """
+    if not len(rows) or not rows.lengths.min():
+        raise RobustokError("an empty row has no last token: give rows of at least one id")
+    before = np.asarray([] if context is None else context, np.int64)
+    lengths = rows.lengths
+    matrix = np.zeros((len(rows), int(lengths.max(initial=1))), np.int64)
+    matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = rows.values
+    known = model.get_input_embeddings().num_embeddings
+    highest = max(int(matrix.max(initial=0)), int(before.max(initial=0)))
+    if highest >= known:
+        raise RobustokError(
+            f"token id {highest} is not one of the model's {known}: give the model's own tokenizer"
+        )
+    budget = budget or (1024 if model.device.type == "cpu" else 16384)
+    # The head is not needed, and for a large vocabulary it is most of a small model's work.
+    body = model.base_model
+    tree = scoring_path(model) == "tree"
+    with quiet(model):
+        return (_by_tree if tree else _by_batches)(body, before, matrix, lengths, budget)
+
+
+class _StatePass(TreePass):
+    """A tree's way through a model that gives hidden states [reads, layers + 1, width]."""
+
+    def _forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, masks: Any, cache: Any, flat: Ints
+    ) -> torch.Tensor:
+        out = self.model(
+            input_ids=ids, position_ids=positions, attention_mask=masks, past_key_values=cache,
+            use_cache=cache is not None, output_hidden_states=True,
+        )  # fmt: skip
+        return _picked(out, torch.as_tensor(flat, device=ids.device))
+
+
+def _picked(out: Any, flat: torch.Tensor) -> torch.Tensor:
+    return torch.stack([h.flatten(0, 1)[flat].float() for h in out.hidden_states], dim=1)
+
+
+def _by_tree(body: Any, before: Ints, matrix: Ints, lengths: Ints, budget: int) -> np.ndarray:
+    tree = build_tree(matrix, lengths)
+    ends = tree.path[np.arange(len(matrix)), lengths - 1]
+    wanted = np.unique(ends)
+    states: np.ndarray | None = None
+    run = _StatePass(body, tree, before, budget, {})
+    width = min(row_width(body, len(before)), budget)
+    cut = levels(tree, width)
+    for level, rows in enumerate(cut):
+        begin, size = 0, max(1, budget // width)
+        while begin < len(rows.nodes):
+            chunk = Rows(rows.nodes[begin : begin + size], rows.past[begin : begin + size])
+            read = np.intersect1d(chunk.nodes, wanted)
+            try:
+                found = run.run(chunk, read, level + 1 < len(cut)).cpu().numpy()
+            except (RuntimeError, MemoryError) as error:
+                size = halved(len(chunk.nodes), error)
+                continue
+            if states is None:
+                states = np.empty((found.shape[1], len(wanted), found.shape[2]), np.float32)
+            states[:, np.searchsorted(wanted, read)] = found.swapaxes(0, 1)
+            begin += size
+    assert states is not None
+    return states[:, np.searchsorted(wanted, ends)]
+
+
+def _by_batches(body: Any, before: Ints, matrix: Ints, lengths: Ints, budget: int) -> np.ndarray:
+    """Right-padded batches: what follows a row's last token cannot change a causal model's state."""
+    whole = np.concatenate([np.tile(before, (len(matrix), 1)), matrix], axis=1)
+    last = lengths + len(before) - 1
+    order = np.argsort(-last, kind="stable")
+    states: np.ndarray | None = None
+    begin, size = 0, max(1, budget // whole.shape[1])
+    while begin < len(order):
+        chosen = order[begin : begin + size]
+        width = int(last[chosen[0]]) + 1
+        try:
+            ids = torch.as_tensor(whole[chosen, :width], device=body.device)
+            out = body(input_ids=ids, use_cache=False, output_hidden_states=True)
+            flat = torch.as_tensor(np.arange(len(chosen)) * width + last[chosen])
+            found = _picked(out, flat.to(ids.device)).cpu().numpy()
+        except (RuntimeError, MemoryError) as error:
+            size = halved(len(chosen), error)
+            continue
+        if states is None:
+            states = np.empty((found.shape[1], len(order), found.shape[2]), np.float32)
+        states[:, chosen] = found.swapaxes(0, 1)
+        begin += size
+    assert states is not None
+    return states
