@@ -46,6 +46,20 @@ class PieceCutter:
             self._library = _word_tokenizer(part)
         self._class_of = _Classes()
 
+    @property
+    def cuts(self) -> bool:
+        """Whether there is a pre-tokenizer at all."""
+        return self._library is not None
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """The one pattern that decides all cuts, for texts of stand-ins, if there is such."""
+        return self._fast
+
+    def stand_in(self, character: str) -> str:
+        """The ASCII character that stands for this one in :attr:`pattern`."""
+        return self._class_of[ord(character)]
+
     def ends(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Of each text the end of every piece, in characters; the last is the text's own."""
         if self._library is None:

@@ -1,0 +1,110 @@
+"""Runs of ids and their canonical forms, each encoded once and looked up ever after."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from robustok.guard.restarts import Restarts, restarts
+from robustok.kernels import guard as kernels
+from robustok.ragged import Ragged
+from robustok.vocabulary import Vocabulary
+
+ROOM = 1 << 17  # runs remembered at first; twice as many whenever that is too few
+MOST = 1 << 22
+
+
+class Memory:
+    """The table of runs, and what is known of each: one column an array, one row an entry.
+
+    ``changed``: the canonical ids spell another text. ``canonical`` holds the canonical ids of
+    entry e at ``canonical_start[e]``, and ``stands`` whether each of them stands in the run.
+    """
+
+    def __init__(self, vocab: Vocabulary, room: int, restart: Restarts, words: dict) -> None:
+        self.vocab = vocab
+        self.room = room
+        self.restart = restart
+        self.entries = 0
+        self.runs = kernels.Runs(
+            np.full(4 * room, -1, np.int32), np.zeros(room + 1, np.int64),
+            np.empty(4 * room, np.int32), np.empty(4 * room, np.bool_),
+        )  # fmt: skip
+        self.distance, self.splits = np.empty(room, np.int64), np.empty(room, np.int64)
+        self.changed = np.zeros(room, np.bool_)
+        self.canonical, self.stands = np.empty(4 * room, np.int32), np.empty(4 * room, np.bool_)
+        self.canonical_start = np.zeros(room + 1, np.int64)
+        self._words: dict[bytes, tuple[list[int], bool]] = words
+
+    @classmethod
+    def ready(cls, memory: Memory | None, vocab: Vocabulary, ids: int) -> Memory:
+        """A memory with room for as many more ids: this one, or a larger one that is empty."""
+        if memory is None:
+            return cls(vocab, _power(max(ROOM, 2 * ids)), restarts(vocab), {})
+        used = int(memory.runs.start[memory.entries])
+        if memory.entries + ids <= memory.room and used + ids <= len(memory.runs.ids):
+            return memory
+        room = _power(max(min(2 * memory.room, MOST), 2 * ids))
+        words = memory._words if len(memory._words) < MOST else {}
+        return cls(vocab, room, memory.restart, words)
+
+    def find(self, values: np.ndarray, offsets: np.ndarray, whole: np.ndarray) -> np.ndarray:
+        """Cut rows into runs: int64 [runs, 2], where each begins and its entry."""
+        found = np.empty((len(values), 2), np.int64)
+        first, last, cut = self.restart
+        told: Any = kernels.find_runs(
+            values, offsets, whole, self.vocab.readable, first, last, cut, self.runs,
+            self.entries, found,
+        )  # fmt: skip
+        count, entries = told
+        begin, self.entries = self.entries, entries
+        if entries > begin:
+            self._judge(begin, entries)
+        return found[:count]
+
+    def _judge(self, begin: int, end: int) -> None:
+        start, v = self.runs.start, self.vocab
+        tokens = v.tokens
+        ids = self.runs.ids[start[begin] : start[end]].tolist()
+        edges = (start[begin : end + 1] - start[begin]).tolist()
+        texts = [
+            b"".join([tokens[i] for i in ids[a:b]])
+            for a, b in itertools.pairwise(edges)
+        ]  # fmt: skip
+        self._encode([text for text in dict.fromkeys(texts) if text not in self._words])
+        known = [self._words[text] for text in texts]
+        changed = np.array([other for _, other in known], np.bool_)
+        canonical = Ragged.from_rows([row for row, _ in known])
+        at = int(self.canonical_start[begin])
+        stop = at + len(canonical.values)
+        if stop > len(self.canonical):
+            room = max(2 * len(self.canonical), 2 * stop)
+            self.canonical, self.stands = (
+                np.concatenate([old, np.empty(room - len(old), old.dtype)])
+                for old in (self.canonical, self.stands)
+            )
+        self.canonical[at:stop] = canonical.values
+        self.stands[at:stop] = False
+        self.canonical_start[begin : end + 1] = at + canonical.offsets
+        kernels.judge(
+            self.runs, begin, v.token_offsets, canonical.values, canonical.offsets, changed,
+            self.stands[at:stop], self.changed, self.distance, self.splits,
+        )  # fmt: skip
+
+    def _encode(self, texts: list[bytes]) -> None:
+        """The canonical ids of each text in mid-row, and whether they spell another one."""
+        rows: list[Any] = self.vocab.encode_batch(texts).rows()
+        for text, row in zip(texts, rows, strict=True):
+            ids = row
+            if self.vocab.decode_bytes(ids) == b" " + text:  # the encoder's own first space
+                short = self.vocab.encode(text[1:]) if text[:1] == b" " else row
+                same = self.vocab.decode_bytes(short) == text
+                ids = short if same else self.vocab.encode_continuation(text)
+            changed = self.vocab.decode_bytes(ids) != text
+            self._words[text] = [int(i) for i in ids], changed
+
+
+def _power(number: int) -> int:
+    return 1 << (number - 1).bit_length()
