@@ -22,7 +22,7 @@ for comparing models of one shape, which is what the paper uses it for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import log10, sqrt
 from typing import Any
 
@@ -132,10 +132,6 @@ class Bound:
                 row[f"log10_gamma_{reading}"] = self.log10_gamma(distance, layer=layer, **told)
             rows.append(row)
         return rows
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain JSON."""
-        return asdict(self)
 
 
 def lipschitz_bound(

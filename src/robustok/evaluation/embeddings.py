@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.evaluation.adversarial import model_fingerprint
 from robustok.evaluation.intervals import Z95
 from robustok.evaluation.questions import Ids, Progress, item_key
+from robustok.evaluation.resume import RowFile
 from robustok.evaluation.search import append
 from robustok.evaluation.states import last_states
 from robustok.lattice import Lattice
@@ -76,19 +79,6 @@ class EmbeddingDistances:
             for layer in range(len(self.mean))
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain JSON; :meth:`from_json` takes it back."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> EmbeddingDistances:
-        """What :meth:`to_json` gave, also after a trip through a file."""
-        values = {name: row[name] for name in cls.__dataclass_fields__}
-        for name in ("mean", "low", "high", "mean_over_all"):
-            values[name] = tuple(values[name])
-        values["by_word"] = {word: tuple(v) for word, v in values["by_word"].items()}
-        return cls(**values)
-
 
 class Spelling(NamedTuple):
     """A word's own canonical ids, and the ids before and after it; int32."""
@@ -109,6 +99,7 @@ def embedding_distances(
     context: Ids | None = None,
     name: str = "",
     budget: int | None = None,
+    resume_file: str | Path | None = None,
     progress: Progress = None,
 ) -> EmbeddingDistances:
     """L2 distance between unit-normalized last-token states of a word's tokenizations.
@@ -119,8 +110,9 @@ def embedding_distances(
     For each word, ``draws`` tokenizations uniform among its non-canonical ones. With ``sentence``
     ("I said {word} twice.") the tokens that hold the word are drawn, the others stay canonical,
     and the state is that of the sentence's last token. ``context`` is ids before everything, such
-    as the model's start token. A draw depends on the seed and the word alone. ``progress`` is
-    called with (words done, words in all). Layers are those of :func:`last_states`.
+    as the model's start token. A draw depends on the seed and the word alone. Layers are those of
+    :func:`last_states`. With ``resume_file``, finished words are kept there and not done again;
+    ``progress`` is called with (words done, words in all).
 
     Raises RobustokError without words or draws, for a sentence without {word}, and where no word
     has a second tokenization. Source: the paper's appendix "Distances of Representations".
@@ -135,26 +127,34 @@ def embedding_distances(
     measured = [word for word in spellings if ways[word] > 1]
     if not measured:
         raise RobustokError("no word has a second tokenization: give longer words")
-    drawn = draw_others(vocab, {word: spellings[word].ids for word in measured}, draws, seed)
-    found: dict[str, np.ndarray] = {}
+    file = None
+    if resume_file is not None:
+        file = RowFile(resume_file, _config(model, vocab, draws, seed, sentence, context))
+    found = {} if file is None else {k: np.array(r["distances"]) for k, r in file.rows.items()}
+    waiting = [word for word in measured if word not in found]
+    drawn = draw_others(vocab, {word: spellings[word].ids for word in waiting}, draws, seed)
     step = max(1, _ROWS // (draws + 1))
-    for begin in range(0, len(measured), step):
-        block = measured[begin : begin + step]
-        found |= _measure(model, {w: (spellings[w], drawn[w]) for w in block}, context, budget)
+    for begin in range(0, len(waiting), step):
+        block = waiting[begin : begin + step]
+        new = _measure(model, {w: (spellings[w], drawn[w]) for w in block}, context, budget)
+        found |= new
+        if file is not None:
+            for word, values in new.items():
+                file.add_row({"key": word, "distances": values.tolist()})
         if progress is not None:
-            progress(len(found), len(measured))
-    values = np.stack([found[word] for word in measured])
+            progress(len(measured) - len(waiting) + begin + len(block), len(measured))
+    gaps = np.stack([found[word] for word in measured])
     share = np.array([1 / ways[word] for word in measured])
-    mean = values.mean(axis=0)
-    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full_like(mean, np.inf)
-    half = Z95 * spread / np.sqrt(len(values))
+    mean = gaps.mean(axis=0)
+    spread = gaps.std(axis=0, ddof=1) if len(gaps) > 1 else np.full_like(mean, np.inf)
+    half = Z95 * spread / np.sqrt(len(gaps))
     return EmbeddingDistances(
         model=name,
         sentence=sentence or "",
         mean=tuple(mean.tolist()),
         low=tuple(np.maximum(mean - half, 0).tolist()),
         high=tuple(np.minimum(mean + half, 2).tolist()),
-        mean_over_all=tuple((((1 - share) @ values) / len(spellings)).tolist()),
+        mean_over_all=tuple((((1 - share) @ gaps) / len(spellings)).tolist()),
         words=len(measured),
         skipped=len(spellings) - len(measured),
         draws=draws,
@@ -213,6 +213,24 @@ def draw_others(
             kept[text] += [row for row in mine if not np.array_equal(row, texts[text])]
         open_ = [text for text in open_ if len(kept[text]) < draws]
     return {text: Ragged.from_rows(rows[:draws]) for text, rows in kept.items()}
+
+
+def _config(
+    model: Any,
+    vocab: Vocabulary,
+    draws: int,
+    seed: int,
+    sentence: str | None,
+    context: Ids | None,
+) -> dict[str, Any]:
+    return {
+        "model": model_fingerprint(model),
+        "vocabulary": vocab.fingerprint,
+        "draws": draws,
+        "seed": seed,
+        "sentence": sentence,
+        "context": [] if context is None else [int(i) for i in context],
+    }
 
 
 def _measure(

@@ -91,9 +91,7 @@ def layer_norms(
     norms = []
     for done, block in enumerate(blocks):
         weights = layer_weights(model, block)
-        heads = [
-            tuple(spectral_norm(stack, tolerance=tolerance).tolist()) for stack in weights[:3]
-        ]
+        heads = [tuple(spectral_norm(stack, tolerance=tolerance).tolist()) for stack in weights[:3]]
         output = float(spectral_norm(weights.output, tolerance=tolerance))
         feed_forward = 1.0
         for matrix in weights.feed_forward:
@@ -109,8 +107,8 @@ def layer_norms(
 def layer_weights(model: Any, block: Any) -> Weights:
     """The matrices of one layer, by the names that transformers gives them."""
     config = model.config.get_text_config()
-    attention = getattr(block, "self_attn", getattr(block, "attn", None))
-    mlp = getattr(block, "mlp", None)
+    attention: Any = getattr(block, "self_attn", getattr(block, "attn", None))
+    mlp: Any = getattr(block, "mlp", None)
     if hasattr(attention, "q_proj") and hasattr(attention, "o_proj"):
         query, key, value = (getattr(attention, f"{n}_proj").weight for n in "qkv")
         output = attention.o_proj.weight
@@ -126,8 +124,8 @@ def layer_weights(model: Any, block: Any) -> Weights:
     else:
         raise _unknown(model)
     width = len(query) // int(config.num_attention_heads)
-    heads = (stack.unflatten(0, (-1, width)) for stack in (query, key, value))
-    return Weights(*heads, output, feed_forward)
+    query, key, value = (stack.unflatten(0, (-1, width)) for stack in (query, key, value))
+    return Weights(query, key, value, output, feed_forward)
 
 
 def _blocks(model: Any) -> Any:

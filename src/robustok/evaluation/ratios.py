@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +77,7 @@ def lipschitz_ratios(
     draws: int = 10,
     seed: int,
     adversarial: bool = True,
+    resume_file: str | Path | None = None,
     name: str = "",
     budget: int | None = None,
     progress: Progress = None,
@@ -87,8 +89,8 @@ def lipschitz_ratios(
 
     ``sampler`` is a spec or a sampler; draws that are the canonical tokenization are left out.
     The attack is :func:`attack_items` with the paper's settings: it looks for a wrong answer, not
-    for the greatest change. ``progress`` is called with (items done, items), an item counting once
-    for its draws and once for its attack.
+    for the greatest change; ``resume_file`` keeps what it found. ``progress`` is called with
+    (items done, items), an item counting once for its draws and once for its attack.
 
     Raises RobustokError without items or draws, and where no tokenization differs.
     """
@@ -107,7 +109,9 @@ def lipschitz_ratios(
             if progress is not None:
                 progress(done, total)
 
-        found = attack_items(model, vocab, items, seed=seed, budget=budget, progress=tell)
+        found = attack_items(
+            model, vocab, items, seed=seed, budget=budget, progress=tell, resume_file=resume_file
+        )
         attacked = [a.ids for a in found.attacks]
     sampled_rows: list[np.ndarray] = []
     attacked_rows: list[np.ndarray] = []

@@ -94,7 +94,7 @@ def _by_tree(body: Any, before: Ints, matrix: Ints, lengths: Ints, budget: int) 
 
 
 def _by_batches(body: Any, before: Ints, matrix: Ints, lengths: Ints, budget: int) -> np.ndarray:
-    """Right-padded batches: what follows a row's last token cannot change a causal model's state."""
+    """Right-padded batches: what follows a token changes nothing at it in a causal model."""
     whole = np.concatenate([np.tile(before, (len(matrix), 1)), matrix], axis=1)
     last = lengths + len(before) - 1
     order = np.argsort(-last, kind="stable")
