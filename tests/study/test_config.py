@@ -105,3 +105,67 @@ def test_an_unknown_study_names_the_nearest() -> None:
 def test_a_missing_file_is_one_line() -> None:
     with pytest.raises(RobustokError, match=r"nowhere\.yaml cannot be read"):
         find_study("nowhere.yaml")
+
+
+SCALED = (
+    QUICK
+    + """
+scales:
+  small:
+    finetune: {steps: 7, schemes: [canonical]}
+    attacks: null
+"""
+)
+
+
+def test_a_scale_replaces_single_fields_and_a_null_takes_one_away() -> None:
+    full, small = (load_study(SCALED, "a", scale=scale) for scale in (None, "small"))
+    assert (full.scale, small.scale) == ("full", "small")
+    assert small.finetune and full.finetune
+    assert (small.finetune.steps, small.finetune.schemes) == (7, ("canonical",))
+    assert small.finetune.batch_size == full.finetune.batch_size
+    assert full.attacks and not small.attacks
+    assert full == load_study(QUICK, "a")
+
+
+def test_an_error_in_a_scale_names_its_own_line() -> None:
+    text = SCALED.replace("steps: 7", "steps: 0")
+    with pytest.raises(RobustokError) as caught:
+        load_study(text, "a.yaml", scale="small")
+    assert f"line {line_of(text, 'steps: 0')}: finetune.steps is 0" in str(caught.value)
+
+
+def test_an_unknown_scale_names_the_nearest() -> None:
+    with pytest.raises(RobustokError, match="no scale 'smal': did you mean 'small'"):
+        load_study(SCALED, "a.yaml", scale="smal")
+    with pytest.raises(RobustokError, match="it has none"):
+        load_study(QUICK, "a.yaml", scale="small")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ("  size: 600", "  size: 600\n  name: gpt2", "give size, or the name"),
+        ("  layers: 2", "  name: gpt2", "give one or the other"),
+        ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "--corpus FILE"),
+    ],
+)
+def test_what_cannot_go_together_is_said(old: str, new: str, hint: str) -> None:
+    assert hint in error_of(QUICK.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
+def test_every_study_has_a_scale_for_two_cores(name: str) -> None:
+    study = find_study(name, scale="cpu", corpus=("train.jsonl",), held_out="held.jsonl")
+    full = find_study(name)
+    assert study.name == full.name == name
+    assert study.model.name is None
+    if full.paper and full.paper.tables:
+        measured = {*(full.evaluate.queries if full.evaluate else ()), "canonical"}
+        measured |= set(full.perplexity.queries if full.perplexity else ())
+        trained = set(full.finetune.schemes) if full.finetune else {"canonical"}
+        for table in full.paper.tables:
+            assert {q for q in table.queries if "adversarial" not in q} <= measured
+            for row in table.rows:
+                assert len(row.values) == len(table.queries)
+                assert row.train in trained

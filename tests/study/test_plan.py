@@ -66,3 +66,42 @@ def test_an_empty_word_file_is_an_error(tmp_path: Path) -> None:
     path.write_text("\n")
     with pytest.raises(RobustokError, match="no words"):
         plan(load_study(QUICK, "a", words_file=str(path)))
+
+
+TWICE = QUICK.replace("seed: 0\n", "seed: 0\nrepeats: 2\n", 1)
+
+
+def test_repeats_take_the_next_seeds_and_share_the_data() -> None:
+    once, twice = plan(load_study(QUICK, "a")), plan(load_study(TWICE, "a"))
+    assert {cell.key for cell in once} < {cell.key for cell in twice}
+    assert sum(cell.kind == "data" for cell in twice) == 1
+    assert {c.fields["seed"] for c in twice if c.kind == "finetune"} == {0, 1}
+
+
+def test_every_model_is_trained_from_every_base() -> None:
+    text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical, uniform]", 1)
+    cells = plan(load_study(text, "a"))
+    kinds = [cell.kind for cell in cells]
+    assert kinds.count("pretrain") == 2
+    assert kinds.count("finetune") == 2 * 4
+    labels = {cell.label for cell in cells}
+    assert "finetune uniform, then canonical" in labels
+    assert len(labels) == len(cells)
+
+
+def test_text_counts_by_its_content(tmp_path: Path) -> None:
+    text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", 1)
+    text += "\ncorpus: {}\n"
+    here, there = tmp_path / "a.txt", tmp_path / "b.txt"
+    here.write_text("one text")
+    there.write_text("one text")
+
+    def key(path: Path) -> str:
+        cells = plan(load_study(text, "a", corpus=(str(path),)))
+        return next(cell.key for cell in cells if cell.kind == "pretrain")
+
+    assert key(here) == key(there)
+    there.write_text("another")
+    assert key(here) != key(there)
+    with pytest.raises(RobustokError, match="cannot be read"):
+        key(tmp_path / "none.txt")

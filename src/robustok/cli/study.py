@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from robustok.cli.bars import Bars
 from robustok.errors import RobustokError, nearest
+
+if TYPE_CHECKING:
+    from robustok.study import Study
 
 NAME = "study"
 ACTIONS = ("list", "plan", "run")
@@ -99,11 +102,38 @@ def _parse(words: list[str]) -> tuple[str, str]:
 
 
 def _list() -> None:
-    from robustok.study import find_study, plan, studies
+    """Every study with what it needs, at full size and at its small one."""
+    from robustok.study import studies
 
     for name in studies():
-        study = find_study(name)
-        cells = plan(study)
-        minutes = sum(cell.work for cell in cells) / 2 / 60
-        typer.echo(f"{name:<12} {study.title}")
-        typer.echo(f"{'':<12} {len(cells)} cells, about {minutes:.0f} minutes on two cores")
+        for number, scale in enumerate((None, "cpu")):
+            study = _known(name, scale)
+            if not number:
+                where = f" ({study.paper.where})" if study.paper else ""
+                typer.echo(f"{name}\n    {study.title}{where}")
+            typer.echo(f"    {scale or 'full'}: {_needs(study)}")
+
+
+def _known(name: str, scale: str | None) -> Study:
+    from robustok.study import find_study
+
+    try:
+        return find_study(name, scale=scale)
+    except RobustokError:
+        # What it costs does not depend on which text is read, so none has to be there.
+        return find_study(name, scale=scale, corpus=("text",), held_out="text")
+
+
+def _needs(study: Study) -> str:
+    from robustok.study import plan
+    from robustok.study.cost import gpu_hours, parameters
+
+    cells = plan(study, read=False)
+    model = study.model.name or f"a Llama of {parameters(study) / 1e6:.1f}M parameters"
+    text = study.corpus and (study.corpus.hub or "text of yours (--corpus, --held-out)")
+    work = [cell.work for cell in cells]
+    hours, minutes = gpu_hours(work), sum(work) / 2 / 60
+    time = f"{minutes:.0f} minutes on two cores"
+    if minutes > 600:
+        time = f"{hours:.1f} GPU hours"
+    return f"{', '.join(filter(None, (model, text)))}; {len(cells)} cells, about {time}"

@@ -59,7 +59,7 @@ def _rows(folder: Path) -> list[Row]:
     if not path.is_file():
         raise RobustokError(f"{folder} holds no results.jsonl; run a study into it first")
     rows = read_rows(path)
-    if not any("accuracy" in row for row in rows):
+    if not rows:
         raise RobustokError(f"{path} holds no rows yet; let the study finish a measurement")
     return rows
 

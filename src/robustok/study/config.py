@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
 from robustok.models import Shape, train_tokenizer
-from robustok.study.schema import Strict, Study
+from robustok.study.schema import Paper, PaperRow, Strict, Study
 
 Where = tuple[str | int, ...]
 
@@ -120,8 +120,8 @@ def load_study(
     if corpus or held_out:
         files = {"train": corpus or None, "held_out": held_out, "hub": None}
         said = {name: value for name, value in files.items() if value or name == "hub"}
-        data.setdefault("corpus", {})
-        _put(data, "corpus", said)
+        if "corpus" in data:
+            _put(data, "corpus", said)
     place = _Source(source, lines, scale)
     try:
         study = Study.model_validate(data)
@@ -203,15 +203,42 @@ def _checked(study: Study, source: _Source) -> Study:
         attack.model_copy(update={"start": normal(attack.start, "attacks", i, "start")})
         for i, attack in enumerate(study.attacks)
     )
+    if study.paper:
+        update["paper"] = _named_as_measured(study.paper)
     return study.model_copy(update=update)
+
+
+def _named_as_measured(paper: Paper) -> Paper:
+    """The paper's tables with their specs as results name them."""
+
+    def normal(spec: str | None) -> str | None:
+        return spec if spec is None or spec.startswith("adversarial") else normal_spec(spec)
+
+    def row(one: PaperRow) -> PaperRow:
+        return one.model_copy(update={"pretrain": normal(one.pretrain), "train": normal(one.train)})
+
+    tables = [
+        table.model_copy(
+            update={
+                "queries": tuple(map(normal, table.queries)),
+                "rows": tuple(map(row, table.rows)),
+            }
+        )
+        for table in paper.tables
+    ]
+    return paper.model_copy(update={"tables": tuple(tables)})
 
 
 def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
     """What each field allows, but not beside the others."""
-    asked = [(("evaluate", "items"), study.evaluate.items)]
+    asked: list[tuple[Where, int]] = []
+    if study.evaluate:
+        asked.append((("evaluate", "items"), study.evaluate.items))
     asked += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
-    for path, items in asked:
-        if items > study.task.test:
+    if study.task is None and (asked or study.finetune):
+        yield ("task",), "there is no task to ask or to fine-tune on: give a task section"
+    for path, items in asked if study.task else ():
+        if study.task and items > study.task.test:
             yield path, f"{items} questions, but task.test is {study.task.test}"
     if study.model.name is None:
         try:

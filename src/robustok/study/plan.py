@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.study.cost import attack_work, evaluation_work, perplexity_work, training_work
-from robustok.study.schema import Corpus, Study
+from robustok.study.schema import Corpus, Study, WordTask
 from robustok.tasks.words import read_words
 
 FORMAT = 2  # raise it when the same fields come to mean another result
@@ -77,22 +77,24 @@ class Cell:
         return said + (f" #{self.files['repeat']}" if self.files.get("repeat") else "")
 
 
-def plan(study: Study) -> tuple[Cell, ...]:
+def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
     """The cells of a study, each after all that it depends on.
 
     Models are evaluated as soon as they are trained, so that a run that is cut short has whole
-    rows to show.
+    rows to show. Without ``read`` no file of text is opened: its name stands for its content, and
+    the cells are good for counting only.
     """
-    data = Cell("data", _task_fields(study))
-    made = {"data": data}
-    cells = [data]
+    made: dict[str, Cell] = {}
+    if study.task:
+        made["data"] = Cell("data", _task_fields(study, study.task))
     on_text = study.pretrain is not None and study.pretrain.source == "corpus"
-    text = _text(study.corpus) if study.corpus and (on_text or study.perplexity) else None
-    made["tokenizer"] = _tokenizer(study, data, text if on_text else None)
-    cells.append(made["tokenizer"])
+    text = None
+    if study.corpus and (on_text or study.perplexity):
+        text = _text(study.corpus, _digest if read else str)
+    made["tokenizer"] = _tokenizer(study, made, text if on_text else None)
     if text:
         made["corpus"] = Cell("corpus", text[0], {"tokenizer": made["tokenizer"]}, 30, text[1])
-        cells.append(made["corpus"])
+    cells = list(made.values())
     if study.examples:
         schemes = [s for part in (study.pretrain, study.finetune) if part for s in part.schemes]
         fields = study.examples.model_dump() | {"seed": study.seed}
@@ -104,13 +106,13 @@ def plan(study: Study) -> tuple[Cell, ...]:
     return tuple({cell.key: cell for cell in cells}.values())
 
 
-def _tokenizer(study: Study, data: Cell, text: tuple[Any, Any] | None) -> Cell:
+def _tokenizer(study: Study, made: Mapping[str, Cell], text: tuple[Any, Any] | None) -> Cell:
     chosen = study.tokenizer
     if chosen is None or chosen.name is not None:
         name = chosen.name if chosen else study.model.name
         return Cell("tokenizer", {"name": _identified(str(name))}, {}, files={"name": name})
     if text is None:
-        return Cell("tokenizer", {"size": chosen.size}, {"data": data})
+        return Cell("tokenizer", {"size": chosen.size}, {"data": made["data"]})
     return Cell("tokenizer", {"size": chosen.size, "text": text[0]}, {}, 60, text[1])
 
 
@@ -156,35 +158,38 @@ def _from_base(study: Study, made: Mapping[str, Cell], base: Cell, repeat: int) 
 
 
 def _measurements(study: Study, made: Mapping[str, Cell], model: Cell, seed: int) -> list[Cell]:
+    if study.task is None:
+        return []
     inputs = {"data": made["data"], "tokenizer": made["tokenizer"], "model": model}
     cells = []
-    for query in study.evaluate.queries:
-        draws = 1 if query == "canonical" else study.evaluate.draws
-        fields = {"query": query, "items": study.evaluate.items, "draws": draws, "seed": seed}
-        work = evaluation_work(study, study.evaluate.items * draws)
-        cells.append(Cell("evaluate", fields, inputs, work))
+    if asked := study.evaluate:
+        for query in asked.queries:
+            draws = 1 if query == "canonical" else asked.draws
+            fields = {"query": query, "items": asked.items, "draws": draws, "seed": seed}
+            work = evaluation_work(study, asked.items * draws)
+            cells.append(Cell("evaluate", fields, inputs, work))
     for attack in study.attacks:
         fields = attack.model_dump() | {"seed": seed}
         cells.append(Cell("attack", fields, inputs, attack_work(study, attack)))
     return cells
 
 
-def _task_fields(study: Study) -> dict[str, Any]:
+def _task_fields(study: Study, task: WordTask) -> dict[str, Any]:
     """The task's fields. A word file stands here as its words: its place does not matter."""
-    fields = study.task.model_dump(exclude={"words_file"}) | {"seed": study.seed}
-    if study.task.words_file is not None:
-        fields["words"] = read_words(study.task.words_file)
+    fields = task.model_dump(exclude={"words_file"}) | {"seed": study.seed}
+    if task.words_file is not None:
+        fields["words"] = read_words(task.words_file)
     return fields
 
 
-def _text(corpus: Corpus) -> tuple[dict[str, Any], dict[str, Any]]:
+def _text(corpus: Corpus, identify: Callable[[Path], str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What decides a corpus (files by their content), and where it lies."""
     fields: dict[str, Any] = {"documents": corpus.documents, "measured": corpus.measured}
     if corpus.hub:
         return fields | {"hub": corpus.hub}, {}
     files = {"train": list(corpus.train), "held_out": corpus.held_out}
-    fields["train"] = [_digest(Path(path)) for path in corpus.train]
-    fields["held_out"] = _digest(Path(corpus.held_out)) if corpus.held_out else None
+    fields["train"] = [identify(Path(path)) for path in corpus.train]
+    fields["held_out"] = identify(Path(corpus.held_out)) if corpus.held_out else None
     return fields, files
 
 

@@ -164,13 +164,13 @@ class Study(Strict):
     seed: int
     repeats: int = Field(1, ge=1)  # the models and measurements again, with the seeds after it
     threads: int | None = Field(None, ge=1)  # of a cell; as many cells as fit go side by side
-    task: WordTask
+    task: WordTask | None = None  # none: perplexity alone is measured
     tokenizer: Tokenizer | None = None  # the named model's own, if not given
     model: Model
     corpus: Corpus | None = None
     pretrain: Pretraining | None = None
     finetune: Finetuning | None = None
-    evaluate: Queries
+    evaluate: Queries | None = None
     attacks: tuple[Adversary, ...] = ()
     perplexity: Perplexity | None = None
     examples: Examples | None = None
