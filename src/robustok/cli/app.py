@@ -10,10 +10,15 @@ import typer
 
 from robustok.cli import (
     attack,
+    audit,
+    bound,
+    certify,
     count,
     doctor,
+    embeddings,
     evaluate,
     finetune,
+    guard,
     icl,
     inspect,
     pretrain,
@@ -35,6 +40,7 @@ EXTRAS = {
     "matplotlib": "report",
     "jinja2": "report",
     "wordfreq": "words",
+    "pyarrow": "corpus",
 }
 
 app = typer.Typer(
@@ -57,6 +63,11 @@ COMMANDS = (
     evaluate,
     icl,
     attack,
+    certify,
+    embeddings,
+    bound,
+    guard,
+    audit,
     doctor,
 )
 for module in COMMANDS:

@@ -4,7 +4,10 @@ For servers that take token ids, and for pipelines whose ids may drift from what
 be encoded to. What it does not do: judge the text itself.
 """
 
+from robustok.guard.audit import Audit as Audit
+from robustok.guard.audit import Drift as Drift
 from robustok.guard.check import Guard as Guard
+from robustok.guard.sequences import read_sequences as read_sequences
 from robustok.guard.verdict import NOT_CANONICAL as NOT_CANONICAL
 from robustok.guard.verdict import NOT_UTF8 as NOT_UTF8
 from robustok.guard.verdict import SPECIAL_ID as SPECIAL_ID

@@ -1,0 +1,161 @@
+"""How far the sequences of a data set drifted from what their text would be encoded to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from robustok.guard.check import Guard
+from robustok.guard.verdict import NOT_CANONICAL, STANDS, UNKNOWN, Verdicts
+from robustok.ragged import Ragged
+from robustok.vocabulary import Vocabulary
+
+_FIRST_BIN = 16  # positions; every further bin is as wide as all before it
+_STRETCHES = 100_000  # whose exchanges are counted
+
+
+@dataclass(frozen=True)
+class PositionDrift:
+    """Of the ids at positions ``begin`` to ``end`` (not included), how many drifted."""
+
+    begin: int
+    end: int
+    ids: int
+    drifted: int
+
+
+@dataclass(frozen=True)
+class TokenDrift:
+    """How often an id occurs, and how often it does not stand."""
+
+    id: int
+    token: str
+    ids: int
+    drifted: int
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How often ids stand where the encoder puts others."""
+
+    ids: tuple[int, ...]
+    canonical: tuple[int, ...]
+    given: str
+    becomes: str
+    times: int
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What an audit found, over all sequences.
+
+    ``drifted_rows`` are not canonical, ``changed_rows`` do not come back from decoding and encoding
+    again; ``drifted`` ids do not stand, ``splits`` boundaries are not the encoder's; ``unknown``
+    ids are in no vocabulary. ``kinds`` counts the rows with each other kind of finding;
+    ``first_rows`` are the numbers of the first drifted rows.
+    """
+
+    rows: int
+    drifted_rows: int
+    changed_rows: int
+    ids: int
+    drifted: int
+    splits: int
+    unknown: int
+    kinds: dict[str, int]
+    by_position: tuple[PositionDrift, ...]
+    by_token: tuple[TokenDrift, ...]
+    exchanges: tuple[Exchange, ...]
+    first_rows: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole report for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class Audit:
+    """Adds up the drift of one batch after another.
+
+    >>> audit = Audit(vocab)                                                # doctest: +SKIP
+    >>> for rollouts in batches:                                            # doctest: +SKIP
+    ...     audit.add(rollouts)
+    >>> audit.report().drifted_rows                                         # doctest: +SKIP
+    17
+
+    Special ids are taken for what they are: rollouts hold them.
+    """
+
+    vocab: Vocabulary
+    _guard: Guard = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._guard = Guard(self.vocab, allow_special=True)
+        self._totals: Counter[str] = Counter()
+        self._kinds: Counter[str] = Counter()
+        self._seen = np.zeros((2, self.vocab.size), np.int64)
+        self._at = np.zeros((2, 64), np.int64)
+        self._exchanges: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
+        self._first_rows: list[int] = []
+
+    def add(self, rows: Ragged | Iterable[Any]) -> Verdicts:
+        """Judge some rows, count their drift, and give the verdicts on them."""
+        found = self._guard.check_batch(rows)
+        off, unknown = found.marks != STANDS, found.marks == UNKNOWN
+        self._totals.update(
+            rows=0, drifted_rows=int((~found.canonical).sum()),
+            changed_rows=int((~found.round_trip).sum()), ids=len(off), drifted=int(off.sum()),
+            splits=int(found.splits.sum()), unknown=int(unknown.sum()),
+        )  # fmt: skip
+        for seen, which in ((self._seen[0], ~unknown), (self._seen[1], off & ~unknown)):
+            seen += np.bincount(found.given[which], minlength=self.vocab.size)
+        position = np.arange(len(off)) - np.repeat(found.offsets[:-1], np.diff(found.offsets))
+        bins = np.ceil(np.log2((position + 1) / _FIRST_BIN)).clip(0).astype(np.int64)
+        for at, which in ((self._at[0], slice(None)), (self._at[1], off)):
+            at += np.bincount(bins[which], minlength=64)
+        for findings in found.in_text.values():
+            self._kinds.update({f.kind for f in findings})
+        for row in np.flatnonzero(~found.canonical).tolist():
+            if len(self._first_rows) < 10:
+                self._first_rows.append(self._totals["rows"] + row)
+            if self._exchanges.total() >= _STRETCHES:
+                break
+            self._exchanges.update(
+                (f.ids, f.canonical) for f in found[row].findings if f.kind == NOT_CANONICAL
+            )
+        self._totals["rows"] += len(found)
+        return found
+
+    def report(self, top: int = 20) -> Drift:
+        """All that was added, with the ``top`` tokens and exchanges that drifted most often."""
+        t = self._totals
+        most = np.argsort(-self._seen[1], kind="stable")[:top]
+        used = np.flatnonzero(self._at[0])
+        return Drift(
+            t["rows"], t["drifted_rows"], t["changed_rows"], t["ids"], t["drifted"], t["splits"],
+            t["unknown"], dict(self._kinds),
+            tuple(
+                PositionDrift(_bin_start(b), _bin_start(b + 1), *map(int, self._at[:, b]))
+                for b in used.tolist()
+            ),
+            tuple(
+                TokenDrift(i, self._text([i]), *map(int, self._seen[:, i]))
+                for i in most.tolist() if self._seen[1, i]
+            ),
+            tuple(
+                Exchange(ids, canonical, self._text(ids), self._text(canonical), times)
+                for (ids, canonical), times in self._exchanges.most_common(top)
+            ),
+            tuple(self._first_rows),
+        )  # fmt: skip
+
+    def _text(self, ids: Iterable[int]) -> str:
+        return "|".join(self.vocab.tokens[i].decode(errors="backslashreplace") for i in ids)
+
+
+def _bin_start(number: int) -> int:
+    return _FIRST_BIN << number - 1 if number else 0

@@ -1,0 +1,135 @@
+"""Id sequences from files: a column of Parquet, or lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError, nearest
+from robustok.ragged import Ragged
+
+ROWS = 4096  # read at a time
+
+
+def read_sequences(path: Path, column: str | None = None) -> Iterator[tuple[Ragged, float]]:
+    """The sequences of a file in batches, each with the share of the file read so far.
+
+    ``path`` is Parquet (.parquet) or JSON Lines (.jsonl, also .gz and .xz): objects with a column
+    of ids, or bare lists. Without ``column`` there must be one such column only. An id that does
+    not fit 32 bits comes as -1. Raises RobustokError for anything that is no sequence of ids.
+    """
+    if not path.is_file():
+        raise RobustokError(f"{path}: no such file")
+    if path.suffix == ".parquet":
+        yield from _parquet(path, column)
+    elif ".jsonl" in path.name or ".ndjson" in path.name:
+        yield from _json_lines(path, column)
+    else:
+        raise RobustokError(f"{path}: sequences are read from .parquet or .jsonl (also .gz, .xz)")
+
+
+def _parquet(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as e:
+        raise RobustokError(f"{path}: not a Parquet file ({str(e).splitlines()[0]})") from e
+    with file:
+        schema = file.schema_arrow
+        name = _chosen(path, column, [f.name for f in schema if _holds_ids(f.type)])
+        done = 0
+        for batch in file.iter_batches(ROWS, columns=[name]):
+            done += len(batch)
+            rows = batch.column(0)
+            if rows.null_count or rows.flatten().null_count:
+                raise RobustokError(f"{path}: column '{name}' has nulls: drop those rows first")
+            offsets = rows.offsets.to_numpy().astype(np.int64)
+            values = rows.flatten().to_numpy(zero_copy_only=False)
+            yield Ragged(_in_32_bits(values), offsets - offsets[0]), done / file.metadata.num_rows
+
+
+def _holds_ids(kind: Any) -> bool:
+    import pyarrow as pa
+
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return lists and pa.types.is_integer(kind.value_type)
+
+
+def _json_lines(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]]:
+    size = max(path.stat().st_size, 1)
+    rows: list[np.ndarray] = []
+    with path.open("rb") as raw, _opened(path, raw) as lines:
+        number = 1
+        try:
+            for number, line in enumerate(lines, 1):  # noqa: B007 (it is told of in an error)
+                if not line.strip():
+                    continue
+                told = json.loads(line)
+                if isinstance(told, dict):
+                    column = _chosen(path, column, told if column else _lists(told))
+                    told = told.get(column)
+                rows.append(_ids(told))
+                if len(rows) == ROWS:
+                    yield Ragged.from_rows(rows), min(raw.tell() / size, 1.0)
+                    rows = []
+        except RobustokError:
+            raise
+        except (ValueError, TypeError, EOFError, OSError) as e:
+            raise RobustokError(f"{path}, line {number}: {_reason(e)}") from e
+    if rows:
+        yield Ragged.from_rows(rows), 1.0
+
+
+def _reason(error: Exception) -> str:
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return f"not JSON ({said})" if isinstance(error, json.JSONDecodeError) else said
+
+
+def _opened(path: Path, raw: Any) -> Any:
+    if path.suffix == ".gz":
+        import gzip
+
+        return gzip.open(raw)
+    if path.suffix == ".xz":
+        import lzma
+
+        return lzma.open(raw)
+    return raw
+
+
+def _lists(row: dict[str, Any]) -> list[str]:
+    return [
+        name for name, value in row.items()
+        if isinstance(value, list) and all(isinstance(i, int) for i in value)
+    ]  # fmt: skip
+
+
+def _ids(told: Any) -> np.ndarray:
+    ids = np.asarray(told)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iuO"):
+        raise TypeError(f"expected a list of token ids, found {str(told)[:60]}")
+    if ids.dtype.kind == "O" and not all(isinstance(i, int) for i in ids.tolist()):
+        raise TypeError(f"expected a list of token ids, found {str(told)[:60]}")
+    return _in_32_bits(ids) if ids.size else np.empty(0, np.int32)
+
+
+def _in_32_bits(values: np.ndarray) -> np.ndarray:
+    return np.where((values >= 0) & (values < 1 << 31), values, -1).astype(np.int32)
+
+
+def _chosen(path: Path, column: str | None, names: Any) -> str:
+    if column is not None:
+        if column not in names:
+            raise RobustokError(f"{path}: no column of ids '{column}': {nearest(column, names)}")
+        return column
+    found = list(names)
+    if len(found) != 1:
+        told = f"several columns of ids ({', '.join(found)})" if found else "no column of ids"
+        raise RobustokError(f"{path} has {told}: name one with --column")
+    return found[0]
