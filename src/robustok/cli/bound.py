@@ -1,0 +1,143 @@
+"""robustok bound: the paper's robustness bound from weights, beside what really moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from robustok.cli.named import Folder, Models, named
+from robustok.cli.options import Json, Limit, OwnTokenizer, print_json
+from robustok.cli.progress import bar
+from robustok.errors import RobustokError
+
+NAME = "bound"
+
+
+def command(
+    models: Models,
+    items: Annotated[
+        Path | None,
+        typer.Option("--items", help="questions to measure the real changes on, JSON Lines"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="with --items")] = None,
+    distance: Annotated[int, typer.Option("--distance", min=1, help="k of the bound")] = 1,
+    tokens: Annotated[
+        int | None,
+        typer.Option("--tokens", min=1, help="n in the proof [the longest tokenization measured]"),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="relative, of each spectral norm")
+    ] = 1e-3,
+    scheme: Annotated[
+        str, typer.Option("--scheme", "-s", help="how the questions are drawn")
+    ] = "uniform",
+    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="of each question")] = 10,
+    no_attack: Annotated[
+        bool, typer.Option("--no-attack", help="leave the attacked tokenizations out")
+    ] = False,
+    limit: Limit = None,
+    tokenizer: OwnTokenizer = None,
+    out: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Compute the bound of MODELS from their weights.
+
+    C1, C2 and the bound by layer and for the whole model, as the theorem and as its proof have
+    it; with --items also the measured ratio, over drawn and over attacked tokenizations.
+    """
+    from robustok.evaluation import lipschitz_bound
+    from robustok.models import load_model
+
+    if items is not None and seed is None:
+        raise RobustokError("--items draws tokenizations: give a --seed")
+    rows: list[dict[str, Any]] = []
+    for name, path in named(models).items():
+        model = load_model(path)
+        with bar(f"{name}: norms") as progress:
+            found = lipschitz_bound(model, tolerance=tolerance, name=name, progress=progress)
+        ratios = None
+        if items is not None:
+            settings = {
+                "draws": draws, "seed": seed, "sampler": scheme, "adversarial": not no_attack,
+                "name": name, "resume_file": out and out / f"attacks-{name}.jsonl",
+            }  # fmt: skip
+            ratios = _measure(model, tokenizer or path, items, limit, settings)
+        n = tokens or (ratios.longest if ratios else None)
+        _tell(found, ratios, distance, n, as_json)
+        rows += _rows(found, ratios, n)
+    if out is not None:
+        from robustok.report.model_figures import draw_bound
+
+        draw_bound(rows, out / "bound")
+        if not as_json:
+            typer.echo(f"written: {out / 'bound.png'}, .svg and .csv")
+
+
+def _measure(
+    model: Any, tokenizer: str, items: Path, limit: int | None, settings: dict[str, Any]
+) -> Any:
+    from robustok.evaluation import lipschitz_ratios
+    from robustok.tasks import read_items
+    from robustok.vocabulary import Vocabulary
+
+    questions = read_items(items)[:limit]
+    with bar(f"{settings['name']}: measured") as progress:
+        return lipschitz_ratios(
+            model, Vocabulary.load(tokenizer), questions, progress=progress, **settings
+        )
+
+
+def _rows(found: Any, ratios: Any, tokens: int | None) -> list[dict[str, Any]]:
+    """One table of the bound and of what was measured, all per square root of a distance."""
+    rows = [] if ratios is None else ratios.table()
+    for reading in ("theorem", "proof") if tokens else ("theorem",):
+        powers = found.through(1, reading=reading, tokens=tokens)
+        rows += [
+            {"model": found.model, "kind": reading, "depth": depth, "pairs": "", "mean": 10**power,
+             "p95": 10**power, "max": 10**power, "query": "", "seed": ""}
+            for depth, power in enumerate(powers)
+            if power < 300
+        ]  # fmt: skip
+    return rows
+
+
+def _tell(found: Any, ratios: Any, distance: int, tokens: int | None, as_json: bool) -> None:
+    table = found.table(distance, tokens=tokens)
+    if as_json:
+        told: dict[str, Any] = {
+            "model": found.model, "distance": distance, "tokens": tokens, "layers": table,
+            "embedding": found.embedding, "head": found.head,
+            "largest_embedding": found.largest_embedding, "tolerance": found.tolerance,
+        }  # fmt: skip
+        if ratios is not None:
+            told |= {"measured": ratios.table(), "items": ratios.items, "draws": ratios.draws}
+        print_json(told)
+        return
+    where = f", n = {tokens}" if tokens else ""
+    typer.echo(f"{found.model}: ‖W‖ = {found.embedding:.4g}, ‖W_out‖ = {found.head:.4g}, "
+               f"k = {distance}{where}")  # fmt: skip
+    readings = [r for r in ("theorem", "proof") if f"log10_gamma_{r}" in table[0]]
+    heads = [f"{'C1 ' + r:>12}{'γ ' + r:>12}" for r in readings]
+    typer.echo(f"  {'layer':>6}{'C2':>12}" + "".join(heads))
+    for row in table:
+        cells = [_number(row["c2"])]
+        for reading in readings:
+            cells += [_number(row[f"c1_{reading}"]), _power(row[f"log10_gamma_{reading}"])]
+        typer.echo(f"  {row['layer']!s:>6}" + "".join(f"{cell:>12}" for cell in cells))
+    if ratios is not None:
+        typer.echo(str(ratios))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _power(log10: float) -> str:
+    """
+    >>> _power(345.301)
+    '2.00e+345'
+    """
+    whole = int(log10 // 1)
+    return f"{10 ** (log10 - whole):.2f}e{whole:+03d}"

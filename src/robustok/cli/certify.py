@@ -1,0 +1,151 @@
+"""robustok certify: is the answer the same under every tokenization within a distance?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from robustok.cli.named import Folder, Models, named
+from robustok.cli.options import Json, Limit, OwnTokenizer, Seed, print_json
+from robustok.cli.paint import print_tokens
+from robustok.cli.progress import bar
+from robustok.errors import RobustokError
+
+NAME = "certify"
+
+
+def command(
+    models: Models,
+    seed: Seed,
+    text: Annotated[str | None, typer.Option("--text", help="one query to certify")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="an answer, its leading space included; give two or more"),
+    ] = None,
+    items: Annotated[
+        Path | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
+    ] = None,
+    distance: Annotated[
+        list[str] | None,
+        typer.Option("--distance", help="a number or 'all'; may be given more than once [2 4 6]"),
+    ] = None,
+    enumerate_up_to: Annotated[
+        int, typer.Option("--enumerate", min=1, help="tokenizations of a query; more are sampled")
+    ] = 2000,
+    draws: Annotated[
+        int, typer.Option("--draws", "-n", min=1, help="where too many to enumerate")
+    ] = 1000,
+    confidence: Annotated[float, typer.Option("--confidence", help="of each sampled bound")] = 0.95,
+    no_attack: Annotated[bool, typer.Option("--no-attack", help="leave the search out")] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="the query is the user's turn of the chat template")
+    ] = False,
+    system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
+    limit: Limit = None,
+    tokenizer: OwnTokenizer = None,
+    out: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Certify the answers of MODELS against retokenization.
+
+    All tokenizations within a distance are scored where they are few enough; otherwise uniform
+    draws bound the share that changes the answer. What the attack finds stands beside it.
+    """
+    if (text is None) == (items is None):
+        raise RobustokError("give either --text with its --option's, or --items")
+    if text is not None and out is not None:
+        raise RobustokError("--out is about many queries: give --items")
+    settings: dict[str, Any] = {
+        "limit": enumerate_up_to, "draws": draws, "confidence": confidence, "seed": seed,
+        "attack": not no_attack,
+    }  # fmt: skip
+    distances = [_distance(d) for d in distance or ["2", "4", "6"]]
+    rows: list[dict[str, Any]] = []
+    for name, path in named(models).items():
+        frame = _frame(tokenizer or path, system) if chat or system else {}
+        model, vocab = _load(path, tokenizer)
+        if text is not None:
+            for at in distances:
+                _certify_one(model, vocab, text, option or [], at, settings | frame, as_json)
+        elif items is not None:
+            found = _certify_many(
+                model, vocab, name, items, limit, distances, out, settings | frame
+            )
+            mine = [{"model": name, **row} for row in found.gap()]
+            rows += mine
+            for row in mine if as_json else []:
+                print_json(row)
+            if not as_json:
+                typer.echo(f"{name}\n{found}")
+    if out is not None:
+        from robustok.report.model_figures import draw_gap
+
+        draw_gap(rows, out / "gap")
+        if not as_json:
+            typer.echo(f"written: {out / 'gap.png'}, .svg and .csv")
+
+
+def _distance(given: str) -> int | None:
+    if given == "all":
+        return None
+    if not given.isdecimal():
+        raise RobustokError(f"--distance {given}: give a whole number, or all")
+    return int(given)
+
+
+def _frame(tokenizer: str, system: str | None) -> dict[str, Any]:
+    from robustok.evaluation import chat_frame
+    from robustok.models import load_tokenizer
+
+    return chat_frame(load_tokenizer(tokenizer), system=system)._asdict()
+
+
+def _load(path: str, tokenizer: str | None) -> tuple[Any, Any]:
+    from robustok.models import load_model
+    from robustok.vocabulary import Vocabulary
+
+    return load_model(path), Vocabulary.load(tokenizer or path)
+
+
+def _certify_one(
+    model: Any,
+    vocab: Any,
+    text: str,
+    options: list[str],
+    distance: int | None,
+    settings: dict[str, Any],
+    as_json: bool,
+) -> None:
+    from robustok.evaluation import certify
+
+    found = certify(model, vocab, text, options, distance=distance, **settings)
+    if as_json:
+        print_json(found.to_json())
+        return
+    typer.echo(f"answer {options[found.answer]!r}, {found}")
+    if found.witness is not None:
+        print_tokens([vocab.tokens[i] for i in found.witness])
+
+
+def _certify_many(
+    model: Any,
+    vocab: Any,
+    name: str,
+    items: Path,
+    limit: int | None,
+    distances: list[int | None],
+    out: Path | None,
+    settings: dict[str, Any],
+) -> Any:
+    from robustok.evaluation import certify_items
+    from robustok.tasks import read_items
+
+    questions = read_items(items)[:limit]
+    file = out and out / f"certificates-{name}.jsonl"
+    with bar(name) as progress:
+        return certify_items(
+            model, vocab, questions, distances=distances, resume_file=file, progress=progress,
+            **settings,
+        )  # fmt: skip

@@ -1,0 +1,89 @@
+"""robustok embeddings: how far apart models hold the tokenizations of a word, layer by layer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from robustok.cli.named import Folder, Models, named
+from robustok.cli.options import Json, OwnTokenizer, Seed, print_json
+from robustok.cli.progress import bar
+from robustok.errors import RobustokError
+
+NAME = "embeddings"
+
+
+def command(
+    models: Models,
+    seed: Seed,
+    words: Annotated[
+        str, typer.Option("--words", help="a file of words, or how many of the commonest English")
+    ] = "1000",
+    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="of each word")] = 50,
+    sentence: Annotated[
+        list[str] | None,
+        typer.Option("--sentence", help="the word inside it too, as 'I said {word} twice.'"),
+    ] = None,
+    start_token: Annotated[
+        bool, typer.Option("--start-token", help="the model's own before every text")
+    ] = False,
+    tokenizer: OwnTokenizer = None,
+    out: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the tokenizations of a word inside MODELS.
+
+    Mean distance between unit-normalized last-token states of the canonical and of uniformly
+    drawn other tokenizations, per layer; with --out one figure of all models and sentences.
+    """
+    from robustok.tasks import frequent_words, read_words
+
+    chosen = frequent_words(int(words)) if words.isdecimal() else read_words(words)
+    rows: list[dict[str, Any]] = []
+    for name, path in named(models).items():
+        model, vocab = _load(path, tokenizer)
+        context = _start(model, path) if start_token else None
+        for number, text in enumerate([None, *(sentence or [])]):
+            file = out and out / f"embeddings-{name}{f'-{number}' if number else ''}.jsonl"
+            result = _measure(
+                model, vocab, chosen, draws=draws, seed=seed, sentence=text, context=context,
+                name=name, resume_file=file,
+            )  # fmt: skip
+            rows += result.table()
+            _tell(result, as_json)
+    if out is not None:
+        from robustok.report.model_figures import draw_embeddings
+
+        draw_embeddings(rows, out / "embeddings")
+        if not as_json:
+            typer.echo(f"written: {out / 'embeddings.png'}, .svg and .csv")
+
+
+def _load(path: str, tokenizer: str | None) -> tuple[Any, Any]:
+    from robustok.models import load_model
+    from robustok.vocabulary import Vocabulary
+
+    return load_model(path), Vocabulary.load(tokenizer or path)
+
+
+def _start(model: Any, path: str) -> list[int]:
+    found = model.config.get_text_config().bos_token_id
+    if found is None:
+        raise RobustokError(f"'{path}' has no start token: leave --start-token out")
+    return [int(found)]
+
+
+def _measure(model: Any, vocab: Any, words: list[str], **settings: Any) -> Any:
+    from robustok.evaluation import embedding_distances
+
+    with bar(settings["name"]) as progress:
+        return embedding_distances(model, vocab, words, progress=progress, **settings)
+
+
+def _tell(result: Any, as_json: bool) -> None:
+    if not as_json:
+        typer.echo(str(result))
+        return
+    fields = ("model", "sentence", "mean", "low", "high", "mean_over_all", "words", "skipped")
+    print_json({name: getattr(result, name) for name in (*fields, "draws", "seed", "seconds")})

@@ -1,0 +1,41 @@
+"""Several models on one command line, each with the name it has in a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustok.errors import RobustokError
+
+Models = Annotated[
+    list[str], typer.Argument(help="folders or hub names; NAME=FOLDER gives one another name")
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="folder for figure, CSV and rows; also resumes a killed run"),
+]
+
+
+def named(models: list[str]) -> dict[str, str]:
+    """Name → path of each model; the name is the path's last part unless given before a "=".
+
+    >>> named(["runs/a/canonical", "mine=runs/b/model"])
+    {'canonical': 'runs/a/canonical', 'mine': 'runs/b/model'}
+
+    Raises RobustokError where two models have one name.
+    """
+    found: dict[str, str] = {}
+    for given in models:
+        name, mark, path = given.partition("=")
+        if not mark or "/" in name:
+            name, path = Path(given).name, given
+        if not name or not path:
+            raise RobustokError(f"'{given}' names no model: give NAME=FOLDER, or a folder")
+        if name in found:
+            raise RobustokError(
+                f"two models are called '{name}': write NAME={path} for one of them"
+            )
+        found[name] = path
+    return found
