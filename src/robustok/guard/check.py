@@ -27,6 +27,7 @@ from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
 BLOCK = 1 << 16  # ids that are judged at a time
+_LARGEST = 2**63 - 1  # an id of more bits is told of as this one
 
 
 class Guard:
@@ -247,20 +248,27 @@ def _flat(rows: Ragged | Iterable[Sequence[int] | np.ndarray]) -> tuple[np.ndarr
         return rows.values, rows.offsets
     arrays = []
     for number, row in enumerate(rows):
-        ids = np.asarray(row)
-        if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iuO"):
+        ids = _array(row)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise RobustokError(
                 f"sequence {number}: token ids are a list of integers, not {row!r:.60}"
             )
-        if ids.dtype.kind in "uO":  # an id beyond 64 bits is no id, and told as the largest number
-            if not all(isinstance(i, (int, np.integer)) for i in ids.tolist()):
-                raise RobustokError(f"sequence {number}: token ids are integers, not {row!r:.60}")
-            largest = np.iinfo(np.int64).max
-            ids = np.array([max(min(int(i), largest), -largest) for i in ids.tolist()])
-        arrays.append(ids.astype(np.int64) if ids.size else np.empty(0, np.int64))
+        arrays.append(ids.astype(np.int64))
     offsets = np.zeros(len(arrays) + 1, np.int64)
     np.cumsum([len(a) for a in arrays], out=offsets[1:])
     return np.concatenate(arrays) if arrays else np.empty(0, np.int64), offsets
+
+
+def _array(row: Any) -> np.ndarray:
+    """One sequence as it is, or without what exceeds 64 bits."""
+    ids = np.asarray(row)
+    if isinstance(row, np.ndarray) or ids.dtype.kind == "i":
+        return ids
+    # Of integers too large for int64 numpy makes floats or objects.
+    ids = np.array(row, object)
+    if ids.ndim != 1 or not all(type(i) is int or isinstance(i, np.integer) for i in ids):
+        return np.asarray(row)
+    return np.array([max(min(int(i), _LARGEST), -_LARGEST) for i in ids], np.int64)
 
 
 def _blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,136 @@
+"""guard and audit as a shell and a CI job see them: what is printed, and the exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import robustok as rt
+from robustok.cli.app import run
+from robustok.models import train_tokenizer
+
+TEXT = "which word starts with street"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    train_tokenizer([TEXT] * 3, 290).save(str(path))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def vocab(tokenizer: str) -> rt.Vocabulary:
+    return rt.Vocabulary.load(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def drawn(vocab: rt.Vocabulary) -> list[int]:
+    return rt.sampler("uniform", vocab).sample(TEXT, seed=0).tolist()
+
+
+class Said:
+    def __init__(self, capsys: pytest.CaptureFixture[str], *args: str) -> None:
+        self.code = run(args)
+        self.out, self.err = capsys.readouterr()
+
+
+def test_json_is_the_verdict(
+    capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
+) -> None:
+    said = Said(capsys, "guard", ",".join(map(str, drawn)), "-t", tokenizer, "--json")
+    told: dict[str, Any] = json.loads(said.out)
+    canonical = vocab.encode(TEXT)
+    assert said.code == 1
+    assert told["canonical"] is False
+    assert told["repaired"] == canonical.tolist()
+    assert told["distance"] == rt.distance(vocab, canonical, drawn)
+    assert told["splits"] >= len(drawn) - len(canonical)
+    assert {f["kind"] for f in told["findings"]} == {"not-canonical"}
+
+
+@pytest.mark.parametrize("form", ["{}", "[{}]"])
+def test_canonical_ids_pass(
+    capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, form: str
+) -> None:
+    ids = form.format(", ".join(map(str, vocab.encode(TEXT).tolist())))
+    for mode in ("report", "strict", "repair"):
+        said = Said(capsys, "guard", ids, "-t", tokenizer, "--mode", mode)
+        assert (said.code, said.err) == (0, "")
+    assert Said(capsys, "guard", ids, "-t", tokenizer).out.startswith("canonical: distance 0")
+
+
+def test_strict_says_one_line(
+    capsys: pytest.CaptureFixture[str], tokenizer: str, drawn: list[int]
+) -> None:
+    said = Said(capsys, "guard", str(drawn), "-t", tokenizer, "--mode", "strict")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("robustok: id") and said.err.count("\n") == 1
+
+
+def test_repair_prints_ids_and_fails_only_on_what_is_left(
+    capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
+) -> None:
+    said = Said(capsys, "guard", str([*drawn, 99999]), "-t", tokenizer, "--mode", "repair")
+    assert (said.code, json.loads(said.out)) == (0, vocab.encode(TEXT).tolist())
+    special = [*drawn, 0]
+    said = Said(capsys, "guard", str(special), "-t", tokenizer, "--mode", "repair")
+    assert (said.code, json.loads(said.out)) == (1, [*vocab.encode(TEXT).tolist(), 0])
+    allowed = (str(special), "-t", tokenizer, "--mode", "repair", "--allow-special")
+    assert Said(capsys, "guard", *allowed).code == 0
+
+
+def test_lines_of_standard_input(
+    capsys: pytest.CaptureFixture[str],
+    tokenizer: str,
+    vocab: rt.Vocabulary,
+    drawn: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = [vocab.encode(TEXT).tolist(), drawn, []]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
+    said = Said(capsys, "guard", "-", "-t", tokenizer, "--json")
+    found = [json.loads(line)["canonical"] for line in said.out.splitlines()]
+    assert (said.code, found) == (1, [True, False, True])
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
+    said = Said(capsys, "guard", "-", "-t", tokenizer, "--mode", "strict")
+    assert said.err.startswith("robustok: line 2, id")
+
+
+@pytest.mark.parametrize("ids", ["1,x", "[1, 2", "[1.5]", '["a"]', "[[1]]"])
+def test_what_is_no_sequence_is_bad_input(
+    capsys: pytest.CaptureFixture[str], tokenizer: str, ids: str
+) -> None:
+    said = Said(capsys, "guard", ids, "-t", tokenizer)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("robustok: ") and said.err.count("\n") == 1
+
+
+def test_audit_reports_drift_and_its_code(
+    capsys: pytest.CaptureFixture[str],
+    tokenizer: str,
+    vocab: rt.Vocabulary,
+    drawn: list[int],
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    rows = [vocab.encode(TEXT).tolist(), drawn]
+    path.write_text("".join(json.dumps({"completion_ids": row}) + "\n" for row in rows))
+    said = Said(capsys, "audit", str(path), "-t", tokenizer, "--json")
+    told = json.loads(said.out)
+    assert said.code == 1
+    assert (told["rows"], told["drifted_rows"], told["first_rows"]) == (2, 1, [1])
+    assert told["drifted"] == rt.distance(vocab, vocab.encode(TEXT), drawn)
+    assert sum(p["drifted"] for p in told["by_position"]) == told["drifted"]
+    said = Said(capsys, "audit", str(path), "-t", tokenizer)
+    assert said.out.startswith("1 of 2 sequences drifted (50%)")
+    assert "by position" in said.out and "by token" in said.out
+    path.write_text(json.dumps(rows[0]))
+    said = Said(capsys, "audit", str(path), "-t", tokenizer)
+    assert said.code == 0 and said.out.startswith("0 of 1 sequences drifted (0%)")
+    assert Said(capsys, "audit", str(path), "-t", tokenizer, "--column", "x").code == 0
+    assert Said(capsys, "audit", str(tmp_path / "none.jsonl"), "-t", tokenizer).code == 2

@@ -1,0 +1,153 @@
+"""Drift counted by hand beside drift counted by the audit; files in, sequences out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.guard.tokenizers_of import TEXT
+
+import robustok as rt
+from robustok.guard import Audit, Drift, read_sequences
+
+
+def drift_of(vocab: rt.Vocabulary, rows: list[np.ndarray], size: int) -> Drift:
+    audit = Audit(vocab)
+    for at in range(0, len(rows), size):
+        audit.add(rows[at : at + size])
+    return audit.report(top=1000)
+
+
+@pytest.fixture(scope="module")
+def rows(gpt2_like: rt.Vocabulary) -> list[np.ndarray]:
+    canonical = gpt2_like.encode_batch([line.replace("<|", "<") for line in TEXT])
+    drawn = rt.sampler("stochastok(alpha=0.3)", gpt2_like).sample_batch(canonical, seed=0)
+    rows = [row for pair in zip(canonical, drawn, strict=True) for row in pair]
+    return [*rows, np.array([*canonical[0].tolist(), 0, 9999])]
+
+
+def test_counts_are_those_of_the_rows(gpt2_like: rt.Vocabulary, rows: list[np.ndarray]) -> None:
+    drift = drift_of(gpt2_like, rows, 3)
+    assert (drift.rows, drift.drifted_rows, drift.first_rows) == (9, 5, (1, 3, 5, 7, 8))
+    assert (drift.changed_rows, drift.unknown) == (5, 1)
+    assert drift.ids == sum(map(len, rows))
+    canonical = [rows[i - 1] for i in (1, 3, 5, 7)]
+    off = [rt.distance(gpt2_like, c, rows[i]) for c, i in zip(canonical, (1, 3, 5, 7), strict=True)]
+    assert drift.drifted == sum(off) + 1
+
+
+def test_positions_and_tokens_add_up(gpt2_like: rt.Vocabulary, rows: list[np.ndarray]) -> None:
+    drift = drift_of(gpt2_like, rows, 100)
+    assert sum(p.ids for p in drift.by_position) == drift.ids
+    assert sum(p.drifted for p in drift.by_position) == drift.drifted
+    for p in drift.by_position:
+        assert p.ids == sum(max(min(len(r), p.end) - p.begin, 0) for r in rows)
+    assert [(p.begin, p.end) for p in drift.by_position[:3]] == [(0, 16), (16, 32), (32, 64)]
+    seen = Counter(int(i) for row in rows for i in row)
+    assert sum(t.drifted for t in drift.by_token) == drift.drifted - drift.unknown
+    assert all(t.ids == seen[t.id] and 0 < t.drifted <= t.ids for t in drift.by_token)
+    marks = [t.drifted for t in drift.by_token]
+    assert marks == sorted(marks, reverse=True)
+
+
+def test_exchanges_spell_the_same(gpt2_like: rt.Vocabulary, rows: list[np.ndarray]) -> None:
+    drift = drift_of(gpt2_like, rows, 100)
+    assert drift.exchanges
+    for e in drift.exchanges:
+        assert gpt2_like.decode_bytes(e.ids) == gpt2_like.decode_bytes(e.canonical)
+    assert sum(len(e.ids) * e.times for e in drift.exchanges) == drift.drifted - drift.unknown
+
+
+def test_batches_change_nothing(gpt2_like: rt.Vocabulary, rows: list[np.ndarray]) -> None:
+    assert drift_of(gpt2_like, rows, 1) == drift_of(gpt2_like, rows, 100)
+
+
+def test_nothing_to_report(gpt2_like: rt.Vocabulary) -> None:
+    drift = Audit(gpt2_like).report()
+    assert (drift.rows, drift.ids, drift.by_position, drift.exchanges) == (0, 0, (), ())
+
+
+def in_file(path: Path, rows: list[list[int]]) -> Path:
+    lines = "".join(json.dumps({"ids": row, "n": 1}) + "\n" for row in rows)
+    if path.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as pq
+
+        table = pa.table({"ids": pa.array(rows, pa.list_(pa.int64())), "n": [1] * len(rows)})
+        pq.write_table(table, path)
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(lines.encode()))
+    elif path.suffix == ".xz":
+        path.write_bytes(lzma.compress(lines.encode()))
+    else:
+        path.write_text(lines)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.jsonl.gz", "a.jsonl.xz"])
+def test_all_files_are_read_alike(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robustok.guard.sequences.ROWS", 2)
+    rows = [[1, 2], [], [3], [2**31, -5], [4, 5, 6]]
+    read = list(read_sequences(in_file(tmp_path / name, rows)))
+    assert [row.tolist() for batch, _ in read for row in batch] == [
+        [1, 2], [], [3], [-1, -1], [4, 5, 6],
+    ]  # fmt: skip
+    shares = [share for _, share in read]
+    assert len(shares) == 3 and shares == sorted(shares) and shares[-1] == 1.0
+
+
+def test_bare_lists_and_named_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("[1, 2]\n\n[]\n")
+    assert [row.tolist() for b, _ in read_sequences(path) for row in b] == [[1, 2], []]
+    path.write_text('{"a": [1], "b": [2]}\n{"b": [3], "a": [4]}\n')
+    assert [row.tolist() for b, _ in read_sequences(path, "b") for row in b] == [[2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "said"),
+    [
+        ('{"a": [1], "b": [2]}\n', None, r"several columns of ids \(a, b\): name one"),
+        ('{"a": 1}\n', None, "has no column of ids"),
+        ('{"ids": [1]}\n', "idz", "no column of ids 'idz': did you mean 'ids'"),
+        ('{"a": [1]}\n{"a": [1.5]}\n', None, "line 2: expected a list of token ids"),
+        ('{"a": [1]}\n{"a": null}\n', None, "line 2: expected a list of token ids"),
+        ('[1, 2]\n["x"]\n', None, "line 2: expected a list of token ids"),
+        ("[1, 2\n", None, "line 1: not JSON"),
+    ],
+)
+def test_what_is_no_sequence_is_told(
+    tmp_path: Path, text: str, column: str | None, said: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    with pytest.raises(rt.RobustokError, match=said):
+        list(read_sequences(path, column))
+
+
+def test_other_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(rt.RobustokError, match="no such file"):
+        list(read_sequences(tmp_path / "a.jsonl"))
+    (tmp_path / "a.csv").write_text("1")
+    with pytest.raises(rt.RobustokError, match=r"are read from \.parquet or \.jsonl"):
+        list(read_sequences(tmp_path / "a.csv"))
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.parquet").write_text("1")
+    with pytest.raises(rt.RobustokError, match="not a Parquet file"):
+        list(read_sequences(tmp_path / "a.parquet"))
+
+
+def test_a_column_with_nulls_is_told(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"ids": [[1], None]}), tmp_path / "a.parquet")
+    with pytest.raises(rt.RobustokError, match="has nulls"):
+        list(read_sequences(tmp_path / "a.parquet"))

@@ -1,0 +1,273 @@
+"""Verdicts against the slow way: encode the whole text again and compare."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.guard.tokenizers_of import TEXT
+from tests.oracles.data import TOKENIZERS, data_path, real
+
+import robustok as rt
+from robustok.guard import (
+    NOT_CANONICAL,
+    NOT_UTF8,
+    SPECIAL_ID,
+    SPECIAL_TEXT,
+    TEXT_CHANGES,
+    UNKNOWN_ID,
+    Guard,
+    Verdict,
+    tell,
+)
+from robustok.lattice import canonical_of
+
+CHARACTERS = "aests 1239.!'?@<|\n\r\t_é\u0301東😀\u00a0\u2003ſd"
+texts = st.lists(
+    st.sampled_from([*CHARACTERS, " the", "  ", "don't", "12345", "rest"]), max_size=14
+)
+
+
+def kinds(verdict: Verdict) -> list[str]:
+    return [f.kind for f in verdict.findings]
+
+
+def assert_agrees(vocab: rt.Vocabulary, rows: list[np.ndarray], guard: Guard) -> None:
+    """Each verdict is what encoding the row's whole text again tells."""
+    verdicts = guard.check_batch(rows)
+    for row, verdict in zip(rows, verdicts, strict=True):
+        if TEXT_CHANGES in kinds(verdict):
+            text = vocab.decode(row)
+            assert vocab.decode(vocab.encode(text)) != text
+            continue
+        expected = canonical_of(vocab, row)
+        assert verdict.repaired.tolist() == expected.tolist()
+        assert verdict.canonical == np.array_equal(row, expected)
+        assert verdict.distance == rt.distance(vocab, expected, row)
+        measured = rt.measure(vocab, rt.Ragged.from_rows([expected]), rt.Ragged.from_rows([row]))
+        assert verdict.splits == measured.splits[0]
+        assert_stretches(vocab, row, verdict)
+
+
+def assert_stretches(vocab: rt.Vocabulary, row: np.ndarray, verdict: Verdict) -> None:
+    """Put in the place of the ids that deviate, the canonical ones make the row canonical."""
+    made, at = [], 0
+    for finding in verdict.findings:
+        if finding.kind != NOT_CANONICAL:
+            continue
+        assert row[finding.begin : finding.end].tolist() == list(finding.ids)
+        assert vocab.decode_bytes(finding.ids) == vocab.decode_bytes(finding.canonical)
+        made += [*row[at : finding.begin].tolist(), *finding.canonical]
+        at = finding.end
+    assert [*made, *row[at:].tolist()] == verdict.repaired.tolist()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(parts=texts, seed=st.integers(0, 99))
+def test_agrees_with_encoding_everything_again(
+    vocab: rt.Vocabulary, parts: list[str], seed: int
+) -> None:
+    text = "".join(parts)
+    canonical = vocab.encode(text)
+    rows = [canonical]
+    rows += [rt.sampler(s, vocab).sample(canonical, seed=seed)
+             for s in ("uniform", "stochastok(alpha=0.3)")]  # fmt: skip
+    rows.append(rows[-1][1:])  # may begin within a character
+    assert_agrees(vocab, rows, guard_of(vocab))
+
+
+_GUARDS: dict[str, Guard] = {}
+
+
+def guard_of(vocab: rt.Vocabulary) -> Guard:
+    """One guard a vocabulary, so that what it remembers is tested too."""
+    name = f"{vocab.fingerprint} {vocab.encode('a é')}"  # two encoders may have the same tokens
+    return _GUARDS.setdefault(name, Guard(vocab, allow_special=True))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_agrees_on_any_ids_at_all(vocab: rt.Vocabulary, data: st.DataObject) -> None:
+    ids = data.draw(st.lists(st.sampled_from(np.flatnonzero(vocab.ordinary).tolist()), max_size=12))
+    assert_agrees(vocab, [np.array(ids, np.int32)], guard_of(vocab))
+
+
+def test_canonical_text_is_clean_and_comes_back(vocab: rt.Vocabulary) -> None:
+    plain = [line.replace("e\u0301", "é") for line in TEXT[:3]]
+    found = guard_of(vocab).check_batch(vocab.encode_batch(plain))
+    assert found.canonical.all() and found.clean.all() and found.round_trip.all()
+    assert found.repaired == vocab.encode_batch(plain)
+
+
+def test_says_where_and_what(gpt2_like: rt.Vocabulary) -> None:
+    ids = gpt2_like.encode("the rest of the theater")
+    second = int(np.flatnonzero(ids == gpt2_like.encode(" the")[0])[0])
+    cut = next(gpt2_like.lattice(" the").enumerate(segments=2))
+    drawn = np.concatenate([ids[:second], cut, ids[second + 1 :]])
+    verdict = Guard(gpt2_like).check(drawn)
+    assert (verdict.canonical, verdict.distance, verdict.splits) == (False, 2, 1)
+    (finding,) = verdict.findings
+    assert (finding.kind, finding.begin, finding.end) == (NOT_CANONICAL, second, second + 2)
+    assert finding.canonical == (ids[second],)
+    pieces = "|".join(gpt2_like.tokens[i].decode() for i in cut)
+    said = f"ids {second} to {second + 1}, '{pieces}', should be ' the'"
+    assert tell(gpt2_like, finding) == said
+    assert verdict.repaired.tolist() == ids.tolist()
+
+
+def test_unknown_ids_are_findings_whatever_their_size(gpt2_like: rt.Vocabulary) -> None:
+    guard = Guard(gpt2_like)
+    the = gpt2_like.encode("the").tolist()
+    for wrong in (-1, gpt2_like.size, 2**31, 2**63, 2**80, -(2**80)):
+        verdict = guard.check([*the, wrong, *the])
+        assert kinds(verdict) == [UNKNOWN_ID]
+        assert not verdict.canonical and not verdict.round_trip
+        assert (verdict.distance, verdict.repaired.tolist()) == (1, the + the)
+    assert guard.check([gpt2_like.size]).findings[0].ids == (gpt2_like.size,)
+
+
+def test_special_ids_are_findings_unless_allowed(gpt2_like: rt.Vocabulary) -> None:
+    ids = [*gpt2_like.encode("the").tolist(), 0, *gpt2_like.encode(" rest").tolist()]
+    verdict = Guard(gpt2_like).check(ids)
+    assert kinds(verdict) == [SPECIAL_ID]
+    assert verdict.canonical and verdict.round_trip and verdict.repaired.tolist() == ids
+    assert not Guard(gpt2_like, allow_special=True).check(ids).findings
+
+
+def test_a_special_token_spelled_out_is_a_finding_and_does_not_come_back(
+    gpt2_like: rt.Vocabulary,
+) -> None:
+    ids = gpt2_like.encode("the <|end|> rest")
+    verdict = Guard(gpt2_like).check(ids)
+    assert kinds(verdict) == [SPECIAL_TEXT]
+    assert verdict.canonical and not verdict.round_trip
+    (finding,) = verdict.findings
+    assert "<|end|>" in gpt2_like.decode(finding.ids)
+    assert gpt2_like.encode("the <|end|> rest", parse_special=True).tolist() != ids.tolist()
+
+
+def test_text_is_not_searched_across_rows(gpt2_like: rt.Vocabulary) -> None:
+    found = Guard(gpt2_like).check_batch(gpt2_like.encode_batch(["a <|", "end|> b", "\xe9"]))
+    assert found.clean.all()
+
+
+def test_bytes_that_are_no_text_are_findings(gpt2_like: rt.Vocabulary) -> None:
+    ids = gpt2_like.encode(b"the \xff\xfe rest")
+    verdict = Guard(gpt2_like).check(ids)
+    assert kinds(verdict) == [NOT_UTF8]
+    assert verdict.canonical and not verdict.round_trip
+    assert gpt2_like.decode_bytes(verdict.findings[0].ids).strip() == b"\xff\xfe"
+
+
+def test_a_normalizer_that_changes_the_text_is_told_of() -> None:
+    from tests.guard.tokenizers_of import LLAMA3, byte_level
+
+    vocab = byte_level(LLAMA3, nfc=True)
+    ids = np.concatenate([vocab.encode("the e"), vocab.encode(b"\xcc\x81"), vocab.encode(" rest")])
+    verdict = Guard(vocab).check(ids)
+    assert TEXT_CHANGES in kinds(verdict) and not verdict.round_trip
+    assert verdict.repaired.tolist() == vocab.encode("the é rest").tolist()
+
+
+def test_the_tokenizers_own_frame_passes() -> None:
+    from tests.guard.tokenizers_of import metaspace
+
+    vocab = metaspace(prefix=True)
+    guard, text = Guard(vocab), vocab.encode("the rest").tolist()
+    framed = guard.check([1, *text])
+    assert not framed.findings and framed.round_trip
+    assert kinds(guard.check([1, *text, 1])) == [SPECIAL_ID]
+    assert kinds(guard.check([*text, 2])) == [SPECIAL_ID]
+
+
+def test_round_trip_is_what_decoding_and_encoding_gives(vocab: rt.Vocabulary) -> None:
+    rows = [vocab.encode(t) for t in ("the rest", "", "12", "é")]
+    rows += [np.array([1, *vocab.encode("the").tolist()]), np.array([1, 1, *rows[0].tolist()])]
+    rows.append(rt.sampler("uniform", vocab).sample("the theater is there", seed=1))
+    adds_space = vocab.decode(vocab.encode("a")) == " a"
+    for row in rows:
+        body = row[1:] if adds_space and row[:1].tolist() == [1] else row  # its frame
+        text = vocab.decode(body)
+        text = text[1:] if adds_space and text[:1] == " " else text
+        again = vocab.encode(text, parse_special=True)
+        assert guard_of(vocab).check(row).round_trip == np.array_equal(again, body)
+
+
+def test_require_raises_the_first_finding(gpt2_like: rt.Vocabulary) -> None:
+    guard = Guard(gpt2_like)
+    ids = gpt2_like.encode("the rest")
+    guard.require(ids)
+    with pytest.raises(rt.RobustokError, match=r"^ids 0 to \d, 't\|h\|e.*should be 'the'$"):
+        guard.require(np.concatenate([gpt2_like.encode_batch(["t", "h", "e"]).values, ids[1:]]))
+    assert guard.repair([999_999]).tolist() == []
+
+
+@pytest.mark.parametrize("wrong", [["a"], [1.5], [[1, 2], [3, 4]], "12", [True]])
+def test_what_is_no_sequence_of_ids_is_an_error(gpt2_like: rt.Vocabulary, wrong: object) -> None:
+    with pytest.raises(rt.RobustokError, match="integers"):
+        Guard(gpt2_like).check(wrong)  # type: ignore[arg-type]
+
+
+def test_empty_rows_and_batches(gpt2_like: rt.Vocabulary) -> None:
+    guard = Guard(gpt2_like)
+    assert len(guard.check_batch([])) == 0
+    found = guard.check_batch([[], gpt2_like.encode("the"), []])
+    assert found.canonical.tolist() == [True] * 3
+    assert found.repaired.lengths.tolist() == [0, 1, 0]
+    assert [len(v.findings) for v in found[:]] == [0, 0, 0]
+
+
+def test_many_blocks_and_a_full_memory_change_nothing(
+    gpt2_like: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT * 5, seed=0)
+    expected = Guard(gpt2_like).check_batch(rows)
+    monkeypatch.setattr("robustok.guard.check.BLOCK", 64)
+    monkeypatch.setattr("robustok.guard.memory.ROOM", 16)
+    monkeypatch.setattr("robustok.guard.memory.MOST", 256)
+    found = Guard(gpt2_like).check_batch(rows)
+    assert found[:] == expected[:]
+    assert found.repaired == expected.repaired
+
+
+def test_one_guard_serves_many_threads(gpt2_like: rt.Vocabulary) -> None:
+    guard, wrong = Guard(gpt2_like), []
+    rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT, seed=0, draws=20)
+    expected = Guard(gpt2_like).check_batch(rows).distance
+
+    def work() -> None:
+        if not np.array_equal(guard.check_batch(rows).distance, expected):
+            wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_guards_and_verdicts_are_pickled(gpt2_like: rt.Vocabulary) -> None:
+    guard = Guard(gpt2_like, allow_special=True)
+    rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT, seed=0)
+    found = guard.check_batch(rows)
+    copy = pickle.loads(pickle.dumps(guard))
+    assert copy.allow_special
+    assert pickle.loads(pickle.dumps(found))[:] == copy.check_batch(rows)[:]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_real_tokenizers_on_hard_text(name: str) -> None:
+    import json
+
+    vocab = real(name)
+    lines = data_path("corpus", "hard_cases.jsonl").read_text().splitlines()
+    canonical = vocab.encode_batch([json.loads(line)["text"] for line in lines])
+    rng = np.random.default_rng(0)
+    rows = [*canonical, *rt.sampler("uniform", vocab).sample_batch(canonical, seed=0)]
+    rows += [row[rng.integers(0, len(row)) :] for row in rows if len(row)]
+    assert_agrees(vocab, rows, Guard(vocab, allow_special=True))

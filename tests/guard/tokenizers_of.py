@@ -1,0 +1,88 @@
+"""Tokenizers trained on a few lines, of the kinds that today's models have."""
+
+from __future__ import annotations
+
+import json
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers.pre_tokenizers import ByteLevel
+
+from robustok.vocabulary import Vocabulary
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TEXT = [
+    "the theater is there, isn't it?  We'll see\n\n\tthat then!!  12 123 1234 12345 1999",
+    "the rest rests -- the nest (the tests) don't  rest.\r\n   then   they  do: x=1; y=22",
+    "naïve café élan e\u0301lan ąę żółć мир и мы 東京は夜 ¿qué? 😀😀 «the» \u00a0the\u2003rest",
+    "the <|end|> <b> <|im_start|> ends here; foo_bar.baz!foo ?!@foo #the $5.00",
+]
+SPECIAL = ["<|end|>", "<|im_start|>"]
+
+
+def byte_level(pattern: str | None, *, nfc: bool = False) -> Vocabulary:
+    """Byte-level BPE: the pattern of GPT-2, or another one; 350 tokens and two special ones."""
+    tokenizer = Tokenizer(models.BPE())
+    if pattern is None:
+        tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    else:
+        from tokenizers import Regex
+
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([  # type: ignore[assignment]
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            ByteLevel(add_prefix_space=False, use_regex=False),
+        ])  # fmt: skip
+    from tokenizers import decoders, normalizers
+
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    if nfc:
+        tokenizer.normalizer = normalizers.NFC()  # type: ignore[assignment]
+    trainer = trainers.BpeTrainer(
+        vocab_size=350, special_tokens=SPECIAL, initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    tokenizer.train_from_iterator(TEXT * 4, trainer)
+    return Vocabulary.load(tokenizer)
+
+
+def metaspace(*, prefix: bool) -> Vocabulary:
+    """SentencePiece-style BPE with byte fallback and no pre-tokenizer, as of Llama 2."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
+    merges = []
+    letters = sorted({c for line in TEXT for c in line.replace(" ", "▁") if ord(c) < 0x2582})
+    pieces += [c for c in letters if c not in pieces]
+    for word in ("▁the", "▁rest", "▁▁", "▁re", "there", "▁t", "▁then", "▁is", "ests", "▁12"):
+        for end in range(2, len(word) + 1):
+            pair = (word[: end - 1], word[end - 1])
+            if pair not in merges:
+                merges.append(pair)
+            if word[:end] not in pieces:
+                pieces.append(word[:end])
+    steps: list[object] = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
+    steps.append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
+    added = [
+        {"id": i, "content": c, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": True} for i, c in enumerate(pieces[:3])
+    ]  # fmt: skip
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True,
+        "vocab": {p: i for i, p in enumerate(pieces)}, "merges": [list(m) for m in merges],
+    }  # fmt: skip
+    start = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    spec = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": steps}, "pre_tokenizer": None,
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [start, text], "pair": [start, text, text],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+        },
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"}]},
+        "model": model,
+    }  # fmt: skip
+    return Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
