@@ -22,6 +22,7 @@ from robustok.samplers import UniformK as UniformK
 from robustok.samplers import Unigram as Unigram
 from robustok.samplers import at_progress as at_progress
 from robustok.samplers import sampler as sampler
+from robustok.samplers import schedule as schedule
 from robustok.strength import Strength as Strength
 from robustok.strength import at_strength as at_strength
 from robustok.strength import measure as measure

@@ -47,7 +47,6 @@ def test_finetune_then_evaluate_then_attack(
         "finetune", str(model), *tokenizer, "--out", str(trained), "-s", "uniform", *recipe
     )
     assert training["steps"] == 4 and training["scheme"] == "uniform"
-    shutil.copy(model / "tokenizer.json", trained)
     canonical, uniform = said("evaluate", str(trained), "--draws", "3")
     assert (canonical["query"], canonical["draws"]) == ("canonical", 1)
     assert (uniform["query"], uniform["draws"], uniform["n"]) == ("uniform", 3, len(ITEMS))
@@ -171,3 +170,39 @@ def test_pretrain(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     done = json.loads(capsys.readouterr().out)
     assert done["steps"] == 2
     assert {entry["scheme"] for entry in done["perplexities"]} == {"canonical", "uniform"}
+
+
+def test_finetune_with_lora_on_pairs_with_a_schedule(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": f"say house number {i}:", "answer": f" {i}"} for i in range(8)]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    args = ["finetune", str(model), "--items", str(pairs), "--seed", "0", "--json"]
+    more = ["-s", "stochastok(alpha=0->2)", "--lora", "--preset", "paper-finetune", "--warmup", "0"]
+    size = ["--steps", "4", "--batch-size", "4", "--out", str(tmp_path / "out")]
+    assert run([*args, *more, *size]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["steps"], done["scheme"]) == (4, "stochastok(alpha=0->2)")
+    kept = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"adapter_model.safetensors", "tokenizer.json", "training.json"} <= kept
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--batch-size", "4"], "give --steps, or a --preset (paper-tiny-llm-pretrain"),
+        (["--preset", "paper-fintune"], "did you mean 'paper-finetune'?"),
+        (["--preset", "paper-finetune", "-s", "stochastok(alpha=0->x)"], "alpha"),
+        (["--preset", "paper-finetune", "--overflow", "cut"], "unknown overflow policy"),
+    ],
+)
+def test_finetune_says_what_is_wrong(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    args = ["finetune", str(model), "--items", str(model / "items.jsonl"), "--seed", "0"]
+    scheme = [] if "-s" in more else ["-s", "uniform"]
+    assert run([*args, *scheme, *more, "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1

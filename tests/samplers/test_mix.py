@@ -14,7 +14,7 @@ from tests.oracles.data import real
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
-from robustok.samplers.schedule import is_schedule
+from robustok.samplers.schedules import is_schedule
 
 TOY = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab"], [b"<s>"])
 TEXT = "abcab d"
@@ -80,7 +80,7 @@ def test_a_draw_depends_on_seed_epoch_key_and_number_alone(spec: str) -> None:
         ("mix(half canonical, 0.5 uniform)", "a weight and a scheme"),
         ("mix(0.5 canonical, 0.5 uniforn)", "did you mean 'uniform'"),
         ("mix(0.5 canonical, 0.5 uniform))", "parentheses do not match"),
-        ("stochastok(alpha=0->1)", "at_progress"),
+        ("stochastok(alpha=0->1)", "is a schedule"),
         ("exactly(uniform)", "give one of"),
         ("exactly(uniform, splits=1, distance=1)", "give one of"),
         ("exactly(uniform, splits=-1)", "0 or more"),

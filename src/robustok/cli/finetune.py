@@ -2,64 +2,98 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
+import typer
+
+from robustok.cli.options import Items as Questions
 from robustok.cli.options import (
-    BatchSize,
-    Items,
     Json,
-    LearningRate,
     Model,
     Out,
     OwnTokenizer,
     Scheme,
     Seed,
-    Steps,
-    Warmup,
     print_training,
 )
 from robustok.cli.progress import bar
+from robustok.cli.recipe import (
+    Accumulate,
+    BatchSize,
+    Compile,
+    LearningRate,
+    Precision,
+    Preset,
+    SaveEvery,
+    Steps,
+    Warmup,
+    WeightDecay,
+    Workers,
+    recipe,
+)
 
 NAME = "finetune"
 
 
 def command(
     model: Model,
-    items: Items,
+    items: Questions,
     scheme: Scheme,
     seed: Seed,
     out: Out,
-    steps: Steps,
-    batch_size: BatchSize,
-    learning_rate: LearningRate,
-    warmup: Warmup = 0,
+    preset: Preset = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    warmup: Warmup = None,
+    weight_decay: WeightDecay = None,
+    accumulate: Accumulate = None,
+    precision: Precision = None,
+    compiled: Compile = False,
+    workers: Workers = None,
+    save_every: SaveEvery = None,
+    lora: Annotated[
+        bool, typer.Option("--lora", help="train low-rank adapters in place of all weights")
+    ] = False,
+    rank: Annotated[int, typer.Option("--lora-rank", min=1)] = 8,
+    lora_alpha: Annotated[float, typer.Option("--lora-alpha")] = 32,
+    lora_dropout: Annotated[float, typer.Option("--lora-dropout")] = 0.05,
+    overflow: Annotated[
+        str,
+        typer.Option(
+            "--overflow", help="of a row longer than the context: error, drop, left or canonical"
+        ),
+    ] = "error",
     tokenizer: OwnTokenizer = None,
     as_json: Json = False,
 ) -> None:
     """Fine-tune MODEL on drawn tokenizations.
 
-    The same call goes on after an interruption. The question is drawn with SCHEME, the answer
-    stays canonical and is alone in the loss.
+    The question is drawn with SCHEME, the answer stays canonical and is alone in the loss. A
+    strength may change as it trains: 'stochastok(alpha=0.1->1)'. The same call goes on after an
+    interruption, also under `accelerate launch -m robustok.cli finetune ...`.
     """
-    from robustok.models import load_model
-    from robustok.samplers import sampler
-    from robustok.tasks import read_items
+    from robustok.models import add_lora, load_model, save_tokenizer
+    from robustok.samplers import schedule
+    from robustok.tasks import read_questions
     from robustok.training import finetune
     from robustok.vocabulary import Vocabulary
 
-    questions = read_items(items)
+    settings = recipe(
+        preset, steps=steps, batch_size=batch_size, learning_rate=learning_rate, warmup=warmup,
+        weight_decay=weight_decay, accumulate=accumulate, precision=precision, compiled=compiled,
+        workers=workers, save_every=save_every,
+    )  # fmt: skip
+    questions = read_questions(items)
     vocab = Vocabulary.load(tokenizer or model)
-    draw = sampler(scheme, vocab)
+    draw = schedule(scheme, vocab)
+    trained: Any = load_model(model, dtype="float32")
+    if lora:
+        trained = add_lora(trained, seed=seed, rank=rank, alpha=lora_alpha, dropout=lora_dropout)
     with bar(f"finetune {draw.spec}") as progress:
         done = finetune(
-            load_model(model, dtype="float32"),
-            vocab,
-            questions,
-            sampler=draw,
-            seed=seed,
-            out=out,
-            steps=steps,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            warmup=warmup,
-            progress=progress,
-        )
+            trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,
+            progress=progress, **settings,
+        )  # fmt: skip
+    save_tokenizer(tokenizer or model, out)
     print_training(done, draw.spec, out, as_json)

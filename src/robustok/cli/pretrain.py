@@ -7,19 +7,23 @@ from typing import Annotated
 
 import typer
 
-from robustok.cli.options import (
-    BatchSize,
-    Json,
-    LearningRate,
-    Out,
-    Scheme,
-    Seed,
-    Steps,
-    Tokenizer,
-    Warmup,
-    print_training,
-)
+from robustok.cli.options import Json, Out, Scheme, Seed, Tokenizer, print_training
 from robustok.cli.progress import bar
+from robustok.cli.recipe import (
+    Accumulate,
+    BatchSize,
+    Compile,
+    LearningRate,
+    Precision,
+    Preset,
+    SaveEvery,
+    Steps,
+    Warmup,
+    WeightDecay,
+    Workers,
+    recipe,
+)
+from robustok.errors import RobustokError, nearest
 
 NAME = "pretrain"
 
@@ -30,13 +34,26 @@ def command(
     scheme: Scheme,
     seed: Seed,
     out: Out,
-    steps: Steps,
-    batch_size: BatchSize,
-    learning_rate: LearningRate,
-    warmup: Warmup = 0,
+    preset: Preset = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    warmup: Warmup = None,
+    weight_decay: WeightDecay = None,
+    accumulate: Accumulate = None,
+    precision: Precision = None,
+    compiled: Compile = False,
+    workers: Workers = None,
+    save_every: SaveEvery = None,
     shape: Annotated[str, typer.Option("--shape", help="tiny-llm (the paper's) or quick")] = (
         "tiny-llm"
     ),
+    scale: Annotated[
+        float, typer.Option("--scale", help="shrinks the shape's width and depth, such as 0.25")
+    ] = 1.0,
+    every: Annotated[
+        int, typer.Option("--every", min=1, help="steps between measurements of held-out text")
+    ] = 500,
     held_out: Annotated[
         Path | None, typer.Option("--held-out", help="text whose perplexity is measured")
     ] = None,
@@ -45,20 +62,28 @@ def command(
     """Train a small model on drawn tokenizations.
 
     It has the Llama architecture and starts from random weights. The same call goes on after an
-    interruption. Held-out perplexity is measured canonically and on uniform draws.
+    interruption, also under `accelerate launch -m robustok.cli pretrain ...`. Held-out perplexity
+    is measured canonically and on uniform draws.
     """
-    from robustok.models import tiny_llama
-    from robustok.samplers import sampler
+    from robustok.models import SHAPES, save_tokenizer, tiny_llama
+    from robustok.samplers import sampler, schedule
     from robustok.tasks import read_texts
     from robustok.training import pretrain
     from robustok.vocabulary import Vocabulary
 
+    settings = recipe(
+        preset, steps=steps, batch_size=batch_size, learning_rate=learning_rate, warmup=warmup,
+        weight_decay=weight_decay, accumulate=accumulate, precision=precision, compiled=compiled,
+        workers=workers, save_every=save_every,
+    )  # fmt: skip
+    if shape not in SHAPES:
+        raise RobustokError(f"unknown model shape '{shape}': {nearest(shape, SHAPES)}")
     vocab = Vocabulary.load(tokenizer)
-    draw = sampler(scheme, vocab)
+    draw = schedule(scheme, vocab)
     measured = [sampler(spec, vocab) for spec in ("canonical", "uniform")] if held_out else []
     with bar(f"pretrain {draw.spec}") as progress:
         done = pretrain(
-            tiny_llama(vocab.size, shape, seed=seed),
+            tiny_llama(vocab.size, SHAPES[shape].scaled(scale), seed=seed),
             vocab,
             read_texts(texts),
             sampler=draw,
@@ -66,10 +91,9 @@ def command(
             out=out,
             held_out=read_texts(held_out) if held_out else (),
             held_out_samplers=measured,
-            steps=steps,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            warmup=warmup,
+            every=every,
             progress=progress,
+            **settings,
         )
+    save_tokenizer(tokenizer, out)
     print_training(done, draw.spec, out, as_json)

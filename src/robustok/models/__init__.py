@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robustok.models.load import check_fit, load_model, load_tokenizer
+from robustok.models.load import check_fit, load_model, load_tokenizer, save_tokenizer
 from robustok.models.lora import add_lora
 from robustok.models.tiny_llama import SHAPES, Shape, tiny_llama
 from robustok.models.tokenizer import train_tokenizer
@@ -14,6 +14,7 @@ __all__ = [
     "check_fit",
     "load_model",
     "load_tokenizer",
+    "save_tokenizer",
     "tiny_llama",
     "train_tokenizer",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,33 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     except (OSError, ValueError) as e:
         reason = str(e).strip().split("\n")[0]
         raise RobustokError(f"could not load the tokenizer of '{path_or_name}': {reason}") from e
+
+
+def save_tokenizer(source: str | Path, folder: str | Path) -> None:
+    """Put a model's tokenizer beside its trained weights, so that the folder is whole.
+
+    >>> save_tokenizer("meta-llama/Llama-3.2-1B", "runs/llama")             # doctest: +SKIP
+
+    ``source`` is a tokenizer.json, a folder or a hub name; files are copied as they are. Raises
+    RobustokError where there is no tokenizer.
+    """
+    source, folder = Path(source), Path(folder)
+    found = [source] if source.is_file() else [source / name for name in _TOKENIZER_FILES]
+    here = [path for path in found if path.is_file()]
+    for path in here:
+        name = "tokenizer.json" if path == source and path.suffix == ".json" else path.name
+        shutil.copyfile(path, folder / name)
+    if not here:
+        load_tokenizer(str(source)).save_pretrained(str(folder))
+
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
 
 
 def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:

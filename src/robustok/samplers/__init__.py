@@ -9,7 +9,9 @@ from robustok.samplers.maxmatch_dropout import MaxMatchDropout as MaxMatchDropou
 from robustok.samplers.mix import Mix as Mix
 from robustok.samplers.registry import SCHEMES as SCHEMES
 from robustok.samplers.registry import sampler as sampler
-from robustok.samplers.schedule import at_progress as at_progress
+from robustok.samplers.schedules import Schedule as Schedule
+from robustok.samplers.schedules import at_progress as at_progress
+from robustok.samplers.schedules import schedule as schedule
 from robustok.samplers.stochastok import StochasTok as StochasTok
 from robustok.samplers.stochastok_uniform import StochasTokUniform as StochasTokUniform
 from robustok.samplers.uniform import Uniform as Uniform

@@ -73,7 +73,8 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
             raise RobustokError(f"{spec}: write each parameter as name=value, not '{part}'")
         if "->" in value:
             raise RobustokError(
-                f"{spec} is a schedule: at_progress(spec, progress) gives the scheme at a moment"
+                f"{spec} is a schedule, for training: schedule(spec, vocab).at(progress) gives "
+                "the scheme of a moment"
             )
         if key not in allowed:
             hint = nearest(key, allowed) if allowed else f"{name} takes none"

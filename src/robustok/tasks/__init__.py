@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from robustok.tasks.cute import cute
-from robustok.tasks.item import Item, Pair, read_items, read_pairs, write_items
+from robustok.tasks.item import Item, Pair, read_items, read_pairs, read_questions, write_items
 from robustok.tasks.langgame import langgame
 from robustok.tasks.text import read_texts
 from robustok.tasks.words import clean_words, frequent_words, read_words
@@ -17,6 +17,7 @@ __all__ = [
     "langgame",
     "read_items",
     "read_pairs",
+    "read_questions",
     "read_texts",
     "read_words",
     "write_items",

@@ -92,6 +92,18 @@ def read_pairs(path: str | Path) -> list[Pair]:
     return [_pair(row, where, key) for row, where, key in _rows(Path(path))]
 
 
+def read_questions(path: str | Path) -> list[Item] | list[Pair]:
+    """Read what to fine-tune on: items where the first line has choices, else pairs.
+
+    >>> read_questions("pairs.jsonl")[0].answer                             # doctest: +SKIP
+    ' c a t'
+
+    Raises RobustokError naming the line that is not what the first one is.
+    """
+    first = next(_rows(Path(path)))[0]
+    return read_items(path) if "choices" in first else read_pairs(path)
+
+
 def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Each object of a file of JSON lines, where it stands, and its key."""
     if not path.is_file():

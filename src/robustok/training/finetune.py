@@ -17,7 +17,7 @@ from robustok.training.run import Progress, Training, end_id, train
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from robustok.samplers import Sampler
+    from robustok.samplers import Sampler, Schedule
     from robustok.tasks.item import Item, Pair
     from robustok.vocabulary import Vocabulary
 
@@ -27,7 +27,7 @@ def finetune(
     vocab: Vocabulary,
     items: Sequence[Item | Pair],
     *,
-    sampler: Sampler,
+    sampler: Sampler | Schedule,
     seed: int,
     out: str | Path,
     overflow: str = "error",
@@ -44,7 +44,9 @@ def finetune(
 
     The answer is tokenized canonically and alone in the loss. Every epoch sees
     new tokenizations; which ones depends only on ``seed``, the epoch and the
-    item's number. A canonical sampler trains canonically. ``recipe`` takes the
+    item's number. A canonical sampler trains canonically, and a schedule
+    (``rt.schedule("stochastok(alpha=0.1->1)", vocab)``) moves from the first
+    step to the last. ``recipe`` takes the
     fields of :class:`Recipe` (``steps``, ``batch_size`` and ``learning_rate``
     must be there); ``overflow`` is explained at :class:`PromptDataset`. The
     model is trained in place, saved in ``out`` as safetensors, and the call
@@ -57,7 +59,10 @@ def finetune(
     plan = Recipe.of(recipe)
     check_fit(model, vocab)
     context = getattr(model.config, "max_position_embeddings", None)
-    dataset = PromptDataset(vocab, items, sampler, seed=seed, context=context, overflow=overflow)
+    dataset = PromptDataset(
+        vocab, items, sampler, seed=seed, context=context, overflow=overflow,
+        total=plan.steps * plan.batch_size,
+    )  # fmt: skip
     settings = {
         "sampler": sampler.spec,
         "items": _digest(items),
@@ -77,6 +82,7 @@ def finetune(
         out=out,
         settings=settings,
         progress=progress,
+        order=dataset.order(),
     )
 
 

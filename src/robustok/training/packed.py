@@ -12,9 +12,10 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
+from robustok.training.moving import moves, scheme_at
 
 if TYPE_CHECKING:
-    from robustok.samplers import Sampler
+    from robustok.samplers import Sampler, Schedule
 
 _GROUP = 1 << 16
 
@@ -37,17 +38,23 @@ class PackedStream(IterableDataset):
     def __init__(
         self,
         documents: Ragged,
-        sampler: Sampler,
+        sampler: Sampler | Schedule,
         *,
         seed: int,
         context: int,
         end: int,
         batch_size: int = 1,
+        total: int | None = None,
     ) -> None:
         if not len(documents.values):
             raise RobustokError("there is no text to train on: every document is empty")
         self.documents, self.sampler, self.seed = documents, sampler, seed
         self.context, self.end, self.batch_size = context, end, batch_size
+        self.total = total
+        if moves(sampler) and total is None:
+            raise RobustokError(
+                f"{sampler.spec} is a schedule: say over how many blocks in total it moves"
+            )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
@@ -58,20 +65,28 @@ class PackedStream(IterableDataset):
 
     def _blocks(self) -> Iterator[np.ndarray]:
         waiting: list[np.ndarray] = []
-        size = 0
+        size = made = 0
         for epoch in itertools.count():
-            for drawn in self._groups(epoch):
+            for rows, keys in self._groups(epoch):
+                drawn = self._drawn(rows, keys, epoch, made)
                 waiting.append(drawn)
                 size += len(drawn)
                 if size < self.context:
                     continue
                 joined = np.concatenate(waiting)
                 full = size // self.context * self.context
+                made += full // self.context
                 yield from joined[:full].astype(np.int64).reshape(-1, self.context)
                 waiting, size = [joined[full:]], size - full
 
-    def _groups(self, epoch: int) -> Iterator[np.ndarray]:
-        """The ids of some documents at a time, so that a call of the sampler is worth it."""
+    def _drawn(self, rows: Ragged, keys: np.ndarray, epoch: int, made: int) -> np.ndarray:
+        """Documents as drawn, an end after each, when ``made`` blocks have gone before."""
+        sampler = scheme_at(self.sampler, made, self.total)
+        drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
+        return np.insert(drawn.values, drawn.offsets[1:], self.end)
+
+    def _groups(self, epoch: int) -> Iterator[tuple[Ragged, np.ndarray]]:
+        """Some documents at a time and their numbers: enough that a call of the sampler pays."""
         generator = np.random.default_rng([abs(self.seed), int(self.seed < 0), epoch])
         order = generator.permutation(len(self.documents))
         ends = np.cumsum(self.documents.lengths[order])
@@ -79,9 +94,7 @@ class PackedStream(IterableDataset):
         for keys in np.split(order, np.unique(marks)):
             if not len(keys):
                 continue
-            rows = Ragged.from_rows([self.documents[i] for i in keys])
-            drawn = self.sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
-            yield np.insert(drawn.values, drawn.offsets[1:], self.end)
+            yield Ragged.from_rows([self.documents[i] for i in keys]), keys
 
 
 def block_batch(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

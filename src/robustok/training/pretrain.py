@@ -21,7 +21,7 @@ from robustok.training.run import Progress, Training, end_id, train
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from robustok.samplers import Sampler
+    from robustok.samplers import Sampler, Schedule
     from robustok.vocabulary import Vocabulary
 
 _CHUNK = 1_000
@@ -32,7 +32,7 @@ def pretrain(
     vocab: Vocabulary,
     texts: Iterable[str] | Ragged,
     *,
-    sampler: Sampler,
+    sampler: Sampler | Schedule,
     seed: int,
     out: str | Path,
     held_out: Iterable[str] = (),
@@ -71,6 +71,7 @@ def pretrain(
         context=context,
         end=end,
         batch_size=plan.rows_per_pass,
+        total=plan.steps * plan.batch_size,
     )
     callbacks = []
     if held_out_samplers:

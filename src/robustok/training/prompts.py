@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from torch.utils.data import Sampler as Order
 
 from robustok.errors import RobustokError, nearest
 from robustok.ragged import Ragged
+from robustok.training.moving import moves, scheme_at
 
 if TYPE_CHECKING:
-    from robustok.samplers import Sampler
+    from robustok.samplers import Sampler, Schedule
     from robustok.tasks.item import Item, Pair
     from robustok.vocabulary import Vocabulary
 
@@ -56,11 +58,12 @@ class PromptDataset(Dataset):
         self,
         vocab: Vocabulary,
         items: Sequence[Item | Pair],
-        sampler: Sampler,
+        sampler: Sampler | Schedule,
         *,
         seed: int,
         context: int | None = None,
         overflow: str = "error",
+        total: int | None = None,
     ) -> None:
         if overflow not in OVERFLOW:
             raise RobustokError(
@@ -74,7 +77,19 @@ class PromptDataset(Dataset):
         self.context = context or int(np.iinfo(np.int64).max)
         self.epoch = Epoch()
         self.overflowed = torch.zeros(1, dtype=torch.int64).share_memory_()
+        self.total = total
+        if moves(sampler) and total is None:
+            raise RobustokError(
+                f"{sampler.spec} is a schedule: say over how many rows in total it moves"
+            )
         self._check(items)
+
+    def order(self) -> RowOrder | None:
+        """The order of rows a schedule needs, which also says where in the training each stands.
+
+        None for a scheme that stays as it is: any order will do.
+        """
+        return RowOrder(self) if moves(self.sampler) else None
 
     def set_epoch(self, epoch: int) -> None:
         """Called by accelerate at the start of each epoch."""
@@ -88,15 +103,20 @@ class PromptDataset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """All rows of a batch at once, so that one call of the sampler serves them."""
-        keys = np.asarray(indices, dtype=np.int64)
+        place, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
-        drawn = self.sampler.sample_batch(
+        drawn = self._sampler(int(place.min())).sample_batch(
             canonical, seed=self.seed, keys=keys, epoch=self.epoch.get()
         )
         return [
             self._row(prompt, fallback, self.answers[i])
             for prompt, fallback, i in zip(drawn, canonical, keys, strict=True)
         ]
+
+    def _sampler(self, place: int) -> Sampler:
+        """The scheme for the batch whose first row is the ``place``-th of its epoch."""
+        seen = self.epoch.get() * len(self) + place
+        return scheme_at(self.sampler, seen, self.total)
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
         room = self.context - len(answer)
@@ -129,3 +149,22 @@ class PromptDataset(Dataset):
             if not lengths.all():
                 key = items[int(lengths.argmin())].key
                 raise RobustokError(f"the {what} of item '{key}' has no tokens: give it some text")
+
+
+class RowOrder(Order):
+    """A new order of the rows in each epoch, whose numbers hold a row and its place in the epoch.
+
+    A number is ``place * rows + row``, so that a schedule knows how far the training is, in worker
+    processes and after a restart too.
+    """
+
+    def __init__(self, dataset: PromptDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __iter__(self) -> Iterator[int]:
+        rows, seed = len(self), self.dataset.seed
+        generator = np.random.default_rng([abs(seed), int(seed < 0), self.dataset.epoch.get()])
+        yield from (np.arange(rows) * rows + generator.permutation(rows)).tolist()

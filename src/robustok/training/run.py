@@ -87,6 +87,7 @@ def train(
     settings: dict[str, Any],
     progress: Progress | None = None,
     callbacks: Sequence[TrainerCallback] = (),
+    order: Any = None,
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
 
@@ -105,10 +106,11 @@ def train(
     if (done := _finished(out, identity)) is not None:
         _load_weights(model, out)
         return done
+    _check_sharding()
     _claim(out, identity)
     watch = _Watch(dataset, recipe.steps, progress)
     with _undisturbed():
-        trainer = Trainer(
+        trainer = (_Ordered if order else Trainer)(
             model=model,
             args=arguments,
             train_dataset=dataset,
@@ -116,6 +118,8 @@ def train(
             callbacks=[watch, *callbacks],
         )
         trainer.remove_callback(PrinterCallback)
+        if isinstance(trainer, _Ordered):
+            trainer.order = order
         last = _last_checkpoint(out / CHECKPOINTS)
         try:
             trainer.train(resume_from_checkpoint=str(last) if last else None)
@@ -134,8 +138,9 @@ def train(
                     if "perplexity" in row
                 ),
             )
+            # Every process takes part: where the weights are sharded, all have some of them.
+            trainer.save_model(str(out))
             if trainer.is_world_process_zero():
-                trainer.save_model(str(out))
                 (out / "training_args.bin").unlink(missing_ok=True)  # a pickle
                 _write_json(out / RECORD, {"identity": identity, "training": asdict(training)})
                 shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
@@ -147,6 +152,24 @@ def train(
                 "make room and start again, it goes on from its last checkpoint"
             ) from e
     return training
+
+
+def _check_sharding() -> None:
+    """Without an accelerator, accelerate leaves FSDP aside and says nothing."""
+    asked = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if asked and not torch.accelerator.is_available():
+        raise RobustokError(
+            "FSDP needs accelerators, and there are none here: launch without --use_fsdp"
+        )
+
+
+class _Ordered(Trainer):
+    """A Trainer that takes the rows in an order of ours, for schedules."""
+
+    order: Any = None
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return self.order
 
 
 def _is_about_writing(error: Exception) -> bool:

@@ -1,0 +1,31 @@
+"""Schemes that change while a model trains: which one is due after so many rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robustok.samplers import Schedule
+from robustok.samplers.schedules import is_schedule
+
+if TYPE_CHECKING:
+    from robustok.samplers import Sampler
+
+STAGES = 1000  # a schedule moves in so many steps, so that few samplers are made
+
+
+def moves(sampler: Sampler | Schedule) -> bool:
+    """Whether the scheme changes as the training goes on."""
+    return isinstance(sampler, Schedule) and is_schedule(sampler.spec)
+
+
+def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Sampler:
+    """The sampler that is due when ``seen`` of ``total`` rows have gone by.
+
+    >>> moving = rt.schedule("stochastok(alpha=0->1)", vocab)               # doctest: +SKIP
+    >>> scheme_at(moving, 50, 100).spec                                     # doctest: +SKIP
+    'stochastok(alpha=0.5)'
+    """
+    if not isinstance(sampler, Schedule):
+        return sampler
+    stage = min(STAGES, seen * STAGES // max(total or 1, 1)) if moves(sampler) else 0
+    return sampler.at(stage / STAGES)
