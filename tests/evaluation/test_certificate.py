@@ -1,0 +1,202 @@
+"""Certificates against every tokenization, found and scored one by one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.chi_square import assert_law
+from tests.oracles.lattice import Path as Ids
+from tests.oracles.lattice import distance, tokenizations
+from tests.oracles.scoring import score_naively
+
+from robustok import RobustokError, Vocabulary
+from robustok.evaluation import attack, certificate, certify, certify_items
+from robustok.evaluation.binomial import share_below
+from robustok.evaluation.certified import VERDICTS, Certificate
+
+TEXT = "happen, glad"
+OPTIONS = [" up", " baby", " rain"]
+
+
+def everything(model: Any, vocab: Vocabulary, text: str) -> dict[Ids, tuple[int, int]]:
+    """Distance from the canonical one, and answer, of every tokenization."""
+    canonical = tuple(vocab.encode(text).tolist())
+    paths = tokenizations(vocab, text.encode())
+    options = [vocab.encode(o).tolist() for o in OPTIONS]
+    answers = score_naively(model, paths, options).argmax(axis=1).tolist()
+    return {
+        path: (distance(vocab, canonical, path), answer)
+        for path, answer in zip(paths, answers, strict=True)
+    }
+
+
+@pytest.mark.parametrize("within", [1, 2, 3, 5, 8, None])
+def test_enumeration_scores_every_tokenization_within(
+    model: Any, vocab: Vocabulary, within: int | None
+) -> None:
+    law = everything(model, vocab, TEXT)
+    canonical = tuple(vocab.encode(TEXT).tolist())
+    answer = law[canonical][1]
+    inside = [path for path, (d, _) in law.items() if within is None or d <= within]
+    flipped = {path: law[path][0] for path in inside if law[path][1] != answer}
+    found = certify(model, vocab, TEXT, OPTIONS, distance=within, seed=0, attack=False)
+    assert (found.method, found.confidence, found.answer) == ("enumeration", 1.0, answer)
+    assert found.tokenizations == found.scored == len(inside)
+    assert found.flips == len(flipped)
+    assert found.upper == len(flipped) / len(inside)
+    assert found.verdict == ("flips" if flipped else "same")
+    assert (found.margin > 0) == bool(flipped)
+    if flipped:
+        assert found.witness in flipped
+        assert found.witness_distance == min(flipped.values())
+    assert pickle.loads(pickle.dumps(found)).to_json() == found.to_json()
+    assert Certificate.from_json(json.loads(json.dumps(found.to_json()))).witness == found.witness
+
+
+def test_some_answers_are_certified_and_some_are_broken(model, vocab, items) -> None:
+    """The matrix above is of one text; here both verdicts must come up, and agree by distance."""
+    found = certify_items(model, vocab, items, distances=(2, 1, 4), seed=0)
+    assert found.distances == (1, 2, 4)
+    rows = found.gap()
+    assert [sum(row[v] for v in VERDICTS) for row in rows] == [len(items)] * 3
+    assert rows[-1]["same"] < rows[0]["same"] <= len(items)
+    assert rows[-1]["attacked"] > 0
+    for i in range(0, len(found.certificates), 3):
+        one, two, four = found.certificates[i : i + 3]
+        assert one.key == four.key
+        assert one.tokenizations <= two.tokenizations <= four.tokenizations
+        assert (one.witness is None) >= (two.witness is None) >= (four.witness is None)
+
+
+def test_draws_are_uniform_over_the_tokenizations_within(
+    model: Any, vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canonical = tuple(vocab.encode(TEXT).tolist())
+    scored: list[Any] = []
+    score_many = certificate.score_many
+
+    def spy(model: Any, requests: Any, **further: Any) -> Any:
+        scored.extend(requests)
+        return score_many(model, requests, **further)
+
+    monkeypatch.setattr(certificate, "score_many", spy)
+    for within in (4, None):
+        paths = tokenizations(vocab, TEXT.encode())
+        inside = [p for p in paths if within is None or distance(vocab, canonical, p) <= within]
+        found = certify(
+            model, vocab, TEXT, OPTIONS, distance=within, limit=10, draws=6000, seed=0, attack=False
+        )
+        assert (found.method, found.tokenizations) == ("sampling", len(inside))
+        first, *drawn = scored.pop().queries
+        assert tuple(first.tolist()) == canonical
+        assert len(drawn) == found.scored == 6000
+        assert_law(drawn, dict.fromkeys(inside, 1 / len(inside)))
+
+
+def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(model: Any, vocab: Vocabulary) -> None:
+    law = everything(model, vocab, TEXT)
+    answer = law[tuple(vocab.encode(TEXT).tolist())][1]
+    share = np.mean([a != answer for d, a in law.values() if d <= 6])
+    held = []
+    for seed in range(60):
+        found = certify(
+            model, vocab, TEXT, OPTIONS, distance=6, limit=3, draws=40, confidence=0.8, seed=seed,
+            attack=False,
+        )  # fmt: skip
+        assert found.upper == share_below(found.flips, 40, 0.8)
+        assert found.confidence == 0.8
+        held.append(found.upper >= share)
+    # 60 bounds at 80%: fewer than 38 hold with a chance of 1 in 1,000 (the seeds are fixed).
+    assert sum(held) >= 38
+    assert 0 < share < 1
+
+
+def test_the_attack_stays_within_the_distance_and_aims_at_any_other_answer(
+    model: Any, vocab: Vocabulary
+) -> None:
+    law = everything(model, vocab, TEXT)
+    canonical = vocab.encode(TEXT)
+    answer = law[tuple(canonical.tolist())][1]
+    for within in (1, 2, 3, 4, 6):
+        # One draw cannot find what the search does, so a witness is the search's.
+        found = certify(model, vocab, TEXT, OPTIONS, distance=within, limit=1, draws=1, seed=0)
+        step = min(2, within)
+        alone = attack(model, vocab, TEXT, OPTIONS, answer, distances=(step,), steps=within // step)
+        assert (found.attacked, found.queries) == (alone.success, alone.queries)
+        assert law[tuple(alone.ids.tolist())][0] <= within
+        if found.attacked:
+            assert found.verdict == "attacked"
+            assert found.witness is not None and law[found.witness][1] != answer
+            assert found.witness_distance is not None and found.witness_distance <= within
+
+
+def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:
+    settings: dict[str, Any] = {"limit": 60, "draws": 50, "seed": 4}
+    together = certify_items(model, vocab, items[:5], distances=(2, 4, None), **settings)
+    assert {c.method for c in together.certificates} == {"enumeration", "sampling"}
+    for i, item in enumerate(items[:5]):
+        (alone,) = certify_items(model, vocab, [item], distances=(4,), **settings).certificates
+        inside = together.certificates[3 * i + 1]
+        for name in ("answer", "tokenizations", "flips", "attacked", "queries", "upper"):
+            assert getattr(inside, name) == getattr(alone, name), name
+
+
+def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": tmp_path / "c.jsonl"}
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        certify_items(model, vocab, items, progress=stop, **settings)
+    seen: list[tuple[int, int]] = []
+    found = certify_items(
+        model, vocab, items, progress=lambda d, t: seen.append((d, t)), **settings
+    )
+    assert seen == [(12, 12)]  # the block of eight was kept
+    whole = certify_items(model, vocab, items, distances=(2,), seed=0)
+    assert found.gap() == whole.gap()
+    assert str(found) == str(whole)
+    with pytest.raises(RobustokError, match="other distances"):
+        certify_items(model, vocab, items, **(settings | {"distances": (4,)}))
+
+
+def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocabulary) -> None:
+    context, suffix = vocab.encode("which baby?"), vocab.encode(" Answer:")
+    found = certify(
+        model, vocab, "rain", OPTIONS, distance=None, seed=0, context=context, suffix=suffix
+    )
+    paths = tokenizations(vocab, b"rain")
+    queries = [[*path, *suffix] for path in paths]
+    options = [vocab.encode(o).tolist() for o in OPTIONS]
+    answers = score_naively(model, queries, options, context).argmax(axis=1)
+    assert found.tokenizations == len(paths)
+    assert found.flips == int((answers != found.answer).sum())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"distance": 0}, "from 1 on"),
+        ({"confidence": 1.0}, "confidence"),
+        ({"draws": 0}, "at least 1"),
+        ({"limit": 0}, "at least 1"),
+        ({"options": [" up"]}, "two options"),
+    ],
+)
+def test_impossible_settings_are_errors(
+    model: Any, vocab: Vocabulary, settings: dict[str, Any], said: str
+) -> None:
+    given = {"options": OPTIONS, "distance": 2, "seed": 0} | settings
+    with pytest.raises(RobustokError, match=said):
+        certify(model, vocab, TEXT, **given)
+
+
+def test_a_distance_given_twice_is_an_error(model, vocab, items) -> None:
+    with pytest.raises(RobustokError, match="once"):
+        certify_items(model, vocab, items, distances=(2, 2), seed=0)

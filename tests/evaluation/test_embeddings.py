@@ -1,0 +1,135 @@
+"""Distances of a word's tokenizations, against one forward pass a tokenization."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.chi_square import assert_law
+from tests.oracles.data import TOKENIZERS, data_path, real
+from tests.oracles.lattice import tokenizations
+
+from robustok import RobustokError, Vocabulary
+from robustok.evaluation import embedding_distances
+from robustok.evaluation.embeddings import draw_others, spell
+
+WORDS = ["rain", "happen", "differ", "garden"]
+
+
+def states(model: Any, ids: list[int]) -> np.ndarray:
+    """Unit-normalized last-token states, one forward pass."""
+    with torch.no_grad():
+        found = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+    rows = np.stack([s[0, -1].double().numpy() for s in found])
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("sentence", [None, "which {word}, glad"])
+@pytest.mark.parametrize("context", [None, [0, 5]])
+def test_distances_are_those_of_one_pass_a_tokenization(
+    model: Any, vocab: Vocabulary, sentence: str | None, context: list[int] | None
+) -> None:
+    settings: dict[str, Any] = {"draws": 7, "seed": 3, "sentence": sentence, "context": context}
+    found = embedding_distances(model, vocab, WORDS, **settings)
+    first = list(context or [])
+    for word in WORDS:
+        before, ids, after = spell(vocab, word, sentence)
+        drawn = draw_others(vocab, {word: ids}, 7, 3)[word]
+        canonical = states(model, [*first, *before, *ids, *after])
+        gaps = [states(model, [*first, *before, *row, *after]) - canonical for row in drawn]
+        wanted = np.linalg.norm(gaps, axis=2).mean(axis=0)
+        assert found.by_word[word] == pytest.approx(wanted, abs=1e-5)
+    assert found.mean == pytest.approx(np.mean(list(found.by_word.values()), axis=0))
+    assert all(a < b < c for a, b, c in zip(found.low, found.mean, found.high, strict=True)) or (
+        sentence and found.mean[0] == 0
+    )
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert json.loads(json.dumps(found.table()))[2]["layer"] == 2
+
+
+def test_draws_are_uniform_over_the_others(vocab: Vocabulary) -> None:
+    ids = vocab.encode("happen")
+    others = set(tokenizations(vocab, b"happen")) - {tuple(ids.tolist())}
+    assert len(others) > 3
+    drawn = draw_others(vocab, {"happen": ids}, 20_000, seed=0)["happen"]
+    assert_law(drawn, dict.fromkeys(others, 1 / len(others)))
+
+
+def test_the_other_reading_is_the_mean_over_all_tokenizations(
+    model: Any, vocab: Vocabulary
+) -> None:
+    # Enough draws that a word's mean over them is its mean over all the others.
+    found = embedding_distances(model, vocab, ["happen", "r"], draws=4000, seed=0)
+    canonical = vocab.encode("happen").tolist()
+    gaps = [
+        states(model, list(p)) - states(model, canonical) for p in tokenizations(vocab, b"happen")
+    ]
+    exact = np.linalg.norm(gaps, axis=2).mean(axis=0)
+    # "r" has one tokenization: it counts as a word at distance 0 here, and not at all in `mean`.
+    assert found.mean_over_all == pytest.approx(exact / 2, rel=0.03)
+    assert (found.words, found.skipped) == (1, 1)
+    assert found.mean[0] > found.mean_over_all[0]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_word_in_a_sentence_has_its_own_canonical_tokens(name: str) -> None:
+    data_path("tokenizers", name)
+    vocab = real(name)
+    for sentence in ("I said {word} twice.", "{word}", "({word})", "Über {word}ness naïve"):
+        for word in ("revolution", "é", "the"):
+            before, ids, after = spell(vocab, word, sentence)
+            whole = vocab.encode(sentence.replace("{word}", word))
+            assert [*before, *ids, *after] == whole.tolist()
+            own = [vocab.decode_bytes([i]) for i in ids]
+            assert word.encode() in b"".join(own)
+            assert word.encode() not in b"".join(own[1:]) and word.encode() not in b"".join(
+                own[:-1]
+            )
+
+
+def test_a_stopped_run_goes_on_and_measures_nothing_twice(
+    model: Any, vocab: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from robustok.evaluation import embeddings
+
+    monkeypatch.setattr(embeddings, "_ROWS", 1)  # a word at a time
+    whole = embedding_distances(model, vocab, WORDS, draws=5, seed=1)
+    file = tmp_path / "rows.jsonl"
+
+    def stop(done: int, total: int) -> None:
+        assert total == len(WORDS)
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embedding_distances(model, vocab, WORDS, draws=5, seed=1, resume_file=file, progress=stop)
+    seen: list[int] = []
+    again = embedding_distances(
+        model, vocab, WORDS, draws=5, seed=1, resume_file=file, progress=lambda d, _: seen.append(d)
+    )
+    assert seen == [3, 4]
+    assert list(again.by_word) == list(whole.by_word)
+    assert again.mean == pytest.approx(whole.mean)
+    with pytest.raises(RobustokError, match="other seed"):
+        embedding_distances(model, vocab, WORDS, draws=5, seed=2, resume_file=file)
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "said"),
+    [
+        ([], {}, "no words"),
+        (["rain"], {"draws": 0}, "at least 1"),
+        (["rain"], {"sentence": "no place"}, "{word} once"),
+        (["r"], {}, "longer words"),
+    ],
+)
+def test_what_cannot_be_measured_is_an_error(
+    model: Any, vocab: Vocabulary, words: list[str], settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RobustokError, match=said):
+        embedding_distances(model, vocab, words, seed=0, **settings)
