@@ -41,6 +41,8 @@ EXTRAS = {
     "jinja2": "report",
     "wordfreq": "words",
     "pyarrow": "corpus",
+    "zstandard": "corpus",
+    "ray": "ray",
 }
 
 app = typer.Typer(
@@ -58,6 +60,7 @@ COMMANDS = (
     sample,
     count,
     inspect,
+    corpus,
     pretrain,
     finetune,
     evaluate,

@@ -1,0 +1,145 @@
+"""robustok corpus: draw a whole corpus anew, into shards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robustok.cli.options import Json, Scheme, Seed, Tokenizer, print_json
+
+if TYPE_CHECKING:
+    from robustok.corpus.run import Progress
+
+NAME = "corpus"
+EVERY = 30.0  # seconds between lines in a log
+
+
+def command(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IN...",
+            help="files, folders or patterns: .parquet, .jsonl, .txt (a document a line), "
+            "the last two also .gz, .zst or .xz",
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="the folder of the shards")],
+    tokenizer: Tokenizer,
+    scheme: Scheme,
+    seed: Seed,
+    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="draws a document")] = 1,
+    format_: Annotated[
+        str,
+        typer.Option("--format", help="parquet: a row a draw; packed: .npy of full blocks"),
+    ] = "parquet",
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, or ray for a cluster that shares the folders")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="shards side by side [default: cores]")
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option("--column", help="the texts or canonical ids [default: text, input_ids, ids]"),
+    ] = None,
+    epoch: Annotated[int, typer.Option("--epoch", min=0, help="another one, other draws")] = 0,
+    context: Annotated[int, typer.Option("--context", min=1, help="ids a packed row")] = 2048,
+    end: Annotated[
+        str | None, typer.Option("--end", help="the token after each packed document")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Draw every document of a corpus anew.
+
+    The same command goes on with a run that was stopped. OUT/data has the shards, OUT/receipt.json
+    what was done, OUT/rejects the rows that could not be read.
+    """
+    from dataclasses import asdict
+
+    from robustok.corpus import run_corpus
+
+    with _progress() as progress:
+        receipt = run_corpus(
+            inputs,
+            out,
+            tokenizer,
+            scheme,
+            seed=seed,
+            epoch=epoch,
+            draws=draws,
+            column=column,
+            format=format_,
+            context=context,
+            end=end,
+            engine=engine,
+            workers=workers,
+            progress=progress,
+        )
+    if as_json:
+        print_json(asdict(receipt))
+        return
+    found = receipt.realised
+    typer.echo(
+        f"{receipt.documents:,} documents, {receipt.rows:,} rows and {receipt.tokens:,} ids in "
+        f"{len(receipt.shards):,} shards: {out / 'data'}"
+    )
+    typer.echo(
+        f"a canonical token: {found['splits']:.3f} splits, {found['distance']:.3f} distance, "
+        f"{found['growth']:.3f} tokens"
+    )
+    if receipt.rejects:
+        typer.echo(f"{receipt.rejects:,} rows were set aside, with reasons: {out / 'rejects'}")
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar with rate and time left on a terminal; in a log, a line now and then."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    console = Console(stderr=True, highlight=False)
+    bars = Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True,
+    )  # fmt: skip
+    task = bars.add_task("input", total=None)
+    start = last = time.monotonic()
+    first: int | None = None
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last, first
+        bars.update(task, completed=done, total=total)
+        first = done if first is None else first
+        now = time.monotonic()
+        if console.is_terminal or now - last < EVERY:
+            return
+        last = now
+        console.print(log_line(done, total, done - first, now - start), soft_wrap=True)
+
+    with bars:
+        yield progress
+
+
+def log_line(done: int, total: int, fresh: int, seconds: float) -> str:
+    """How far a run is; ``fresh`` bytes of what is done were done in these seconds.
+
+    >>> log_line(50_000_000, 200_000_000, 50_000_000, 10.0)
+    '25.0% of 200.0 MB, 5.0 MB/s, 0:00:30 left'
+    """
+    rate = fresh / max(seconds, 1e-9)
+    left = f"{timedelta(seconds=round((total - done) / rate))} left" if rate else "no rate yet"
+    share = 100 * done / max(total, 1)
+    return f"{share:.1f}% of {total / 1e6:,.1f} MB, {rate / 1e6:,.1f} MB/s, {left}"

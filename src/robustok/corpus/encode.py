@@ -1,0 +1,147 @@
+"""Canonical ids several times faster than the tokenizer gives them, for whole corpora.
+
+A byte-level BPE tokenizer cuts a text into pieces and encodes each by itself, and pieces repeat
+(Zipf). Here the tokenizer encodes each distinct piece once; all else is looking up. Tokenizers of
+other kinds encode as they always do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from robustok.ragged import Ragged
+from robustok.samplers.pieces import PieceCutter
+from robustok.tokenizer_files import TokenizersEncoder
+from robustok.vocabulary import Text, Vocabulary
+
+_MOST = 1 << 18  # pieces remembered; when there are more, all are forgotten and learned again
+_LONGEST = 64  # characters; a piece beyond hardly comes twice
+
+
+class PieceEncoder:
+    """The canonical ids of texts: what ``vocab.encode_batch`` gives, from remembered pieces.
+
+    >>> PieceEncoder(vocab).encode_batch(["hello world"]) == vocab.encode_batch(["hello world"])
+    ...                                                                     # doctest: +SKIP
+    True
+    """
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.vocab = vocab
+        self._model, self._normalizer = _piece_model(vocab)
+        self._cutter = PieceCutter(vocab.data) if self._model is not None else None
+        self._added = getattr(vocab.data.encoder, "added", ())
+        self._forget()
+
+    def encode_batch(self, texts: Sequence[Text]) -> Ragged:
+        """The canonical ids of many texts, a row each.
+
+        Raises RobustokError for a text that is no Unicode or that the vocabulary cannot spell.
+        """
+        strings = [self._string(text) for text in texts]
+        if any(s is None for s in strings):
+            return self._with_others(texts, strings)
+        cut = [self._cut(s) for s in strings if s is not None]
+        counts = np.fromiter(map(len, cut), np.int64, len(cut))
+        return self._gather(list(chain.from_iterable(cut)), counts)
+
+    def _string(self, text: Text) -> str | None:
+        """The text as the pieces spell it, or None where the tokenizer itself must encode it."""
+        if self._model is None:
+            return None
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf8")
+            except UnicodeDecodeError:
+                return None
+        if not text.isascii():
+            try:
+                text.encode("utf8")
+            except UnicodeEncodeError:
+                return None
+            if self._normalizer and self._normalizer.normalize_str(text) != text:
+                return None
+        return None if any(added in text for added in self._added) else text
+
+    def _cut(self, text: str) -> list[str]:
+        assert self._cutter is not None
+        pattern = self._cutter.pattern
+        if pattern is not None and text.isascii():
+            pieces = pattern.findall(text)
+            if sum(map(len, pieces)) == len(text):
+                return pieces
+        ends = self._cutter.ends([text])[0]
+        return [text[a:b] for a, b in zip(chain((0,), ends), ends, strict=False)]
+
+    def _gather(self, pieces: list[str], counts: np.ndarray) -> Ragged:
+        if len(self._number) > _MOST:
+            self._forget()
+        number = self._number
+        found = list(map(number.get, pieces))
+        if None in found:
+            self._learn(dict.fromkeys(p for p, n in zip(pieces, found, strict=True) if n is None))
+            found = list(map(number.__getitem__, pieces))
+        numbers = np.array(found, np.int64)
+        first, sizes = self._first[numbers], self._size[numbers]
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        at = np.repeat(first - ends[:-1], sizes) + np.arange(ends[-1])
+        values = self._ids[at]
+        edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        for piece in [p for p in number if len(p) > _LONGEST]:
+            del number[piece]
+        return Ragged(values, ends[edges])
+
+    def _learn(self, pieces: dict[str, None]) -> None:
+        new = list(pieces)
+        rows = [e.ids for e in self._model.encode_batch_fast(new, add_special_tokens=False)]
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        start, base = len(self._ids), len(self._first)
+        self._first = np.concatenate([self._first, start + np.cumsum(sizes) - sizes])
+        self._size = np.concatenate([self._size, sizes])
+        flat = np.fromiter(chain.from_iterable(rows), np.int32, int(sizes.sum()))
+        self._ids = np.concatenate([self._ids, flat])
+        self._number.update(zip(new, range(base, base + len(new)), strict=True))
+
+    def _forget(self) -> None:
+        self._number: dict[str, int] = {}
+        self._first, self._size = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._ids = np.empty(0, np.int32)
+
+    def _with_others(self, texts: Sequence[Text], strings: list[str | None]) -> Ragged:
+        """Some rows by pieces, the rest by the tokenizer."""
+        by_hand = [i for i, s in enumerate(strings) if s is None]
+        slow = self.vocab.encode_batch([texts[i] for i in by_hand])
+        if len(by_hand) == len(texts):
+            return slow
+        rest = [s for s in strings if s is not None]
+        fast = iter(self.encode_batch(rest))
+        others = iter(slow)
+        return Ragged.from_rows([next(others if s is None else fast) for s in strings])
+
+
+def _piece_model(vocab: Vocabulary) -> tuple[Any, Any]:
+    """The tokenizer without its cutting, and its normalizer; None for tokenizers of other kinds."""
+    encoder = vocab.data.encoder
+    if vocab.data.family != "byte-level BPE" or not isinstance(encoder, TokenizersEncoder):
+        return None, None
+    spec = json.loads(encoder.tokenizer.to_str())
+    normalizer = spec.get("normalizer")
+    # These two leave ASCII alone, so that most texts need no normalizing at all.
+    composes = normalizer is None or normalizer.get("type") in ("NFC", "NFKC")
+    cutter = PieceCutter(vocab.data)
+    if encoder.prefix or not composes:
+        return None, None
+    if cutter.pattern is None or cutter.pattern.groups:
+        return None, None
+    from tokenizers import Tokenizer
+
+    spec |= {"normalizer": None, "added_tokens": [], "post_processor": None}
+    spec["pre_tokenizer"] = {
+        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False,
+    }  # fmt: skip
+    return Tokenizer.from_str(json.dumps(spec)), encoder.tokenizer.normalizer

@@ -1,0 +1,193 @@
+"""One chunk of input to one finished shard: what every worker of every engine does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from robustok.corpus.read import Batch, Column, Reject, read_chunk
+from robustok.corpus.sources import Chunk
+from robustok.corpus.transform import Retokenize
+from robustok.corpus.write import PackedShard, ParquetShard, ShardWriter
+from robustok.errors import RobustokError
+from robustok.files import part_of, read_json, sha256_of, write_json
+
+_BATCH = 1 << 20  # bytes of text worked on at once, over the number of draws
+_LEAST = 1 << 16
+
+Tell = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a shard depends on beside its input, and the folder it goes to.
+
+    ``digest`` names the settings and the input files; a shard of another job is not taken for ours.
+    """
+
+    out: Path
+    retokenize: Retokenize
+    column: Column
+    format: str
+    context: int
+    end: int
+    digest: str
+
+    @property
+    def data(self) -> Path:
+        return self.out / "data"
+
+    def manifest(self, chunk: Chunk) -> Path:
+        return self.out / "manifests" / f"{chunk.name}.json"
+
+    def rejects(self, chunk: Chunk) -> Path:
+        return self.out / "rejects" / f"{chunk.name}.jsonl"
+
+
+def make_shard(job: Job, chunk: Chunk, tell: Tell = lambda read: None) -> dict[str, Any]:
+    """Write the shard of a chunk, its rejects, and last its manifest, which is returned.
+
+    A shard whose manifest is there and whose files have the checksums it states is left as it is.
+    ``tell`` hears how many bytes of input have been read. The files depend on the chunk's bytes
+    and the job's settings only, and appear whole: a kill at any moment costs this shard's work and
+    nothing else, and two workers that make it at once write the same.
+    """
+    made = finished(job, chunk)
+    if made is not None:
+        return made
+    counts: dict[str, int] = {}
+    files: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        writer = _open_writer(job, chunk, stack)
+        aside = _Rejects(job.rejects(chunk), stack)
+        for batch in read_chunk(chunk, job.column, _batch_size(job)):
+            tables, rejects = _transformed(job, batch)
+            aside.write(chunk, [*batch.rejects, *rejects])
+            for table in tables:
+                writer.write(table)
+                _count(counts, table)
+            tell(batch.read)
+        writer.close()
+        aside.close()
+        parts = {f"data/{name}": part for name, part in writer.parts.items()}
+        for name, part in (parts | aside.parts).items():
+            size = part.stat().st_size
+            files.append({"name": name, "bytes": size, "sha256": sha256_of(part)})
+    manifest = {
+        "shard": chunk.number,
+        "input": {"file": chunk.source.name, "start": chunk.start, "stop": chunk.stop},
+        "job": job.digest,
+        "files": files,
+        "documents": counts.get("rows", 0) // job.retokenize.draws,
+        "rejects": aside.count,
+        **{name: counts.get(name, 0) for name in COUNTED},
+    }
+    write_json(job.manifest(chunk), manifest)
+    return manifest
+
+
+COUNTED = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance")
+
+
+def finished(job: Job, chunk: Chunk) -> dict[str, Any] | None:
+    """The manifest of a shard that is done and intact, or None."""
+    manifest = read_json(job.manifest(chunk))
+    if manifest is None or manifest.get("job") != job.digest:
+        return None
+    for file in manifest["files"]:
+        path = job.out / file["name"]
+        if not path.is_file() or path.stat().st_size != file["bytes"]:
+            return None
+        if sha256_of(path) != file["sha256"]:
+            return None
+    return manifest
+
+
+def _batch_size(job: Job) -> int:
+    return max(_BATCH // job.retokenize.draws, _LEAST)
+
+
+def _open_writer(job: Job, chunk: Chunk, stack: ExitStack) -> ShardWriter:
+    if job.format == "parquet":
+        return ParquetShard(job.data, chunk.name, stack)
+    draws = job.retokenize.draws
+    return PackedShard(job.data, chunk.name, stack, draws, job.context, job.end)
+
+
+def _transformed(job: Job, batch: Batch) -> tuple[list[pa.Table], list[Reject]]:
+    """The drawn tables of a batch; rows that cannot be tokenized are found by halving."""
+    tables: list[pa.Table] = []
+    rejects: list[Reject] = []
+
+    def work(table: pa.Table, positions: np.ndarray) -> None:
+        if not len(table):
+            return
+        try:
+            tables.append(job.retokenize(table))
+        except RobustokError as error:
+            if len(table) == 1:
+                row = _plain(table.column(job.column.name)[0].as_py())
+                rejects.append(Reject(int(positions[0]), str(error), row))
+                return
+            half = len(table) // 2
+            work(table.slice(0, half), positions[:half])
+            work(table.slice(half), positions[half:])
+
+    work(batch.table, batch.positions)
+    return tables, rejects
+
+
+def _plain(row: Any) -> Any:
+    return row.decode("utf8", errors="backslashreplace") if isinstance(row, bytes) else row
+
+
+def _count(counts: dict[str, int], table: pa.Table) -> None:
+    draws = table.column("input_ids").combine_chunks()
+    splits, distance, canonical = (
+        table.column(name).to_numpy() for name in ("splits", "distance", "canonical_tokens")
+    )
+    found = {
+        "rows": len(table),
+        "changed": int(np.count_nonzero(distance)),
+        "tokens": len(draws.values),
+        "canonical_tokens": int(canonical.sum(dtype=np.int64)),
+        "splits": int(splits.sum(dtype=np.int64)),
+        "distance": int(distance.sum(dtype=np.int64)),
+    }
+    for name, number in found.items():
+        counts[name] = counts.get(name, 0) + number
+
+
+class _Rejects:
+    """The rows set aside, one JSON object a line; without any there is no file."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self.count = 0
+        self.parts: dict[str, Path] = {}
+        self._path, self._stack = path, stack
+        self._file: Any = None
+
+    def write(self, chunk: Chunk, rejects: list[Reject]) -> None:
+        for line in _lines(chunk, rejects):
+            if self._file is None:
+                part = self._stack.enter_context(part_of(self._path))
+                self._file = self._stack.enter_context(part.open("w", encoding="utf8"))
+                self.parts = {f"rejects/{self._path.name}": part}
+            self._file.write(line)
+            self.count += 1
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _lines(chunk: Chunk, rejects: list[Reject]) -> Iterator[str]:
+    for reject in rejects:
+        yield json.dumps({"file": chunk.source.name, **asdict(reject)}, ensure_ascii=True) + "\n"

@@ -1,0 +1,197 @@
+"""What a corpus is made of: files, how each is read, and where one can be cut.
+
+A chunk is a piece of one file that a worker reads by itself: a range of bytes (JSON Lines and
+text, whose lines belong to the chunk they begin in), a range of row groups (Parquet), or a whole
+compressed file, since nobody can start in its middle.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from robustok.errors import RobustokError
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".txt": "text",
+}
+COMPRESSIONS = (".gz", ".zst", ".xz")
+_KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
+_SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # bytes of input a shard, and how many shards
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of the corpus; ``name`` is its path below what the user named."""
+
+    path: Path
+    name: str
+    format: str
+    compression: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The input of one shard: ``source`` from ``start`` up to ``stop`` (None: its end).
+
+    Both are bytes, or row groups of Parquet; ``size`` is the bytes of the file they take up.
+    """
+
+    number: int
+    source: Source
+    start: int
+    stop: int | None
+    size: int
+
+    @property
+    def name(self) -> str:
+        return f"part-{self.number:06d}"
+
+
+def find_sources(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
+    """The files that paths, folders and glob patterns mean, in the order of their names.
+
+    A folder is searched to its depth for files of known kinds; names that begin with a dot or an
+    underscore are passed over. Raises RobustokError for what is missing, empty or of no known kind.
+    """
+    given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    found: dict[Path, Source] = {}
+    for entry in given:
+        for source in _sources_of(Path(entry)):
+            found.setdefault(source.path.resolve(), source)
+    if not found:
+        raise RobustokError(f"no files in {', '.join(map(str, given))}: it takes {_KINDS}")
+    return sorted(found.values(), key=lambda source: (source.name, str(source.path)))
+
+
+def cut_chunks(sources: Iterable[Source], shard_bytes: int | None = None) -> list[Chunk]:
+    """Cut every file into chunks of about ``shard_bytes``.
+
+    Unless given, that is what makes 256 of them, within 2 and 64 MiB: it depends on the corpus
+    alone, never on the workers. Raises RobustokError for a Parquet file that cannot be read.
+    """
+    files = list(sources)
+    wanted = shard_bytes or min(max(sum(f.size for f in files) // _SHARDS, _LEAST), _MOST)
+    numbers = itertools.count()
+    return [
+        Chunk(next(numbers), file, start, stop, size)
+        for file in files
+        for start, stop, size in _ranges(file, wanted)
+    ]
+
+
+def open_stream(source: Source, start: int = 0) -> tuple[IO[bytes], IO[bytes]]:
+    """The file's bytes, decompressed, and the file beneath (which tells how far it was read)."""
+    raw = source.path.open("rb")
+    if source.compression == ".gz":
+        import gzip
+
+        return gzip.open(raw), raw  # type: ignore[return-value]
+    if source.compression == ".xz":
+        import lzma
+
+        return lzma.open(raw), raw
+    if source.compression == ".zst":
+        import io
+
+        import zstandard
+
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return io.BufferedReader(reader, 1 << 20), raw  # type: ignore[arg-type]
+    raw.seek(start)
+    return raw, raw
+
+
+def _sources_of(path: Path) -> list[Source]:
+    if path.is_dir():
+        return [_source(p, str(p.relative_to(path))) for p in _files_below(path)]
+    if path.exists():
+        if kind_of(path) is None:
+            raise RobustokError(f"{path}: a corpus file ends in {_KINDS}")
+        return [_source(path, path.name)]
+    matches = [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207
+    if not matches:
+        raise RobustokError(f"{path}: no such file or folder, and no file matches it")
+    return [source for match in matches for source in _below(match)]
+
+
+def _below(path: Path) -> list[Source]:
+    """What a match of a pattern stands for; its name keeps the path, as two may share a name."""
+    if path.is_dir():
+        return [_source(p, str(p)) for p in _files_below(path)]
+    return [_source(path, str(path))] if kind_of(path) else []
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return [
+        p
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+        and kind_of(p)
+        and not any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)
+    ]
+
+
+def kind_of(path: Path) -> tuple[str, str] | None:
+    """Format and compression by the file's name, or None.
+
+    >>> kind_of(Path("a.jsonl.zst")), kind_of(Path("a.parquet")), kind_of(Path("a.csv"))
+    (('jsonl', '.zst'), ('parquet', ''), None)
+    """
+    compression = path.suffix if path.suffix in COMPRESSIONS else ""
+    kind = FORMATS.get((path.with_suffix("") if compression else path).suffix)
+    if kind is None or (kind == "parquet" and compression):
+        return None
+    return kind, compression
+
+
+def _source(path: Path, name: str) -> Source:
+    found = kind_of(path)
+    assert found is not None
+    status = path.stat()
+    return Source(path.absolute(), name, *found, status.st_size, status.st_mtime_ns)
+
+
+def _ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
+    if file.format == "parquet":
+        return _row_group_ranges(file, wanted)
+    if file.compression:
+        return [(0, None, file.size)]
+    count = max(1, -(-file.size // wanted))
+    edges = [file.size * i // count for i in range(count + 1)]
+    return [(a, b, b - a) for a, b in itertools.pairwise(edges)]
+
+
+def _row_group_ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
+    metadata = parquet_file(file).metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
+    ranges: list[tuple[int, int | None, int]] = []
+    start, raw, size = 0, 0, 0
+    for i, group in enumerate(groups):
+        raw, size = raw + group.total_byte_size, size + sizes[i]
+        if raw >= wanted or i == len(groups) - 1:
+            ranges.append((start, i + 1, size))
+            start, raw, size = i + 1, 0, 0
+    return ranges
+
+
+def parquet_file(file: Source) -> Any:
+    """The open Parquet file, read page by page, so that a large row group takes no more memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(file.path, buffer_size=1 << 20, pre_buffer=False)
+    except pa.ArrowInvalid as error:
+        raise RobustokError(f"{file.path}: not a Parquet file ({error})") from error

@@ -1,0 +1,145 @@
+"""Documents in, drawn tokenizations out: one table to one table, whoever calls it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from robustok.corpus.encode import PieceEncoder
+from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+from robustok.samplers import Sampler, sampler
+from robustok.strength import measure
+from robustok.vocabulary import Vocabulary
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("key", pa.int64()),
+        ("draw", pa.int32()),
+        ("input_ids", pa.list_(pa.int32())),
+        ("canonical_tokens", pa.int32()),
+        ("splits", pa.int32()),
+        ("distance", pa.int32()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Retokenize:
+    """A callable that draws ``draws`` tokenizations of every document of an Arrow table.
+
+    >>> retokenize = Retokenize(vocab, "uniform-k(alpha=0.5)", seed=0)      # doctest: +SKIP
+    >>> retokenize(pa.table({"text": ["hello world"]})).column_names        # doctest: +SKIP
+    ['id', 'key', 'draw', 'input_ids', 'canonical_tokens', 'splits', 'distance']
+
+    ``column`` holds texts (string or binary) or canonical ids (lists of integers); an ``id`` column
+    is carried along. Out come rows, draws of a document one after another, with the schema
+    :data:`SCHEMA`: the draw's number, its ids, and how many splits it has and at what distance it
+    is from the canonical tokens. It is what every engine runs, and fits ``map_batches`` of Ray Data
+    and ``map`` of `datasets` (formatted as Arrow) as it is.
+
+    A document's draws depend on its key, the seed, the epoch and the draw's number, and on nothing
+    else. The key is a hash of the document's ``id``, where it has one, and of its canonical ids.
+
+    Raises RobustokError for a document that cannot be tokenized.
+    """
+
+    vocab: Vocabulary
+    scheme: str
+    seed: int
+    epoch: int = 0
+    draws: int = 1
+    column: str = "text"
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        if self.column not in table.column_names:
+            raise RobustokError(
+                f"the table has no column '{self.column}': it has {', '.join(table.column_names)}"
+            )
+        rows = self._canonical(table.column(self.column))
+        count = len(rows)
+        names = _names(table)
+        keys = document_keys(names.to_pylist(), rows)
+        drawn = self._sampler.sample_batch(
+            rows, seed=self.seed, draws=self.draws, keys=keys, epoch=self.epoch, threads=1
+        )
+        found = measure(self.vocab, rows, drawn)
+        again = np.repeat(np.arange(count), self.draws)
+        ids = pa.ListArray.from_arrays(drawn.offsets.astype(np.int32), pa.array(drawn.values))
+        columns = [
+            names.take(pa.array(again)),
+            keys[again],
+            np.tile(np.arange(self.draws, dtype=np.int32), count),
+            ids,
+            found.canonical.astype(np.int32),
+            found.splits.astype(np.int32),
+            found.distance.astype(np.int32),
+        ]
+        return pa.Table.from_arrays([_array(column) for column in columns], schema=SCHEMA)
+
+    def _canonical(self, column: pa.ChunkedArray) -> Ragged:
+        if column.null_count:
+            raise RobustokError(f"column '{self.column}' has null rows: fill or drop them first")
+        if not _is_list(column.type):
+            return self._encoder.encode_batch(column.to_pylist())
+        try:
+            return Ragged.from_arrow(column.cast(pa.large_list(pa.field("i", pa.int32(), False))))
+        except pa.ArrowInvalid as error:
+            raise RobustokError(f"column '{self.column}' holds no token ids: {error}") from error
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        return sampler(self.scheme, self.vocab)
+
+    @cached_property
+    def _encoder(self) -> PieceEncoder:
+        return PieceEncoder(self.vocab)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is made from the rest."""
+        return {name: vars(self)[name] for name in self.__dataclass_fields__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+
+def document_keys(names: Sequence[str | None], rows: Ragged) -> np.ndarray:
+    """The key of each document, int64: a hash of its id, if it has one, and its canonical ids.
+
+    >>> document_keys(["a", None], Ragged.from_rows([[5, 6], [5, 6]]))
+    array([...])
+
+    It is the first eight bytes of BLAKE2b over the id in UTF-8, a zero byte, and the ids as
+    little-endian int32: the same wherever the document lies, and whether it came as text or as
+    ids. Documents alike in both have the same draws.
+    """
+    content = rows.values.astype("<i4", copy=False).tobytes()
+    edges = (4 * rows.offsets).tolist()
+    digests = [
+        hashlib.blake2b((name or "").encode() + b"\0" + content[a:b], digest_size=8).digest()
+        for name, a, b in zip(names, edges, edges[1:], strict=False)
+    ]
+    return np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return listed or pa.types.is_fixed_size_list(kind)
+
+
+def _names(table: pa.Table) -> pa.Array:
+    if "id" not in table.column_names:
+        return pa.nulls(len(table), pa.string())
+    names = table.column("id").cast(pa.string()).combine_chunks()
+    return names if isinstance(names, pa.Array) else pa.concat_arrays(names.chunks)
+
+
+def _array(column: Any) -> pa.Array:
+    return column if isinstance(column, pa.Array) else pa.array(column)
