@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from math import floor, log10
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from robustok.report.figures import new_figure, save_figure
@@ -63,7 +65,9 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
         ]
         if len(sentences) > 1 or sentences[0]:
             keys += [
-                _key(color=MUTED, linestyle=dash, label=f"“{s}”" if s else "the word alone")
+                _key(
+                    color=MUTED, linestyle=dash, label=fill(f"“{s}”", 34) if s else "the word alone"
+                )
                 for s, dash in zip(sentences, _cycle(_DASHES, sentences), strict=True)
             ]
         _legend(axes, keys, columns=1)
@@ -82,7 +86,7 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> None:
         for axes, model in zip(panels, models, strict=True):
             mine = [row for row in rows if row["model"] == model]
             _draw_bound_panel(axes, mine)
-            axes.set_title(model)
+            axes.set_title(model, pad=9)
         panels[0].set_ylabel("change per √distance")
         keys = [
             _key(color=INK, linestyle=_DASHES[1], label="bound, as in the proof (factor n)"),
@@ -109,7 +113,7 @@ def draw_gap(rows: Sequence[Row], stem: Path) -> None:
         figure, panels = _panels(len(models), (4.2, 3.7))
         for axes, model in zip(panels, models, strict=True):
             _draw_gap_panel(axes, [row for row in rows if row["model"] == model])
-            axes.set_title(model)
+            axes.set_title(model, pad=9)
         panels[0].set_ylabel("questions")
         panels[0].set_yticks(range(0, 101, 20), [f"{y}%" for y in range(0, 101, 20)])
         keys = [_patch(color, label) for label, color, _ in reversed(_VERDICTS.values())]
@@ -150,13 +154,10 @@ def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:
     """How many times the bound is what was measured, beside the last point."""
     at = depth + 0.12
     axes.plot([at, at], [measured, bound], color=MUTED, linewidth=1, clip_on=False)
-    times = bound / measured
-    shown = (
-        f"{times:,.0f}×" if times < 1e4 else f"{times:.0e}×".replace("e+0", "e").replace("e+", "e")
-    )
-    if "e" in shown:
-        digits, power = shown[:-1].split("e")
-        shown = f"{digits}·10$^{{{power}}}$×"
+    power = floor(log10(bound / measured))
+    shown = f"{bound / measured:,.0f}×"
+    if power >= 4:
+        shown = f"{bound / measured / 10**power:.1f}·10$^{{{power}}}$×"
     axes.annotate(
         shown, (at, (measured * bound) ** 0.5), xytext=(5, 0), textcoords="offset points",
         va="center", fontsize=9, color=MUTED, annotation_clip=False,
