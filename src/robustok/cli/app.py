@@ -13,6 +13,7 @@ from robustok.cli import (
     audit,
     bound,
     certify,
+    corpus,
     count,
     doctor,
     embeddings,
