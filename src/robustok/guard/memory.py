@@ -9,7 +9,6 @@ import numpy as np
 
 from robustok.guard.restarts import Restarts, restarts
 from robustok.kernels import guard as kernels
-from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
 ROOM = 1 << 17  # runs remembered at first; twice as many whenever that is too few
@@ -76,34 +75,44 @@ class Memory:
         self._encode([text for text in dict.fromkeys(texts) if text not in self._words])
         known = [self._words[text] for text in texts]
         changed = np.array([other for _, other in known], np.bool_)
-        canonical = Ragged.from_rows([row for row, _ in known])
+        canonical = np.array([i for row, _ in known for i in row], np.int32)
+        offsets = np.cumsum([0, *(len(row) for row, _ in known)])
         at = int(self.canonical_start[begin])
-        stop = at + len(canonical.values)
+        stop = at + len(canonical)
         if stop > len(self.canonical):
             room = max(2 * len(self.canonical), 2 * stop)
             self.canonical, self.stands = (
                 np.concatenate([old, np.empty(room - len(old), old.dtype)])
                 for old in (self.canonical, self.stands)
             )
-        self.canonical[at:stop] = canonical.values
+        self.canonical[at:stop] = canonical
         self.stands[at:stop] = False
-        self.canonical_start[begin : end + 1] = at + canonical.offsets
+        self.canonical_start[begin : end + 1] = at + offsets
         kernels.judge(
-            self.runs, begin, v.token_offsets, canonical.values, canonical.offsets, changed,
+            self.runs, begin, v.token_offsets, canonical, offsets, changed,
             self.stands[at:stop], self.changed, self.distance, self.splits,
         )  # fmt: skip
 
     def _encode(self, texts: list[bytes]) -> None:
         """The canonical ids of each text in mid-row, and whether they spell another one."""
-        rows: list[Any] = self.vocab.encode_batch(texts).rows()
-        for text, row in zip(texts, rows, strict=True):
-            ids = row
-            if self.vocab.decode_bytes(ids) == b" " + text:  # the encoder's own first space
-                short = self.vocab.encode(text[1:]) if text[:1] == b" " else row
-                same = self.vocab.decode_bytes(short) == text
-                ids = short if same else self.vocab.encode_continuation(text)
-            changed = self.vocab.decode_bytes(ids) != text
-            self._words[text] = [int(i) for i in ids], changed
+        encoded, tokens = self.vocab.encode_batch(texts), self.vocab.tokens
+        values, ends = encoded.values.tolist(), encoded.offsets.tolist()
+        for text, (begin, end) in zip(texts, itertools.pairwise(ends), strict=True):
+            ids = values[begin:end]
+            spelled = b"".join([tokens[i] for i in ids])
+            if spelled == b" " + text:  # the encoder's own first space
+                ids, spelled = self._without_space(text)
+            self._words[text] = ids, spelled != text
+
+    def _without_space(self, text: bytes) -> tuple[list[int], bytes]:
+        """The canonical ids of a text of an encoder that puts a space before it."""
+        v = self.vocab
+        if text[:1] == b" ":
+            ids = v.encode(text[1:])
+            if v.decode_bytes(ids) == text:
+                return ids.tolist(), text
+        ids = v.encode_continuation(text)
+        return [int(i) for i in ids], v.decode_bytes(ids)
 
 
 def _power(number: int) -> int:

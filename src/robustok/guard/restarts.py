@@ -6,14 +6,13 @@ need not be encoded again. Where nothing can be proven about a tokenizer, there 
 
 from __future__ import annotations
 
-import json
 import re
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustok.samplers.pieces import PieceCutter
+from robustok.samplers.pieces import PieceCutter, stage_of
 from robustok.vocabulary import Vocabulary
 
 _SPACES = frozenset("\t\n\v\f\r ")
@@ -36,6 +35,13 @@ def restarts(vocab: Vocabulary) -> Restarts:
     match cannot pass there, and without a look behind the rest is matched as if it stood alone.
     Without a pattern, merges end wherever no token holds the two bytes side by side.
     """
+    made = vars(vocab).get("_restarts")
+    if made is None:
+        made = vars(vocab)["_restarts"] = _restarts(vocab)
+    return made
+
+
+def _restarts(vocab: Vocabulary) -> Restarts:
     normalizers, stages = _pipeline(vocab)
     if not normalizers <= _LOCAL:
         return _nowhere(vocab.size)
@@ -173,10 +179,10 @@ def _pipeline(vocab: Vocabulary) -> tuple[set[str], set[str]]:
     module = type(source).__module__.split(".")[0]
     if module != "tokenizers":
         return ({"Precompiled"} if module == "sentencepiece" else set()), set()
-    spec = json.loads(source.to_str())
     found = []
     for part, inner in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
-        stages = [spec[part]] if spec[part] else []
+        stage = stage_of(source, part)
+        stages = [stage] if stage else []
         while any(s["type"] == "Sequence" for s in stages):
             stages = [t for s in stages for t in (s[inner] if s["type"] == "Sequence" else [s])]
         found.append({

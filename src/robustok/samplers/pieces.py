@@ -31,7 +31,7 @@ class PieceCutter:
         elif module == "sentencepiece":
             self._setup([])
         else:
-            part = json.loads(data.source.to_str()).get("pre_tokenizer") if data.source else None
+            part = stage_of(data.source, "pre_tokenizer") if data.source else None
             self._setup(_flat(part), part)
 
     def _setup(self, stages: list[dict], part: dict | None = None) -> None:
@@ -104,6 +104,12 @@ def _class_of(character: str) -> str:
         if not Split(Regex(pattern), "removed").pre_tokenize_str(character):
             return name
     return ""
+
+
+def stage_of(tokenizer: Any, name: str) -> dict | None:
+    """A stage of a ``tokenizers`` pipeline as in its JSON, without the vocabulary written out."""
+    stage = getattr(tokenizer, name)
+    return None if stage is None else json.loads(stage.__getstate__())
 
 
 def _flat(part: dict | None) -> list[dict]:
