@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,8 @@ import pyarrow as pa
 from robustok.corpus.local import Told, one_thread
 from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
+
+_jobs: dict[str, Job] = {}  # of this process, so that its vocabulary's tables are made once
 
 
 def run_on_ray(
@@ -28,25 +32,30 @@ def run_on_ray(
     if not ray.is_initialized():
         ray.init(log_to_driver=False, include_dashboard=False)
     DataContext.get_current().enable_progress_bars = False
-    blocks = [pa.table({"chunk": [number]}) for number in range(len(chunks))]
+    blocks = [pa.table({"chunk": [pickle.dumps(chunk)]}) for chunk in chunks]
+    kept = ray.put(job)
     shards = ray.data.from_arrow(blocks).map_batches(
-        shard_maker(job, chunks),
+        make_shards,  # type: ignore[arg-type]
+        fn_kwargs={"digest": job.digest, "fetch": partial(ray.get, kept)},
         batch_size=1,
         batch_format="pyarrow",
         num_cpus=1,
-        zero_copy_batch=True,
         compute=TaskPoolStrategy(size=workers),
     )
     for row in shards.iter_rows():
         yield json.loads(row["manifest"])
 
 
-def shard_maker(job: Job, chunks: Sequence[Chunk]) -> Callable[[pa.Table], pa.Table]:
-    """Of a table of chunk numbers the table of their shards' manifests, as JSON."""
+def make_shards(table: pa.Table, digest: str, fetch: Callable[[], Job]) -> pa.Table:
+    """Of a table of pickled chunks the table of their shards' manifests, as JSON.
 
-    def make_shards(table: pa.Table) -> pa.Table:
+    A process fetches the job once: the function is a module's own, so Ray sends its name and every
+    task of the process finds the same ``_jobs``.
+    """
+    if digest not in _jobs:
         one_thread()
-        made: list[Any] = [make_shard(job, chunks[n]) for n in table.column("chunk").to_pylist()]
-        return pa.table({"manifest": [json.dumps(manifest) for manifest in made]})
-
-    return make_shards
+        _jobs.clear()
+        _jobs[digest] = fetch()
+    chunks: list[Any] = [pickle.loads(x) for x in table.column("chunk").to_pylist()]
+    made = [json.dumps(make_shard(_jobs[digest], chunk)) for chunk in chunks]
+    return pa.table({"manifest": made})
