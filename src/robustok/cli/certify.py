@@ -120,7 +120,11 @@ def _certify_one(
 ) -> None:
     from robustok.evaluation import certify
 
-    found = certify(model, vocab, text, options, distance=distance, **settings)
+    label = "all" if distance is None else f"distance {distance}"
+    with bar(label) as progress:
+        found = certify(
+            model, vocab, text, options, distance=distance, progress=progress, **settings
+        )
     if as_json:
         print_json(found.to_json())
         return

@@ -13,7 +13,7 @@ jointly.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,15 @@ from robustok.evaluation.resume import RowFile
 from robustok.evaluation.search import Attack, Problem, Settings, climb, run
 from robustok.lattice import Lattice, distance
 from robustok.ragged import Ragged
-from robustok.scoring import score_many
+from robustok.scoring import Request, score_many
+from robustok.scoring.forward import Contexts
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
     from robustok.vocabulary import Vocabulary
 
-_BLOCK = 8  # items worked on together
+_ROWS = 1024  # tokenizations scored together; small questions share a call
+_POOL = 32  # questions attacked side by side
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def certify(
     context: Ids | None = None,
     suffix: Ids | None = None,
     budget: int | None = None,
+    progress: Progress = None,
 ) -> Certificate:
     """Certify one question's answer under the tokenizations within a distance, or under all.
 
@@ -93,7 +96,8 @@ def certify(
     Scored as in :func:`attack`: z = p(option | context, tokenization, suffix). At most ``limit``
     tokenizations are enumerated; beyond it ``draws`` uniform ones bound the share that changes
     the answer. The attack is greedy over distance 2, in as many steps as stay within the set, and
-    aims at any other answer, whether the canonical one is right or wrong.
+    aims at any other answer, whether the canonical one is right or wrong. ``progress`` is called
+    with (tokenizations scored, tokenizations to score), the attack's apart.
 
     Raises RobustokError for fewer than two options and for impossible settings.
     """
@@ -102,7 +106,8 @@ def certify(
     plan = Plan((distance,), limit, draws, confidence, seed, attack)
     encoded = encode_options(vocab, options)
     problem = Problem(text, text, encoded, 0, context, suffix, vocab, item_key(text))
-    return _certify_block(model, [problem], plan, budget)[0][0]
+    prepared = [_tokenizations(problem, plan)]
+    return _certify_block(model, prepared, plan, budget, progress)[0][0]
 
 
 def certify_items(
@@ -141,18 +146,13 @@ def certify_items(
         for key, row in file.rows.items():
             done[key] = [Certificate.from_json(c) for c in row["certificates"]]
     waiting = [item for item in items if item.key not in done]
-    for begin in range(0, len(waiting), _BLOCK):
-        problems = [
-            Problem(i.key, i.query, encode_options(vocab, i.choices), i.label, context, suffix,
-                    vocab, item_key(i.key))
-            for i in waiting[begin : begin + _BLOCK]
-        ]  # fmt: skip
-        for found in _certify_block(model, problems, plan, budget):
+    for block in _blocks(waiting, vocab, context, suffix, plan):
+        for found in _certify_block(model, block, plan, budget):
             done[found[0].key] = found
             if file is not None:
                 file.add_row({"key": found[0].key, "certificates": [c.to_json() for c in found]})
         if progress is not None:
-            progress(len(items) - len(waiting) + min(begin + _BLOCK, len(waiting)), len(items))
+            progress(sum(item.key in done for item in items), len(items))
     return Certification(
         certificates=tuple(c for item in items for c in done[item.key]),
         distances=plan.distances,
@@ -177,36 +177,93 @@ def _config(
 
 
 class _Set(NamedTuple):
-    """The tokenizations scored for one distance: ``rows`` of the problem's request."""
+    """The tokenizations scored for one distance: ``members`` are their rows."""
 
     distance: int | None
     size: int
     exact: bool
-    rows: np.ndarray
+    members: np.ndarray
+
+
+class _Prepared(NamedTuple):
+    """A problem and every tokenization of it to score, the canonical one first."""
+
+    problem: Problem
+    rows: Ragged
+    sets: list[_Set]
+
+
+def _blocks(
+    items: Iterable[Item],
+    vocab: Vocabulary,
+    context: Ids | None,
+    suffix: Ids | None,
+    plan: Plan,
+) -> Iterator[list[_Prepared]]:
+    """The items in blocks of about as many tokenizations as are scored together."""
+    block: list[_Prepared] = []
+    for item in items:
+        options, number = encode_options(vocab, item.choices), item_key(item.key)
+        problem = Problem(item.key, item.query, options, 0, context, suffix, vocab, number)
+        block.append(_tokenizations(problem, plan))
+        if sum(len(p.rows) for p in block) >= _ROWS:
+            yield block
+            block = []
+    if block:
+        yield block
 
 
 def _certify_block(
-    model: Any, problems: list[Problem], plan: Plan, budget: int | None
+    model: Any, block: list[_Prepared], plan: Plan, budget: int | None, progress: Progress = None
 ) -> list[list[Certificate]]:
     """The certificates of some problems, one a distance each."""
-    prepared = [_tokenizations(problem, plan) for problem in problems]
-    requests = [p.request(rows) for p, (rows, _) in zip(problems, prepared, strict=True)]
-    scored = [s.log_probs for s in score_many(model, requests, budget=budget)]
+    scored = _score(model, block, budget, progress)
     # Row 0 is the canonical tokenization; its answer is what the others are held to.
-    problems = [replace(p, label=int(s[0].argmax())) for p, s in zip(problems, scored, strict=True)]
+    block = [
+        p._replace(problem=replace(p.problem, label=int(s[0].argmax())))
+        for p, s in zip(block, scored, strict=True)
+    ]
+    problems = [p.problem for p in block]
     attacks = {d: _attacks(model, problems, d, plan, budget) for d in plan.distances}
     results = []
-    for problem, (rows, sets), log_probs in zip(problems, prepared, scored, strict=True):
+    for prepared, log_probs in zip(block, scored, strict=True):
         found: list[Certificate] = []
-        for chosen in sets:
-            attack = attacks[chosen.distance].get(problem.key)
-            found.append(_certificate(problem, rows, chosen, log_probs, attack, plan, found))
+        for chosen in prepared.sets:
+            attack = attacks[chosen.distance].get(prepared.problem.key)
+            found.append(_certificate(prepared, chosen, log_probs, attack, plan, found))
         results.append(found)
     return results
 
 
-def _tokenizations(problem: Problem, plan: Plan) -> tuple[Ragged, list[_Set]]:
-    """Every tokenization to score, nearest levels first, and which belong to which distance."""
+def _score(
+    model: Any, block: list[_Prepared], budget: int | None, progress: Progress
+) -> list[np.ndarray]:
+    """log p of the options after every tokenization: float64 [rows, options] for each problem."""
+    pieces = [(i, at) for i, p in enumerate(block) for at in range(0, len(p.rows), _ROWS)]
+    total = sum(len(p.rows) for p in block)
+    found: list[list[np.ndarray]] = [[] for _ in block]
+    contexts: Contexts = {}
+    requests: list[tuple[int, Request]] = []
+    waiting = done = 0
+    for last, (i, at) in enumerate(pieces, 1):
+        _, rows, _ = block[i]
+        piece = [rows[j] for j in range(at, min(at + _ROWS, len(rows)))]
+        requests.append((i, block[i].problem.request(Ragged.from_rows(piece))))
+        waiting += len(piece)
+        if waiting < _ROWS and last < len(pieces):
+            continue
+        scored = score_many(model, [r for _, r in requests], budget=budget, contexts=contexts)
+        for (owner, _), scores in zip(requests, scored, strict=True):
+            found[owner].append(scores.log_probs)
+        done += waiting
+        waiting, requests = 0, []
+        if progress is not None:
+            progress(done, total)
+    return [np.concatenate(parts) for parts in found]
+
+
+def _tokenizations(problem: Problem, plan: Plan) -> _Prepared:
+    """The tokenizations to score, nearest levels first, and which belong to which distance."""
     canonical = np.asarray(problem.vocab.encode(problem.text), np.int32)
     lattice = Lattice(problem.vocab, canonical)
     farthest = lattice.farthest
@@ -230,7 +287,7 @@ def _tokenizations(problem: Problem, plan: Plan) -> tuple[Ragged, list[_Set]]:
             members = np.arange(len(rows), len(rows) + len(drawn))
             rows += drawn
         sets.append(_Set(wanted, size, exact, members))
-    return Ragged.from_rows(rows), sets
+    return _Prepared(problem, Ragged.from_rows(rows), sets)
 
 
 def _draw_within(
@@ -273,21 +330,21 @@ def _attacks(
         found[attack.key] = attack
 
     search = partial(climb, settings=settings, seed=plan.seed)
-    run(model, problems, search, budget=budget, pool=_BLOCK, finished=finished)
+    run(model, problems, search, budget=budget, pool=_POOL, finished=finished)
     return found
 
 
 def _certificate(
-    problem: Problem,
-    rows: Ragged,
+    prepared: _Prepared,
     chosen: _Set,
     log_probs: np.ndarray,
     attack: Attack | None,
     plan: Plan,
     nearer: Sequence[Certificate],
 ) -> Certificate:
-    mine = log_probs[chosen.rows]
-    other = chosen.rows[mine.argmax(axis=1) != problem.label]
+    problem, rows, _ = prepared
+    mine = log_probs[chosen.members]
+    other = chosen.members[mine.argmax(axis=1) != problem.label]
     flips, scored = len(other), len(mine)
     exact = chosen.exact
     # What is known to flip within a smaller distance is within this one too.
