@@ -1,0 +1,22 @@
+"""The paper's distributional analyses: what schemes do to tokens, by draws and by theory.
+
+All of it from a tokenizer alone; the figures are in :mod:`robustok.report.analyses`.
+"""
+
+from robustok.analysis.bias import SCHEMES as SCHEMES
+from robustok.analysis.bias import Bias as Bias
+from robustok.analysis.bias import BiasSummary as BiasSummary
+from robustok.analysis.bias import bias as bias
+from robustok.analysis.bias import summarize as summarize
+from robustok.analysis.dropout import DropoutRow as DropoutRow
+from robustok.analysis.dropout import dropout_splits as dropout_splits
+from robustok.analysis.growth import Growth as Growth
+from robustok.analysis.growth import growth as growth
+from robustok.analysis.paper import DRAWS as DRAWS
+from robustok.analysis.paper import DROPOUT as DROPOUT
+from robustok.analysis.paper import SENTENCE as SENTENCE
+from robustok.analysis.paper import Splits as Splits
+from robustok.analysis.segmentations import Segmentations as Segmentations
+from robustok.analysis.segmentations import segmentations as segmentations
+from robustok.analysis.split_counts import SplitCounts as SplitCounts
+from robustok.analysis.split_counts import split_counts as split_counts

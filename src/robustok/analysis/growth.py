@@ -1,0 +1,65 @@
+"""How much longer texts become: what stochastic training costs in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from robustok.samplers import sampler
+from robustok.strength import measure
+from robustok.vocabulary import Vocabulary
+
+
+class Growth(NamedTuple):
+    """Tokens drawn over canonical tokens of one scheme, over all texts together.
+
+    ``error`` is the standard error of ``ratio`` over texts (of a ratio of sums, by linearization).
+    """
+
+    scheme: str
+    alpha: float
+    ratio: float
+    error: float
+    texts: int
+
+
+def growth(
+    vocab: Vocabulary,
+    texts: Iterable[str],
+    schemes: Sequence[str] = ("stochastok", "stochastok-uniform", "uniform-k"),
+    *,
+    seed: int,
+    alphas: Sequence[float] = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0),
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Growth]:
+    """Expected length ratio of each scheme at each alpha, from one draw of every text.
+
+    >>> growth(vocab, texts, ["stochastok"], alphas=[0.5], seed=0)[0].ratio  # doctest: +SKIP
+    1.478
+
+    ``schemes`` are names or specs without their alpha: ``"stochastok(ways=3)"``.
+    """
+    rows = vocab.encode_batch(texts)
+    jobs = [(scheme, alpha) for scheme in schemes for alpha in alphas]
+    found = []
+    for number, (scheme, alpha) in enumerate(jobs, 1):
+        name, _, inside = scheme.partition("(")
+        rest = f", {inside[:-1]}" if inside else ""
+        draw = sampler(f"{name}(alpha={alpha:g}{rest})", vocab)
+        told = measure(vocab, rows, draw.sample_batch(rows, seed=seed))
+        found.append(Growth(scheme, float(alpha), *_ratio(told.tokens, told.canonical), len(rows)))
+        if progress:
+            progress(number, len(jobs))
+    return found
+
+
+def _ratio(tokens: np.ndarray, canonical: np.ndarray) -> tuple[float, float]:
+    """A ratio of sums and its standard error."""
+    total = max(int(canonical.sum()), 1)
+    ratio = float(tokens.sum() / total)
+    spread = tokens - ratio * canonical
+    n = len(tokens)
+    error = float(np.sqrt((spread**2).sum() * n / max(n - 1, 1)) / total)
+    return ratio, error

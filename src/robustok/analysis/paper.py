@@ -1,0 +1,30 @@
+"""What the paper's appendix analyzes, and the numbers it prints."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# With its final full stop GPT-2 cuts it into 20 tokens, and the paper's numbers are those of 20.
+SENTENCE = (
+    "revolution is a rapid, fundamental transformation of a society's class, state, "
+    "ethnic or religious structures."
+)
+DRAWS = 50_000
+
+
+class Splits(NamedTuple):
+    """Induced splits over many draws."""
+
+    mean: float
+    std: float
+    least: int
+    most: int
+
+
+# Llama 3, by the probability of a drop (paper, table `bpedropout_splits`).
+DROPOUT: dict[float, Splits] = {
+    0.10: Splits(0.75, 0.90, 0, 6),
+    0.25: Splits(3.01, 1.89, 0, 14),
+    0.50: Splits(22.41, 4.62, 6, 44),
+    0.75: Splits(53.06, 6.13, 29, 78),
+}

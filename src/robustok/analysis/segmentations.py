@@ -1,0 +1,95 @@
+"""How often each way to cut a word comes, among the draws that cut it into as many pieces."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from robustok.analysis.draws import boundaries_inside, in_blocks, one_of, place_of
+from robustok.lattice import Lattice
+from robustok.ragged import Ragged
+from robustok.samplers import sampler
+from robustok.vocabulary import Text, Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentations:
+    """Shares of the segmentations of one canonical token, for 1, 2, … splits.
+
+    ``pieces[s - 1]`` lists all segmentations with s splits ("rev-olution"), ``shares[spec][s - 1]``
+    how often each of them came among the draws with s splits, float64, and ``draws[spec][s - 1]``
+    how many those were.
+    """
+
+    token: str
+    pieces: tuple[tuple[str, ...], ...]
+    shares: dict[str, tuple[np.ndarray, ...]]
+    draws: dict[str, tuple[int, ...]]
+
+
+def segmentations(
+    vocab: Vocabulary,
+    text: Text,
+    specs: list[str],
+    *,
+    seed: int,
+    token: int = 0,
+    splits: int = 4,
+    draws: int = 50_000,
+    progress: Callable[[int, int], None] | None = None,
+) -> Segmentations:
+    """Draw tokenizations of a text and tell how its ``token``-th canonical token was cut.
+
+    >>> found = segmentations(vocab, "revolution", ["uniform"], seed=0)  # doctest: +SKIP
+    >>> found.pieces[0]                                                     # doctest: +SKIP
+    ('rev-olution',)
+
+    A draw counts where it has boundaries at both ends of the token and 1 to ``splits`` inside. An
+    unbiased scheme gives all segmentations of as many splits the same share. (Paper: appendix,
+    "Different tokenisers and their effect".)
+    """
+    place = place_of(vocab, text, token)
+    own = int(place.canonical[token])
+    lattice = Lattice(vocab, [own])
+    ways = [
+        [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
+        for s in range(1, splits + 1)
+    ]
+    shares, counted = {}, {}
+    for number, spec in enumerate(specs):
+        scheme = sampler(spec, vocab)
+        seen: Counter[tuple[int, ...]] = Counter()
+        told = one_of(number, len(specs), progress)
+        for _, drawn in in_blocks(scheme, place.canonical, draws, seed, told):
+            seen.update(_cuts(vocab, drawn, place.begin, place.end, splits))
+        totals = [sum(seen[way] for way in level) for level in ways]
+        shares[scheme.spec] = tuple(
+            np.array([seen[way] / total if total else 0.0 for way in level])
+            for level, total in zip(ways, totals, strict=True)
+        )
+        counted[scheme.spec] = tuple(totals)
+    names = tuple(tuple(_shown(vocab, way) for way in level) for level in ways)
+    return Segmentations(_shown(vocab, (own,)), names, shares, counted)
+
+
+def _cuts(
+    vocab: Vocabulary, rows: Ragged, begin: int, end: int, splits: int
+) -> list[tuple[int, ...]]:
+    """The ids between two boundaries, of the rows that have both and few enough splits between."""
+    lengths = np.diff(vocab.token_offsets)
+    inside = boundaries_inside(vocab, rows, begin, end)
+    found = []
+    for i in np.flatnonzero((inside > 0) & (inside <= splits)).tolist():
+        row = rows[i]
+        ends = np.cumsum(lengths[row])
+        first, last = np.searchsorted(ends, [begin, end - 1], "right")
+        if ends[last] == end and (ends[first] - lengths[row[first]]) == begin:
+            found.append(tuple(row[first : last + 1].tolist()))
+    return found
+
+
+def _shown(vocab: Vocabulary, ids: tuple[int, ...]) -> str:
+    return "-".join(vocab.tokens[i].decode(errors="backslashreplace") for i in ids)

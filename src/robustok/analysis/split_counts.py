@@ -1,0 +1,94 @@
+"""Per-token split counts: what draws do to one canonical token, beside what theory says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from robustok.analysis.draws import Place, boundaries_inside, in_blocks, place_of
+from robustok.analysis.split_laws import (
+    binomial,
+    by_splits,
+    clipped,
+    dirichlet_multinomial,
+    exactly,
+    token_ways,
+)
+from robustok.lattice import Lattice
+from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
+from robustok.vocabulary import Text, Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class SplitCounts:
+    """The splits inside one canonical token: shares of the draws, and laws by their name.
+
+    ``observed`` and each law are float64, [s] the share with s splits; they may differ in length.
+    """
+
+    scheme: str
+    token: str
+    draws: int
+    observed: np.ndarray
+    laws: dict[str, np.ndarray]
+
+
+def split_counts(
+    vocab: Vocabulary,
+    text: Text,
+    spec: str,
+    *,
+    seed: int,
+    token: int = 0,
+    draws: int = 50_000,
+    progress: Callable[[int, int], None] | None = None,
+) -> SplitCounts:
+    """Draw tokenizations of a text and count the splits inside its ``token``-th canonical token.
+
+    >>> found = split_counts(vocab, "revolution is", "uniform", seed=0)     # doctest: +SKIP
+    >>> found.token, found.observed[5]                                      # doctest: +SKIP
+    ('revolution', 0.27416)
+
+    Laws: `stochastok` the Dirichlet-multinomial; `stochastok-uniform` that and what clipping makes
+    of it, which is exact; `uniform-k` the paper's (by splits, within tokens) and the exact one (by
+    distance, as it is sampled); `uniform` the exact one and the paper's binomial. Other schemes
+    have none. Raises RobustokError for a token that the text does not have. (Paper: appendix,
+    "Empirical distribution over per-token split-counts".)
+    """
+    scheme, place = sampler(spec, vocab), place_of(vocab, text, token)
+    counts = np.zeros(place.end - place.begin, np.int64)
+    for _, drawn in in_blocks(scheme, place.canonical, draws, seed, progress):
+        inside = boundaries_inside(vocab, drawn, place.begin, place.end)
+        counts += np.bincount(inside, minlength=len(counts))
+    last = int(np.flatnonzero(counts)[-1])
+    name = vocab.decode([place.canonical[token]])
+    laws = _laws(vocab, place, scheme)
+    return SplitCounts(scheme.spec, name, draws, counts[: last + 1] / draws, laws)
+
+
+def _laws(vocab: Vocabulary, place: Place, scheme: Sampler) -> dict[str, np.ndarray]:
+    canonical, token, begin, end = place
+    m = len(canonical)
+    if isinstance(scheme, StochasTok) and scheme.ways == 2:
+        return {"Dirichlet-multinomial": dirichlet_multinomial(ceil(scheme.alpha * m), m)}
+    if isinstance(scheme, StochasTokUniform):
+        law = dirichlet_multinomial(ceil(scheme.alpha * m), m)
+        ways = token_ways(vocab, int(canonical[token]), scheme.support)
+        return {"Dirichlet-multinomial": law, "clipped (exact)": clipped(law, ways)}
+    if isinstance(scheme, UniformK):
+        lattice = Lattice(vocab, canonical)
+        k = scheme.k if scheme.k is not None else ceil((scheme.alpha or 0.0) * m)
+        k = min(k, lattice.farthest)
+        while not lattice.count(distance=k):
+            k -= 1
+        return {
+            "by splits (paper)": by_splits(vocab, canonical, token, k),
+            "by distance (exact)": exactly(lattice, begin, end, distance=k),
+        }
+    if isinstance(scheme, Uniform):
+        lattice = Lattice(vocab, canonical)
+        return {"exact": exactly(lattice, begin, end), "binomial (paper)": binomial(end - begin)}
+    return {}
