@@ -50,9 +50,9 @@ def test_finetune_then_evaluate_then_attack(
     canonical, uniform = said("evaluate", str(trained), "--draws", "3")
     assert (canonical["query"], canonical["draws"]) == ("canonical", 1)
     assert (uniform["query"], uniform["draws"], uniform["n"]) == ("uniform", 3, len(ITEMS))
-    shown = ["--examples", str(model / "items.jsonl"), "-k", "2", "--example-scheme", "uniform"]
+    shown = ["-k", "2", "--example-scheme", "uniform"]
     (with_examples,) = said("icl", str(trained), "-s", "canonical", *shown)
-    assert with_examples["n"] == len(ITEMS)
+    assert with_examples["n"] == len(ITEMS) - 2
     *_, in_context = said("icl", str(trained), "-s", "canonical", "--attack", *shown)
     assert in_context["accuracy"] <= in_context["start_accuracy"]
     (attacked,) = said("attack", str(trained), "--steps", "1")

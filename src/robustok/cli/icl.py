@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from robustok.cli.evaluate import measure
 from robustok.cli.options import (
     Draws,
-    Items,
     Json,
     Limit,
     Model,
@@ -20,16 +17,17 @@ from robustok.cli.options import (
     print_json,
 )
 from robustok.cli.progress import bar
+from robustok.cli.tasks import Per, Table, Tasks, read_tasks, run_tasks
+from robustok.errors import RobustokError
 
 NAME = "icl"
 
 
 def command(
     model: Model,
-    items: Items,
-    examples: Annotated[Path, typer.Option("--examples", help="the same, to be shown solved")],
+    items: Tasks,
     seed: Seed,
-    shots: Annotated[int, typer.Option("--shots", "-k", min=1, help="the first so many")] = 10,
+    shots: Annotated[int, typer.Option("--shots", "-k", min=1, help="examples shown solved")] = 10,
     example_scheme: Annotated[
         str, typer.Option("--example-scheme", help="how the examples' questions are drawn")
     ] = "canonical",
@@ -40,31 +38,46 @@ def command(
     scheme: Schemes = None,
     draws: Draws = 10,
     limit: Limit = None,
+    out: Per = None,
+    table: Table = None,
     as_json: Json = False,
 ) -> None:
     """Measure MODEL with solved examples before it.
 
-    The examples' questions are drawn with --example-scheme, their answers stay canonical.
+    The last so many items of a task are the examples, and are not asked. Their questions are drawn
+    with --example-scheme, their answers stay canonical.
     """
-    from robustok.evaluation import solved_examples
-    from robustok.tasks import read_items
+    from robustok.evaluation import Shots
     from robustok.vocabulary import Vocabulary
 
     vocab = Vocabulary.load(tokenizer or model)
-    solved = read_items(examples)[:shots]
-    context = solved_examples(vocab, solved, example_scheme, seed=seed)
-    questions = read_items(items)[:limit]
-    measure(model, vocab, questions, scheme, draws, seed, as_json, context=context)
+    tasks = read_tasks(items, limit + shots if limit else None)
+    for name, questions in tasks.items():
+        if len(questions) <= shots:
+            raise RobustokError(f"'{name}' has {len(questions)} items: too few for {shots} shots")
+    chosen = Shots(shots, example_scheme)
+    run_tasks(
+        model, vocab, tasks, scheme, draws=draws, seed=seed, shots=chosen, out=out, table=table,
+        as_json=as_json,
+    )  # fmt: skip
     if attack:
-        from robustok.evaluation import attack_items
-        from robustok.models import load_model
+        for name, questions in tasks.items():
+            _attack(model, vocab, name, questions, chosen, seed, as_json)
 
-        with bar("attack") as progress:
-            found = attack_items(
-                load_model(model), vocab, questions, seed=seed, context=context, progress=progress
-            )
-        if as_json:
-            fields = ("query", "accuracy", "low", "high", "n", "start_accuracy", "queries", "seed")
-            print_json({"model": model} | {name: getattr(found, name) for name in fields})
-        else:
-            typer.echo(str(found))
+
+def _attack(model, vocab, name, questions, shots, seed, as_json) -> None:
+    from robustok.evaluation import attack_items, solved_examples
+    from robustok.models import load_model
+
+    solved, asked = questions[-shots.count :], questions[: -shots.count]
+    context = solved_examples(vocab, solved, shots.scheme, seed=seed)
+    with bar(f"attack {name}") as progress:
+        found = attack_items(
+            load_model(model), vocab, asked, seed=seed, context=context, progress=progress
+        )
+    if as_json:
+        fields = ("query", "accuracy", "low", "high", "n", "start_accuracy", "queries", "seed")
+        row = {"model": model, "task": name}
+        print_json(row | {field: getattr(found, field) for field in fields})
+    else:
+        typer.echo(str(found))

@@ -20,6 +20,7 @@ from robustok.evaluation.questions import (
     margins,
 )
 from robustok.evaluation.result import Evaluation, Outcome
+from robustok.evaluation.sentences import by_draw, sentence_request, start_ids
 from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
 
@@ -50,7 +51,9 @@ def evaluate(
     ``sampler`` is a spec string or a sampler; the canonical one is drawn once. Options are
     canonical, z = p(option | context, query), the prediction is the greatest (paper, appendix
     "Random Tokenisation Robustness": M = 10, N = 500). ``context`` is ids before every query.
-    A draw depends on (seed, item key, draw number) alone.
+    An item without a query is scored as whole sentences, each choice drawn by the sampler too,
+    after the context or else the model's start token. A draw depends on (seed, item key, draw
+    number) alone.
 
     Raises RobustokError without items or draws.
     """
@@ -65,10 +68,11 @@ def evaluate(
     contexts: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
-        requests = _requests(block, vocab, sampler, draws, seed, context)
+        requests = _requests(block, vocab, sampler, draws, seed, context, model)
         scored = score_many(model, requests, budget=budget, contexts=contexts)
         for item, scores in zip(block, scored, strict=True):
-            outcomes.append(_outcome(item, scores.log_probs))
+            log_probs = scores.log_probs if item.query else by_draw(scores.log_probs, item)
+            outcomes.append(_outcome(item, log_probs))
             computed += scores.tokens_computed
             naive += scores.tokens_naive
             path = scores.path
@@ -96,12 +100,18 @@ def _requests(
     draws: int,
     seed: int,
     context: Ids | None,
+    model: Any,
 ) -> list[Request]:
     keys = np.array([item_key(item.key) for item in block], np.int64)
     texts = [item.query for item in block]
     queries = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
+    before: Any = context
+    if context is None and not all(texts):
+        before = start_ids(model)
     return [
         Request(_slice(queries, i * draws, draws), encode_options(vocab, item.choices), context)
+        if item.query
+        else sentence_request(item, vocab, sampler, draws, seed, before)
         for i, item in enumerate(block)
     ]
 

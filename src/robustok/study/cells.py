@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -140,20 +141,18 @@ def _train(
 def measure_perplexity(
     cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
 ) -> Summary:
+    from robustok.evaluation import perplexity
     from robustok.models import load_model
-    from robustok.samplers import sampler
-    from robustok.training import held_out_perplexity
 
-    vocab = _vocabulary(inputs)
-    texts = read_json(inputs["corpus"] / "held_out.json")
-    return held_out_perplexity(
+    result = perplexity(
         load_model(_model_of(inputs)),
-        vocab,
-        texts,
-        sampler(cell.fields["query"], vocab),
+        _vocabulary(inputs),
+        read_json(inputs["corpus"] / "held_out.json"),
+        cell.fields["query"],
         seed=cell.fields["seed"],
         progress=progress,
     )
+    return asdict(result)
 
 
 def evaluate_model(

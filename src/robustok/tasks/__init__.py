@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from robustok.tasks.benchmarks import HUB, benchmark_files, read_benchmark
 from robustok.tasks.cute import cute
 from robustok.tasks.item import Item, Pair, read_items, read_pairs, read_questions, write_items
 from robustok.tasks.langgame import langgame
@@ -9,12 +10,15 @@ from robustok.tasks.text import read_texts
 from robustok.tasks.words import clean_words, frequent_words, read_words
 
 __all__ = [
+    "HUB",
     "Item",
     "Pair",
+    "benchmark_files",
     "clean_words",
     "cute",
     "frequent_words",
     "langgame",
+    "read_benchmark",
     "read_items",
     "read_pairs",
     "read_questions",

@@ -75,7 +75,7 @@ def read_items(path: str | Path) -> list[Item]:
 
     Raises RobustokError naming the line that is not an item.
     """
-    return [_item(row, where, key) for row, where, key in _rows(Path(path))]
+    return [_item(row, where, key) for row, where, key in read_rows(Path(path))]
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
@@ -89,7 +89,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
 
     Raises RobustokError naming the line that is not a pair.
     """
-    return [_pair(row, where, key) for row, where, key in _rows(Path(path))]
+    return [_pair(row, where, key) for row, where, key in read_rows(Path(path))]
 
 
 def read_questions(path: str | Path) -> list[Item] | list[Pair]:
@@ -100,11 +100,11 @@ def read_questions(path: str | Path) -> list[Item] | list[Pair]:
 
     Raises RobustokError naming the line that is not what the first one is.
     """
-    first = next(_rows(Path(path)))[0]
+    first = next(read_rows(Path(path)))[0]
     return read_items(path) if "choices" in first else read_pairs(path)
 
 
-def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
+def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Each object of a file of JSON lines, where it stands, and its key."""
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a JSONL file of questions")

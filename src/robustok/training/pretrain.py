@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from transformers import TrainerCallback
 
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit
 from robustok.ragged import Ragged
+from robustok.scoring.text import text_losses
 from robustok.training.packed import PackedStream, block_batch
 from robustok.training.recipe import Recipe
 from robustok.training.run import Progress, Training, end_id, train
@@ -125,51 +125,23 @@ class _Perplexity(TrainerCallback):
         end: int,
     ) -> None:
         self.every = every
-        size = sum(len(vocab.tokens[i]) for i in rows.values.tolist())
-        self.drawn = [
-            (s.spec, _blocks(s.sample_batch(rows, seed=0), context, end), size) for s in samplers
-        ]
+        self.size = sum(len(vocab.tokens[i]) for i in rows.values.tolist())
+        self.drawn = [(s.spec, s.sample_batch(rows, seed=0)) for s in samplers]
+        self.context, self.end = context, end
 
     def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
         if state.global_step % self.every and state.global_step != state.max_steps:
             return
-        for spec, blocks, size in self.drawn:
-            loss, tokens = _loss(model, blocks, args.per_device_train_batch_size)
+        for spec, drawn in self.drawn:
+            losses = text_losses(
+                model, drawn, context=self.context, start=self.end,
+                batch_size=args.per_device_train_batch_size,
+            )  # fmt: skip
+            nats, tokens = (sum(column) for column in zip(*losses, strict=True))
             row = {
                 "step": state.global_step,
                 "scheme": spec,
-                "perplexity": math.exp(min(loss / tokens, 700.0)),
-                "bits_per_byte": loss / math.log(2) / size,
+                "perplexity": math.exp(min(nats / tokens, 700.0)),
+                "bits_per_byte": nats / math.log(2) / self.size,
             }
             state.log_history.append(row)
-
-
-def _blocks(rows: Ragged, context: int, end: int) -> list[torch.Tensor]:
-    """Documents, each after an end-of-text, cut into pieces that fit the context."""
-    pieces = []
-    for row in rows:
-        ids = torch.cat([torch.tensor([end]), torch.from_numpy(row.astype("int64"))])
-        # The pieces overlap by one id, so that each id is predicted once.
-        pieces += [ids[i : i + context] for i in range(0, len(ids) - 1, context - 1)]
-    return pieces
-
-
-@torch.no_grad()
-def _loss(model: Any, pieces: list[torch.Tensor], batch_size: int) -> tuple[float, int]:
-    """The summed negative log-likelihood in nats and the number of ids predicted."""
-    training, device = model.training, next(model.parameters()).device
-    model.eval()
-    total, count = 0.0, 0
-    try:
-        for i in range(0, len(pieces), batch_size):
-            batch = pieces[i : i + batch_size]
-            ids = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True).to(device)
-            logits = model(input_ids=ids).logits[:, :-1].float()
-            log_probs = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
-            lengths = torch.tensor([len(p) - 1 for p in batch], device=device)
-            real = torch.arange(log_probs.shape[1], device=device)[None] < lengths[:, None]
-            total -= float((log_probs * real).sum())
-            count += int(real.sum())
-    finally:
-        model.train(training)
-    return total, count

@@ -1,0 +1,78 @@
+"""robustok perplexity: how well a model predicts text under drawn tokenizations."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustok.cli.options import Json, Limit, Model, OwnTokenizer, Schemes, Seed, print_json
+from robustok.cli.progress import bar
+
+NAME = "perplexity"
+
+
+def command(
+    model: Model,
+    texts: Annotated[list[Path], typer.Option("--texts", help=".txt or .jsonl, also .gz or .xz")],
+    seed: Seed,
+    tokenizer: OwnTokenizer = None,
+    scheme: Schemes = None,
+    draws: Annotated[
+        int | None, typer.Option("--draws", "-n", min=1, help="[default: 1; 256 with --marginal]")
+    ] = None,
+    marginal: Annotated[
+        bool,
+        typer.Option("--marginal", help="sum over all tokenizations; for sentences, not pages"),
+    ] = False,
+    limit: Limit = None,
+    as_json: Json = False,
+) -> None:
+    """Measure MODEL's perplexity on text, canonical and drawn.
+
+    Or, with --marginal, the probability of each text over all its tokenizations, estimated by
+    importance sampling, beside that of its canonical one.
+    """
+    from robustok.models import load_model
+    from robustok.tasks import read_texts
+    from robustok.vocabulary import Vocabulary
+
+    vocab = Vocabulary.load(tokenizer or model)
+    documents = list(islice(read_texts(texts), limit))
+    loaded = load_model(model)
+    if marginal:
+        _marginal(loaded, vocab, documents, draws or 256, seed, as_json)
+        return
+    from robustok.evaluation import perplexity
+
+    for spec in scheme or ["canonical", "uniform"]:
+        with bar(spec) as progress:
+            found = perplexity(
+                loaded, vocab, documents, spec, draws=draws or 1, seed=seed, progress=progress
+            )
+        if as_json:
+            print_json({"model": model} | asdict(found))
+        else:
+            typer.echo(str(found))
+
+
+def _marginal(model, vocab, documents, draws, seed, as_json) -> None:
+    from robustok.evaluation import marginal
+
+    with bar("marginal") as progress:
+        found = marginal(model, vocab, documents, draws=draws, seed=seed, progress=progress)
+    for text, one in zip(documents, found, strict=True):
+        if as_json:
+            # A count of any size does not fit a number of JSON.
+            counted = {"tokenizations": str(one.tokenizations)}
+            print_json({"text": text} | asdict(one) | counted)
+        else:
+            gain = one.log_marginal - one.log_canonical
+            typer.echo(
+                f"{one.log_marginal:.3f} ± {one.error:.3f} nats over {one.tokenizations:.3g} "
+                f"tokenizations, {gain:.3f} above the canonical one; worth {one.effective:.1f} of "
+                f"{one.draws} draws: {text[:50]!r}"
+            )

@@ -1,0 +1,126 @@
+"""What `evaluate` and `icl` share: which tasks are asked, and how their results come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robustok.cli.options import print_json
+from robustok.cli.progress import bar
+from robustok.errors import RobustokError
+
+if TYPE_CHECKING:
+    from robustok.evaluation import Shots, TaskResult
+    from robustok.tasks import Item
+
+Tasks = Annotated[
+    list[str],
+    typer.Option(
+        "--items",
+        help="JSON Lines with query, choices and label, a folder of such files, or the name of a "
+        "benchmark on the hub; may be given more than once",
+    ),
+]
+Per = Annotated[
+    Path | None,
+    typer.Option("--out", help="per-item results, as .jsonl or .parquet; a stopped run goes on"),
+]
+Table = Annotated[
+    Path | None, typer.Option("--table", help="a Markdown table in the form of the paper's")
+]
+
+
+def read_tasks(sources: Sequence[str], limit: int | None) -> dict[str, list[Item]]:
+    """Every task by name, from files, folders and the hub."""
+    from robustok.tasks import benchmark_files, read_benchmark
+
+    tasks: dict[str, list[Item]] = {}
+    for source in sources:
+        folder = Path(source).is_dir()
+        for name, place in (benchmark_files(source) if folder else {_name(source): source}).items():
+            if name in tasks:
+                raise RobustokError(f"two tasks are called '{name}': give each once")
+            tasks[name] = read_benchmark(place, limit=limit)
+    return tasks
+
+
+def _name(source: str) -> str:
+    return Path(source).stem if source.endswith(".jsonl") else source
+
+
+def run_tasks(
+    model: str,
+    vocab: Any,
+    tasks: dict[str, list[Item]],
+    schemes: list[str] | None,
+    *,
+    draws: int,
+    seed: int,
+    shots: Shots | None = None,
+    out: Path | None = None,
+    table: Path | None = None,
+    as_json: bool = False,
+) -> None:
+    """Evaluate, print, and write what was asked for."""
+    from robustok.evaluation import evaluate_tasks
+    from robustok.models import load_model
+
+    if out is not None and out.suffix not in (".jsonl", ".parquet"):
+        raise RobustokError(f"{out}: per-item results are written as .jsonl or .parquet")
+    resume = out.with_name(out.name + ".part.jsonl") if out else None
+    with bar("evaluate") as progress:
+        results = evaluate_tasks(
+            load_model(model),
+            vocab,
+            tasks,
+            schemes or ["canonical", "uniform"],
+            draws=draws,
+            seed=seed,
+            shots=shots,
+            resume_file=resume,
+            named=model,
+            progress=progress,
+        )
+    _show(model, results, as_json)
+    _write(results, out, table)
+    if resume is not None:
+        resume.unlink()
+
+
+def _show(model: str, results: Sequence[TaskResult], as_json: bool) -> None:
+    fields = ("query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
+    several = len({result.task for result in results}) > 1
+    for result in results:
+        one = result.evaluation
+        if as_json:
+            row = {"model": model, "task": result.task}
+            row |= {name: getattr(one, name) for name in fields}
+            if result.against:
+                row |= {"difference": result.against.difference, "p": result.against.p}
+            print_json(row)
+        else:
+            typer.echo(f"{result.task}, {one}" if several else str(one))
+
+
+def _write(results: Sequence[TaskResult], out: Path | None, table: Path | None) -> None:
+    from robustok.evaluation.tasks import item_rows
+    from robustok.evaluation.tasks import table as as_table
+    from robustok.study.store import write_rows, write_whole
+
+    if table is not None:
+        write_whole(table, as_table(results) + "\n")
+    if out is None:
+        return
+    rows = item_rows(results)
+    if out.suffix == ".jsonl":
+        write_rows(out, rows)
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    write_whole(out, sink.getvalue().to_pybytes())

@@ -1,0 +1,177 @@
+"""Perplexity of text under drawn tokenizations, and its marginal over all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.evaluation.intervals import Z95
+from robustok.evaluation.questions import Progress, as_sampler
+from robustok.evaluation.sentences import start_ids
+from robustok.ragged import Ragged
+from robustok.scoring import Request, score_many
+from robustok.scoring.text import text_losses
+
+if TYPE_CHECKING:
+    from robustok.vocabulary import Vocabulary
+
+_CONTEXT = 1024  # ids read at once where a model's config names no limit
+
+
+@dataclass(frozen=True)
+class TextPerplexity:
+    """How well a model predicts text that is tokenized by a scheme.
+
+    ``perplexity`` is per token of the drawn sequences, as in the paper: longer tokenizations
+    spread the same text over more tokens, so compare schemes by ``bits_per_byte``, whose 95%
+    bounds ``low`` and ``high`` treat the texts as the sample.
+    """
+
+    query: str
+    perplexity: float
+    bits_per_byte: float
+    low: float
+    high: float
+    texts: int
+    tokens: int
+    bytes: int
+    draws: int
+    seed: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.query}: perplexity {self.perplexity:.2f} per token, {self.bits_per_byte:.4f} "
+            f"[{self.low:.4f}, {self.high:.4f}] bits per byte, {self.texts} texts"
+        )
+
+
+def perplexity(
+    model: Any,
+    vocab: Vocabulary,
+    texts: Sequence[str | bytes],
+    sampler: Any,
+    *,
+    draws: int = 1,
+    seed: int,
+    progress: Progress = None,
+) -> TextPerplexity:
+    """Perplexity of texts whose tokenization is drawn, each after the model's start token.
+
+    >>> print(perplexity(model, vocab, texts, "stochastok(alpha=0.5)", seed=0))  # doctest: +SKIP
+    stochastok(alpha=0.5): perplexity 474.72 per token, 2.1 [2.0, 2.2] bits per byte, 100 texts
+
+    Texts longer than the model's context are read in pieces. Raises RobustokError where there is
+    no text. Source: the paper's table of perplexities.
+    """
+    sampler = as_sampler(sampler, vocab)
+    draws = 1 if sampler.spec == "canonical" else draws
+    rows = sampler.sample_batch(list(texts), seed=seed, draws=draws)
+    # What the ids decode to, after the tokenizer's normalizer; every draw of a text is as long.
+    sizes = [len(vocab.decode_bytes(rows[i])) for i in range(0, len(rows), draws)]
+    if not sum(sizes):
+        raise RobustokError("there is no text to measure the perplexity of: give some")
+    context = getattr(model.config, "max_position_embeddings", None) or _CONTEXT
+    losses = text_losses(
+        model, rows, context=context, start=start_ids(model)[0], progress=progress
+    )  # fmt: skip
+    nats = np.array([loss.nats for loss in losses]).reshape(len(texts), draws).mean(axis=1)
+    tokens = sum(loss.tokens for loss in losses)
+    rate, low, high = _ratio(nats / math.log(2), np.array(sizes, np.float64))
+    return TextPerplexity(
+        sampler.spec,
+        math.exp(min(sum(loss.nats for loss in losses) / tokens, 700.0)),
+        rate, low, high,
+        texts=len(texts), tokens=tokens, bytes=sum(sizes), draws=draws, seed=seed,
+    )  # fmt: skip
+
+
+def _ratio(bits: np.ndarray, sizes: np.ndarray) -> tuple[float, float, float]:
+    """Bits a byte over texts of different size, with the 95% bounds of a ratio of means."""
+    rate = float(bits.sum() / sizes.sum())
+    if len(bits) < 2:
+        return rate, rate, rate
+    error = float(np.sqrt(np.sum((bits - rate * sizes) ** 2) * len(bits) / (len(bits) - 1)))
+    half = Z95 * error / float(sizes.sum())
+    return rate, rate - half, rate + half
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """The probability of a text over all its tokenizations, estimated.
+
+    ``log_marginal`` and ``log_canonical`` are in nats; ``error`` is the standard error of the
+    first. ``tokenizations`` is how many there are, exactly; ``effective`` how many of the ``draws``
+    the estimate is worth, of those that are not canonical: near 1, a single draw decides it and
+    ``error`` is not to be trusted.
+    """
+
+    log_marginal: float
+    log_canonical: float
+    error: float
+    tokenizations: int
+    draws: int
+    effective: float
+
+
+def marginal(
+    model: Any,
+    vocab: Vocabulary,
+    texts: Sequence[str | bytes],
+    *,
+    draws: int = 256,
+    seed: int,
+    progress: Progress = None,
+) -> list[Marginal]:
+    """Sum a model's probability over all tokenizations of each text, by importance sampling.
+
+    >>> marginal(model, vocab, ["a short sentence."], draws=256, seed=0)    # doctest: +SKIP
+    [Marginal(log_marginal=-31.02, log_canonical=-31.9, error=0.05, ...)]
+
+    The canonical tokenization, which mostly has the greatest share, is counted exactly. The others
+    are drawn uniformly, each weighing its probability times their number, so the estimate of the
+    probability is unbiased. Its variance grows fast with the text: give sentences, not pages, and
+    look at ``effective``.
+
+    Raises RobustokError for an empty text.
+    """
+    uniform, start = as_sampler("uniform", vocab), start_ids(model)
+    found = []
+    for number, text in enumerate(texts):
+        canonical = vocab.encode(text)
+        if not len(canonical):
+            raise RobustokError(f"text {number} is empty: it has nothing to sum over")
+        rows = uniform.sample_batch(
+            [text], seed=seed, draws=draws, keys=np.array([number], np.int64)
+        )
+        others = [row for row in rows if not np.array_equal(row, canonical)]
+        options = Ragged.from_rows([canonical, *others])
+        scored = score_many(model, [Request([[]], list(options), start)])[0].log_probs[0]
+        found.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
+        if progress is not None:
+            progress(number + 1, len(texts))
+    return found
+
+
+def _sum(canonical: float, others: np.ndarray, count: int, draws: int) -> Marginal:
+    if count == 1 or not len(others):
+        return Marginal(canonical, canonical, 0.0, count, draws, float(draws))
+    top = max(canonical, float(others.max()))
+    weights = np.exp(others - top)
+    # Python divides integers of any size; their logarithm would lose the small ones.
+    log_rest = math.log(count - 1) + math.log(weights.mean()) if weights.any() else -math.inf
+    rest, first = math.exp(min(log_rest, 700.0)), math.exp(canonical - top)
+    total = first + rest
+    spread = float(weights.std(ddof=1) / weights.mean()) if len(weights) > 1 else math.inf
+    return Marginal(
+        log_marginal=top + math.log(total),
+        log_canonical=canonical,
+        error=rest / total * spread / math.sqrt(len(weights)),
+        tokenizations=count,
+        draws=draws,
+        effective=float(weights.sum() ** 2 / (weights**2).sum()),
+    )

@@ -1,0 +1,45 @@
+"""Items without a question, such as BLiMP's pairs: whole sentences, each drawn anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.evaluation.questions import Ids, item_key
+from robustok.scoring import Request
+
+if TYPE_CHECKING:
+    from robustok.tasks.item import Item
+    from robustok.vocabulary import Vocabulary
+
+
+def start_ids(model: Any) -> list[int]:
+    """The id that a text begins with, for the probability of its first token.
+
+    Raises RobustokError where the model names none.
+    """
+    for name in ("bos_token_id", "eos_token_id"):
+        value = getattr(model.config, name, None)
+        if isinstance(value, int) and value >= 0:
+            return [value]
+    raise RobustokError(
+        "the model names no token that begins a text (bos_token_id), so whole sentences cannot be "
+        "scored: set one in its config"
+    )
+
+
+def sentence_request(
+    item: Item, vocab: Vocabulary, sampler: Any, draws: int, seed: int, context: Ids
+) -> Request:
+    """All draws of all sentences as options after one context: draw by draw, choice by choice."""
+    keys = np.array([item_key(f"{item.key}/{i}") for i in range(len(item.choices))], np.int64)
+    rows = sampler.sample_batch(list(item.choices), seed=seed, draws=draws, keys=keys)
+    order = [c * draws + d for d in range(draws) for c in range(len(item.choices))]
+    return Request([[]], [rows[i] for i in order], context)
+
+
+def by_draw(log_probs: np.ndarray, item: Item) -> np.ndarray:
+    """The scores of a sentence request as [draws, choices]."""
+    return log_probs.reshape(-1, len(item.choices))

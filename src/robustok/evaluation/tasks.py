@@ -1,0 +1,173 @@
+"""Many tasks under many tokenizations, going on where a killed run stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robustok.evaluation.incontext import solved_examples
+from robustok.evaluation.paired import Paired, paired
+from robustok.evaluation.questions import as_sampler
+from robustok.evaluation.random import evaluate
+from robustok.evaluation.result import Evaluation, Outcome
+from robustok.evaluation.resume import RowFile
+
+if TYPE_CHECKING:
+    from robustok.tasks.item import Item
+    from robustok.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """One task under one tokenization; ``against`` compares it with the first tokenization."""
+
+    task: str
+    evaluation: Evaluation
+    against: Paired | None
+
+
+@dataclass(frozen=True)
+class Shots:
+    """Solved examples before each question: so many, their questions drawn by ``scheme``."""
+
+    count: int
+    scheme: str = "canonical"
+
+
+def evaluate_tasks(
+    model: Any,
+    vocab: Vocabulary,
+    tasks: Mapping[str, Sequence[Item]],
+    schemes: Iterable[Any],
+    *,
+    draws: int = 10,
+    seed: int,
+    shots: Shots | None = None,
+    resume_file: str | Path | None = None,
+    named: str = "",
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[TaskResult]:
+    """Accuracy on each task under each scheme, and its paired difference from the first.
+
+    >>> tasks = {"copa": read_benchmark("copa"), "piqa": read_benchmark("piqa")}  # doctest: +SKIP
+    >>> results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], seed=0)
+    ...                                                                      # doctest: +SKIP
+
+    With ``shots`` the last so many items of a task are shown solved and not asked. Finished pairs
+    of task and scheme are kept in ``resume_file``, and not measured again when the same call (with
+    the same ``named`` model) is given it. ``progress`` gets items done, of how many, and of what.
+    """
+    samplers = [as_sampler(scheme, vocab) for scheme in schemes]
+    config = {
+        "model": named, "vocabulary": vocab.fingerprint, "draws": draws, "seed": seed,
+        "shots": [shots.count, shots.scheme] if shots else None,
+        "items": {name: len(items) for name, items in tasks.items()},
+    }  # fmt: skip
+    kept = RowFile(resume_file, config) if resume_file else None
+    total, done = sum(map(len, tasks.values())) * len(samplers), 0
+    results: list[TaskResult] = []
+    for name, items in tasks.items():
+        first: Evaluation | None = None
+        context, asked = _context(vocab, items, shots, seed)
+        for sampler in samplers:
+            key = f"{name} {sampler.spec}"
+            if kept and key in kept.rows:
+                found = _from_row(kept.rows[key])
+            else:
+                told = _told(progress, key, done, total)
+                found = evaluate(
+                    model, vocab, asked, sampler, draws=draws, seed=seed, context=context,
+                    progress=told,
+                )  # fmt: skip
+                if kept:
+                    kept.add_row({"key": key, **_to_row(found)})
+            done += len(items)
+            results.append(TaskResult(name, found, paired(first, found) if first else None))
+            first = first or found
+    return results
+
+
+def _context(
+    vocab: Vocabulary, items: Sequence[Item], shots: Shots | None, seed: int
+) -> tuple[Any, Sequence[Item]]:
+    if shots is None:
+        return None, items
+    solved, asked = items[-shots.count :], items[: -shots.count]
+    return solved_examples(vocab, solved, shots.scheme, seed=seed), asked
+
+
+def _told(
+    progress: Callable[[int, int, str], None] | None, label: str, done: int, total: int
+) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda more, _: progress(done + more, total, label)
+
+
+def _to_row(found: Evaluation) -> dict[str, Any]:
+    fields = {name: getattr(found, name) for name in Evaluation.__dataclass_fields__}
+    outcomes = [[o.key, o.kind, o.label, o.predictions, o.margins] for o in found.outcomes]
+    return fields | {"outcomes": outcomes}
+
+
+def _from_row(row: dict[str, Any]) -> Evaluation:
+    fields: dict[str, Any] = {name: row[name] for name in Evaluation.__dataclass_fields__}
+    fields["outcomes"] = tuple(
+        Outcome(key, kind, label, tuple(predictions), tuple(margins))
+        for key, kind, label, predictions, margins in row["outcomes"]
+    )
+    return Evaluation(**fields)
+
+
+def table(results: Sequence[TaskResult]) -> str:
+    """A Markdown table in the paper's form: canonical accuracy, and what others lose.
+
+    A cell is the accuracy in percent with its 95% interval; where it is compared with the first
+    column, the difference in points and the p of the paired test follow.
+    """
+    queries = list(dict.fromkeys(r.evaluation.query for r in results))
+    found = {(r.task, r.evaluation.query): r for r in results}
+    tasks = list(dict.fromkeys(r.task for r in results))
+    lines = [["task", "n", *queries]]
+    for task in tasks:
+        row = [found.get((task, query)) for query in queries]
+        n = next(r.evaluation.n for r in row if r)
+        lines.append([task, str(n), *(_cell(r) for r in row)])
+    if len(tasks) > 1:
+        lines.append(["mean", "", *(_mean(results, query, queries[0]) for query in queries)])
+    rule = ["---", "--:", *["--:"] * len(queries)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
+
+
+def _cell(result: TaskResult | None) -> str:
+    if result is None:
+        return "not run"
+    one = result.evaluation
+    said = f"{100 * one.accuracy:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+    if result.against is None:
+        return said
+    p = result.against.p
+    sure = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    return f"{said} {100 * result.against.difference:+.1f}, {sure}".replace("-", "−")
+
+
+def _mean(results: Sequence[TaskResult], query: str, first: str) -> str:
+    def mean(wanted: str) -> float:
+        values = [r.evaluation.accuracy for r in results if r.evaluation.query == wanted]
+        return 100 * sum(values) / len(values)
+
+    said = f"{mean(query):.1f}"
+    if query == first:
+        return said
+    return f"{said} {mean(query) - mean(first):+.1f}".replace("-", "−")
+
+
+def item_rows(results: Sequence[TaskResult]) -> list[dict[str, Any]]:
+    """One plain row for each task, tokenization and item."""
+    return [
+        {"task": r.task, "query": r.evaluation.query, **row}
+        for r in results
+        for row in r.evaluation.table()
+    ]

@@ -1,0 +1,55 @@
+"""The paired test against scipy's, and against its own law where nothing differs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from robustok.errors import RobustokError
+from robustok.evaluation import Evaluation, Outcome, paired
+from robustok.evaluation.paired import exact_mcnemar
+
+
+def asked(answers: np.ndarray) -> Evaluation:
+    """Answers [items, draws], right or wrong, as an evaluation."""
+    outcomes = tuple(
+        Outcome(str(i), "", 1, tuple(int(a) for a in row), (0.0,) * len(row))
+        for i, row in enumerate(answers)
+    )
+    draws = answers.shape[1]
+    return Evaluation(float(answers.mean()), 0, 1, len(outcomes), draws, "", 0, 0.0, outcomes,
+                      "tree", 0, 0)  # fmt: skip
+
+
+@pytest.mark.parametrize(("lost", "won"), [(0, 0), (3, 0), (1, 9), (40, 60), (500, 501)])
+def test_mcnemar_is_a_fair_coin(lost: int, won: int) -> None:
+    wanted = binomtest(min(lost, won), lost + won).pvalue if lost + won else 1.0
+    assert exact_mcnemar(lost, won) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_single_draws_are_tested_exactly() -> None:
+    first = asked(np.array([[1], [1], [1], [1], [0], [0]]))
+    second = asked(np.array([[0], [0], [1], [1], [0], [1]]))
+    found = paired(first, second)
+    assert (found.lost, found.won, found.n) == (2, 1, 6)
+    assert found.difference == pytest.approx(-1 / 6)
+    assert found.p == pytest.approx(exact_mcnemar(2, 1))
+
+
+def test_where_nothing_differs_p_is_uniform() -> None:
+    """Shares of p below 0.05 and 0.5 over 1,000 tries: within 4 standard errors."""
+    rng = np.random.default_rng(0)
+    ps = []
+    for _ in range(1000):
+        skill = rng.uniform(size=(150, 1))
+        first, second = (rng.uniform(size=(150, 4)) < skill for _ in range(2))
+        ps.append(paired(asked(first), asked(second)).p)
+    for level in (0.05, 0.5):
+        share = float(np.mean(np.array(ps) < level))
+        assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / 1000)
+
+
+def test_other_items_are_refused() -> None:
+    with pytest.raises(RobustokError, match="other items"):
+        paired(asked(np.ones((3, 1))), asked(np.ones((4, 1))))

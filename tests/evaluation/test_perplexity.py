@@ -1,0 +1,97 @@
+"""Perplexity against the model's own loss, the marginal against summing every tokenization."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.scoring import score_naively
+
+from robustok import Ragged, RobustokError, sampler
+from robustok.evaluation import evaluate, marginal, perplexity
+from robustok.scoring.text import text_losses
+from robustok.tasks import Item
+
+TEXTS = ["which word", "starts with s", "house, street or water? Answer: house"]
+
+
+def loss_of(model, ids: list[int]) -> float:
+    with torch.no_grad():
+        return float(model(torch.tensor([[0, *ids]]), labels=torch.tensor([[0, *ids]])).loss)
+
+
+def test_it_is_the_models_own_loss(model, vocab) -> None:
+    found = perplexity(model, vocab, TEXTS, "canonical", seed=0)
+    rows = vocab.encode_batch(TEXTS)
+    nats = sum(loss_of(model, row.tolist()) * len(row) for row in rows)
+    assert found.tokens == len(rows.values)
+    assert math.log(found.perplexity) == pytest.approx(nats / found.tokens, rel=1e-5)
+    assert found.bytes == sum(len(text.encode()) for text in TEXTS)
+    assert found.bits_per_byte == pytest.approx(nats / math.log(2) / found.bytes, rel=1e-5)
+    assert found.low < found.bits_per_byte < found.high
+
+
+def test_a_long_text_is_read_in_pieces_that_predict_each_id_once(model) -> None:
+    ids = np.arange(1, 24, dtype=np.int32) % 200
+    (loss,) = text_losses(model, Ragged.from_rows([ids]), context=8, start=0, batch_size=2)
+    whole = [0, *ids.tolist()]
+    wanted = 0.0
+    for begin in range(0, len(ids), 7):
+        piece = whole[begin : begin + 8]
+        wanted -= score_naively(model, [piece[:1]], [piece[1:]], ())[0, 0]
+    assert loss.tokens == len(ids)
+    assert loss.nats == pytest.approx(wanted, rel=1e-5)
+
+
+def test_no_text_is_one_line(model, vocab) -> None:
+    with pytest.raises(RobustokError, match="no text"):
+        perplexity(model, vocab, [""], "canonical", seed=0)
+    with pytest.raises(RobustokError, match="text 1 is empty"):
+        marginal(model, vocab, ["a", ""], seed=0)
+
+
+def summed(model, vocab, text: str) -> tuple[float, float]:
+    """log p over every tokenization, and of the canonical one."""
+    rows = [row.tolist() for row in vocab.lattice(text).enumerate()]
+    logs = score_naively(model, [[0]], rows, ())[0]
+    canonical = rows.index(vocab.encode(text).tolist())
+    return float(np.logaddexp.reduce(logs)), float(logs[canonical])
+
+
+@pytest.mark.parametrize("text", ["which", " words", "street"])
+def test_the_marginal_is_the_sum_over_all_tokenizations(model, vocab, text) -> None:
+    """Within 5 of its own standard errors, which 2,000 draws make small."""
+    (found,) = marginal(model, vocab, [text], draws=2000, seed=0)
+    total, canonical = summed(model, vocab, text)
+    assert found.tokenizations == vocab.lattice(text).count()
+    assert found.log_canonical == pytest.approx(canonical, abs=1e-4)
+    assert abs(found.log_marginal - total) < max(5 * found.error, 1e-4)
+    assert found.error < 0.1
+    assert 1 <= found.effective <= 2000
+
+
+def test_its_errors_are_as_large_as_it_says(model, vocab) -> None:
+    """The estimate of the probability is unbiased: 200 of 16 draws average within 4 errors."""
+    total, _ = summed(model, vocab, "which")
+    found = [marginal(model, vocab, ["which"], draws=16, seed=s)[0] for s in range(200)]
+    shares = np.exp([one.log_marginal - total for one in found])
+    assert abs(shares.mean() - 1) < 4 * shares.std() / math.sqrt(len(shares))
+    said = np.median([one.error for one in found])
+    assert 0.5 < said / shares.std() < 2
+
+
+def test_sentences_without_a_question_are_scored_whole(model, vocab) -> None:
+    item = Item("a", "", ("which word starts", "word which starts"), 0)
+    (found,) = evaluate(model, vocab, [item], "uniform", draws=4, seed=3).outcomes
+    uniform = sampler("uniform", vocab)
+    from robustok.evaluation.questions import item_key
+
+    keys = np.array([item_key("a/0"), item_key("a/1")])
+    rows = uniform.sample_batch(list(item.choices), seed=3, draws=4, keys=keys)
+    for draw in range(4):
+        good, bad = (
+            score_naively(model, [[0]], [rows[c * 4 + draw].tolist()], ())[0, 0] for c in (0, 1)
+        )
+        assert found.margins[draw] == pytest.approx(bad - good, abs=1e-3)

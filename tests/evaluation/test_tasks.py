@@ -1,0 +1,71 @@
+"""Several tasks at once: the same numbers as one by one, resumed, with examples held apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from robustok import RobustokError
+from robustok.evaluation import Shots, evaluate, evaluate_tasks, solved_examples
+from robustok.evaluation.tasks import item_rows, table
+
+
+def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
+    tasks = {"one": items[:5], "two": items[5:]}
+    results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
+    assert [(r.task, r.evaluation.query) for r in results] == [
+        ("one", "canonical"), ("one", "uniform"), ("two", "canonical"), ("two", "uniform"),
+    ]  # fmt: skip
+    alone = evaluate(model, vocab, items[5:], "uniform", draws=2, seed=0)
+    assert results[3].evaluation.outcomes == alone.outcomes
+    against = results[3].against
+    assert results[2].against is None and against is not None
+    accuracies = [results[i].evaluation.accuracy for i in (2, 3)]
+    assert against.difference == pytest.approx(accuracies[1] - accuracies[0])
+    assert len(item_rows(results)) == 2 * len(items)
+
+
+def test_examples_are_the_last_items_and_not_asked(model, vocab, items) -> None:
+    (found,) = evaluate_tasks(
+        model, vocab, {"one": items}, ["canonical"], seed=0, shots=Shots(3, "uniform")
+    )
+    context = solved_examples(vocab, items[-3:], "uniform", seed=0)
+    alone = evaluate(model, vocab, items[:-3], "canonical", seed=0, context=context)
+    assert found.evaluation.outcomes == alone.outcomes
+
+
+def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
+    tasks = {"one": items[:4], "two": items[4:]}
+    kept, asked = tmp_path / "part.jsonl", []
+
+    def run(stop: int = -1):
+        def progress(done: int, total: int, what: str) -> None:
+            asked.append(what)
+            assert total == 2 * len(items)
+            if done == stop:
+                raise KeyboardInterrupt
+
+        return evaluate_tasks(
+            model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0, resume_file=kept,
+            named="m", progress=progress,
+        )  # fmt: skip
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stop=8 + len(items[4:]))
+    asked.clear()
+    results = run()
+    assert asked == ["two canonical", "two uniform"]
+    whole = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
+    assert [r.evaluation.outcomes for r in results] == [r.evaluation.outcomes for r in whole]
+    with pytest.raises(RobustokError, match="other draws"):
+        evaluate_tasks(model, vocab, tasks, ["canonical"], draws=3, seed=0, resume_file=kept,
+                       named="m")  # fmt: skip
+
+
+def test_the_table_has_the_papers_form(model, vocab, items) -> None:
+    tasks = {"one": items[:5], "two": items[5:]}
+    results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
+    lines = table(results).splitlines()
+    assert lines[0] == "| task | n | canonical | uniform |"
+    assert lines[2].startswith("| one | 5 | ")
+    assert lines[-1].startswith("| mean |")
+    assert "p = " in lines[2] or "p < " in lines[2]

@@ -1,0 +1,110 @@
+"""Benchmarks as items: the paper's wording, the hub's schemas, and lines that are wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.oracles.data import data_path
+
+from robustok.errors import RobustokError
+from robustok.tasks import HUB, benchmark_files, read_benchmark
+from robustok.tasks.benchmarks import WORDED
+
+ROWS = {
+    "copa": {"query": "It rained.", "question": "effect", "choices": ["It is wet.", "It is dry."]},
+    "social_iqa": {"context": "A met B.", "question": "Why?", "choices": ["x", "y", "z"]},
+    "winogrande": {"query": "A hit B as _ was angry.", "choices": ["A", "B"]},
+    "cute": {"query": "Spell cat.", "task": "spell", "choices": ["c a t", "c t a"]},
+    "blimp": {"query": "", "UID": "island", "choices": ["He runs.", "He run."]},
+    "piqa": {"query": "To open a jar,", "choices": ["twist the lid ", "wait"]},
+}
+WANTED = {
+    "copa": ("It rained. effect?", (" It is wet.", " It is dry.")),
+    "social_iqa": (
+        "Choose the most likely answer.\nContext: A met B.\nQuestion: Why?\n",
+        (" x", " y", " z"),
+    ),
+    "winogrande": ("A hit B as", (" A was angry.", " B was angry.")),
+    "cute": ('Spell cat. Answer: "', ('c a t"', 'c t a"')),
+    "blimp": ("", ("He runs.", "He run.")),
+    "piqa": ("To open a jar,", (" twist the lid", " wait")),
+}
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_each_is_worded_as_in_the_paper(name: str, tmp_path: Path) -> None:
+    (item,) = read_benchmark(write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]}))
+    assert (item.query, item.choices) == WANTED[name]
+    assert item.label == 1
+
+
+HUB_ROWS: dict[str, dict[str, Any]] = {
+    "arc_easy": {"question": "Q?", "answerKey": "2",
+                 "choices": {"text": ["a", "b", "c"], "label": ["1", "2", "3"]}},
+    "commonsense_qa": {"question": "Q?", "answerKey": "B",
+                       "choices": {"text": ["a", "b"], "label": ["A", "B"]}},
+    "copa": {"premise": "It rained.", "question": "effect", "choice1": "a", "choice2": "b",
+             "label": 1},
+    "hellaswag": {"activity_label": "Run", "ctx": "He", "endings": ["a", "b"], "label": "1"},
+    "piqa": {"goal": "G", "sol1": "a", "sol2": "b", "label": 1},
+    "social_iqa": {"context": "C.", "question": "Q?", "answerA": "a", "answerB": "b",
+                   "answerC": "c", "label": "2"},
+    "winogrande": {"sentence": "S _ is b.", "option1": "a", "option2": "b", "answer": "2"},
+    "blimp": {"UID": "u", "sentence_good": "b", "sentence_bad": "a"},
+    "toksuite": {"question": " Q? ", "choices": ["a", "b"], "answer": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right answer is 'b' in each; a data set of that schema stands in for the hub."""
+    import datasets
+
+    def load(path: str, config: str, split: str) -> Any:
+        assert (path, split) == (HUB[name].path, HUB[name].split)
+        return datasets.Dataset.from_list([HUB_ROWS[name]])
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(datasets, "get_dataset_config_names", lambda path: ["kind-a"])
+    (item,) = read_benchmark(name)
+    assert item.answer.strip().startswith("b")
+    assert item.kind == {"toksuite": "kind-a", "blimp": "u"}.get(name, "")
+    assert name in WORDED or item.choices[0] == " a"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"query": "q", "choices": ["a", "b"]}, "copa.jsonl:1 lacks 'label'"),
+        ({"query": "q", "label": 0}, "copa.jsonl:1 lacks 'choices'"),
+        ({"query": "q", "choices": ["a", "b"], "label": 0}, "lacks 'question'"),
+        ({"query": "q", "question": "?", "choices": ["a", 2], "label": 0}, "not a question"),
+        ({"query": "q", "question": "?", "choices": ["a", "b"], "label": 5}, "label 5"),
+    ],
+)
+def test_a_wrong_line_is_named(row: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(RobustokError, match=said):
+        read_benchmark(write(tmp_path / "copa.jsonl", row))
+
+
+def test_an_unknown_name_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(RobustokError, match="did you mean 'hellaswag'"):
+        read_benchmark("helaswag")
+    with pytest.raises(RobustokError, match=r"holds no \.jsonl"):
+        benchmark_files(tmp_path)
+
+
+def test_the_ten_at_hand_are_read_whole() -> None:
+    folder = data_path("benchmarks")
+    sizes = {name: len(read_benchmark(path)) for name, path in benchmark_files(folder).items()}
+    assert len(sizes) == 10
+    assert (sizes["copa"], sizes["blimp"], sizes["cute"]) == (500, 3350, 1050)
+    assert all(not item.query for item in read_benchmark(folder / "blimp.jsonl", limit=9))
