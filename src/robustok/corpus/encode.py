@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from robustok.vocabulary import Text, Vocabulary
 
 _MOST = 1 << 18  # pieces remembered; when there are more, all are forgotten and learned again
 _LONGEST = 64  # characters; a piece beyond hardly comes twice
+_AT_ONCE = 1 << 12  # pieces given to the tokenizer, whose answers are large
+_UNKNOWN, _FOLDED = 255, 254  # no stand-in yet; a letter that ignore-case would hold equal to ASCII
 
 
 class PieceEncoder:
@@ -36,6 +38,9 @@ class PieceEncoder:
         self._model, self._normalizer = _piece_model(vocab)
         self._cutter = PieceCutter(vocab.data) if self._model is not None else None
         self._added = getattr(vocab.data.encoder, "added", ())
+        self._stand_ins = np.full(0x110000, _UNKNOWN, np.uint8)
+        self._stand_ins[:128] = np.arange(128)
+        self._stand_ins[[0x17F, 0x212A]] = _FOLDED
         self._forget()
 
     def encode_batch(self, texts: Sequence[Text]) -> Ragged:
@@ -70,35 +75,51 @@ class PieceEncoder:
 
     def _cut(self, text: str) -> list[str]:
         assert self._cutter is not None
-        pattern = self._cutter.pattern
-        if pattern is not None and text.isascii():
-            pieces = pattern.findall(text)
-            if sum(map(len, pieces)) == len(text):
-                return pieces
-        ends = self._cutter.ends([text])[0]
+        plain = text if text.isascii() else self._plain(text)
+        if plain is None:
+            ends: Sequence[int] = self._cutter.ends([text])[0]
+            return [text[a:b] for a, b in zip(chain((0,), ends), ends, strict=False)]
+        pieces = self._cutter.pattern.findall(plain)  # type: ignore[union-attr]
+        if plain is text:
+            return pieces
+        ends = list(accumulate(map(len, pieces)))
         return [text[a:b] for a, b in zip(chain((0,), ends), ends, strict=False)]
 
+    def _plain(self, text: str) -> str | None:
+        """The text in ASCII with every character's class kept, or None where that cannot be."""
+        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        found = self._stand_ins[codes]
+        new = codes[found == _UNKNOWN]
+        if len(new):
+            for code in np.unique(new).tolist():
+                self._stand_ins[code] = ord(self._cutter.stand_in(chr(code)))  # type: ignore
+            found = self._stand_ins[codes]
+        return None if _FOLDED in found else found.tobytes().decode("ascii")
+
     def _gather(self, pieces: list[str], counts: np.ndarray) -> Ragged:
-        if len(self._number) > _MOST:
+        if len(self._first) > _MOST:
             self._forget()
         number = self._number
         found = list(map(number.get, pieces))
         if None in found:
             self._learn(dict.fromkeys(p for p, n in zip(pieces, found, strict=True) if n is None))
             found = list(map(number.__getitem__, pieces))
+            for piece in self._long:
+                del number[piece]
+            self._long.clear()
         numbers = np.array(found, np.int64)
         first, sizes = self._first[numbers], self._size[numbers]
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         at = np.repeat(first - ends[:-1], sizes) + np.arange(ends[-1])
-        values = self._ids[at]
         edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        for piece in [p for p in number if len(p) > _LONGEST]:
-            del number[piece]
-        return Ragged(values, ends[edges])
+        return Ragged(self._ids[at], ends[edges])
 
     def _learn(self, pieces: dict[str, None]) -> None:
         new = list(pieces)
-        rows = [e.ids for e in self._model.encode_batch_fast(new, add_special_tokens=False)]
+        rows: list[list[int]] = []
+        for at in range(0, len(new), _AT_ONCE):
+            some = self._model.encode_batch_fast(new[at : at + _AT_ONCE], add_special_tokens=False)
+            rows += [e.ids for e in some]
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
         start, base = len(self._ids), len(self._first)
         self._first = np.concatenate([self._first, start + np.cumsum(sizes) - sizes])
@@ -106,9 +127,11 @@ class PieceEncoder:
         flat = np.fromiter(chain.from_iterable(rows), np.int32, int(sizes.sum()))
         self._ids = np.concatenate([self._ids, flat])
         self._number.update(zip(new, range(base, base + len(new)), strict=True))
+        self._long = [piece for piece in new if len(piece) > _LONGEST]
 
     def _forget(self) -> None:
         self._number: dict[str, int] = {}
+        self._long: list[str] = []
         self._first, self._size = np.empty(0, np.int64), np.empty(0, np.int64)
         self._ids = np.empty(0, np.int32)
 

@@ -19,7 +19,7 @@ from robustok.corpus.write import PackedShard, ParquetShard, ShardWriter
 from robustok.errors import RobustokError
 from robustok.files import part_of, read_json, sha256_of, write_json
 
-_BATCH = 1 << 20  # bytes of text worked on at once, over the number of draws
+_BATCH = 1 << 19  # bytes of text worked on at once, over the number of draws
 _LEAST = 1 << 16
 
 Tell = Callable[[int], None]
