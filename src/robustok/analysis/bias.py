@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil, exp
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from robustok.lattice import Lattice
+from robustok.ragged import Ragged
 from robustok.samplers import (
     SCHEMES as SCHEME_CLASSES,
 )
@@ -95,7 +96,8 @@ def _aimed(name: str, splits: int, vocab: Vocabulary) -> Sampler:
         return sampler(name, vocab)
     # One token in s + 1 pieces is s picks away, and at distance s + 1.
     alpha = splits + (family == "uniform-k")
-    return SCHEME_CLASSES[family](vocab, **settings, alpha=alpha)
+    made: Any = SCHEME_CLASSES[family]
+    return made(vocab, **settings, alpha=alpha)
 
 
 class BiasSummary(NamedTuple):
@@ -152,7 +154,9 @@ def _law(
         return dict.fromkeys(ways, 1.0), False
     if isinstance(scheme, (StochasTokUniform, UniformK)):
         return {way: exp(scheme.log_prob(way)) for way in ways}, False
-    rows = scheme.sample_batch([lattice.reference], seed=seed, draws=draws, keys=[key])
+    rows = scheme.sample_batch(
+        Ragged.from_rows([lattice.reference]), seed=seed, draws=draws, keys=[key]
+    )
     return dict(Counter(tuple(row.tolist()) for row in rows)), True
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from robustok.cli import (
+    analyze,
     attack,
     audit,
     bound,
@@ -78,6 +79,7 @@ COMMANDS = (
 )
 for module in COMMANDS:
     app.command(module.NAME)(module.command)
+app.add_typer(analyze.app, name=analyze.NAME)
 
 
 def run(args: Sequence[str]) -> int:

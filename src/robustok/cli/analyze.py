@@ -1,0 +1,267 @@
+"""robustok analyze: the paper's analyses of what schemes do to tokens, from tokenizers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from robustok.cli.named import named
+from robustok.cli.options import Draws, Json, Seed, Tokenizer, print_json
+from robustok.cli.progress import bar
+from robustok.cli.tabled import table
+from robustok.errors import RobustokError
+
+NAME = "analyze"
+app = typer.Typer(
+    help="What schemes do to tokens: the analyses of the paper's appendix, and bias in numbers.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Tokenizers = Annotated[
+    list[str],
+    typer.Option("--tokenizer", "-t", help="given twice they stand side by side; NAME=PATH names"),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="folder for the figure (PNG, SVG) and its CSV")
+]
+Sentence = Annotated[str | None, typer.Option("--text", help="[the paper's sentence]")]
+Token = Annotated[int, typer.Option("--token", min=0, help="which canonical token, from 0")]
+
+
+@app.command("split-counts")
+def split_counts_command(
+    tokenizer: Tokenizer,
+    seed: Seed,
+    scheme: Annotated[list[str] | None, typer.Option("--scheme", "-s")] = None,
+    text: Sentence = None,
+    token: Token = 0,
+    draws: Draws = 50_000,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Splits inside one token: draws of each scheme beside what theory says."""
+    from robustok.analysis import SENTENCE, split_counts
+    from robustok.report.analyses import draw_split_counts, split_rows
+    from robustok.vocabulary import Vocabulary
+
+    vocab = Vocabulary.load(tokenizer)
+    specs = scheme or [
+        "stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform-k(alpha=1)", "uniform",
+    ]  # fmt: skip
+    found = []
+    for spec in specs:
+        with bar(spec) as progress:
+            found.append(
+                split_counts(
+                    vocab, text or SENTENCE, spec, seed=seed, token=token, draws=draws,
+                    progress=progress,
+                )
+            )  # fmt: skip
+    rows = split_rows(found)
+    wide = []
+    for counts in found:
+        columns = [counts.observed, *counts.laws.values()]
+        wide.append([counts.scheme, "drawn", *counts.laws])
+        wide += [
+            [f"{s} splits", *(f"{100 * c[s]:.2f}%" if s < len(c) else "" for c in columns)]
+            for s in range(len(counts.observed))
+        ]
+        wide.append([])
+    _tell(rows, as_json, ["", "", "", ""], wide)
+    _draw(out, as_json, lambda folder: draw_split_counts(found, folder))
+
+
+@app.command("segmentations")
+def segmentations_command(
+    tokenizer: Tokenizers,
+    seed: Seed,
+    scheme: Annotated[
+        list[str] | None, typer.Option("--scheme", "-s", help="[uniform, stochastok(alpha=1)]")
+    ] = None,
+    text: Sentence = None,
+    token: Token = 0,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="at most")] = 4,
+    draws: Draws = 50_000,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """How often each way to cut a token comes, under two schemes or more."""
+    from robustok.analysis import SENTENCE, segmentations
+    from robustok.report.analyses import draw_segmentations, segmentation_rows
+
+    specs = scheme or ["uniform", "stochastok(alpha=1)"]
+    found = {}
+    for name, vocab in _vocabularies(tokenizer).items():
+        with bar(name) as progress:
+            found[name] = segmentations(
+                vocab, text or SENTENCE, specs, seed=seed, token=token, splits=splits, draws=draws,
+                progress=progress,
+            )  # fmt: skip
+    wide = [
+        [name, str(level + 1), str(len(pieces)),
+         *(f"{sum(1 for x in s[level] if x)}" for s in told.shares.values())]
+        for name, told in found.items() for level, pieces in enumerate(told.pieces)
+    ]  # fmt: skip
+    schemes = [f"seen by {spec}" for spec in next(iter(found.values())).shares]
+    _tell(segmentation_rows(found), as_json, ["tokenizer", "splits", "ways", *schemes], wide)
+    _draw(out, as_json, lambda folder: draw_segmentations(found, folder))
+
+
+@app.command("dropout")
+def dropout_command(
+    tokenizer: Tokenizer,
+    seed: Seed,
+    p: Annotated[list[float] | None, typer.Option("--p", help="[0.1, 0.25, 0.5, 0.75]")] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", help="[provilkov, hf, sentencepiece]")
+    ] = None,
+    text: Sentence = None,
+    draws: Draws = 50_000,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Splits that BPE-dropout induces, beside the paper's table (Llama 3, its sentence)."""
+    from robustok.analysis import SENTENCE, dropout_splits
+    from robustok.analysis.dropout import RULES
+    from robustok.report.analyses import draw_dropout, dropout_rows
+    from robustok.vocabulary import Vocabulary
+
+    vocab = Vocabulary.load(tokenizer)
+    with bar("dropout") as progress:
+        found = dropout_splits(
+            vocab, text or SENTENCE, seed=seed, probabilities=p or (0.1, 0.25, 0.5, 0.75),
+            rules=rule or RULES, draws=draws, progress=progress,
+        )  # fmt: skip
+    rows = dropout_rows(found)
+    wide = [
+        [r["rule"], f"{r['p']:g}", f"{r['mean']:.2f}", f"{r['std']:.2f}", r["min"], r["max"]]
+        for r in rows
+    ]
+    _tell(rows, as_json, ["rule", "p", "mean", "std", "min", "max"], wide)
+    _draw(out, as_json, lambda folder: draw_dropout(found, folder))
+
+
+@app.command("bias")
+def bias_command(
+    tokenizer: Tokenizers,
+    seed: Seed,
+    words: Annotated[
+        str, typer.Option("--words", help="a file of words, or how many of the commonest English")
+    ] = "1000",
+    scheme: Annotated[list[str] | None, typer.Option("--scheme", "-s")] = None,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="at most")] = 4,
+    draws: Annotated[
+        int, typer.Option("--draws", "-n", min=1, help="a word, of schemes without an exact law")
+    ] = 10_000,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """How far from uniform schemes choose among the ways to cut a word, and what they never give.
+
+    With --out also a row for each word, in bias-words.csv.
+    """
+    from robustok.analysis import SCHEMES, bias, summarize
+    from robustok.report.analyses import bias_rows, draw_bias, write_rows
+    from robustok.tasks import frequent_words, read_words
+
+    chosen = frequent_words(int(words)) if words.isdecimal() else read_words(words)
+    found, each = {}, []
+    for name, vocab in _vocabularies(tokenizer).items():
+        with bar(name) as progress:
+            told = bias(
+                vocab, chosen, scheme or SCHEMES, seed=seed, splits=splits, draws=draws,
+                progress=progress,
+            )  # fmt: skip
+        found[name] = summarize(told)
+        each += [{"tokenizer": name, **row._asdict()} for row in told]
+    rows = bias_rows(found)
+    wide = [
+        [r["tokenizer"], r["scheme"], r["splits"], r["words"],
+         *(f"{'' if r['exact'] else '~'}{r[field]:.3f}"
+           for field in ("total_variation", "kl_divergence", "support"))]
+        for r in rows
+    ]  # fmt: skip
+    titles = ["tokenizer", "scheme", "splits", "words", "total variation", "KL, nats", "support"]
+    _tell(rows, as_json, titles, wide)
+    _draw(out, as_json, lambda folder: [
+        *draw_bias(found, folder), write_rows(folder / "bias-words.csv", each),
+    ])  # fmt: skip
+
+
+@app.command("growth")
+def growth_command(
+    tokenizer: Tokenizers,
+    seed: Seed,
+    texts: Annotated[
+        list[Path], typer.Option("--texts", help="text files, or .jsonl with a field text")
+    ],
+    scheme: Annotated[
+        list[str] | None, typer.Option("--scheme", "-s", help="without its alpha")
+    ] = None,
+    alpha: Annotated[list[float] | None, typer.Option("--alpha")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="the first so many texts")] = 200,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """How many tokens a text becomes: what stochastic training costs, by alpha."""
+    from robustok.analysis import growth
+    from robustok.report.analyses import draw_growth, growth_rows
+    from robustok.tasks import read_texts
+
+    documents = list(islice(read_texts(texts), limit))
+    settings: dict[str, Any] = {"alphas": alpha} if alpha else {}
+    found = {}
+    for name, vocab in _vocabularies(tokenizer).items():
+        with bar(name) as progress:
+            found[name] = growth(
+                vocab, documents, *([scheme] if scheme else []), seed=seed, progress=progress,
+                **settings,
+            )  # fmt: skip
+    rows = growth_rows(found)
+    wide = [
+        [
+            r["tokenizer"],
+            r["scheme"],
+            f"{r['alpha']:g}",
+            f"{r['ratio']:.3f} ± {1.96 * r['error']:.3f}",
+        ]
+        for r in rows
+    ]
+    _tell(rows, as_json, ["tokenizer", "scheme", "alpha", "length ratio"], wide)
+    _draw(out, as_json, lambda folder: draw_growth(found, folder))
+
+
+def _vocabularies(given: list[str]) -> dict[str, Any]:
+    """Name → vocabulary; a tokenizer.json is called by its folder."""
+    from robustok.vocabulary import Vocabulary
+
+    told = []
+    for path in given:
+        plain = "=" not in path and Path(path).name.startswith("tokenizer.")
+        told.append(f"{Path(path).resolve().parent.name}={path}" if plain else path)
+    return {name: Vocabulary.load(path) for name, path in named(told).items()}
+
+
+def _tell(
+    rows: Sequence[Mapping[str, Any]], as_json: bool, titles: list[str], wide: list[list[Any]]
+) -> None:
+    if as_json:
+        print_json(list(rows))
+    else:
+        table(titles, wide)
+
+
+def _draw(out: Path | None, as_json: bool, draw: Any) -> None:
+    if out is None:
+        return
+    if out.exists() and not out.is_dir():
+        raise RobustokError(f"{out} is a file: --out wants a folder")
+    paths = draw(out)
+    if not as_json:
+        typer.echo("written: " + ", ".join(str(path) for path in paths))
