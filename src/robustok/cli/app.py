@@ -23,6 +23,7 @@ from robustok.cli import (
     guard,
     icl,
     inspect,
+    lm_eval,
     perplexity,
     pretrain,
     report,
@@ -43,6 +44,7 @@ EXTRAS = {
     "matplotlib": "report",
     "jinja2": "report",
     "wordfreq": "words",
+    "lm_eval": "lm-eval",
     "pyarrow": "corpus",
     "zstandard": "corpus",
     "ray": "ray",
@@ -70,6 +72,7 @@ COMMANDS = (
     icl,
     attack,
     perplexity,
+    lm_eval,
     certify,
     embeddings,
     bound,
@@ -78,7 +81,7 @@ COMMANDS = (
     doctor,
 )
 for module in COMMANDS:
-    app.command(module.NAME)(module.command)
+    app.command(module.NAME, **getattr(module, "SETTINGS", {}))(module.command)
 app.add_typer(analyze.app, name=analyze.NAME)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robustok.errors import RobustokError
+from robustok.models.tokenizer import END_OF_TEXT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -82,6 +83,20 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
         shutil.copyfile(path, folder / name)
     if not here:
         load_tokenizer(str(source)).save_pretrained(str(folder))
+    elif not (folder / "tokenizer_config.json").is_file():
+        _name_special_tokens(folder)
+
+
+def _name_special_tokens(folder: Path) -> None:
+    """Say which token ends a text: other tools ask a model's tokenizer, not its config."""
+    from transformers import PreTrainedTokenizerFast
+
+    file = folder / "tokenizer.json"
+    if not file.is_file() or END_OF_TEXT not in file.read_text(encoding="utf-8"):
+        return
+    names = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file), **names)  # type: ignore[arg-type]
+    tokenizer.save_pretrained(str(folder))
 
 
 _TOKENIZER_FILES = (

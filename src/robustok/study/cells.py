@@ -111,6 +111,7 @@ def _train(
     cell: Cell, model: Any, folder: Path, inputs: Mapping[str, Path], progress: Progress
 ) -> Summary:
     """Train on questions, drawn anew at every step and the answer alone in the loss, or on text."""
+    from robustok.models import save_tokenizer
     from robustok.samplers import sampler
     from robustok.training import finetune, pretrain
 
@@ -127,9 +128,7 @@ def _train(
         # A question that splitting makes too long keeps its canonical tokens, and is counted.
         training = finetune(model, vocab, items, sampler=draw, overflow="canonical", **settings)
     # Beside its weights, so that the folder is a model that every other command takes as it is.
-    source = inputs["tokenizer"] / "tokenizer.json"
-    if source.is_file():
-        write_whole(folder / "model" / "tokenizer.json", source.read_bytes())
+    save_tokenizer(_tokenizer_of(inputs), folder / "model")
     return {
         "parameters": model.num_parameters(),
         "last_loss": training.losses[-1][1] if training.losses else None,
@@ -215,9 +214,12 @@ def _measured(result: Any, items: Sequence[Item], folder: Path) -> Summary:
 def _vocabulary(inputs: Mapping[str, Path]) -> Any:
     from robustok.vocabulary import Vocabulary
 
-    folder = inputs["tokenizer"]
-    named = folder / "name.json"
-    return Vocabulary.load(read_json(named) if named.is_file() else str(folder / "tokenizer.json"))
+    return Vocabulary.load(_tokenizer_of(inputs))
+
+
+def _tokenizer_of(inputs: Mapping[str, Path]) -> str:
+    named = inputs["tokenizer"] / "name.json"
+    return read_json(named) if named.is_file() else str(inputs["tokenizer"] / "tokenizer.json")
 
 
 def _model_of(inputs: Mapping[str, Path]) -> str | Path:

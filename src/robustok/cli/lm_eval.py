@@ -1,0 +1,38 @@
+"""robustok lm-eval: lm-eval's own command line, with the model `robustok` in it."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+NAME = "lm-eval"
+SETTINGS = {
+    "add_help_option": False,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+}
+
+
+def command(context: typer.Context) -> None:
+    """Run lm-eval with contexts tokenized by a scheme.
+
+    All arguments are lm-eval's own; --model is robustok if not given, and --model_args takes
+    pretrained=PATH,scheme=uniform,draws=10,seed=0. Accuracies are averaged over the draws, with
+    the spread between them beside the standard error.
+    """
+    from lm_eval._cli import HarnessCLI
+
+    from robustok.integrations.lm_eval import draw_by_draw
+
+    args = list(context.args)
+    asked = args[0] if args and not args[0].startswith("-") else "run"
+    if asked == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
+        args = [*(["run"] if args[:1] != ["run"] else []), *args]
+        args[1:1] = ["--model", "robustok"]
+    before, sys.argv = sys.argv, ["lm-eval", *(args or ["--help"])]
+    try:
+        harness = HarnessCLI()
+        with draw_by_draw():
+            harness.execute(harness.parse_args())
+    finally:
+        sys.argv = before

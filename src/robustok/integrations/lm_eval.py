@@ -1,0 +1,269 @@
+"""lm-eval's model `robustok`: transformers models whose contexts are tokenized by a scheme.
+
+With ``scheme=canonical`` it is lm-eval's own ``hf``, to the digit. Otherwise every context is drawn
+anew, its special tokens left in place, and continuations stay canonical; a request without a
+context, such as a whole sentence, is drawn itself. Draws depend on (seed, draw, context), so they
+are the same for every model, and for all continuations of one context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from lm_eval.api.registry import register_model
+from lm_eval.models.huggingface import HFLM
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from robustok.errors import RobustokError
+from robustok.evaluation.questions import item_key
+from robustok.ragged import Ragged
+from robustok.samplers import sampler
+from robustok.vocabulary import Vocabulary
+
+IDENTITY = "robustok"  # the key of a response cache under which it says whose answers it holds
+
+
+@register_model("robustok")
+class RobustokLM(HFLM):
+    """A causal language model asked under drawn tokenizations.
+
+    ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
+
+    A run answers for one draw, number ``draw``; without it, by the probability averaged over
+    ``draws`` of them. ``robustok lm-eval`` asks draw after draw and averages the accuracies, which
+    is what the paper reports.
+    """
+
+    def __init__(
+        self,
+        pretrained: Any,
+        scheme: str = "canonical",
+        draws: int = 1,
+        seed: int = 0,
+        draw: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(pretrained, **kwargs)
+        if self.backend != "causal":
+            raise RobustokError("robustok draws the contexts of causal language models only")
+        self.vocab = Vocabulary.load(self.tokenizer)
+        self.sampler = sampler(str(scheme), self.vocab)
+        self.draws, self.seed, self.draw = int(draws), int(seed), draw
+        if self.draws < 1:
+            raise RobustokError(f"{draws} draws evaluate nothing: ask for at least 1")
+
+    @property
+    def canonical(self) -> bool:
+        return self.sampler.spec == "canonical"
+
+    @property
+    def identity(self) -> str:
+        """What decides an answer beside the strings: these keep response caches apart."""
+        which = self.draw if self.draw is not None else f"mean of {self.draws}"
+        return f"{self.sampler.spec} seed={self.seed} draw={which}"
+
+    def set_cache_hook(self, cache_hook: Any) -> None:
+        """A response cache knows answers by their strings: it must hold one draw's only."""
+        kept = cache_hook.dbdict
+        if kept is not None:
+            if not len(kept):
+                kept[IDENTITY] = self.identity
+            elif (found := kept.get(IDENTITY)) != self.identity:
+                raise RobustokError(
+                    f"this response cache holds answers of {found or 'another model'}, not of "
+                    f"{self.identity}: give --use_cache another path"
+                )
+        super().set_cache_hook(cache_hook)
+
+    def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
+        if self.canonical:
+            return super().loglikelihood(requests, disable_tqdm)
+        numbers = range(self.draws) if self.draw is None else [self.draw]
+        answers = [self._one_draw(requests, number, disable_tqdm) for number in numbers]
+        return [_averaged(each) for each in zip(*answers, strict=True)]
+
+    def _one_draw(self, requests: Any, number: int, disable_tqdm: bool) -> list[Any]:
+        prepared = []
+        for request in requests:
+            context, continuation = request.args
+            # No string to be remembered by: lm-eval would take this draw's answer for all.
+            prepared.append((None, *self._drawn_pair(context, continuation, number)))
+        return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
+
+    def _drawn_pair(
+        self, context: str, continuation: str, number: int
+    ) -> tuple[list[int], list[int]]:
+        if not context:
+            ids = self.tok_encode(continuation, add_special_tokens=False)
+            return [self.prefix_token_id], self._draw(ids, continuation, number)
+        before, after = self._encode_pair(context, continuation)
+        if not self._cut_where_meant(before, after, context, continuation):
+            # A token stood across the border, so that lm-eval's cut by length is elsewhere.
+            before = self.tok_encode(context)
+            after = self.tok_encode(continuation, add_special_tokens=False)
+        return self._draw(before, context, number), after
+
+    def _cut_where_meant(
+        self, before: Sequence[int], after: Sequence[int], context: str, continuation: str
+    ) -> bool:
+        """Whether the two sequences spell the two strings; a space may have changed sides."""
+        spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))
+        moved = context[len(context.rstrip()) :] + continuation
+        return spelled in (moved.encode(), continuation.encode())
+
+    def _draw(self, ids: Sequence[int], text: str, number: int) -> list[int]:
+        if not len(ids):
+            return []
+        rows = Ragged.from_rows([np.asarray(ids, np.int32)])
+        keys = np.array([item_key(text)], np.int64)
+        drawn = self.sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=number, threads=1)
+        return drawn[0].tolist()
+
+    def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
+        if self.canonical:
+            return super().loglikelihood_rolling(requests, disable_tqdm)
+        return [self._rolling(request.args[0]) for request in requests]
+
+    def _rolling(self, text: str) -> float:
+        """The log-likelihood of a text, averaged over its draws."""
+        numbers = range(self.draws) if self.draw is None else [self.draw]
+        found = []
+        for number in numbers:
+            windows = get_rolling_token_windows(
+                token_list=self._draw(self.tok_encode(text), text, number),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length,
+                context_len=1,
+            )
+            pieces = [(None, *make_disjoint_window(window)) for window in windows]
+            answers = self._loglikelihood_tokens(pieces, disable_tqdm=True)
+            found.append(sum(answer[0] for answer in answers))
+        return float(np.mean(found))
+
+    def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
+        if self.canonical:
+            return super().generate_until(requests, disable_tqdm)
+        raise RobustokError(
+            "tasks that generate are not asked under drawn tokenizations yet: choose tasks with "
+            "choices, or scheme=canonical"
+        )
+
+
+def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
+    """The logarithm of the mean probability, and whether every draw was greedy."""
+    logs = np.array([answer[0] for answer in answers])
+    return float(np.logaddexp.reduce(logs) - np.log(len(logs))), all(a[1] for a in answers)
+
+
+@contextmanager
+def draw_by_draw() -> Iterator[None]:
+    """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw."""
+    import lm_eval
+
+    once = lm_eval.simple_evaluate
+
+    def evaluate(model: Any = "robustok", model_args: Any = None, **options: Any) -> Any:
+        return evaluate_draws(once, model, model_args, **options)
+
+    lm_eval.simple_evaluate = evaluate
+    try:
+        yield
+    finally:
+        lm_eval.simple_evaluate = once
+
+
+def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> Any:
+    """Run lm-eval once for each draw and average: every metric, with its error and its spread.
+
+    The standard error treats documents as the sample, each with the mean of its draws; the spread
+    is the standard deviation between draws, under ``METRIC_spread``. Samples carry their draw.
+    """
+    if model != "robustok":
+        return once(model=model, model_args=model_args, **options)
+    given = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
+    build = RobustokLM.create_from_arg_obj
+    if isinstance(model_args, str):
+        build = RobustokLM.create_from_arg_string
+    lm: Any = build(model_args or {}, given)
+    if lm.canonical:
+        return once(model=lm, **options)
+    runs = []
+    logged = options.pop("log_samples", True)
+    cache = options.pop("use_cache", None)
+    tracker = options.pop("evaluation_tracker", None)
+    for number in range(lm.draws):
+        lm.draw = number
+        # A file of its own for each, so that draws are not read back as one another.
+        kept = f"{cache}.{_slug(lm.identity)}" if cache else None
+        first = tracker if lm.draw == 0 else None
+        runs.append(
+            once(model=lm, use_cache=kept, log_samples=True, evaluation_tracker=first, **options)
+        )
+    if runs[0] is None:  # not the main process
+        return None
+    return merged(runs, keep_samples=logged)
+
+
+def merged(runs: Sequence[Mapping[str, Any]], *, keep_samples: bool = True) -> dict[str, Any]:
+    """The results of one run a draw as one."""
+    result = dict(runs[0])
+    result["results"] = {
+        task: _task(task, [run["results"][task] for run in runs], runs)
+        for task in runs[0]["results"]
+    }
+    if "groups" in result:
+        result["groups"] = {
+            name: _task(name, [run["groups"][name] for run in runs], runs)
+            for name in runs[0]["groups"]
+        }
+    result["draws"] = len(runs)
+    samples = {
+        task: [
+            {**sample, "draw": draw}
+            for draw, run in enumerate(runs)
+            for sample in run["samples"][task]
+        ]
+        for task in runs[0].get("samples", {})
+    }
+    result.pop("samples", None)
+    return result | ({"samples": samples} if keep_samples else {})
+
+
+def _task(
+    task: str, rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in rows[0].items():
+        metric, comma, filtered = name.partition(",")
+        numbers = [row[name] for row in rows]
+        plain = all(isinstance(number, int | float) for number in numbers)
+        if metric.endswith("_stderr"):
+            each = _per_document(task, metric.removesuffix("_stderr"), runs)
+            mean = float(np.mean(numbers)) if plain else value
+            found[name] = mean if each is None else each
+        elif not comma or not plain:
+            found[name] = value
+        else:
+            found[name] = float(np.mean(numbers))
+            spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+            found[f"{metric}_spread,{filtered}"] = spread
+    return found
+
+
+def _per_document(task: str, metric: str, runs: Sequence[Mapping[str, Any]]) -> float | None:
+    """The standard error of a mean over documents, each the mean over its draws."""
+    values: dict[Any, list[float]] = {}
+    for run in runs:
+        for sample in run.get("samples", {}).get(task, ()):
+            if not isinstance(sample.get(metric), int | float):
+                return None
+            values.setdefault(sample["doc_id"], []).append(float(sample[metric]))
+    means = np.array([np.mean(v) for v in values.values()])
+    return float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else None
+
+
+def _slug(identity: str) -> str:
+    return "".join(c if c.isalnum() or c in ".=-" else "_" for c in identity)

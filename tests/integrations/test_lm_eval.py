@@ -1,0 +1,199 @@
+"""lm-eval's own numbers at scheme=canonical, and what a drawn context must keep."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from robustok.cli.app import run
+from robustok.errors import RobustokError
+from robustok.models import save_tokenizer, train_tokenizer
+from robustok.tasks import frequent_words, langgame, write_items
+
+pytest.importorskip("lm_eval")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import lm_eval
+    from lm_eval.api.instance import Instance
+    from lm_eval.tasks import TaskManager
+
+    from robustok.integrations.lm_eval import RobustokLM, evaluate_draws
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # lm-eval's own, of many kinds
+
+ITEMS = langgame(frequent_words(40), 24, seed=0, split="test")
+TASK = """
+task: letters
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {file}}}}}
+test_split: test
+fewshot_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{query}}}}"
+doc_to_choice: "{{{{choices}}}}"
+doc_to_target: label
+target_delimiter: ""
+metric_list:
+  - {{metric: acc, aggregation: mean, higher_is_better: true}}
+"""
+SIZES: dict[str, dict[str, int]] = {
+    "llama": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+              "num_key_value_heads": 1, "intermediate_size": 64, "max_position_embeddings": 512},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512},
+    "qwen3": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16,
+              "num_key_value_heads": 1, "intermediate_size": 64, "max_position_embeddings": 512},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lm-eval")
+    write_items(path / "items.jsonl", ITEMS)
+    (path / "letters.yaml").write_text(TASK.format(file=path / "items.jsonl"))
+    train_tokenizer([i.query + i.answer for i in ITEMS], 400).save(str(path / "tokenizer.json"))
+    for name, sizes in SIZES.items():
+        torch.manual_seed(0)
+        tokens = {"vocab_size": 400, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+        AutoModelForCausalLM.from_config(
+            AutoConfig.for_model(name, **sizes, **tokens)
+        ).save_pretrained(path / name)
+        save_tokenizer(path / "tokenizer.json", path / name)
+    return path
+
+
+def asked(folder: Path, model: str, args: dict[str, Any], **options: Any) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = evaluate_draws(
+            lm_eval.simple_evaluate,
+            model,
+            args,
+            tasks=["letters"],
+            task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+            device="cpu",
+            bootstrap_iters=0,
+            **options,
+        )
+    assert found is not None
+    return found
+
+
+def answers(found: dict[str, Any]) -> list[Any]:
+    samples = sorted(found["samples"]["letters"], key=lambda s: (s.get("draw", 0), s["doc_id"]))
+    return [sample["filtered_resps"] for sample in samples]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_canonical_is_lm_evals_own_hf_exactly(folder: Path, name: str) -> None:
+    args = {"pretrained": str(folder / name), "dtype": "float32"}
+    theirs = asked(folder, "hf", args, num_fewshot=2)
+    ours = asked(folder, "robustok", args | {"scheme": "canonical"}, num_fewshot=2)
+    assert answers(ours) == answers(theirs)
+    assert ours["results"]["letters"]["acc,none"] == theirs["results"]["letters"]["acc,none"]
+
+
+def test_draws_are_averaged_with_their_spread(folder: Path) -> None:
+    args = {"pretrained": str(folder / "llama"), "dtype": "float32", "scheme": "uniform"}
+    found = asked(folder, "robustok", args | {"draws": 3, "seed": 1})
+    row, samples = found["results"]["letters"], found["samples"]["letters"]
+    assert len(samples) == 3 * len(ITEMS)
+    by_draw = [[s["acc"] for s in samples if s["draw"] == d] for d in range(3)]
+    means = [np.mean(each) for each in by_draw]
+    assert row["acc,none"] == pytest.approx(np.mean(means))
+    assert row["acc_spread,none"] == pytest.approx(np.std(means, ddof=1))
+    documents = np.mean(by_draw, axis=0)
+    assert row["acc_stderr,none"] == pytest.approx(documents.std(ddof=1) / len(ITEMS) ** 0.5)
+    single = asked(folder, "robustok", args | {"draws": 1, "seed": 1})
+    assert answers(single) == answers(found)[: len(ITEMS)]
+
+
+def model(folder: Path, **args: Any) -> Any:
+    path = str(folder / "llama")
+    return RobustokLM(pretrained=path, dtype="float32", device="cpu", **args)
+
+
+def request(context: str, continuation: str) -> Any:
+    return Instance("loglikelihood", {}, (context, continuation), 0)
+
+
+def test_a_drawn_context_spells_the_same_and_the_continuation_stays(folder: Path) -> None:
+    lm = model(folder, scheme="uniform", seed=0)
+    text, end = "<|endoftext|>which word starts with 's'?", " street"
+    drawn = {tuple(lm._drawn_pair(text, end, d)[0]) for d in range(8)}
+    assert len(drawn) == 8
+    for ids in drawn:
+        assert ids[0] == 0  # the special token is still one token
+        assert lm.vocab.decode_bytes(np.array(ids[1:])) == text[13:].encode()
+    assert lm._drawn_pair(text, end, 0)[1] == lm.vocab.encode(end).tolist()
+    # One context is drawn once, whatever follows, and the same for every model.
+    assert lm._drawn_pair(text, " up", 3)[0] == lm._drawn_pair(text, end, 3)[0]
+    assert lm._drawn_pair("", "which word", 0)[0] == [0]
+
+
+def test_a_token_across_the_border_is_cut_by_bytes(folder: Path) -> None:
+    """'whi' + 'ch' are one token together: by length, lm-eval would score half of nothing."""
+    lm = model(folder, scheme="uniform", seed=0)
+    assert len(lm.tok_encode("which")) < len(lm.tok_encode("whi")) + len(lm.tok_encode("ch"))
+    before, after = lm._drawn_pair("whi", "ch", 0)
+    assert lm.vocab.decode_bytes(np.array(before)) == b"whi"
+    assert lm.vocab.decode_bytes(np.array(after)) == b"ch"
+    assert lm._drawn_pair("which ", "word", 0)[1] == lm._drawn_pair("which", " word", 0)[1]
+
+
+def test_without_a_draw_the_probability_is_averaged(folder: Path) -> None:
+    requests = [request("which word", " up"), request("which word", " street")]
+    whole = model(folder, scheme="uniform", seed=0, draws=4).loglikelihood(requests)
+    each = [
+        model(folder, scheme="uniform", seed=0, draw=d).loglikelihood(requests) for d in range(4)
+    ]
+    for i, (found, _) in enumerate(whole):
+        wanted = np.log(np.mean([np.exp(one[i][0]) for one in each]))
+        assert found == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_response_cache_is_never_read_for_another_draw(folder: Path, tmp_path: Path) -> None:
+    args = {"pretrained": str(folder / "llama"), "dtype": "float32", "scheme": "uniform"}
+    plain = asked(folder, "robustok", args | {"draws": 2})
+    cache = str(tmp_path / "cache")
+    for _ in range(2):
+        kept = asked(folder, "robustok", args | {"draws": 2}, use_cache=cache)
+        assert [[round(a[0], 4) for a in each] for each in answers(kept)] == [
+            [round(a[0], 4) for a in each] for each in answers(plain)
+        ]
+    from lm_eval.api.model import CachingLM
+
+    CachingLM(model(folder, scheme="uniform", draw=0), str(tmp_path / "one.db"))
+    with pytest.raises(RobustokError, match="give --use_cache another path"):
+        CachingLM(model(folder, scheme="uniform", draw=1), str(tmp_path / "one.db"))
+
+
+def test_generation_is_refused_rather_than_left_canonical(folder: Path) -> None:
+    with pytest.raises(RobustokError, match="choose tasks with choices"):
+        model(folder, scheme="uniform").generate_until([])
+
+
+def test_a_text_is_rolled_over_its_draws(folder: Path) -> None:
+    text = "which word starts with s? " * 8
+    asked_for = [Instance("loglikelihood_rolling", {}, (text,), 0)]
+    canonical = model(folder).loglikelihood_rolling(asked_for)
+    (drawn,) = model(folder, scheme="uniform", draws=2).loglikelihood_rolling(asked_for)
+    assert drawn < canonical[0] < 0
+
+
+def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path) -> None:
+    args = f"pretrained={folder / 'llama'},scheme=uniform,draws=2,seed=0,dtype=float32"
+    out = tmp_path / "out"
+    more = ["--tasks", "letters", "--include_path", str(folder), "--device", "cpu"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert run(["lm-eval", "--model_args", args, *more, "--output_path", str(out)]) == 0
+    (file,) = out.rglob("results_*.json")
+    results = json.loads(file.read_text())["results"]["letters"]
+    assert {"acc,none", "acc_stderr,none", "acc_spread,none"} <= results.keys()
