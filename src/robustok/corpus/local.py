@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,6 +106,16 @@ def one_thread() -> None:
     pa.set_io_thread_count(1)
 
 
+def portable(error: Exception) -> bytes:
+    """An error pickled, as it is or, where it cannot be, as its text."""
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+        return pickled
+    except Exception:
+        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
 def _count_try(tries: dict[int, int], chunk: Chunk) -> None:
     tries[chunk.number] = tries.get(chunk.number, 0) + 1
     if tries[chunk.number] >= TRIES:
@@ -125,6 +136,6 @@ def _work(line: Connection, job: Job) -> None:
             except (ConnectionError, EOFError):
                 raise
             except Exception as error:
-                line.send(error)
+                line.send(pickle.loads(portable(error)))
     except (ConnectionError, EOFError, KeyboardInterrupt):
         os._exit(1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
-from robustok.corpus.local import Told, one_thread
+from robustok.corpus.local import Told, one_thread, portable
 from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
 
@@ -30,7 +30,8 @@ def run_on_ray(
     from ray.data import DataContext, TaskPoolStrategy
 
     if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False)
+        ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     DataContext.get_current().enable_progress_bars = False
     blocks = [pa.table({"chunk": [pickle.dumps(chunk)]}) for chunk in chunks]
     kept = ray.put(job)
@@ -43,6 +44,8 @@ def run_on_ray(
         compute=TaskPoolStrategy(size=workers),
     )
     for row in shards.iter_rows():
+        if row["error"] is not None:
+            raise pickle.loads(row["error"])
         yield json.loads(row["manifest"])
 
 
@@ -50,12 +53,22 @@ def make_shards(table: pa.Table, digest: str, fetch: Callable[[], Job]) -> pa.Ta
     """Of a table of pickled chunks the table of their shards' manifests, as JSON.
 
     A process fetches the job once: the function is a module's own, so Ray sends its name and every
-    task of the process finds the same ``_jobs``.
+    task of the process finds the same ``_jobs``. An error comes back as a value, for Ray would
+    wrap it in a traceback of its own; what Ray does again is only what a lost machine did.
     """
     if digest not in _jobs:
         one_thread()
         _jobs.clear()
         _jobs[digest] = fetch()
-    chunks: list[Any] = [pickle.loads(x) for x in table.column("chunk").to_pylist()]
-    made = [json.dumps(make_shard(_jobs[digest], chunk)) for chunk in chunks]
-    return pa.table({"manifest": made})
+    chunks: list[Chunk] = [pickle.loads(x) for x in table.column("chunk").to_pylist()]
+    made: list[str | None] = []
+    errors: list[bytes | None] = []
+    for chunk in chunks:
+        try:
+            made.append(json.dumps(make_shard(_jobs[digest], chunk)))
+            errors.append(None)
+        except Exception as error:
+            made.append(None)
+            errors.append(portable(error))
+    schema = pa.schema([("manifest", pa.string()), ("error", pa.binary())])
+    return pa.table([made, errors], schema=schema)

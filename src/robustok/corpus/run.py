@@ -96,8 +96,8 @@ def run_corpus(
         raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
     if format not in FORMATS:
         raise RobustokError(f"unknown format '{format}': {nearest(format, FORMATS)}")
-    for name, value in (("draws", draws), ("context", context), ("workers", workers or 1)):
-        if value < 1:
+    for name, value in (("draws", draws), ("context", context), ("workers", workers)):
+        if value is not None and value < 1:
             raise RobustokError(f"{name}={value}: ask for at least 1")
     vocab = Vocabulary.load(tokenizer)
     spec = sampler(scheme, vocab).spec
@@ -118,9 +118,9 @@ def run_corpus(
             digest = _hold_to_plan(folder, settings, sources)
             job = Job(folder.absolute(), retokenize, found, format, context, last, digest)
             chunks = cut_chunks(sources, shard_bytes)
-            for name in ("data", "manifests", "rejects"):
-                clear_parts(folder / name)
+            _clear(folder)
             _work(job, chunks, engine, workers, progress or _nobody)
+            _clear(folder)
             receipt = _receipt(job, chunks, settings)
             write_json(folder / "receipt.json", asdict(receipt))
     except Exception as error:
@@ -182,6 +182,12 @@ def _hold_to_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[S
             f"{folder} holds a run with {what}; give another folder, or remove this one"
         )
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
+
+
+def _clear(folder: Path) -> None:
+    """Remove what workers left that were killed."""
+    for name in ("data", "manifests", "rejects"):
+        clear_parts(folder / name)
 
 
 def _receipt(job: Job, chunks: Sequence[Chunk], settings: dict[str, Any]) -> Receipt:

@@ -90,9 +90,11 @@ class Retokenize:
         if not _is_list(column.type):
             return self._encoder.encode_batch(column.to_pylist())
         try:
-            return Ragged.from_arrow(column.cast(pa.large_list(pa.field("i", pa.int32(), False))))
+            rows = Ragged.from_arrow(column.cast(pa.large_list(pa.field("i", pa.int32(), False))))
         except pa.ArrowInvalid as error:
             raise RobustokError(f"column '{self.column}' holds no token ids: {error}") from error
+        # Arrow's memory cannot be written, and numba compiles anew for such arrays.
+        return Ragged(rows.values.copy(), rows.offsets.copy())
 
     @cached_property
     def _sampler(self) -> Sampler:

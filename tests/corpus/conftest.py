@@ -1,0 +1,73 @@
+"""A small tokenizer of its own, documents to draw, and the local engine without processes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from robustok.corpus.local import Told
+from robustok.corpus.shard import Job, make_shard
+from robustok.corpus.sources import Chunk
+from robustok.vocabulary import Vocabulary
+
+
+def documents(count: int, seed: int = 0) -> list[str]:
+    """Sentences of invented words, some with letters beyond ASCII, digits and odd spaces."""
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("abcdeiorstn", k=rng.randint(1, 9))) for _ in range(300)]
+    words += ["1850", "don't", "naïve", "Größe", "日本語", "🙂", "\t", "  ", "<|endoftext|>"]
+    return [" ".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(count)]
+
+
+def train(folder: Path, **parts: Any) -> Path:
+    """A byte-level BPE tokenizer.json of 500 ids, trained on such documents."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore
+    if "normalizer" in parts:
+        tokenizer.normalizer = normalizers.NFC()  # type: ignore
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<|endoftext|>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator([d.replace("<|endoftext|>", "") for d in documents(200)], trainer)
+    tokenizer.add_tokens(parts.get("added", []))
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def vocab(tokenizer: Path) -> Vocabulary:
+    return Vocabulary.load(tokenizer)
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The local engine in this process and backwards; gives the numbers of the chunks it does."""
+    done: list[int] = []
+
+    def run(job: Job, chunks: Sequence[Chunk], workers: int, told: Told) -> Iterator[dict]:
+        for chunk in reversed(chunks):
+            done.append(chunk.number)
+            yield make_shard(job, chunk, lambda read, n=chunk.number: told(n, read))
+
+    monkeypatch.setattr("robustok.corpus.local.run_local", run)
+    return done
+
+
+def write_jsonl(path: Path, rows: Sequence[Any], field: str = "text") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({field: row}) + "\n" for row in rows), encoding="utf8")
+    return path

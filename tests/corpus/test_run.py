@@ -1,0 +1,276 @@
+"""Whole runs: the same files from any engine, nothing lost or doubled whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.corpus.conftest import documents, write_jsonl
+
+import robustok as rt
+from robustok.corpus import local, run_corpus
+from robustok.corpus.shard import make_shard
+from robustok.errors import RobustokError
+from robustok.files import sha256_of
+
+SCHEME = "uniform-k(alpha=0.5)"
+SMALL: dict[str, Any] = {"seed": 5, "shard_bytes": 3000}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    texts = documents(120)
+    write_jsonl(tmp_path / "in" / "a.jsonl", texts[:70])
+    (tmp_path / "in" / "b.txt").write_text("\n".join(texts[70:100]), encoding="utf8")
+    rows = pa.table({"text": texts[100:], "id": [f"p{i}" for i in range(20)]})
+    pq.write_table(rows, tmp_path / "in" / "c.parquet", row_group_size=8)
+    return tmp_path / "in"
+
+
+def files_of(out: Path) -> dict[str, str]:
+    """Every file that a run leaves, but for its lock, and its checksum."""
+    found = [p for p in sorted(out.rglob("*")) if p.is_file() and p.name != ".lock"]
+    return {str(p.relative_to(out)): sha256_of(p) for p in found}
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    return [
+        r for p in sorted((out / "data").glob("*.parquet")) for r in pq.read_table(p).to_pylist()
+    ]
+
+
+def test_processes_in_any_number_and_order(
+    corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int], monkeypatch
+) -> None:
+    heard: list[tuple[int, int]] = []
+    here = run_corpus(
+        corpus, tmp_path / "inline", tokenizer, SCHEME, draws=2, **SMALL,
+        progress=lambda done, total: heard.append((done, total)),
+    )  # fmt: skip
+    assert len(here.shards) > 5
+    assert heard == sorted(heard)
+    assert heard[-1][0] == heard[-1][1] == here.input_bytes
+    monkeypatch.undo()
+    there = run_corpus(corpus, tmp_path / "two", tokenizer, SCHEME, draws=2, workers=2, **SMALL)
+    assert there == here
+    assert files_of(tmp_path / "two") == files_of(tmp_path / "inline")
+
+
+def test_every_document_once_and_a_receipt_that_tells(
+    corpus: Path, tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
+) -> None:
+    receipt = run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, draws=2, epoch=1, **SMALL)
+    rows = rows_of(tmp_path / "out")
+    assert [vocab.decode(r["input_ids"]) for r in rows[::2]] == documents(120)
+    assert [r["draw"] for r in rows] == [0, 1] * 120
+    assert [r["id"] for r in rows[::2]][99:] == [None] + [f"p{i}" for i in range(20)]
+    canonical = vocab.encode_batch(documents(120))
+    total = 2 * len(canonical.values)
+    assert receipt.canonical_tokens == total
+    assert receipt.tokens == sum(len(r["input_ids"]) for r in rows)
+    assert receipt.realised["growth"] == receipt.tokens / total
+    assert receipt.realised["distance"] == sum(r["distance"] for r in rows) / total
+    assert 0.4 < receipt.realised["distance"] < 0.6
+    assert receipt.settings["tokenizer"] == vocab.fingerprint
+    wanted = {"scheme": SCHEME, "seed": 5, "epoch": 1, "draws": 2, "column": "text"}
+    assert wanted.items() <= receipt.settings.items()
+    said = json.loads((tmp_path / "out" / "receipt.json").read_text())
+    assert said["digest"] == receipt.digest
+    for file in (f for shard in said["shards"] for f in shard["files"]):
+        assert sha256_of(tmp_path / "out" / file["name"]) == file["sha256"]
+
+
+def test_packed(
+    corpus: Path, tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
+) -> None:
+    run: dict[str, Any] = dict(draws=2, format="packed", context=16, **SMALL)
+    receipt = run_corpus(corpus, tmp_path / "packed", tokenizer, SCHEME, **run)
+    run_corpus(corpus, tmp_path / "rows", tokenizer, SCHEME, draws=2, **SMALL)
+    (end,) = vocab.special
+    for shard in receipt.shards:
+        for draw, file in enumerate(shard["files"]):
+            blocks = np.load(tmp_path / "packed" / file["name"], mmap_mode="r")
+            assert (blocks.dtype, blocks.shape[1]) == (np.int32, 16)
+            name = f"part-{shard['shard']:06d}.parquet"
+            rows = pq.read_table(tmp_path / "rows" / "data" / name).to_pylist()
+            ids = [i for r in rows if r["draw"] == draw for i in [*r["input_ids"], end]]
+            flat = blocks.reshape(-1).tolist()
+            assert flat[: len(ids)] == ids
+            assert flat[len(ids) :] == [end] * (-len(ids) % 16)
+
+
+def test_a_run_goes_on_and_trusts_checksums_only(
+    corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int], monkeypatch
+) -> None:
+    out = tmp_path / "out"
+    wanted = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, **SMALL)
+    shards = len(wanted.shards)
+    made: list[int] = []
+
+    def stops(job: Any, chunk: Any, tell: Any) -> Any:
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        made.append(chunk.number)
+        return make_shard(job, chunk, tell)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tests.corpus.conftest.make_shard", stops)
+        run_corpus(corpus, out, tokenizer, SCHEME, **SMALL)
+    before = {p.name: p.stat().st_mtime_ns for p in (out / "data").iterdir()}
+    assert len(before) == 3
+    damaged = out / "data" / f"part-{shards - 1:06d}.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    (out / "data" / ".part-000000.parquet.0.part").write_text("left by a kill")
+    assert run_corpus(corpus, out, tokenizer, SCHEME, **SMALL) == wanted
+    kept = [n for n, t in before.items() if (out / "data" / n).stat().st_mtime_ns == t]
+    assert len(kept) == 2
+    assert files_of(out) == files_of(tmp_path / "whole")
+
+
+def test_another_run_is_not_mixed_in(
+    corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int]
+) -> None:
+    def again(scheme: str = SCHEME, **more: Any) -> None:
+        run_corpus(corpus, tmp_path / "out", tokenizer, scheme, **SMALL | more)
+
+    again()
+    for said, more in (("other seed", {"seed": 6}), ("other scheme", {"scheme": "uniform"}),
+                       ("other draws", {"draws": 2})):  # fmt: skip
+        with pytest.raises(RobustokError, match=said):
+            again(**more)
+    write_jsonl(corpus / "d.jsonl", ["more"])
+    with pytest.raises(RobustokError, match="other input files"):
+        again()
+    with pytest.raises(RobustokError, match="lies in the output folder"):
+        run_corpus(corpus, corpus, tokenizer, SCHEME, seed=0)
+
+
+def test_rows_that_cannot_be_tokenized_are_set_aside(
+    tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
+) -> None:
+    rows = [ids.tolist() for ids in vocab.encode_batch(documents(20))]
+    rows[4], rows[11] = [3, 10**6], "text"  # type: ignore[call-overload]
+    source = write_jsonl(tmp_path / "a.jsonl", rows, "input_ids")
+    receipt = run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=0)
+    assert (receipt.documents, receipt.rejects) == (18, 2)
+    lines = (tmp_path / "out" / "rejects" / "part-000000.jsonl").read_text().splitlines()
+    rejects = {r["position"]: r for r in map(json.loads, lines)}
+    assert len(rejects) == 2
+    reasons = [rejects[at]["reason"] for at in sorted(rejects)]
+    assert "id 1000000 at position 1 is not in the vocabulary" in reasons[0]
+    assert "not a list of token ids" in reasons[1]
+    assert rejects[min(rejects)]["row"] == [3, 10**6]
+
+
+def test_a_run_that_changed_nothing_fails(
+    tmp_path: Path, tokenizer: Path, inline: list[int]
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", documents(5))
+    for number, scheme in enumerate(("canonical", "uniform-k(alpha=0)")):
+        with pytest.raises(RobustokError, match="the run changed nothing: all 5 rows"):
+            run_corpus(source, tmp_path / f"{number}", tokenizer, scheme, seed=0)
+    bad = tmp_path / "b.jsonl"
+    bad.write_text('{"text": "\\ud800"}\n')
+    with pytest.raises(RobustokError, match="not one document could be read: all 1 rows"):
+        run_corpus(bad, tmp_path / "none", tokenizer, SCHEME, seed=0)
+
+
+def test_a_full_disk_is_one_line_and_costs_nothing(
+    corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int], monkeypatch
+) -> None:
+    wanted = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, **SMALL)
+    calls = [0]
+
+    def full(handle: int) -> None:
+        calls[0] += 1
+        if calls[0] > 9:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(RobustokError, match="is full; free some"):
+        patch.setattr(os, "fsync", full)
+        run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **SMALL)
+    assert not list((tmp_path / "out").rglob("*.part"))
+    assert run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **SMALL) == wanted
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+def test_wrong_settings(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
+    def fails(said: str, **more: Any) -> None:
+        settings: dict[str, Any] = {"seed": 0} | more
+        with pytest.raises(RobustokError, match=said):
+            run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **settings)
+
+    fails("unknown engine 'rays': did you mean 'ray'", engine="rays")
+    fails("unknown format", format="csv")
+    fails("workers=0", workers=0)
+    fails("no such special token", format="packed", end="<end>")
+    assert not (tmp_path / "out").exists()
+
+
+def start(corpus: Path, out: Path, tokenizer: Path) -> subprocess.Popen[str]:
+    code = (
+        "import sys; from robustok.corpus import run_corpus\n"
+        "if __name__ == '__main__': run_corpus(sys.argv[1], sys.argv[2], sys.argv[3], "
+        f"{SCHEME!r}, workers=2, draws=20, seed=5, shard_bytes=3000)"
+    )
+    script = out.parent / "script.py"
+    script.write_text(code)
+    return subprocess.Popen(
+        [sys.executable, str(script), str(corpus), str(out), str(tokenizer)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def wait_for(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    while len(list(folder.glob("*.json"))) < count:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.005)
+
+
+def test_killed_run_and_killed_workers(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
+    """SIGKILL to the run, then, when it goes on, to both its workers in turn."""
+    for i in range(8):
+        write_jsonl(corpus / f"more{i}.jsonl", documents(70, seed=i))
+    out = tmp_path / "out"
+    process = start(corpus, out, tokenizer)
+    wait_for(process, out / "manifests", 2)
+    helpers = psutil.Process(process.pid).children()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    _, alive = psutil.wait_procs(helpers, timeout=20)
+    assert not alive, "a worker outlived the run that started it"
+    finished = len(list((out / "manifests").glob("*.json")))
+
+    process = start(corpus, out, tokenizer)
+    for more in (2, 4):
+        wait_for(process, out / "manifests", finished + more)
+        workers = psutil.Process(process.pid).children()
+        busy = [p for p in workers if "spawn_main" in " ".join(p.cmdline())]
+        os.kill(busy[0].pid, signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    settings: dict[str, Any] = {"seed": 5, "shard_bytes": 3000, "draws": 20}
+    whole = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, workers=2, **settings)
+    assert finished + 6 < len(whole.shards), "it was done before it could be killed"
+    assert files_of(out) == files_of(tmp_path / "whole")
+
+
+def test_a_worker_that_always_dies_ends_the_run() -> None:
+    tries: dict[int, int] = {}
+    chunk: Any = type("Chunk", (), {"number": 1, "source": type("S", (), {"name": "a.txt"})})
+    for _ in range(local.TRIES - 1):
+        local._count_try(tries, chunk)
+    with pytest.raises(RobustokError, match=r"worked on a.txt was ended from outside 3 times"):
+        local._count_try(tries, chunk)

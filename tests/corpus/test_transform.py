@@ -1,0 +1,91 @@
+"""One table to one table: what is drawn, and that nothing but the document decides it."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.corpus.conftest import documents
+
+import robustok as rt
+from robustok.corpus import Retokenize
+from robustok.corpus.transform import SCHEMA, document_keys
+from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+
+SCHEME = "uniform-k(alpha=0.5)"
+
+
+def table(texts: list[str]) -> pa.Table:
+    return pa.table({"text": texts, "id": [f"d{i}" for i in range(len(texts))]})
+
+
+def test_rows_are_the_samplers(vocab: rt.Vocabulary) -> None:
+    texts = [*documents(20), ""]
+    out = Retokenize(vocab, SCHEME, seed=3, epoch=2, draws=2)(table(texts))
+    assert out.schema.equals(SCHEMA)
+    names = [f"d{i}" for i in range(len(texts))]
+    canonical = vocab.encode_batch(texts)
+    keys = document_keys(names, canonical)
+    drawn = rt.sampler(SCHEME, vocab).sample_batch(canonical, seed=3, epoch=2, draws=2, keys=keys)
+    for i, row in enumerate(out.to_pylist()):
+        ids, before = drawn[i], canonical[i // 2]
+        assert row["input_ids"] == ids.tolist()
+        assert (row["id"], row["draw"], row["key"]) == (names[i // 2], i % 2, keys[i // 2])
+        assert vocab.decode_bytes(row["input_ids"]).decode() == texts[i // 2]
+        assert row["canonical_tokens"] == len(before)
+        assert row["distance"] == rt.distance(vocab, before, ids)
+        edges = [set(np.cumsum([len(vocab.tokens[t]) for t in x]).tolist()) for x in (before, ids)]
+        assert row["splits"] == len(edges[1] - edges[0])
+
+
+def test_key_is_a_hash_of_id_and_canonical_ids() -> None:
+    rows = Ragged.from_rows([[5, 6], [5, 6], [7]])
+    keys = document_keys(["a", None, None], rows)
+    wanted = hashlib.blake2b(b"a\0" + b"\x05\0\0\0\x06\0\0\0", digest_size=8).digest()
+    assert keys[0] == int.from_bytes(wanted, "little", signed=True)
+    assert len(set(keys.tolist())) == 3
+    assert keys.tolist() == document_keys(["a", "", ""], rows).tolist()
+
+
+def test_batches_and_order_change_nothing(vocab: rt.Vocabulary) -> None:
+    work = Retokenize(vocab, SCHEME, seed=1, draws=3)
+    whole = table(documents(30))
+    out = work(whole)
+    again = [pickle.loads(pickle.dumps(work))(whole.slice(i, 7)) for i in range(28, -1, -7)]
+    assert pa.concat_tables(again[::-1]).equals(out)
+
+
+def test_texts_and_their_ids_are_drawn_alike(vocab: rt.Vocabulary) -> None:
+    texts = documents(20)
+    out = Retokenize(vocab, SCHEME, seed=1)(pa.table({"text": texts}))
+    ids = [ids.tolist() for ids in vocab.encode_batch(texts)]
+    for kind in (pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.uint16())):
+        given = pa.table({"ids": pa.array(ids, kind)})
+        assert Retokenize(vocab, SCHEME, seed=1, column="ids")(given).equals(out)
+    for kind in (pa.binary(), pa.large_string()):
+        given = pa.table({"text": pa.array(texts).cast(kind)})
+        assert Retokenize(vocab, SCHEME, seed=1)(given).equals(out)
+
+
+def test_special_tokens_stay(vocab: rt.Vocabulary) -> None:
+    end = next(iter(vocab.special))
+    row = [end, *vocab.encode(documents(3)[0]).tolist(), end, end]
+    out = Retokenize(vocab, "uniform", seed=0, column="ids")(pa.table({"ids": [row]}))
+    drawn = out.column("input_ids")[0].as_py()
+    assert (drawn[0], drawn[-2:], drawn.count(end)) == (end, [end, end], 3)
+    assert len(drawn) > len(row)
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"body": ["x"]}, "no column 'text': it has body"),
+    ({"text": ["x", None]}, "null rows"),
+    ({"text": [[1, 2**40]]}, "no token ids"),
+    ({"text": [[1, 10**6]]}, "not in the vocabulary"),
+])  # fmt: skip
+def test_what_cannot_be(vocab: rt.Vocabulary, given: dict, said: str) -> None:
+    with pytest.raises(RobustokError, match=said):
+        Retokenize(vocab, "uniform", seed=0)(pa.table(given))
