@@ -62,7 +62,8 @@ def test_a_lone_surrogate_is_an_error() -> None:
 
 
 def test_a_learning_rate_may_be_written_without_a_point() -> None:
-    assert load_study(QUICK.replace("3.0e-3", "3e-3"), "a").pretrain.learning_rate == 0.003
+    first = load_study(QUICK.replace("3.0e-3", "3e-3"), "a").pretrain
+    assert first and first.learning_rate == 0.003
 
 
 @pytest.mark.parametrize(

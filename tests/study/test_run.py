@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.study import Study, load_study, plan, run_study, work
+from robustok.study import load_study, plan, run_study, work
 from robustok.study.run import Silent
 from robustok.study.workers import work_side_by_side
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
-STUDY = load_study(QUICK.replace("threads: 1", "threads: null"), "a")
+STUDY: Any = load_study(QUICK.replace("threads: 1", "threads: null"), "a")
 
 
 class Works:
@@ -98,7 +98,7 @@ def test_results_so_far_are_there_when_a_run_stops(tmp_path: Path, works: Works)
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, works: Works) -> None:
     run_study(STUDY, tmp_path)
     before = (tmp_path / "results.jsonl").read_bytes()
-    other: Study = load_study(QUICK.replace("  draws: 10", "  draws: 7"), "a")
+    other = load_study(QUICK.replace("  draws: 10", "  draws: 7"), "a")
     assert other != STUDY
     with pytest.raises(RobustokError, match=r"is \w+ there and \w+ here"):
         run_study(other, tmp_path)

@@ -23,11 +23,14 @@ from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.vocabulary import Vocabulary
 
+# Its decorator hides what it is from type checkers.
+Transformers: Any = HFLM
+
 IDENTITY = "robustok"  # the key of a response cache under which it says whose answers it holds
 
 
 @register_model("robustok")
-class RobustokLM(HFLM):
+class RobustokLM(Transformers):
     """A causal language model asked under drawn tokenizations.
 
     ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
@@ -163,16 +166,17 @@ def draw_by_draw() -> Iterator[None]:
     """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw."""
     import lm_eval
 
-    once = lm_eval.simple_evaluate
+    harness: Any = lm_eval
+    once = harness.simple_evaluate
 
     def evaluate(model: Any = "robustok", model_args: Any = None, **options: Any) -> Any:
         return evaluate_draws(once, model, model_args, **options)
 
-    lm_eval.simple_evaluate = evaluate
+    harness.simple_evaluate = evaluate
     try:
         yield
     finally:
-        lm_eval.simple_evaluate = once
+        harness.simple_evaluate = once
 
 
 def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> Any:
@@ -184,10 +188,10 @@ def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> An
     if model != "robustok":
         return once(model=model, model_args=model_args, **options)
     given = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
-    build = RobustokLM.create_from_arg_obj
     if isinstance(model_args, str):
-        build = RobustokLM.create_from_arg_string
-    lm: Any = build(model_args or {}, given)
+        lm = RobustokLM.create_from_arg_string(model_args, given)
+    else:
+        lm = RobustokLM.create_from_arg_obj(model_args or {}, given)
     if lm.canonical:
         return once(model=lm, **options)
     runs = []
