@@ -79,7 +79,11 @@ def by_hand(model: Any, layer: int, n: int, k: int) -> tuple[float, float, float
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_the_bound_is_the_formula_in_both_readings(name: str) -> None:
     model = tiny_model(name)
-    bound = lipschitz_bound(model, tolerance=1e-5, name=name)
+    seen: list[tuple[int, int]] = []
+    bound = lipschitz_bound(
+        model, tolerance=1e-5, name=name, progress=lambda done, total: seen.append((done, total))
+    )
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]  # three layers, then embedding and head
     for layer in range(3):
         for reading, tokens, n in (("theorem", None, 1), ("proof", 17, 17)):
             c1, c2, gamma = by_hand(model, layer, n, 6)

@@ -17,6 +17,7 @@ from tests.oracles.lattice import tokenizations
 from robustok import RobustokError, Vocabulary
 from robustok.evaluation import embedding_distances
 from robustok.evaluation.embeddings import draw_others, spell
+from robustok.models import Shape, tiny_llama
 
 WORDS = ["rain", "happen", "differ", "garden"]
 
@@ -44,7 +45,7 @@ def test_distances_are_those_of_one_pass_a_tokenization(
         gaps = [states(model, [*first, *before, *row, *after]) - canonical for row in drawn]
         wanted = np.linalg.norm(gaps, axis=2).mean(axis=0)
         assert found.by_word[word] == pytest.approx(wanted, abs=1e-5)
-    assert found.mean == pytest.approx(np.mean(list(found.by_word.values()), axis=0))
+    assert found.mean_of_others == pytest.approx(np.mean(list(found.by_word.values()), axis=0))
     assert all(a < b < c for a, b, c in zip(found.low, found.mean, found.high, strict=True)) or (
         sentence and found.mean[0] == 0
     )
@@ -60,20 +61,27 @@ def test_draws_are_uniform_over_the_others(vocab: Vocabulary) -> None:
     assert_law(drawn, dict.fromkeys(others, 1 / len(others)))
 
 
-def test_the_other_reading_is_the_mean_over_all_tokenizations(
-    model: Any, vocab: Vocabulary
-) -> None:
+def test_the_mean_is_that_over_all_tokenizations(model: Any, vocab: Vocabulary) -> None:
     # Enough draws that a word's mean over them is its mean over all the others.
     found = embedding_distances(model, vocab, ["happen", "r"], draws=4000, seed=0)
     canonical = vocab.encode("happen").tolist()
-    gaps = [
-        states(model, list(p)) - states(model, canonical) for p in tokenizations(vocab, b"happen")
-    ]
-    exact = np.linalg.norm(gaps, axis=2).mean(axis=0)
-    # "r" has one tokenization: it counts as a word at distance 0 here, and not at all in `mean`.
-    assert found.mean_over_all == pytest.approx(exact / 2, rel=0.03)
-    assert (found.words, found.skipped) == (1, 1)
-    assert found.mean[0] > found.mean_over_all[0]
+    paths = tokenizations(vocab, b"happen")
+    gaps = [states(model, list(path)) - states(model, canonical) for path in paths]
+    exact = np.linalg.norm(gaps, axis=2).sum(axis=0)
+    # "r" has one tokenization, at distance 0 from itself.
+    assert found.mean == pytest.approx(exact / len(paths) / 2, rel=0.03)
+    assert found.mean_of_others == pytest.approx(exact / (len(paths) - 1), rel=0.03)
+    assert (found.words, found.single) == (2, 1)
+
+
+def test_near_orthogonal_embeddings_give_the_papers_first_value() -> None:
+    """Layer 0 of the paper's figure is 1.2428; the other reading would give 1.40."""
+    words = data_path("words", "1000-most-common-words.txt").read_text().split()
+    vocab = real("llama3")
+    model = tiny_llama(vocab.size, Shape(1, 64, 2, 2, 8, 64), seed=0)
+    found = embedding_distances(model, vocab, words, seed=0)
+    assert found.mean[0] == pytest.approx(1.2428, rel=0.01)
+    assert found.mean_of_others[0] > 1.38
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -14,7 +14,7 @@ from robustok.report.model_figures import draw_bound, draw_embeddings, draw_gap
 def distances(model: str, sentence: str, layers: int = 3) -> list[dict[str, Any]]:
     return [
         {"layer": i, "mean": 0.5 + i / 10, "low": 0.4 + i / 10, "high": 0.6 + i / 10,
-         "mean_over_all": 0.4, "model": model, "sentence": sentence, "words": 9, "skipped": 0,
+         "mean_of_others": 0.4, "model": model, "sentence": sentence, "words": 9, "single": 0,
          "draws": 5, "seed": 0}
         for i in range(layers)
     ]  # fmt: skip

@@ -35,7 +35,7 @@ def command(
     """Compare the tokenizations of a word inside MODELS.
 
     Mean distance between unit-normalized last-token states of the canonical and of uniformly
-    drawn other tokenizations, per layer; with --out one figure of all models and sentences.
+    drawn tokenizations, per layer; with --out one figure of all models and sentences.
     """
     from robustok.tasks import frequent_words, read_words
 
@@ -85,5 +85,5 @@ def _tell(result: Any, as_json: bool) -> None:
     if not as_json:
         typer.echo(str(result))
         return
-    fields = ("model", "sentence", "mean", "low", "high", "mean_over_all", "words", "skipped")
+    fields = ("model", "sentence", "mean", "low", "high", "mean_of_others", "words", "single")
     print_json({name: getattr(result, name) for name in (*fields, "draws", "seed", "seconds")})

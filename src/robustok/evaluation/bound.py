@@ -148,26 +148,33 @@ def lipschitz_bound(
     (14.2, 9.7, 5.8)
 
     Llama-like models and GPT-2. ``tolerance`` is relative, of every spectral norm. ``progress``
-    is called with (layers done, layers). What the bound leaves out is said at the head of this
-    module. Raises RobustokError for a model whose matrices are not found.
+    is called with (steps done, steps): the layers, then the embedding with the head. What the
+    bound leaves out is said at the head of this module. Raises RobustokError for a model whose
+    matrices are not found.
     Source: the paper's theorem on the upper bound and its proof in the appendix.
     """
     if model.get_output_embeddings() is None:
         raise RobustokError("the model has no output head: give a causal language model")
-    layers = layer_norms(model, tolerance=tolerance, progress=progress)
+
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done, total + 1)
+
+    layers = layer_norms(model, tolerance=tolerance, progress=tell)
     config = model.config.get_text_config()
     table, head = model.get_input_embeddings(), model.get_output_embeddings().weight
     embedding = table.weight
     scale = float(getattr(table, "embed_scale", 1.0))  # Gemma's
     norm = float(spectral_norm(embedding, tolerance=tolerance))
-    tied = head is embedding
+    head_norm = norm if head is embedding else float(spectral_norm(head, tolerance=tolerance))
+    tell(len(layers) + 1, len(layers))
     heads = int(config.num_attention_heads)
     width = int(embedding.shape[1])
     return Bound(
         model=name,
         layers=layers,
         embedding=norm * scale,
-        head=norm if tied else float(spectral_norm(head, tolerance=tolerance)),
+        head=head_norm,
         largest_embedding=float(embedding.detach().float().norm(dim=1).max()) * scale,
         width=width,
         heads=heads,

@@ -30,14 +30,16 @@ _ROWS = 512  # tokenizations between two calls of progress; bounds the states he
 
 @dataclass(frozen=True)
 class EmbeddingDistances:
-    """Mean distance between the canonical and the other tokenizations of a word, per layer.
+    """Mean distance between the canonical and a uniformly drawn tokenization of a word, per layer.
 
-    Entry ℓ of ``mean`` is over ``words`` words and ``draws`` uniform draws of each among its
-    non-canonical tokenizations, entry 0 that of the token embeddings; ``low`` and ``high`` are
-    95%, with words as clusters. ``mean_over_all`` is the expected value over uniform draws from
-    all tokenizations, the canonical one (distance 0) among them: the paper's formula says this,
-    its figure's text the other. ``by_word`` holds each word's mean distance, a value a layer.
-    ``skipped`` words have one tokenization only. Distances are between unit vectors, so 0 to 2.
+    Entry ℓ of ``mean`` is over ``words`` words, entry 0 that of the token embeddings; ``low`` and
+    ``high`` are 95%, with words as clusters. Distances are between unit vectors, so 0 to 2.
+    The paper's formula draws from all tokenizations, at distance 0 where the draw is canonical;
+    its text says non-canonical ones. ``mean`` is the first reading (which gives the 1.24 of its
+    figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the second, over
+    the words that have others. Both come from ``draws`` draws of each word's non-canonical
+    tokenizations, the first with the canonical one weighted in exactly. ``by_word`` holds the
+    mean distance over these draws, a value a layer. ``single`` words have one tokenization only.
     """
 
     model: str
@@ -45,9 +47,9 @@ class EmbeddingDistances:
     mean: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    mean_over_all: tuple[float, ...]
+    mean_of_others: tuple[float, ...]
     words: int
-    skipped: int
+    single: int
     draws: int
     seed: int
     seconds: float
@@ -65,7 +67,7 @@ class EmbeddingDistances:
         """One plain dictionary per layer, ready for JSON lines or CSV."""
         shared = {
             name: getattr(self, name)
-            for name in ("model", "sentence", "words", "skipped", "draws", "seed")
+            for name in ("model", "sentence", "words", "single", "draws", "seed")
         }
         return [
             {
@@ -73,7 +75,7 @@ class EmbeddingDistances:
                 "mean": self.mean[layer],
                 "low": self.low[layer],
                 "high": self.high[layer],
-                "mean_over_all": self.mean_over_all[layer],
+                "mean_of_others": self.mean_of_others[layer],
                 **shared,
             }
             for layer in range(len(self.mean))
@@ -107,7 +109,8 @@ def embedding_distances(
     >>> print(embedding_distances(model, vocab, words, seed=0))             # doctest: +SKIP
     model: 1.243 1.208 ... 0.661 (layers 0 to 16, 1000 words × 50 draws)
 
-    For each word, ``draws`` tokenizations uniform among its non-canonical ones. With ``sentence``
+    For each word, ``draws`` tokenizations uniform among its non-canonical ones, the canonical one
+    weighted in (see :class:`EmbeddingDistances`). With ``sentence``
     ("I said {word} twice.") the tokens that hold the word are drawn, the others stay canonical,
     and the state is that of the sentence's last token. ``context`` is ids before everything, such
     as the model's start token. A draw depends on the seed and the word alone. Layers are those of
@@ -144,19 +147,20 @@ def embedding_distances(
         if progress is not None:
             progress(len(measured) - len(waiting) + begin + len(block), len(measured))
     gaps = np.stack([found[word] for word in measured])
-    share = np.array([1 / ways[word] for word in measured])
-    mean = gaps.mean(axis=0)
-    spread = gaps.std(axis=0, ddof=1) if len(gaps) > 1 else np.full_like(mean, np.inf)
-    half = Z95 * spread / np.sqrt(len(gaps))
+    weighted = np.zeros((len(spellings), gaps.shape[1]))
+    weighted[: len(gaps)] = gaps * [[1 - 1 / ways[word]] for word in measured]
+    mean = weighted.mean(axis=0)
+    spread = weighted.std(axis=0, ddof=1) if len(weighted) > 1 else np.full_like(mean, np.inf)
+    half = Z95 * spread / np.sqrt(len(weighted))
     return EmbeddingDistances(
         model=name,
         sentence=sentence or "",
         mean=tuple(mean.tolist()),
         low=tuple(np.maximum(mean - half, 0).tolist()),
         high=tuple(np.minimum(mean + half, 2).tolist()),
-        mean_over_all=tuple((((1 - share) @ gaps) / len(spellings)).tolist()),
-        words=len(measured),
-        skipped=len(spellings) - len(measured),
+        mean_of_others=tuple(gaps.mean(axis=0).tolist()),
+        words=len(spellings),
+        single=len(spellings) - len(measured),
         draws=draws,
         seed=seed,
         seconds=time.perf_counter() - began,
