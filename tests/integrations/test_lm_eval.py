@@ -115,8 +115,8 @@ def test_draws_are_averaged_with_their_spread(folder: Path) -> None:
 
 
 def model(folder: Path, **args: Any) -> Any:
-    path = str(folder / "llama")
-    return RobustokLM(pretrained=path, dtype="float32", device="cpu", **args)
+    build: Any = RobustokLM
+    return build(pretrained=str(folder / "llama"), dtype="float32", device="cpu", **args)
 
 
 def request(context: str, continuation: str) -> Any:

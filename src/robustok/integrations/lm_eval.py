@@ -189,7 +189,7 @@ def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> An
         return once(model=model, model_args=model_args, **options)
     given = {k: options[k] for k in ("batch_size", "max_batch_size", "device") if options.get(k)}
     if isinstance(model_args, str):
-        lm = RobustokLM.create_from_arg_string(model_args, given)
+        lm: Any = RobustokLM.create_from_arg_string(model_args, given)
     else:
         lm = RobustokLM.create_from_arg_obj(model_args or {}, given)
     if lm.canonical:
