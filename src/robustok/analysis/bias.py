@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, exp
-from typing import Any, NamedTuple
+from math import exp, log
+from typing import NamedTuple
 
 import numpy as np
 
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
-from robustok.samplers import (
-    SCHEMES as SCHEME_CLASSES,
-)
 from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
-from robustok.samplers.registry import parse
 from robustok.vocabulary import Vocabulary
 
 Cut = tuple[int, ...]
@@ -23,8 +19,9 @@ _FEWEST = 100  # draws with as many splits; a share estimated from fewer is most
 
 
 SCHEMES = (
-    "stochastok", "stochastok(ways=3)", "stochastok-uniform(support=pairwise)",
-    "stochastok-uniform", "uniform-k", "uniform", "bpe-dropout(p=0.5, rule=hf)",
+    "stochastok(alpha=1)", "stochastok(alpha=1, ways=3)",
+    "stochastok-uniform(alpha=1, support=pairwise)", "stochastok-uniform(alpha=1)",
+    "uniform-k(alpha=1)", "uniform", "bpe-dropout(p=0.5, rule=hf)",
 )  # fmt: skip
 
 
@@ -58,46 +55,33 @@ def bias(
 ) -> list[Bias]:
     """Distance from uniform of each scheme on each word that is one canonical token.
 
-    >>> bias(vocab, ["revolution"], ["stochastok"], seed=0)[0]              # doctest: +SKIP
-    Bias(scheme='stochastok', word='revolution', splits=2, ways=4, total_variation=0.25,
-         divergence=0.3465735902799727, support=0.75, draws=0)
+    >>> bias(vocab, ["revolution"], ["stochastok(alpha=1)"], seed=0)[0]     # doctest: +SKIP
+    Bias(scheme='stochastok(alpha=1)', word='revolution', splits=2, ways=4,
+         total_variation=0.25, divergence=0.345, support=0.75, draws=0)
 
-    Given the number of splits, so that a scheme's strength is not taken for bias; where there is
-    one way to cut a word, or the scheme never cuts it so often, nothing is said. A scheme without
-    its alpha gets the one that aims at so many splits of the word. The laws of stochastok,
-    stochastok-uniform, uniform-k and uniform are exact, those of others estimated from ``draws``
-    draws a word.
+    Given the number of splits, so that a scheme's strength is not taken for bias; nothing is said
+    where there is one way to cut a word, or the scheme never cuts it so. The laws of stochastok (in
+    a long text), stochastok-uniform, uniform-k and uniform are exact; those of other schemes are
+    estimated from ``draws`` draws a word.
     """
     listed = list(words)
     whole = [w for w, row in zip(listed, vocab.encode_batch(listed), strict=True) if len(row) == 1]
-    at = {(name, s): _aimed(name, s, vocab) for name in schemes for s in range(1, splits + 1)}
+    samplers = [sampler(name, vocab) for name in schemes]
     found = []
     for number, word in enumerate(whole):
         lattice = vocab.lattice(word)
-        for s in range(1, splits + 1):
-            ways = [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
-            if len(ways) < 2:
-                continue
-            for name in schemes:
-                law, drawn = _law(at[name, s], lattice, ways, draws, seed, number)
-                if told := _compare(name, word, s, ways, law, drawn):
+        levels = [
+            [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
+            for s in range(1, splits + 1)
+        ]
+        for scheme in samplers:
+            law, drawn = _law(scheme, lattice, levels, draws, seed, number)
+            for s, ways in enumerate(levels, 1):
+                if len(ways) > 1 and (told := _compare(scheme.spec, word, s, ways, law, drawn)):
                     found.append(told)
         if progress:
             progress(number + 1, len(whole))
     return found
-
-
-def _aimed(name: str, splits: int, vocab: Vocabulary) -> Sampler:
-    """A scheme at the strength that cuts a single token about so many times."""
-    family, settings = parse(name)
-    if family not in ("stochastok", "stochastok-uniform", "uniform-k") or {"alpha", "k"} & {
-        *settings
-    }:
-        return sampler(name, vocab)
-    # One token in s + 1 pieces is s picks away, and at distance s + 1.
-    alpha = splits + (family == "uniform-k")
-    made: Any = SCHEME_CLASSES[family]
-    return made(vocab, **settings, alpha=alpha)
 
 
 class BiasSummary(NamedTuple):
@@ -145,47 +129,76 @@ def _compare(
 
 
 def _law(
-    scheme: Sampler, lattice: Lattice, ways: list[Cut], draws: int, seed: int, key: int
+    scheme: Sampler, lattice: Lattice, levels: list[list[Cut]], draws: int, seed: int, key: int
 ) -> tuple[dict[Cut, float], bool]:
     """Weights of the segmentations of a word, and whether they are counts of draws."""
+    every = [way for ways in levels for way in ways]
     if isinstance(scheme, StochasTok):
-        return stochastok_law(lattice, ceil(scheme.alpha), scheme.ways), False
-    if isinstance(scheme, Uniform):
-        return dict.fromkeys(ways, 1.0), False
-    if isinstance(scheme, (StochasTokUniform, UniformK)):
-        return {way: exp(scheme.log_prob(way)) for way in ways}, False
-    rows = scheme.sample_batch(
-        Ragged.from_rows([lattice.reference]), seed=seed, draws=draws, keys=[key]
-    )
+        return stochastok_law(lattice, scheme.alpha, scheme.ways, len(levels)), False
+    if isinstance(scheme, StochasTokUniform) and scheme.support != "all":
+        token = int(lattice.reference[0])
+        return {way: 1.0 for way in every if scheme._allowed(token, list(way))}, False
+    if isinstance(scheme, (StochasTokUniform, Uniform, UniformK)):
+        return dict.fromkeys(every, 1.0), False
+    row = Ragged.from_rows([lattice.reference])
+    rows = scheme.sample_batch(row, seed=seed, draws=draws, keys=[key])
     return dict(Counter(tuple(row.tolist()) for row in rows)), True
 
 
-def stochastok_law(lattice: Lattice, picks: int, ways: int = 2) -> dict[Cut, float]:
-    """The exact law of `stochastok` after some picks on one token: its Markov chain, all of it.
+def stochastok_law(
+    lattice: Lattice, alpha: float, ways: int = 2, splits: int = 4
+) -> dict[Cut, float]:
+    """The law of `stochastok` on one token of a long text, as far as ``splits`` splits.
 
-    >>> stochastok_law(vocab.lattice("the"), picks=1)                       # doctest: +SKIP
-    {(83, 258): 0.5, (400, 68): 0.5}
+    In a long text every piece is picked as by a clock of rate one, for a time of ln(1 + alpha), so
+    the pieces of a token are a Markov chain in continuous time. (Exact as the text grows if every
+    pick of it takes effect; where some are spent, the time is a little longer.)
+
+    >>> law = stochastok_law(vocab.lattice("the"), alpha=1)                 # doctest: +SKIP
+    >>> law[tuple(vocab.encode("the"))]                                     # doctest: +SKIP
+    0.5
     """
-    vocab = lattice.vocab
-    cuts: dict[int, list[Cut]] = {}
+    pieces: dict[int, list[Cut]] = {}
 
     def expansions(token: int) -> list[Cut]:
-        if token not in cuts:
-            own = Lattice(vocab, [token])
-            cuts[token] = [
+        if token not in pieces:
+            own = Lattice(lattice.vocab, [token])
+            pieces[token] = [
                 tuple(row.tolist()) for s in range(2, ways + 1) for row in own.enumerate(segments=s)
             ]
-        return cuts[token]
+        return pieces[token]
 
-    law: dict[Cut, float] = {tuple(lattice.reference.tolist()): 1.0}
-    for _ in range(picks):
-        after: dict[Cut, float] = defaultdict(float)
-        for state, p in law.items():
-            for at, token in enumerate(state):
-                options = expansions(token)
-                if not options:
-                    after[state] += p / len(state)
-                for cut in options:
-                    after[(*state[:at], *cut, *state[at + 1 :])] += p / len(state) / len(options)
-        law = dict(after)
+    states: dict[Cut, int] = {tuple(lattice.reference.tolist()): 0}
+    moves: list[tuple[int, int, float]] = []  # from, to, rate; to -1 beyond the last split
+    waiting = list(states)
+    while waiting:
+        state = waiting.pop()
+        for at, token in enumerate(state):
+            options = expansions(token)
+            for cut in options:
+                after = (*state[:at], *cut, *state[at + 1 :])
+                if len(after) <= splits + 1 and after not in states:
+                    states[after] = len(states)
+                    waiting.append(after)
+                moves.append((states[state], states.get(after, -1), 1 / len(options)))
+    law = _after(len(states), moves, log(1 + alpha))
+    return {state: float(law[i]) for state, i in states.items()}
+
+
+def _after(size: int, moves: list[tuple[int, int, float]], time: float) -> np.ndarray:
+    """Where a chain that starts in state 0 is after some time, by uniformization."""
+    leave = np.zeros(size)
+    rates = np.zeros((size, size))
+    for a, b, rate in moves:
+        leave[a] += rate
+        if b >= 0:
+            rates[a, b] += rate
+    fastest = max(float(leave.max()), 1e-9)
+    step = rates / fastest + np.diag(1 - leave / fastest)
+    now = np.eye(1, size)[0]
+    law, weight = np.zeros(size), exp(-fastest * time)
+    for n in range(1, int(fastest * time + 12 * (fastest * time) ** 0.5) + 40):
+        law += weight * now
+        now = now @ step
+        weight *= fastest * time / n
     return law

@@ -73,11 +73,11 @@ def _laws(vocab: Vocabulary, place: Place, scheme: Sampler) -> dict[str, np.ndar
     canonical, token, begin, end = place
     m = len(canonical)
     if isinstance(scheme, StochasTok) and scheme.ways == 2:
-        return {"Dirichlet-multinomial": dirichlet_multinomial(ceil(scheme.alpha * m), m)}
+        return {"Dirichlet-multinomial (paper)": dirichlet_multinomial(ceil(scheme.alpha * m), m)}
     if isinstance(scheme, StochasTokUniform):
         law = dirichlet_multinomial(ceil(scheme.alpha * m), m)
         ways = token_ways(vocab, int(canonical[token]), scheme.support)
-        return {"Dirichlet-multinomial": law, "clipped (exact)": clipped(law, ways)}
+        return {"Dirichlet-multinomial (paper)": law, "clipped (exact)": clipped(law, ways)}
     if isinstance(scheme, UniformK):
         lattice = Lattice(vocab, canonical)
         k = scheme.k if scheme.k is not None else ceil((scheme.alpha or 0.0) * m)

@@ -57,11 +57,15 @@ def by_splits(vocab: Vocabulary, canonical: np.ndarray, token: int, k: int) -> n
     """The paper's law for `uniform-k`: uniform over all ways to cut tokens k times altogether.
 
     Tokens are cut within their boundaries, ``token`` is a position in ``canonical``. From the
-    coefficients A_i(s)·[x^(k-s)]H_i / [x^k]G. Raises RobustokError where k splits cannot be.
+    coefficients A_i(s)·[x^(k-s)]H_i / [x^k]G; where k splits cannot be, of the most below that can.
     """
     ways = [token_ways(vocab, int(i))[1:] for i in canonical]  # by splits, not pieces
     others = Counter(tuple(w) for i, w in enumerate(ways) if i != token)
     rest = product([(list(w), times) for w, times in others.items()], k)
+    k = max(
+        a + b for a, mine in enumerate(ways[token]) for b, other in enumerate(rest)
+        if mine and other and a + b <= k
+    )  # fmt: skip
     counts = [
         mine * rest[k - s] if 0 <= k - s < len(rest) else 0 for s, mine in enumerate(ways[token])
     ]

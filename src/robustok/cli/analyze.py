@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.named import named
 from robustok.cli.options import Draws, Json, Seed, Tokenizer, print_json
 from robustok.cli.progress import bar
 from robustok.cli.tabled import table
@@ -241,11 +240,17 @@ def _vocabularies(given: list[str]) -> dict[str, Any]:
     """Name → vocabulary; a tokenizer.json is called by its folder."""
     from robustok.vocabulary import Vocabulary
 
-    told = []
+    found: dict[str, Any] = {}
     for path in given:
-        plain = "=" not in path and Path(path).name.startswith("tokenizer.")
-        told.append(f"{Path(path).resolve().parent.name}={path}" if plain else path)
-    return {name: Vocabulary.load(path) for name, path in named(told).items()}
+        name, mark, place = path.partition("=")
+        if not mark or "/" in name:
+            place, name = path, Path(path).name
+            if name.startswith("tokenizer."):
+                name = Path(path).resolve().parent.name
+        if name in found:
+            raise RobustokError(f"two tokenizers are called '{name}': write NAME={place} for one")
+        found[name] = Vocabulary.load(place)
+    return found
 
 
 def _tell(

@@ -17,4 +17,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Any]], left: int = 2) -
         made.add_column(title, justify="left" if number < left else "right", overflow="fold")
     for row in rows:
         made.add_row(*(Text(str(value)) for value in row))
-    Console(highlight=False).print(made)
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a line stays a line
+        console = Console(highlight=False, width=160)
+    console.print(made)

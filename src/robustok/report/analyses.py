@@ -49,7 +49,8 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
     bars = 100 * counts.observed
     axes.bar(range(len(bars)), bars, 0.7, color=color, label=f"{counts.draws:,} draws")
     widest = len(bars)
-    for (name, law), tint, marker in zip(counts.laws.items(), (INK, OTHERS[0]), "os", strict=False):
+    for name, law in counts.laws.items():
+        tint, marker = (INK, "o") if "exact" in name else (OTHERS[0], "s")
         # Drawn to where the draws end, or to where the law is seen no more.
         most = min(max(len(bars), int(np.flatnonzero(law > 1e-3)[-1]) + 1), len(law))
         widest = max(widest, most)
@@ -171,30 +172,27 @@ def dropout_rows(found: Sequence[DropoutRow]) -> list[Row]:
 
 def draw_bias(found: Mapping[str, Sequence[BiasSummary]], folder: Path) -> list[Path]:
     """A column a tokenizer: distance from uniform above, support below, against the splits."""
-    fields = (("total_variation", "total variation from uniform"), ("support", "support covered"))
+    fields = (("total_variation", "total variation, %"), ("support", "support covered, %"))
     schemes = list(dict.fromkeys(r.scheme for told in found.values() for r in told))
     with house_style():
         figure, panels = _grid(2, len(found), (4.4, 2.8))
-        for column, (name, told) in enumerate(found.items()):
-            for line, (field, label) in enumerate(fields):
-                axes = panels[line * len(found) + column]
+        for line, (field, label) in enumerate(fields):
+            row = panels[line * len(found) : (line + 1) * len(found)]
+            for axes, (name, told) in zip(row, found.items(), strict=True):
                 for i, (scheme, color) in enumerate(zip(schemes, colors(schemes), strict=True)):
                     mine = [r for r in told if r.scheme == scheme]
-                    axes.plot(
+                    axes.plot(  # smaller and smaller, so that what lies below is seen around it
                         [r.splits for r in mine], [100 * getattr(r, field) for r in mine],
                         color=color, label=scheme, marker=_MARKERS[i % len(_MARKERS)],
-                        markersize=5, clip_on=False,
+                        markersize=max(10 - i, 3.5), linewidth=max(3 - 0.35 * i, 1), clip_on=False,
                     )  # fmt: skip
-                axes.set_title(name)
+                if line == 0:
+                    axes.set_title(name)
+                axes.sharey(row[0])
                 axes.set_xlabel("splits of a word")
                 axes.set_xticks(sorted({r.splits for r in told}))
                 axes.grid(axis="y")
-                if column == 0:
-                    axes.set_ylabel(f"{label}, %")
-                if line == 0:
-                    axes.set_ylim(bottom=0)
-                else:
-                    axes.set_ylim(top=100)
+            row[0].set_ylabel(label)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper left", ncols=2, fontsize=8.5)
         return _write(folder / "bias", figure, bias_rows(found))
