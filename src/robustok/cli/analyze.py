@@ -26,8 +26,20 @@ Tokenizers = Annotated[
     list[str],
     typer.Option("--tokenizer", "-t", help="given twice they stand side by side; NAME=PATH names"),
 ]
+
+
+def _folder(out: Path | None) -> Path | None:
+    """Refuse before the work what would fail after it."""
+    if out is not None:
+        if out.exists() and not out.is_dir():
+            raise RobustokError(f"{out} is a file: --out wants a folder")
+        import matplotlib  # noqa: F401
+    return out
+
+
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="folder for the figure (PNG, SVG) and its CSV")
+    Path | None,
+    typer.Option("--out", "-o", callback=_folder, help="folder for figure (PNG, SVG) and CSV"),
 ]
 Sentence = Annotated[str | None, typer.Option("--text", help="[the paper's sentence]")]
 Token = Annotated[int, typer.Option("--token", min=0, help="which canonical token, from 0")]
@@ -265,8 +277,6 @@ def _tell(
 def _draw(out: Path | None, as_json: bool, draw: Any) -> None:
     if out is None:
         return
-    if out.exists() and not out.is_dir():
-        raise RobustokError(f"{out} is a file: --out wants a folder")
     paths = draw(out)
     if not as_json:
         typer.echo("written: " + ", ".join(str(path) for path in paths))

@@ -1,0 +1,148 @@
+"""Laws of split counts against counting by hand, and against the numbers that the paper prints."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.oracles.data import real
+from tests.oracles.lattice import Path, distance, tokenizations
+from tests.oracles.samplers import stochastok_uniform
+from tests.oracles.strategies import cases
+from tests.oracles.vocabulary import toy
+
+from robustok.analysis import SENTENCE
+from robustok.analysis.split_laws import (
+    binomial,
+    by_splits,
+    clipped,
+    dirichlet_multinomial,
+    exactly,
+    token_ways,
+)
+from robustok.errors import RobustokError
+from robustok.lattice import Lattice
+from robustok.vocabulary import Vocabulary
+
+
+def cuts_inside(vocab: Vocabulary, path: Path, begin: int, end: int) -> int:
+    ends = itertools.accumulate(len(vocab.tokens[i]) for i in path)
+    return sum(begin < at < end for at in ends)
+
+
+def shares(counts: Counter[int]) -> list[float]:
+    return [counts[s] / counts.total() for s in range(max(counts) + 1)]
+
+
+@pytest.mark.parametrize(("splits", "tokens"), [(0, 3), (4, 1), (5, 2), (4, 4), (7, 3)])
+def test_polya_urns_are_those_of_all_compositions(splits: int, tokens: int) -> None:
+    first = Counter(
+        share[0] for share in itertools.product(range(splits + 1), repeat=tokens)
+        if sum(share) == splits
+    )  # fmt: skip
+    law = dirichlet_multinomial(splits, tokens)
+    assert len(law) == splits + 1
+    assert law == pytest.approx([first[s] / first.total() for s in range(splits + 1)])
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=cases(most=7), data=st.data())
+def test_uniform_laws_are_those_of_all_tokenizations(
+    case: tuple[Vocabulary, bytes], data: st.DataObject
+) -> None:
+    vocab, text = case
+    assume(text)
+    canonical = vocab.encode(text)
+    lattice = Lattice(vocab, canonical)
+    token = data.draw(st.integers(0, len(canonical) - 1))
+    begin = sum(len(vocab.tokens[i]) for i in canonical[:token])
+    end = begin + len(vocab.tokens[canonical[token]])
+    paths = tokenizations(vocab, text)
+    all_of_them = Counter(cuts_inside(vocab, path, begin, end) for path in paths)
+    assert exactly(lattice, begin, end) == pytest.approx(shares(all_of_them))
+    for k in {distance(vocab, tuple(canonical.tolist()), path) for path in paths}:
+        at_k = Counter(
+            cuts_inside(vocab, path, begin, end) for path in paths
+            if distance(vocab, tuple(canonical.tolist()), path) == k
+        )  # fmt: skip
+        assert exactly(lattice, begin, end, distance=k) == pytest.approx(shares(at_k))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=cases(most=7), k=st.integers(0, 6), data=st.data())
+def test_by_splits_is_every_way_to_cut_the_tokens_k_times(
+    case: tuple[Vocabulary, bytes], k: int, data: st.DataObject
+) -> None:
+    vocab, text = case
+    assume(text)
+    canonical = vocab.encode(text)
+    token = data.draw(st.integers(0, len(canonical) - 1))
+    within = [tokenizations(vocab, vocab.tokens[i]) for i in canonical]
+    found: dict[int, Counter[int]] = {}
+    for choice in itertools.product(*within):
+        splits = sum(len(cut) - 1 for cut in choice)
+        found.setdefault(splits, Counter())[len(choice[token]) - 1] += 1
+    most = max(s for s in found if s <= k)
+    assert by_splits(vocab, canonical, token, k) == pytest.approx(shares(found[most]))
+
+
+@pytest.mark.parametrize("support", ["all", "pairwise"])
+@pytest.mark.parametrize("alpha", [0.5, 1.5])
+def test_clipping_is_the_law_of_stochastok_uniform(alpha: float, support: str) -> None:
+    vocab = toy([b"a", b"b", b"c", b"abc", b"ab", b"bcab"])
+    canonical = vocab.encode("abcbcab")
+    law = stochastok_uniform(vocab, tuple(canonical.tolist()), alpha, support)
+    expected: Counter[int] = Counter()
+    for path, p in law.items():
+        expected[cuts_inside(vocab, path, 0, 3)] += p  # type: ignore[assignment]
+    urn = dirichlet_multinomial(ceil(alpha * len(canonical)), len(canonical))
+    found = clipped(urn, token_ways(vocab, int(canonical[0]), support))
+    assert found == pytest.approx([float(expected[s]) for s in range(len(found))])
+    assert found.sum() == pytest.approx(1)
+
+
+def test_a_vocabulary_with_every_string_gives_the_binomial() -> None:
+    text = b"abcdefg"
+    tokens = [text[i:j] for i in range(7) for j in range(i + 1, 8)]
+    vocab = toy(tokens)
+    assert exactly(Lattice(vocab, vocab.encode(text)), 0, 7) == pytest.approx(binomial(7))
+
+
+def test_an_infeasible_distance_is_an_error() -> None:
+    vocab = toy([b"a", b"b"])
+    with pytest.raises(RobustokError, match="no tokenization of this text is at distance 2"):
+        exactly(Lattice(vocab, vocab.encode("ab")), 0, 1, distance=2)
+
+
+# The paper's figures: bars of 50,000 draws (5,000 for uniform-k), and its theoretical lines.
+PAPER_STOKUNI = [.487179487179487, .256410256410257, .131670131670132, .0658350658350659,
+                 .0319770319770321, .015048015048015, .00684000684000683, .00299250299250299,
+                 .00125492060975932]  # fmt: skip
+PAPER_UNIK = [0.6398, 0.067, 0.0906, 0.0914, 0.0696, 0.0314, 0.0084, 0.0016, 0.0002]
+PAPER_UNI = [0.00478, 0.0042, 0.01904, 0.06432, 0.16654, 0.27416, 0.27356, 0.14596, 0.04304, 0.0044]
+PAPER_BINOMIAL = [0.001953125, .017578125, .0703125, .1640625, .24609375, .24609375, .1640625,
+                  .0703125, .017578125, .001953125]  # fmt: skip
+
+
+def assert_drawn_from(bars: list[float], law: np.ndarray, draws: int) -> None:
+    """No bar is further than five standard deviations from the law."""
+    law = np.pad(law, (0, max(len(bars) - len(law), 0)))
+    for p, bar in zip(law, bars, strict=False):
+        assert abs(bar - p) < 5 * (p * (1 - p) / draws) ** 0.5 + 1 / draws, (p, bar)
+
+
+def test_the_papers_bars_and_lines_on_gpt2() -> None:
+    vocab = real("gpt2")
+    canonical = vocab.encode(SENTENCE)
+    lattice = Lattice(vocab, canonical)
+    assert (len(canonical), vocab.decode(canonical[:1])) == (20, "revolution")
+    assert dirichlet_multinomial(20, 20)[:9] == pytest.approx(PAPER_STOKUNI, rel=1e-6)
+    assert_drawn_from(PAPER_UNIK, exactly(lattice, 0, 10, distance=20), 5_000)
+    assert_drawn_from(PAPER_UNI, exactly(lattice, 0, 10), 50_000)
+    # The paper's line is one split ahead: it gives 0 splits the probability 0.
+    assert binomial(10).tolist() == PAPER_BINOMIAL

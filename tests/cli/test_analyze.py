@@ -1,0 +1,90 @@
+"""analyze from a shell: a table or JSON, figures on request, one line on what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.guard.tokenizers_of import byte_level
+
+from robustok.cli.app import run
+
+TEXT = "the theater is there"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("small") / "tokenizer.json"
+    byte_level(None).data.source.save(str(path))
+    return str(path)
+
+
+def told(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    code = run(["analyze", *args, "--json"])
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    code = run(["analyze", *args])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    return err
+
+
+def test_each_analysis_tells_its_rows(
+    capsys: pytest.CaptureFixture[str], tokenizer: str, tmp_path: Path
+) -> None:
+    same = ("-t", tokenizer, "--seed", "0")
+    rows = told(capsys, "split-counts", *same, "--text", TEXT, "--draws", "100")
+    assert {r["scheme"] for r in rows} >= {"uniform", "uniform-k(alpha=1)"}
+    rows = told(capsys, "segmentations", *same, "--text", TEXT, "--draws", "100")
+    assert {r["splits"] for r in rows} >= {1}
+    rows = told(capsys, "dropout", *same, "--text", TEXT, "--draws", "20", "--p", "0.5")
+    assert [r["rule"] for r in rows][:3] == ["provilkov", "hf", "sentencepiece"]
+    words = tmp_path / "words.txt"
+    words.write_text("the\nrest\nthen\n")
+    rows = told(capsys, "bias", *same, "--words", str(words), "--draws", "200")
+    assert {r["tokenizer"] for r in rows} == {Path(tokenizer).parent.name}
+    texts = tmp_path / "texts.txt"
+    texts.write_text(TEXT)
+    rows = told(capsys, "growth", *same, "--texts", str(texts), "--alpha", "0", "--alpha", "1")
+    assert [r["alpha"] for r in rows] == [0, 1] * 3
+    assert {r["ratio"] for r in rows if r["alpha"] == 0} == {1.0}
+
+
+def test_a_figure_and_a_table(
+    capsys: pytest.CaptureFixture[str], tokenizer: str, tmp_path: Path
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("the\nrest\nthen\n")
+    args = ("bias", "-t", f"mine={tokenizer}", "--seed", "0", "--words", str(words), "--draws",
+            "200", "--out", str(tmp_path / "out"))  # fmt: skip
+    assert run(["analyze", *args]) == 0
+    out = capsys.readouterr().out
+    assert "total variation" in out and "mine" in out
+    names = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert names == ["bias-words.csv", "bias.csv", "bias.png", "bias.svg"]
+
+
+def test_what_is_wrong_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], tokenizer: str, tmp_path: Path
+) -> None:
+    same = ("-t", tokenizer, "--seed", "0")
+    assert "no canonical token 99" in refused(
+        capsys, "split-counts", *same, "--text", TEXT, "--token", "99"
+    )
+    assert "two tokenizers are called" in refused(
+        capsys, "segmentations", *same, "-t", tokenizer, "--text", TEXT
+    )
+    assert "did you mean 'uniform'" in refused(
+        capsys, "split-counts", *same, "--text", TEXT, "-s", "unifrom"
+    )
+    (tmp_path / "file").write_text("")
+    assert "--out wants a folder" in refused(
+        capsys, "dropout", *same, "--text", TEXT, "--draws", "5", "--out", str(tmp_path / "file"),
+        "--json",
+    )  # fmt: skip
