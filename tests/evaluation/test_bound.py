@@ -57,7 +57,7 @@ def by_hand(model: Any, layer: int, n: int, k: int) -> tuple[float, float, float
         attention, mlp = block.self_attn, block.mlp
         query, key, value = (getattr(attention, f"{x}_proj").weight for x in "qkv")
         output, inner = attention.o_proj.weight, [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-        feed_forward = np.prod([norm(m.weight) for m in inner])
+        feed_forward = float(np.prod([norm(m.weight) for m in inner]))
         shared = heads // config.num_key_value_heads
     else:
         joint = block.attn.c_attn.weight.T  # transformers' GPT-2 multiplies from the left
@@ -70,10 +70,10 @@ def by_hand(model: Any, layer: int, n: int, k: int) -> tuple[float, float, float
         q = norm(query[h * size : (h + 1) * size])
         kk, v = (norm(m[g * size : (g + 1) * size]) for m in (key, value))
         terms.append(v * (4 * n / np.sqrt(d / heads) * q * kk + 1))
-    c1 = 1 + norm(output) * np.sqrt(heads) * max(terms)
+    c1 = float(1 + norm(output) * np.sqrt(heads) * max(terms))
     c2 = (1 + feed_forward) * norm(model.get_output_embeddings().weight)
     w = norm(model.get_input_embeddings().weight)
-    return c1, c2, np.sqrt(2) * w * (d / (d - 1)) ** 2 * c1 * c2 * np.sqrt(k)
+    return c1, c2, float(np.sqrt(2 * k) * w * (d / (d - 1)) ** 2 * c1 * c2)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])

@@ -169,7 +169,8 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch)
     assert found.gap() == whole.gap()
     assert str(found) == str(whole)
     with pytest.raises(RobustokError, match="other distances"):
-        certify_items(model, vocab, items, **(settings | {"distances": (4,)}))
+        settings["distances"] = (4,)
+        certify_items(model, vocab, items, **settings)
 
 
 def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocabulary) -> None:
