@@ -164,7 +164,9 @@ def test_every_study_has_a_scale_for_two_cores(name: str) -> None:
     if full.paper and full.paper.tables:
         measured = {*(full.evaluate.queries if full.evaluate else ()), "canonical"}
         measured |= set(full.perplexity.queries if full.perplexity else ())
-        trained = set(full.finetune.schemes) if full.finetune else {"canonical"}
+        trained = {"canonical"}
+        for part in (full.finetune, full.context, full.pretrain):
+            trained |= set(part.schemes if part else ())
         for table in full.paper.tables:
             assert {q for q in table.queries if "adversarial" not in q} <= measured
             for row in table.rows:

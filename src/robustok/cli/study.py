@@ -44,6 +44,10 @@ def command(
     held_out: Annotated[
         Path | None, typer.Option("--held-out", help="text to measure perplexity on")
     ] = None,
+    benchmarks: Annotated[
+        Path | None,
+        typer.Option("--benchmarks", help="a folder of NAME.jsonl files, in place of the hub"),
+    ] = None,
     cells: Annotated[
         Path | None,
         typer.Option("--cells", help="a folder of cells that several studies share"),
@@ -75,6 +79,7 @@ def command(
         words_file=word_list,
         corpus=tuple(map(str, corpus or ())),
         held_out=str(held_out) if held_out else None,
+        benchmarks=str(benchmarks) if benchmarks else None,
     )
     if action == "plan":
         for cell in plan(study):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
-from robustok.report.style import GRID, INK, MUTED, family, house_style
+from robustok.report.style import COLORS, GRID, INK, MUTED, family, house_style
 from robustok.report.table import Results, Row, splits_of
 from robustok.study.store import write_whole
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE, NARROW = (8.2, 4.3), (4.4, 5.4)
+ACROSS = 3  # panels beside each other
 
 
 def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, str]]:
@@ -85,18 +86,23 @@ def _draw_splits(results: Results, narrow: bool) -> Figure:
     Models that were pre-trained differently stand in panels of their own, as in the paper.
     """
     panels = results.panels
-    rows, columns = (len(panels), 1) if narrow else (1, len(panels))
-    tall = NARROW[0], 1.2 + (NARROW[1] - 1.2) * (1 if rows == 1 else 0.6 * rows)
-    figure, axes = new_figure(tall if narrow else WIDE, rows, columns)
+    columns = 1 if narrow else min(len(panels), ACROSS)
+    rows = -(-len(panels) // columns)
+    width, height = NARROW if narrow else WIDE
+    size = width, height if rows == 1 else 1.0 + (0.6 if narrow else 0.55) * height * rows
+    figure, axes = new_figure(size, rows, columns)
     widest = max(len(results.inside(panel)) for panel in panels)
-    for panel, place in zip(panels, axes, strict=True):
+    for place in axes[len(panels) :]:
+        place.set_axis_off()
+    axes = axes[: len(panels)]
+    for number, (panel, place) in enumerate(zip(panels, axes, strict=True)):
         _draw_panel(place, results, results.inside(panel), widest)
         if panel:
-            place.set_title(f"{short(panel)} pre-training".replace("\n", " "), fontsize=9.5)
-    for place in axes if narrow else axes[:1]:
-        place.set_ylabel("accuracy on held-out questions")
-    for place in axes[-1:] if narrow else axes:
-        place.set_xlabel("normalized splits of the query  →")
+            place.set_title(_panel_title(panel), fontsize=9.5)
+        if number % columns == 0:
+            place.set_ylabel("accuracy" if rows > 1 else "accuracy on held-out questions")
+        if number + columns >= len(panels):
+            place.set_xlabel("normalized splits of the query  →")
     drawn: dict[str, Any] = {}
     for place in axes:
         handles, labels = place.get_legend_handles_labels()
@@ -107,6 +113,14 @@ def _draw_splits(results: Results, narrow: bool) -> Figure:
         handlelength=1, handleheight=1, columnspacing=1.6, fontsize=9,
     )  # fmt: skip
     return figure
+
+
+def _panel_title(panel: str) -> str:
+    """Schemes are how models were pre-trained; anything else, such as a task, names itself."""
+    parts = [part.strip() for part in re.split(r",(?![^(]*\))", panel)]
+    known = {family(part) in COLORS: part for part in parts}
+    said = [short(part).replace("\n", " ") for part in parts]
+    return f"{said[0]} pre-training" if len(parts) == 1 and True in known else ", ".join(said)
 
 
 def _draw_panel(axes: Axes, results: Results, trains: list[str], widest: int) -> None:
@@ -198,6 +212,10 @@ def short(spec: str) -> str:
         distance = settings.get("distances", "").strip("()")
         return f"adversarial\nd = {distance}" + ("" if start == "canonical" else f", {start}")
     values = [v for k, v in settings.items() if k in ("alpha", "k", "p")]
+    values += [f"{v} ways" for k, v in settings.items() if k == "ways" and v != "2"]
+    values += [
+        v for k, v in settings.items() if k in ("support", "rule") and v not in ("all", "hf")
+    ]
     return "\n".join([name.replace("stochastok-uniform", "stochastok-\nuniform"), *values])
 
 

@@ -13,7 +13,12 @@ from typing import Any
 from robustok.report.table import Row
 
 Z = 1.959963984540054  # of a 95% interval
-VARYING = ("study", "scale", "pretrain")  # what may tell two models of the same `train` apart
+VARYING = (
+    "study",
+    "scale",
+    "task",
+    "pretrain",
+)  # what may tell two models of the same `train` apart
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
@@ -34,11 +39,12 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in measured:
         panel = ", ".join(str(row.get(name)) for name in varying)
-        groups.setdefault((panel, row["train"], row["query"]), []).append(row)
+        # What a reader compares: how the examples were drawn, or how the model was trained.
+        bar = row.get("context", row["train"])
+        groups.setdefault((panel, bar, row["query"]), []).append(row)
     return [
-        _one(members)
-        | {"panel": panel, "bar": train, "train": f"{panel} → {train}" if panel else train}
-        for (panel, train, _), members in groups.items()
+        _one(members) | {"panel": panel, "bar": bar, "train": f"{panel} → {bar}" if panel else bar}
+        for (panel, bar, _), members in groups.items()
     ]
 
 

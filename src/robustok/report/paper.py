@@ -24,17 +24,22 @@ def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str
 def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     accuracy = table["measure"] == "accuracy"
     found = merged([_named(row) for row in rows]) if accuracy else perplexities(rows)
-    cells = {(r["pretrain"], r.get("bar"), r["query"]): r for r in found}
+    cells = {((r["pretrain"], r.get("task")), r.get("bar"), r["query"]): r for r in found}
     both = any(row["pretrain"] for row in table["rows"])
+    tasks = any(row.get("task") for row in table["rows"])
+    only = found[0].get("task") if found and not tasks else None
     lines = []
     for row in table["rows"]:
-        first = row["pretrain"] or "canonical"
-        line = [*([first] if both else []), *([row["train"]] if accuracy else [])]
+        first = (row["pretrain"] or "canonical", row.get("task") or (only if accuracy else None))
+        line = [row["task"]] if tasks else []
+        line += [*([first[0]] if both else []), *([row["train"]] if accuracy else [])]
         for query, theirs in zip(table["queries"], row["values"], strict=True):
             bar = row["train"] if accuracy else None
             line.append(_cell(_lookup(cells, first, bar, query), theirs, accuracy))
         lines.append(line)
-    names = [*(["pre-trained"] if both else []), *(["fine-tuned"] if accuracy else [])]
+    named = "context" if any("context" in row for row in rows) else "fine-tuned"
+    names = [*(["task"] if tasks else []), *(["pre-trained"] if both else [])]
+    names += [named] if accuracy else []
     return {"measure": table["measure"], "head": [*names, *table["queries"]], "lines": lines}
 
 
@@ -44,7 +49,7 @@ def _named(row: Row) -> Row:
 
 
 def _lookup(
-    cells: Mapping[tuple[str, str | None, str], Row], first: str, bar: str | None, query: str
+    cells: Mapping[tuple[Any, str | None, str], Row], first: Any, bar: str | None, query: str
 ) -> Row | None:
     if (found := cells.get((first, bar, query))) or "adversarial" not in query:
         return found

@@ -11,7 +11,15 @@ from robustok.study.plan import Cell
 from robustok.study.schema import Training
 from robustok.study.store import read_json, write_json, write_rows, write_whole
 from robustok.study.text import learned_from, read_corpus, write_corpus
-from robustok.tasks import Item, cute, frequent_words, langgame, read_items, write_items
+from robustok.tasks import (
+    Item,
+    cute,
+    frequent_words,
+    langgame,
+    read_benchmark,
+    read_items,
+    write_items,
+)
 
 Progress = Callable[[int, int], None]
 Summary = dict[str, Any]
@@ -28,6 +36,15 @@ def make_data(cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Pr
         write_items(folder / f"{split}.jsonl", items)
         progress(1 if split == "train" else 2, 2)
     return {"words": len(words), "train": fields["train"], "test": fields["test"]}
+
+
+def read_one_benchmark(
+    cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
+) -> Summary:
+    source = cell.files.get("file", cell.fields["name"])
+    items = read_benchmark(source, limit=cell.fields["items"])
+    write_items(folder / "test.jsonl", items)
+    return {"items": len(items)}
 
 
 def make_tokenizer(
@@ -163,7 +180,7 @@ def evaluate_model(
 
     fields = cell.fields
     vocab = _vocabulary(inputs)
-    items = read_items(inputs["data"] / "test.jsonl")[: fields["items"]]
+    items, context = _asked(cell, inputs, vocab)
     result = evaluate(
         load_model(_model_of(inputs)),
         vocab,
@@ -171,6 +188,7 @@ def evaluate_model(
         sampler(fields["query"], vocab),
         draws=fields["draws"],
         seed=fields["seed"],
+        context=context,
         progress=progress,
     )
     return _measured(result, items, folder)
@@ -183,19 +201,39 @@ def attack_model(
     from robustok.models import load_model
 
     fields = cell.fields
-    items = read_items(inputs["data"] / "test.jsonl")[: fields["items"]]
+    vocab = _vocabulary(inputs)
+    items, context = _asked(cell, inputs, vocab)
     result = attack_items(
         load_model(_model_of(inputs)),
-        _vocabulary(inputs),
+        vocab,
         items,
         distances=tuple(fields["distances"]),
         start=fields["start"],
         steps=fields["steps"],
         objective=fields["objective"],
         seed=fields["seed"],
+        context=context,
         progress=progress,
     )
     return _measured(result, items, folder) | {"start_accuracy": result.start_accuracy}
+
+
+def _asked(cell: Cell, inputs: Mapping[str, Path], vocab: Any) -> tuple[list[Item], Any]:
+    """The questions, and the solved examples before them: of the training questions if there are
+    any, else the last ones, which are then not asked."""
+    from robustok.evaluation import solved_examples
+
+    fields = cell.fields
+    items = read_items(inputs["data"] / "test.jsonl")
+    if "context" not in fields:
+        return items[: fields["items"]], None
+    training, shots = inputs["data"] / "train.jsonl", fields["shots"]
+    if training.is_file():
+        solved = read_items(training)[:shots]
+    else:
+        items, solved = items[:-shots], items[-shots:]
+    context = solved_examples(vocab, solved, fields["context"], seed=fields["seed"])
+    return items[: fields["items"]], context
 
 
 def _measured(result: Any, items: Sequence[Item], folder: Path) -> Summary:
@@ -229,6 +267,7 @@ def _model_of(inputs: Mapping[str, Path]) -> str | Path:
 
 KINDS: dict[str, Callable[[Cell, Path, Mapping[str, Path], Progress], Summary]] = {
     "data": make_data,
+    "benchmark": read_one_benchmark,
     "tokenizer": make_tokenizer,
     "examples": make_examples,
     "corpus": make_corpus,

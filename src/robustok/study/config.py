@@ -100,11 +100,12 @@ def load_study(
     words_file: str | None = None,
     corpus: tuple[str, ...] = (),
     held_out: str | None = None,
+    benchmarks: str | None = None,
 ) -> Study:
     """Read a study from YAML text; `source` is what error messages call it.
 
     `scale` names one of its `scales`, whose fields then replace those of the study, one by one.
-    The others replace the file of words and the files of text.
+    The others replace the file of words, the files of text and the folder of benchmarks.
 
     Raises RobustokError, one line that names the line, the field and the nearest right name.
     """
@@ -122,6 +123,8 @@ def load_study(
         said = {name: value for name, value in files.items() if value or name == "hub"}
         if "corpus" in data:
             _put(data, "corpus", said)
+    if benchmarks:
+        _put(data, "benchmarks", {"folder": benchmarks})
     place = _Source(source, lines, scale)
     try:
         study = Study.model_validate(data)
@@ -193,6 +196,7 @@ def _checked(study: Study, source: _Source) -> Study:
     for part, name in (
         ("pretrain", "schemes"),
         ("finetune", "schemes"),
+        ("context", "schemes"),
         ("evaluate", "queries"),
         ("perplexity", "queries"),
     ):
@@ -235,8 +239,10 @@ def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
     if study.evaluate:
         asked.append((("evaluate", "items"), study.evaluate.items))
     asked += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
-    if study.task is None and (asked or study.finetune):
-        yield ("task",), "there is no task to ask or to fine-tune on: give a task section"
+    if study.task is None and (study.finetune or study.attacks):
+        yield ("task",), "there is no task to fine-tune on or to attack: give a task section"
+    if study.evaluate and not (study.task or study.benchmarks):
+        yield ("evaluate",), "there is nothing to ask: give a task or benchmarks section"
     for path, items in asked if study.task else ():
         if study.task and items > study.task.test:
             yield path, f"{items} questions, but task.test is {study.task.test}"

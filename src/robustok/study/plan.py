@@ -60,10 +60,19 @@ class Cell:
             case "finetune" | "pretrain" | "base":
                 return f"{self.kind} {self.trained}"
             case "evaluate" | "perplexity":
-                return f"{self.kind} {self.inputs['model'].trained} on {self.fields['query']}"
+                asked = f"{self.kind} {self.inputs['model'].trained} on {self.fields['query']}"
+                return asked + self._about
             case "attack":
-                return f"attack {self.inputs['model'].trained}"
+                return f"attack {self.inputs['model'].trained}" + self._about
+            case "benchmark":
+                return f"benchmark {self.fields['name']}"
         return self.kind
+
+    @property
+    def _about(self) -> str:
+        data = self.inputs.get("data")
+        named = f" of {data.fields['name']}" if data and data.kind == "benchmark" else ""
+        return named + (f" after {self.fields['context']}" if "context" in self.fields else "")
 
     @property
     def trained(self) -> str:
@@ -158,20 +167,58 @@ def _from_base(study: Study, made: Mapping[str, Cell], base: Cell, repeat: int) 
 
 
 def _measurements(study: Study, made: Mapping[str, Cell], model: Cell, seed: int) -> list[Cell]:
-    if study.task is None:
-        return []
-    inputs = {"data": made["data"], "tokenizer": made["tokenizer"], "model": model}
+    """All questions to one model: of its task and the benchmarks, without or in each context."""
     cells = []
-    if asked := study.evaluate:
-        for query in asked.queries:
-            draws = 1 if query == "canonical" else asked.draws
-            fields = {"query": query, "items": asked.items, "draws": draws, "seed": seed}
-            work = evaluation_work(study, asked.items * draws)
-            cells.append(Cell("evaluate", fields, inputs, work))
-    for attack in study.attacks:
-        fields = attack.model_dump() | {"seed": seed}
-        cells.append(Cell("attack", fields, inputs, attack_work(study, attack)))
+    asked = ([made["data"]] if study.task else []) + _benchmarks(study)
+    for data in asked:
+        inputs = {"data": data, "tokenizer": made["tokenizer"], "model": model}
+        for context in _contexts(study):
+            cells += _queries(study, inputs, context | {"seed": seed})
+            if data.kind == "data":
+                cells += _attacks(study, inputs, context | {"seed": seed})
+    named = {cell.key: cell for cell in (*asked, *cells)}
+    return list(named.values())
+
+
+def _contexts(study: Study) -> list[dict[str, Any]]:
+    if study.context is None:
+        return [{}]
+    return [{"shots": study.context.shots, "context": spec} for spec in study.context.schemes]
+
+
+def _benchmarks(study: Study) -> list[Cell]:
+    chosen = study.benchmarks
+    if chosen is None:
+        return []
+    shots = study.context.shots if study.context else 0
+    cells = []
+    for name in chosen.names:
+        fields: dict[str, Any] = {"name": name, "items": chosen.items + shots}
+        if chosen.folder is None:
+            cells.append(Cell("benchmark", fields))
+        else:
+            file = Path(chosen.folder) / f"{name}.jsonl"
+            content = {"content": _digest(file)}
+            cells.append(Cell("benchmark", fields | content, files={"file": str(file)}))
     return cells
+
+
+def _queries(study: Study, inputs: Mapping[str, Cell], fields: dict[str, Any]) -> list[Cell]:
+    asked, cells = study.evaluate, []
+    for query in asked.queries if asked else ():
+        draws = 1 if query == "canonical" or asked is None else asked.draws
+        items = asked.items if asked else 0
+        work = evaluation_work(study, items * draws)
+        mine = fields | {"query": query, "items": items, "draws": draws}
+        cells.append(Cell("evaluate", mine, inputs, work))
+    return cells
+
+
+def _attacks(study: Study, inputs: Mapping[str, Cell], fields: dict[str, Any]) -> list[Cell]:
+    return [
+        Cell("attack", attack.model_dump() | fields, inputs, attack_work(study, attack))
+        for attack in study.attacks
+    ]
 
 
 def _task_fields(study: Study, task: WordTask) -> dict[str, Any]:

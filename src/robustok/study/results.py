@@ -37,6 +37,8 @@ def _row(study: Study, cell: Cell, records: Mapping[str, dict[str, Any]]) -> dic
         "pretrain": _pretrained_with(model),
         "train": model.fields.get("scheme", "canonical"),
         "query": record["result"]["query"],
+        "task": _task(study, cell),
+        **({"context": cell.fields["context"]} if "context" in cell.fields else {}),
         **measured,
         "seed": cell.fields["seed"],
         "seconds": record["seconds"],
@@ -50,6 +52,13 @@ def _row(study: Study, cell: Cell, records: Mapping[str, dict[str, Any]]) -> dic
         "configuration": _configuration(cell),
         "versions": record["versions"],
     }
+
+
+def _task(study: Study, cell: Cell) -> str:
+    data = cell.inputs.get("data")
+    if data is None:
+        return "text"
+    return data.fields["name"] if data.kind == "benchmark" else data.fields["kind"]
 
 
 def _pretrained_with(model: Cell) -> str:

@@ -103,6 +103,21 @@ class Finetuning(Training):
     lora: Lora | None = None
 
 
+class Benchmarks(Strict):
+    """Multiple-choice data sets that every model is asked too."""
+
+    names: tuple[str, ...] = Field(min_length=1)  # as on the hub: arc_easy, copa, ...
+    folder: str | None = None  # where NAME.jsonl files lie, in place of the hub
+    items: int = Field(500, ge=1)  # at most, of each
+
+
+class Context(Strict):
+    """Solved examples before every question, once with each scheme for their questions."""
+
+    shots: int = Field(ge=1)
+    schemes: tuple[str, ...] = Field(min_length=1)
+
+
 class Queries(Strict):
     queries: tuple[str, ...] = Field(min_length=1)
     items: int = Field(ge=1)
@@ -136,7 +151,8 @@ class PaperRow(Strict):
     """The paper's values for one model, in the order of the queries beside them."""
 
     pretrain: str | None = None
-    train: str
+    task: str | None = None  # of several
+    train: str  # or how the solved examples were drawn
     values: tuple[float | None, ...]  # percent, or perplexity; null where the paper has none
 
 
@@ -170,6 +186,8 @@ class Study(Strict):
     corpus: Corpus | None = None
     pretrain: Pretraining | None = None
     finetune: Finetuning | None = None
+    benchmarks: Benchmarks | None = None
+    context: Context | None = None
     evaluate: Queries | None = None
     attacks: tuple[Adversary, ...] = ()
     perplexity: Perplexity | None = None
