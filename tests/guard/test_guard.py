@@ -234,6 +234,14 @@ def test_many_blocks_and_a_full_memory_change_nothing(
     assert found.repaired == expected.repaired
 
 
+def test_long_runs_are_judged_again_but_their_text_is_not_kept(gpt2_like: rt.Vocabulary) -> None:
+    guard, ids = Guard(gpt2_like), gpt2_like.encode("restthen" * 40)
+    cut = rt.sampler("uniform", gpt2_like).sample(ids, seed=0)
+    for row in (ids, cut, cut, ids):
+        assert guard.check(row).repaired.tolist() == ids.tolist()
+    assert max(map(len, guard._memory._words), default=0) <= 64
+
+
 def test_one_guard_serves_many_threads(gpt2_like: rt.Vocabulary) -> None:
     guard, wrong = Guard(gpt2_like), []
     rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT, seed=0, draws=20)

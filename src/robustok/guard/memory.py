@@ -12,7 +12,8 @@ from robustok.kernels import guard as kernels
 from robustok.vocabulary import Vocabulary
 
 ROOM = 1 << 17  # runs remembered at first; twice as many whenever that is too few
-MOST = 1 << 22
+MOST = 1 << 20
+LONG = 64  # bytes; texts beyond it hardly come twice, and could fill the machine
 
 
 class Memory:
@@ -72,8 +73,8 @@ class Memory:
             b"".join([tokens[i] for i in ids[a:b]])
             for a, b in itertools.pairwise(edges)
         ]  # fmt: skip
-        self._encode([text for text in dict.fromkeys(texts) if text not in self._words])
-        known = [self._words[text] for text in texts]
+        fresh = self._encode([text for text in dict.fromkeys(texts) if text not in self._words])
+        known = [fresh.get(text) or self._words[text] for text in texts]
         changed = np.array([other for _, other in known], np.bool_)
         canonical = np.array([i for row, _ in known for i in row], np.int32)
         offsets = np.cumsum([0, *(len(row) for row, _ in known)])
@@ -93,8 +94,9 @@ class Memory:
             self.stands[at:stop], self.changed, self.distance, self.splits,
         )  # fmt: skip
 
-    def _encode(self, texts: list[bytes]) -> None:
+    def _encode(self, texts: list[bytes]) -> dict[bytes, tuple[list[int], bool]]:
         """The canonical ids of each text in mid-row, and whether they spell another one."""
+        made = {}
         encoded, tokens = self.vocab.encode_batch(texts), self.vocab.tokens
         values, ends = encoded.values.tolist(), encoded.offsets.tolist()
         for text, (begin, end) in zip(texts, itertools.pairwise(ends), strict=True):
@@ -102,7 +104,9 @@ class Memory:
             spelled = b"".join([tokens[i] for i in ids])
             if spelled == b" " + text:  # the encoder's own first space
                 ids, spelled = self._without_space(text)
-            self._words[text] = ids, spelled != text
+            made[text] = ids, spelled != text
+        self._words.update((text, told) for text, told in made.items() if len(text) <= LONG)
+        return made
 
     def _without_space(self, text: bytes) -> tuple[list[int], bytes]:
         """The canonical ids of a text of an encoder that puts a space before it."""
