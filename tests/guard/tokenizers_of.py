@@ -22,11 +22,11 @@ TEXT = [
 SPECIAL = ["<|end|>", "<|im_start|>"]
 
 
-def byte_level(pattern: str | None, *, nfc: bool = False) -> Vocabulary:
+def byte_level(pattern: str | None, *, nfc: bool = False, prefix: bool = False) -> Vocabulary:
     """Byte-level BPE: the pattern of GPT-2, or another one; 350 tokens and two special ones."""
     tokenizer = Tokenizer(models.BPE())
     if pattern is None:
-        tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+        tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=prefix)  # type: ignore[assignment]
     else:
         from tokenizers import Regex
 

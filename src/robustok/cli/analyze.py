@@ -49,14 +49,16 @@ Token = Annotated[int, typer.Option("--token", min=0, help="which canonical toke
 def split_counts_command(
     tokenizer: Tokenizer,
     seed: Seed,
-    scheme: Annotated[list[str] | None, typer.Option("--scheme", "-s")] = None,
+    scheme: Annotated[
+        list[str] | None, typer.Option("--scheme", "-s", help="[the paper's four at alpha 1]")
+    ] = None,
     text: Sentence = None,
     token: Token = 0,
     draws: Draws = 50_000,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Splits inside one token: draws of each scheme beside what theory says."""
+    """Splits inside one token, drawn and by theory."""
     from robustok.analysis import SENTENCE, split_counts
     from robustok.report.analyses import draw_split_counts, split_rows
     from robustok.vocabulary import Vocabulary
@@ -102,7 +104,7 @@ def segmentations_command(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """How often each way to cut a token comes, under two schemes or more."""
+    """How often each way to cut a token comes."""
     from robustok.analysis import SENTENCE, segmentations
     from robustok.report.analyses import draw_segmentations, segmentation_rows
 
@@ -137,7 +139,10 @@ def dropout_command(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Splits that BPE-dropout induces, beside the paper's table (Llama 3, its sentence)."""
+    """Splits that BPE-dropout induces.
+
+    Beside them the paper's table, which is of its sentence and Llama 3.
+    """
     from robustok.analysis import SENTENCE, dropout_splits
     from robustok.analysis.dropout import RULES
     from robustok.report.analyses import draw_dropout, dropout_rows
@@ -165,7 +170,9 @@ def bias_command(
     words: Annotated[
         str, typer.Option("--words", help="a file of words, or how many of the commonest English")
     ] = "1000",
-    scheme: Annotated[list[str] | None, typer.Option("--scheme", "-s")] = None,
+    scheme: Annotated[
+        list[str] | None, typer.Option("--scheme", "-s", help="[all of the paper's]")
+    ] = None,
     splits: Annotated[int, typer.Option("--splits", min=1, help="at most")] = 4,
     draws: Annotated[
         int, typer.Option("--draws", "-n", min=1, help="a word, of schemes without an exact law")
@@ -173,9 +180,10 @@ def bias_command(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """How far from uniform schemes choose among the ways to cut a word, and what they never give.
+    """How far from uniform schemes cut words.
 
-    With --out also a row for each word, in bias-words.csv.
+    Total variation and KL from the uniform law over the ways to cut a word as often, and the share
+    of them that can come. With --out also a row for each word, in bias-words.csv.
     """
     from robustok.analysis import SCHEMES, bias, summarize
     from robustok.report.analyses import bias_rows, draw_bias, write_rows
@@ -215,12 +223,14 @@ def growth_command(
     scheme: Annotated[
         list[str] | None, typer.Option("--scheme", "-s", help="without its alpha")
     ] = None,
-    alpha: Annotated[list[float] | None, typer.Option("--alpha")] = None,
+    alpha: Annotated[
+        list[float] | None, typer.Option("--alpha", help="may be given more than once [0.1 to 3]")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="the first so many texts")] = 200,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """How many tokens a text becomes: what stochastic training costs, by alpha."""
+    """How much longer texts become, by alpha."""
     from robustok.analysis import growth
     from robustok.report.analyses import draw_growth, growth_rows
     from robustok.tasks import read_texts

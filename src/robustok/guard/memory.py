@@ -115,6 +115,14 @@ class Memory:
             ids = v.encode(text[1:])
             if v.decode_bytes(ids) == text:
                 return ids.tolist(), text
+        for before in (b"a", b"1", b"!", b"\n"):
+            # What follows a restart is encoded as if it stood alone, and here without the space.
+            head, ids = v.encode(before), v.encode(before + text)
+            rest = ids[len(head) :]
+            if np.array_equal(ids[: len(head)], head) and v.decode_bytes(rest) == text:
+                first, last, cut = self.restart
+                if cut[last[head[-1]], first[rest[0]]]:
+                    return rest.tolist(), text
         ids = v.encode_continuation(text)
         return [int(i) for i in ids], v.decode_bytes(ids)
 
