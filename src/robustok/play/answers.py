@@ -1,0 +1,104 @@
+"""What the page shows, as plain values: drawn tokens, histograms, probabilities, an attack."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.lattice import distance
+from robustok.report.examples import shown
+from robustok.samplers import sampler
+
+if TYPE_CHECKING:
+    from robustok.vocabulary import Vocabulary
+
+LONGEST = 200  # characters of a text, so that every answer comes at once
+ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted
+STEPS = 10  # of an attack
+RARE = 5e-4  # a share below this is no bar
+
+
+def check_text(text: Any) -> str:
+    """The text, or RobustokError where it is none or too long."""
+    if not isinstance(text, str) or not text:
+        raise RobustokError("type a text")
+    if len(text) > LONGEST:
+        raise RobustokError(f"a text of at most {LONGEST} characters; this one has {len(text)}")
+    return text
+
+
+def picture(vocab: Vocabulary, text: str, spec: str, *, seed: int) -> dict[str, Any]:
+    """Draws of a scheme for a text, how many tokenizations it has, and how far they lie.
+
+    ``bars`` holds (distance, share of all tokenizations, share of the draws), each where one of
+    the two can be seen.
+    """
+    draw = sampler(spec, vocab)
+    canonical, lattice = vocab.encode(text), vocab.lattice(text)
+    total = lattice.count()
+    began = time.perf_counter()
+    rows = draw.sample_batch([text], seed=seed, draws=SAMPLES)
+    seconds = time.perf_counter() - began
+    seen = Counter(distance(vocab, canonical, row) for row in rows)
+    exact = lattice.counts(by="distance")
+    shares = [
+        (at, int(count) / total if count else 0.0, seen[at] / SAMPLES)
+        for at, count in enumerate(exact)
+    ]
+    return {
+        "scheme": draw.spec,
+        "count": f"{total:,}" if total < 10**15 else f"{float(total):.3g}",
+        "canonical": _pieces(vocab, canonical),
+        "rows": [_pieces(vocab, rows[i]) for i in range(ROWS)],
+        "length": round(float(rows.lengths.mean()) / max(len(canonical), 1), 3),
+        "bars": [bar for bar in shares if max(bar[1:]) >= RARE],
+        "microseconds": round(1e6 * seconds / SAMPLES, 2),
+    }
+
+
+def probabilities(
+    model: Any, vocab: Vocabulary, text: str, options: Sequence[str], spec: str, *, seed: int
+) -> dict[str, Any]:
+    """How probable each option is after the text, canonical and drawn: shares that add up to 1."""
+    from robustok.scoring import score
+
+    draw = sampler(spec, vocab)
+    rows = [vocab.encode(text), *draw.sample_batch([text], seed=seed, draws=ROWS)]
+    found = score(model, rows, [vocab.encode(option) for option in options]).log_probs
+    return {"shares": _shares(found), "rows": [_pieces(vocab, row) for row in rows]}
+
+
+def attack_steps(
+    model: Any, vocab: Vocabulary, text: str, options: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The greedy attack on the first option, step after step until it wins or is stuck."""
+    from robustok.evaluation import attack
+
+    steps: list[dict[str, Any]] = []
+    for count in range(STEPS + 1):
+        # The climb is deterministic, so more steps begin with the same ones.
+        found = attack(model, vocab, text, list(options), 0, steps=max(count, 1), seed=0)
+        start = count == 0
+        logs = np.array([found.log_probs_start if start else found.log_probs])
+        ids = found.start if start else found.ids
+        if steps and len(found.margins) <= count:
+            break
+        won = found.success and not start
+        steps.append({"pieces": _pieces(vocab, ids), "shares": _shares(logs)[0], "won": bool(won)})
+        if won:
+            break
+    return steps
+
+
+def _pieces(vocab: Vocabulary, ids: Any) -> list[str]:
+    return [shown(vocab.tokens[i]) for i in np.asarray(ids).tolist()]
+
+
+def _shares(log_probs: np.ndarray) -> list[list[float]]:
+    weights = np.exp(log_probs - log_probs.max(axis=1, keepdims=True))
+    return (weights / weights.sum(axis=1, keepdims=True)).round(6).tolist()

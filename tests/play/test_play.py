@@ -1,0 +1,132 @@
+"""The playground: its answers, its limits, and the page in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import robustok as rt
+from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.play import application
+from robustok.play.answers import LONGEST, SAMPLES, attack_steps, picture, probabilities
+from robustok.scoring import score
+
+TEXT = "Which word starts with 'm': one, two, me? Answer:"
+OPTIONS = [" me", " one", " two"]
+VOCAB = rt.Vocabulary.load(train_tokenizer([TEXT + o for o in OPTIONS] * 4, 290))
+MODEL = tiny_llama(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=1)
+
+
+def asked(path: str, body: Any, **headers: str) -> tuple[int, Any]:
+    from starlette.testclient import TestClient
+
+    with TestClient(application({"tiny": VOCAB}, MODEL), base_url="http://127.0.0.1") as client:
+        answer = client.post(path, json=body, headers=headers)
+        return answer.status_code, answer.json() if answer.status_code != 404 else None
+
+
+def test_a_picture_is_what_the_library_says() -> None:
+    found = picture(VOCAB, "starts with", "uniform", seed=0)
+    lattice = VOCAB.lattice("starts with")
+    assert found["count"] == f"{lattice.count():,}"
+    assert "".join(found["rows"][0]).replace("·", " ") == "starts with"
+    exact = lattice.counts(by="distance")
+    assert sum(share for _, share, _ in found["bars"]) == pytest.approx(1, abs=0.02)
+    for at, share, drawn in found["bars"]:
+        assert share == pytest.approx(exact[at] / lattice.count())
+        # Draws of `uniform` follow the exact shares: within 5 standard errors.
+        assert abs(drawn - share) < 5 * np.sqrt(share * (1 - share) / SAMPLES) + 1e-9
+    canonical = picture(VOCAB, "starts with", "canonical", seed=0)
+    assert [bar[0] for bar in canonical["bars"] if bar[2]] == [0]
+
+
+def test_probabilities_are_shares_of_the_options() -> None:
+    found = probabilities(MODEL, VOCAB, TEXT, OPTIONS, "canonical", seed=0)
+    logs = score(MODEL, [VOCAB.encode(TEXT)], [VOCAB.encode(o) for o in OPTIONS]).log_probs[0]
+    wanted = np.exp(logs) / np.exp(logs).sum()
+    assert found["shares"][0] == pytest.approx(wanted.tolist(), abs=1e-4)
+
+
+def test_an_attack_is_told_step_by_step() -> None:
+    steps = attack_steps(MODEL, VOCAB, TEXT, OPTIONS)
+    assert "".join(steps[0]["pieces"]).replace("·", " ") == TEXT
+    assert len({tuple(step["pieces"]) for step in steps}) == len(steps)
+    assert not any(step["won"] for step in steps[:-1])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("draw", {"text": ""}, "type a text"),
+        ("draw", {"text": "a" * (LONGEST + 1)}, f"at most {LONGEST} characters"),
+        ("draw", {"text": "a", "scheme": "unifrom"}, "did you mean 'uniform'"),
+        ("draw", {"text": "a", "tokenizer": "other"}, "no tokenizer 'other'"),
+        ("draw", {"text": "a", "seed": -1}, "a seed is"),
+        ("draw", ["a"], "JSON object"),
+        ("score", {"text": "a", "options": ["b"]}, "give 2 to 8 options"),
+        ("attack", {"text": "a", "options": "b"}, "a line each"),
+    ],
+)
+def test_what_is_wrong_is_one_line(path: str, body: Any, said: str) -> None:
+    code, found = asked(f"/api/{path}", body)
+    assert code == 400
+    assert said in found["error"]
+
+
+def test_without_a_model_there_is_nothing_to_ask() -> None:
+    from starlette.testclient import TestClient
+
+    with TestClient(application({"tiny": VOCAB}), base_url="http://127.0.0.1") as client:
+        assert client.get("/api/about").json()["model"] is False
+        assert client.post("/api/score", json={}).status_code == 404
+
+
+def test_a_page_elsewhere_cannot_ask_through_the_browser() -> None:
+    from starlette.testclient import TestClient
+
+    with TestClient(application({"tiny": VOCAB}), base_url="http://elsewhere.test") as client:
+        assert client.get("/").status_code == 400
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    import uvicorn
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    app = application({"tiny": VOCAB}, MODEL)
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}/"
+    server.should_exit = True
+    thread.join()
+
+
+def test_the_page_draws_and_asks_in_a_real_browser(address: str, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium on this machine: install it to see the page in a browser")
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+             "--disable-background-networking", "--disable-component-update", "--disable-sync",
+             "--window-size=390,1500", f"--user-data-dir={tmp_path}"]  # fmt: skip
+    seen = subprocess.run(
+        [browser, *quiet, "--virtual-time-budget=20000", "--dump-dom", address],
+        capture_output=True, text=True, timeout=120, check=True,
+    ).stdout  # fmt: skip
+    assert 'data-drawn="stochastok(alpha=0.5)"' in seen
+    assert 'data-asked="yes"' in seen
+    assert seen.count('class="row"') == 1 + 6 + 1
+    assert f"{VOCAB.lattice(TEXT.replace('me?', 'me, which?')).count():,}" in seen
