@@ -1,17 +1,22 @@
 """How fast a corpus is drawn, beside reading it and encoding it with `tokenizers`.
 
     python benchmarks/corpus.py --tokenizer T.json CORPUS [--scheme SPEC ...] [--rounds 3]
+    python benchmarks/corpus.py --tokenizer T.json --memory 10 [--seconds 120]
 
 Every round runs, one after another, the same corpus through (a) a loop that reads it and encodes it
 canonically with `tokenizers`, once on one thread and once on as many as `--workers`, and (b)
 `run_corpus` with one worker and with `--workers`. Whole runs are timed, processes and vocabulary
 included, until the receipt is written. Prints medians and ratios, as Markdown or --json, and the
-peak resident memory of all processes together.
+peak memory of all processes together (their proportional set size: shared libraries count once).
+
+With --memory it makes a corpus of so many GB (of invented words, hard links to one file, so that
+it takes no room), works on it for so many seconds, and prints the peak memory of each quarter.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -79,16 +84,70 @@ def in_process(arguments: list[str], threads: int) -> tuple[float, float, int]:
 
 
 def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
+    while process.poll() is None:
+        peak[0] = max(peak[0], memory_of(process.pid)[0])
+        time.sleep(0.1)
+
+
+def memory_of(pid: int) -> tuple[int, int]:
+    """Bytes of a process and its children: proportional, and resident (shared pages in each)."""
     import psutil
 
-    while process.poll() is None:
-        try:
-            whole = psutil.Process(process.pid)
-            family = [whole, *whole.children(recursive=True)]
-            peak[0] = max(peak[0], sum(p.memory_info().rss for p in family))
-        except psutil.Error:
-            pass
-        time.sleep(0.1)
+    proportional = resident = 0
+    try:
+        whole = psutil.Process(pid)
+        for process in (whole, *whole.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                found = process.memory_full_info()
+                proportional, resident = proportional + found.pss, resident + found.rss
+    except psutil.Error:
+        pass
+    return proportional, resident
+
+
+def show_memory(args: argparse.Namespace) -> None:
+    """Work on a large synthetic corpus for a while, and print the memory it took over time."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        size = synthesize(folder / "in", int(args.memory * 1e9))
+        inputs, out = [str(folder / "in")], folder / "out"
+        code = [args.tokenizer, args.scheme[0], str(args.workers), str(out), *inputs]
+        process = subprocess.Popen([sys.executable, __file__, "--job", "kept", *code])
+        start, seen = time.monotonic(), []
+        while process.poll() is None and time.monotonic() - start < args.seconds:
+            seen.append(memory_of(process.pid))
+            time.sleep(0.5)
+        process.kill()
+        process.wait()
+        manifests = [json.loads(p.read_text()) for p in (out / "manifests").glob("*.json")]
+        done = sum(m["input"]["stop"] - m["input"]["start"] for m in manifests)
+        quarter = max(len(seen) // 4, 1)
+        for kind, name in enumerate(("proportional", "resident")):
+            peaks = [max(m[kind] for m in seen[i : i + quarter]) / 1e6
+                     for i in range(0, 4 * quarter, quarter)]  # fmt: skip
+            print(f"peak MB of each quarter, {name}: {', '.join(f'{p:.0f}' for p in peaks)}")
+        print(f"{done / 1e6:,.0f} of {size / 1e6:,.0f} MB in {time.monotonic() - start:.0f} s")
+    finally:
+        shutil.rmtree(folder)
+
+
+def synthesize(folder: Path, size: int, once: int = 100_000_000) -> int:
+    """JSON Lines of invented words, whose frequencies fall as in language; returns its bytes."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    letters = np.array(list("etaoinshrdlucmfwygpb"))
+    words = ["".join(generator.choice(letters, n)) for n in generator.integers(1, 12, 200_000)]
+    folder.mkdir(parents=True)
+    first = folder / "0.jsonl"
+    with first.open("w") as file:
+        while file.tell() < once:
+            ranks = (generator.pareto(0.8, 2000) * 20).astype(int) % len(words)
+            file.write(json.dumps({"text": " ".join(words[r] for r in ranks)}) + "\n")
+    copies = max(size // first.stat().st_size, 1)
+    for i in range(1, copies):
+        (folder / f"{i}.jsonl").hardlink_to(first)
+    return copies * first.stat().st_size
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -151,6 +210,9 @@ def job(arguments: list[str]) -> None:
         baseline(rest, tokenizer)
         return
     scheme, workers, *inputs = rest
+    if kind == "kept":
+        drawn(inputs[1:], Path(inputs[0]), tokenizer, scheme, int(workers))
+        return
     folder = Path(tempfile.mkdtemp())
     try:
         drawn(inputs, folder / "out", tokenizer, scheme, int(workers))
@@ -163,14 +225,21 @@ def main() -> None:
         job(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("inputs", nargs="+")
+    parser.add_argument("inputs", nargs="*")
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--scheme", action="append", default=[])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", type=float, metavar="GB")
+    parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.scheme = args.scheme or ["uniform-k(alpha=0.5)"]
+    if args.memory:
+        show_memory(args)
+        return
+    if not args.inputs:
+        parser.error("name the corpus")
     rows = measure(args)
     if args.json:
         print(json.dumps(rows))

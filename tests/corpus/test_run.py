@@ -142,7 +142,7 @@ def test_a_run_goes_on_and_trusts_checksums_only(
 def test_another_run_is_not_mixed_in(
     corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int]
 ) -> None:
-    def again(scheme: str = SCHEME, **more: Any) -> None:
+    def again(scheme: Any = SCHEME, **more: Any) -> None:
         run_corpus(corpus, tmp_path / "out", tokenizer, scheme, **SMALL | more)
 
     again()
@@ -208,7 +208,7 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
 
 def test_wrong_settings(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
     def fails(said: str, **more: Any) -> None:
-        settings: dict[str, Any] = {"seed": 0} | more
+        settings: dict[str, Any] = {"seed": 0, **more}
         with pytest.raises(RobustokError, match=said):
             run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **settings)
 

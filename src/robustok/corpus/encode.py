@@ -21,7 +21,7 @@ from robustok.vocabulary import Text, Vocabulary
 
 _MOST = 1 << 18  # pieces remembered; when there are more, all are forgotten and learned again
 _LONGEST = 64  # characters; a piece beyond hardly comes twice
-_AT_ONCE = 1 << 12  # pieces given to the tokenizer, whose answers are large
+_AT_ONCE = 1 << 10  # pieces given to the tokenizer, whose answers are large
 _UNKNOWN, _FOLDED = 255, 254  # no stand-in yet; a letter that ignore-case would hold equal to ASCII
 
 

@@ -99,11 +99,12 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def one_thread() -> None:
-    """Keep Arrow, too, to the thread that calls."""
+    """Keep Arrow, too, to the thread that calls, and to memory that it gives back."""
     import pyarrow as pa
 
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def portable(error: Exception) -> bytes:

@@ -30,7 +30,7 @@ def run_on_ray(
     from ray.data import DataContext, TaskPoolStrategy
 
     if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+        ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     DataContext.get_current().enable_progress_bars = False
     blocks = [pa.table({"chunk": [pickle.dumps(chunk)]}) for chunk in chunks]

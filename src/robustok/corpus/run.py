@@ -119,8 +119,10 @@ def run_corpus(
             job = Job(folder.absolute(), retokenize, found, format, context, last, digest)
             chunks = cut_chunks(sources, shard_bytes)
             _clear(folder)
-            _work(job, chunks, engine, workers, progress or _nobody)
-            _clear(folder)
+            try:
+                _work(job, chunks, engine, workers, progress or _nobody)
+            finally:
+                _clear(folder)
             receipt = _receipt(job, chunks, settings)
             write_json(folder / "receipt.json", asdict(receipt))
     except Exception as error:

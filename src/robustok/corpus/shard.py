@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from robustok.corpus.read import Batch, Column, Reject, read_chunk
+from robustok.corpus.read import Column, Reject, read_chunk
 from robustok.corpus.sources import Chunk
 from robustok.corpus.transform import Retokenize
 from robustok.corpus.write import PackedShard, ParquetShard, ShardWriter
@@ -68,7 +68,7 @@ def make_shard(job: Job, chunk: Chunk, tell: Tell = lambda read: None) -> dict[s
         writer = _open_writer(job, chunk, stack)
         aside = _Rejects(job.rejects(chunk), stack)
         for batch in read_chunk(chunk, job.column, _batch_size(job)):
-            tables, rejects = _transformed(job, batch)
+            tables, rejects = _transformed(job, batch.table, batch.positions)
             aside.write(chunk, [*batch.rejects, *rejects])
             for table in tables:
                 writer.write(table)
@@ -121,27 +121,22 @@ def _open_writer(job: Job, chunk: Chunk, stack: ExitStack) -> ShardWriter:
     return PackedShard(job.data, chunk.name, stack, draws, job.context, job.end)
 
 
-def _transformed(job: Job, batch: Batch) -> tuple[list[pa.Table], list[Reject]]:
+def _transformed(
+    job: Job, table: pa.Table, positions: np.ndarray
+) -> tuple[list[pa.Table], list[Reject]]:
     """The drawn tables of a batch; rows that cannot be tokenized are found by halving."""
-    tables: list[pa.Table] = []
-    rejects: list[Reject] = []
-
-    def work(table: pa.Table, positions: np.ndarray) -> None:
-        if not len(table):
-            return
-        try:
-            tables.append(job.retokenize(table))
-        except RobustokError as error:
-            if len(table) == 1:
-                row = _plain(table.column(job.column.name)[0].as_py())
-                rejects.append(Reject(int(positions[0]), str(error), row))
-                return
-            half = len(table) // 2
-            work(table.slice(0, half), positions[:half])
-            work(table.slice(half), positions[half:])
-
-    work(batch.table, batch.positions)
-    return tables, rejects
+    if not len(table):
+        return [], []
+    try:
+        return [job.retokenize(table)], []
+    except RobustokError as error:
+        if len(table) == 1:
+            row = _plain(table.column(job.column.name)[0].as_py())
+            return [], [Reject(int(positions[0]), str(error), row)]
+    half = len(table) // 2
+    first = _transformed(job, table.slice(0, half), positions[:half])
+    second = _transformed(job, table.slice(half), positions[half:])
+    return first[0] + second[0], first[1] + second[1]
 
 
 def _plain(row: Any) -> Any:

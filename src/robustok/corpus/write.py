@@ -14,7 +14,7 @@ from robustok.corpus.transform import SCHEMA
 from robustok.files import part_of
 
 FORMATS = ("parquet", "packed")
-_GROUP = 1 << 21  # ids in a row group, at least
+_GROUP = 1 << 20  # ids in a row group, at least
 
 
 class ShardWriter(Protocol):
@@ -28,7 +28,7 @@ class ShardWriter(Protocol):
 
 
 class ParquetShard:
-    """One Parquet file, compressed with zstd, in row groups of some two million ids."""
+    """One Parquet file, compressed with zstd, in row groups of some million ids."""
 
     def __init__(self, folder: Path, name: str, stack: ExitStack) -> None:
         part = stack.enter_context(part_of(folder / f"{name}.parquet"))
