@@ -21,7 +21,30 @@ def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str
     return [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
 
 
+def _embeddings(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """Layer by layer; a model of other depth has other layers, and says so by their number."""
+    found = {layer["model"]: layer for row in rows for layer in row.get("layers", ())}
+    depth = {
+        (layer["model"], str(layer["layer"])): layer["mean"]
+        for row in rows
+        for layer in row.get("layers", ())
+    }
+    lines = []
+    for row in table["rows"]:
+        cells = [
+            f"{depth[row['train'], layer]:.3f} / {theirs:.3f}"
+            if (row["train"], layer) in depth
+            else f"{'–' if row['train'] in found else NOT_RUN} / {theirs:.3f}"
+            for layer, theirs in zip(table["queries"], row["values"], strict=True)
+        ]
+        lines.append([row["train"], *cells])
+    head = ["model", *(f"layer {layer}" for layer in table["queries"])]
+    return {"measure": "embeddings", "head": head, "lines": lines}
+
+
 def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    if table["measure"] == "embeddings":
+        return _embeddings(table, rows)
     accuracy = table["measure"] == "accuracy"
     found = merged([_named(row) for row in rows]) if accuracy else perplexities(rows)
     cells = {((r["pretrain"], r.get("task")), r.get("bar"), r["query"]): r for r in found}

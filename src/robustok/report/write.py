@@ -24,6 +24,11 @@ CAPTIONS = {
         "A bar is a model, a group a strength of perturbation; lines are 95% intervals. "
         "Strength 0 is the canonical tokenization.",
     ),
+    "embeddings": (
+        "How far apart each model holds the tokenizations of a word",
+        "Mean distance between unit-normalized last-token states of the canonical and of uniformly "
+        "drawn tokenizations, by layer; bands are 95% over words.",
+    ),
     "heatmap": (
         "Every model against every kind of query",
         "Accuracy in percent. The adversarial column is the greedy worst case: the attack walks "
@@ -45,13 +50,25 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
     out = out or folder
     results = Results(merged(rows))
     with disk_full_in_one_line(out):
-        drawn = draw_figures(results, out / "figures")
+        drawn = draw_figures(results, out / "figures") if results.rows else {}
+        drawn |= _embeddings(rows, out / "figures")
         held = perplexities(rows)
         beside = beside_paper(study, rows)
-        page = _html(results, study, drawn, _examples(folder), held, beside)
+        page = _html(results, study, drawn, _examples(folder), held, beside, rows)
         write_whole(out / "report.html", page)
-        write_whole(out / "report.md", _markdown(results, study, drawn, held, beside))
+        write_whole(out / "report.md", _markdown(results, study, drawn, held, beside, rows))
     return out / "report.html"
+
+
+def _embeddings(rows: Sequence[Row], folder: Path) -> dict[str, dict[str, str]]:
+    layers = [layer for row in rows for layer in row.get("layers", ())]
+    if not layers:
+        return {}
+    from robustok.report.model_figures import draw_embeddings
+
+    draw_embeddings(layers, folder / "embeddings")
+    text = (folder / "embeddings.svg").read_text(encoding="utf-8")
+    return {"embeddings": {"wide": text, "narrow": text}}
 
 
 def _rows(folder: Path) -> list[Row]:
@@ -76,12 +93,13 @@ def _html(
     examples: list[dict[str, Any]],
     held: list[Row],
     beside: list[dict[str, Any]],
+    raw: list[Row],
 ) -> str:
     head, lines = drop_table(results)
     return render(
         "report",
         study=study,
-        facts=_facts(results),
+        facts=_facts(raw),
         findings=findings(results),
         figures=[
             {"name": name, "title": CAPTIONS[name][0], "caption": CAPTIONS[name][1]}
@@ -97,7 +115,7 @@ def _html(
         rows=results.rows,
         percent=percent,
         configuration=json.dumps(study, indent=2, ensure_ascii=False),
-        versions=results.rows[-1].get("versions", {}),
+        versions=raw[-1].get("versions", {}),
     )
 
 
@@ -105,17 +123,16 @@ def _data_url(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
-def _facts(results: Results) -> list[str]:
+def _facts(rows: Sequence[Row]) -> list[str]:
     """The small print under the title: model, sizes, seed."""
-    rows = results.rows
     facts = []
     if model := rows[0].get("model"):
         size = f"{model['parameters'] / 1e6:.1f}M parameters"
         made = f"Llama architecture, {model.get('layers')} layers of width {model.get('width')}"
         facts.append(f"{model.get('name') or made}, {size}")
-    counts = " or ".join(str(n) for n in sorted({row["n"] for row in rows}))
-    facts.append(f"{counts} held-out questions a measurement")
-    seeds = sorted({seed for row in rows for seed in row["seeds"]})
+    if counts := sorted({row["n"] for row in rows if "n" in row}):
+        facts.append(f"{' or '.join(map(str, counts))} held-out questions a measurement")
+    seeds = sorted({row["seed"] for row in rows})
     facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
     if (scale := rows[0].get("scale", "full")) != "full":
         facts.append(f"at {scale} scale, not the paper's")
@@ -148,14 +165,16 @@ def _markdown(
     drawn: dict[str, Any],
     held: list[Row],
     beside: list[dict[str, Any]],
+    raw: list[Row],
 ) -> str:
     head, lines = drop_table(results)
-    parts = [f"# {study['title']}", study["about"].strip(), " · ".join(_facts(results))]
+    parts = [f"# {study['title']}", study["about"].strip(), " · ".join(_facts(raw))]
     parts.append("\n".join(f"- **{f.number}** {f.text}" for f in findings(results)))
     for name in drawn:
         title, caption = CAPTIONS[name]
         parts.append(f"## {title}\n\n![{title}](figures/{name}.png)\n\n{caption}")
-    parts.append("## Canonical accuracy, and what other queries cost\n\n" + _drops(head, lines))
+    if lines:
+        parts.append("## Canonical accuracy, and what other queries cost\n\n" + _drops(head, lines))
     if held:
         about = "Brackets hold the lowest and the highest of the seeds."
         parts.append(
@@ -167,7 +186,8 @@ def _markdown(
         said = "Ours with its 95% interval / the paper's, and the difference in points."
         parts.append(f"## Beside the paper: {paper['where']}\n\n{claims}\n\n{said}")
         parts += [_table(table["head"], table["lines"]) for table in beside]
-    parts.append("## All measurements\n\n" + _all(results.rows))
+    if results.rows:
+        parts.append("## All measurements\n\n" + _all(results.rows))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

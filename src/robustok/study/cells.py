@@ -171,6 +171,25 @@ def measure_perplexity(
     return asdict(result)
 
 
+def measure_embeddings(
+    cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
+) -> Summary:
+    from robustok.evaluation import embedding_distances
+    from robustok.models import load_model
+
+    fields = cell.fields
+    result = embedding_distances(
+        load_model(_model_of(inputs)),
+        _vocabulary(inputs),
+        frequent_words(fields["words"]),
+        draws=fields["draws"],
+        seed=fields["seed"],
+        name=cell.inputs["model"].trained,
+        progress=progress,
+    )
+    return {"query": "embeddings", "layers": result.table()}
+
+
 def evaluate_model(
     cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
 ) -> Summary:
@@ -277,4 +296,5 @@ KINDS: dict[str, Callable[[Cell, Path, Mapping[str, Path], Progress], Summary]] 
     "evaluate": evaluate_model,
     "attack": attack_model,
     "perplexity": measure_perplexity,
+    "embeddings": measure_embeddings,
 }

@@ -224,7 +224,9 @@ def _named_as_measured(paper: Paper) -> Paper:
     tables = [
         table.model_copy(
             update={
-                "queries": tuple(map(normal, table.queries)),
+                "queries": table.queries
+                if table.measure == "embeddings"
+                else tuple(map(normal, table.queries)),
                 "rows": tuple(map(row, table.rows)),
             }
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robustok.study.schema import Adversary, Pretraining, Study, Training
+from robustok.study.schema import Adversary, Embeddings, Pretraining, Study, Training
 
 CORE = 1e11  # floating-point operations a second of one core on small models
 GPU = 3e14  # and of one large accelerator in bfloat16, at a third of its peak
@@ -54,6 +54,11 @@ def attack_work(study: Study, attack: Adversary) -> float:
 def perplexity_work(study: Study) -> float:
     documents = study.corpus.measured if study.corpus else 0
     return 2 * parameters(study) * documents * 2_500 / CORE + 0.5
+
+
+def embeddings_work(study: Study, asked: Embeddings) -> float:
+    # A word has few tokens, and its tokenizations share them.
+    return 2 * parameters(study) * asked.words * asked.draws * 3 / CORE + 2
 
 
 def gpu_hours(work: Sequence[float]) -> float:

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.study.cost import attack_work, evaluation_work, perplexity_work, training_work
+from robustok.study.cost import (
+    attack_work,
+    embeddings_work,
+    evaluation_work,
+    perplexity_work,
+    training_work,
+)
 from robustok.study.schema import Corpus, Study, WordTask
 from robustok.tasks.words import read_words
 
@@ -62,6 +68,8 @@ class Cell:
             case "evaluate" | "perplexity":
                 asked = f"{self.kind} {self.inputs['model'].trained} on {self.fields['query']}"
                 return asked + self._about
+            case "embeddings":
+                return f"embeddings {self.inputs['model'].trained}"
             case "attack":
                 return f"attack {self.inputs['model'].trained}" + self._about
             case "benchmark":
@@ -152,6 +160,7 @@ def _from_base(study: Study, made: Mapping[str, Cell], base: Cell, repeat: int) 
         for query in study.perplexity.queries:
             fields = {"query": query, "seed": seed}
             cells.append(Cell("perplexity", fields, inputs, perplexity_work(study)))
+    cells += _embeddings(study, made, base, seed)
     if study.finetune is None:
         return cells + _measurements(study, made, base, seed)
     for scheme in study.finetune.schemes:
@@ -163,7 +172,16 @@ def _from_base(study: Study, made: Mapping[str, Cell], base: Cell, repeat: int) 
             {"repeat": repeat},
         )
         cells += [model, *_measurements(study, made, model, seed)]
+        cells += _embeddings(study, made, model, seed)
     return cells
+
+
+def _embeddings(study: Study, made: Mapping[str, Cell], model: Cell, seed: int) -> list[Cell]:
+    if study.embeddings is None:
+        return []
+    fields = study.embeddings.model_dump() | {"seed": seed}
+    inputs = {"tokenizer": made["tokenizer"], "model": model}
+    return [Cell("embeddings", fields, inputs, embeddings_work(study, study.embeddings))]
 
 
 def _measurements(study: Study, made: Mapping[str, Cell], model: Cell, seed: int) -> list[Cell]:

@@ -8,7 +8,7 @@ from typing import Any
 from robustok.study.plan import Cell
 from robustok.study.schema import Study
 
-MEASURED = ("evaluate", "attack", "perplexity")
+MEASURED = ("evaluate", "attack", "perplexity", "embeddings")
 
 
 def result_rows(

@@ -140,6 +140,13 @@ class Perplexity(Strict):
     queries: tuple[str, ...] = Field(min_length=1)
 
 
+class Embeddings(Strict):
+    """How far apart each model holds the tokenizations of a word, layer by layer."""
+
+    words: int = Field(1000, ge=2)  # so many of the most frequent English words
+    draws: int = Field(50, ge=1)
+
+
 class Examples(Strict):
     """Texts whose draws the report shows in color."""
 
@@ -157,8 +164,8 @@ class PaperRow(Strict):
 
 
 class PaperTable(Strict):
-    measure: Literal["accuracy", "perplexity"] = "accuracy"
-    queries: tuple[str, ...]
+    measure: Literal["accuracy", "perplexity", "embeddings"] = "accuracy"
+    queries: tuple[str, ...]  # of embeddings: the layers
     rows: tuple[PaperRow, ...]
 
 
@@ -191,6 +198,7 @@ class Study(Strict):
     evaluate: Queries | None = None
     attacks: tuple[Adversary, ...] = ()
     perplexity: Perplexity | None = None
+    embeddings: Embeddings | None = None
     examples: Examples | None = None
     paper: Paper | None = None
 
