@@ -218,3 +218,18 @@ def test_a_vocabulary_travels_without_its_tables() -> None:
     assert vocab.trie is not None
     assert len(pickle.dumps(vocab)) == small
     assert pickle.loads(pickle.dumps(vocab)).fingerprint == vocab.fingerprint
+
+
+def test_mid_text_after_an_encoder_that_puts_a_space_first_may_begin_with_a_newline() -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(["one house\n\nand another house\n\n"] * 9, trainer)
+    vocab = rt.Vocabulary.load(tokenizer)
+    ids = vocab.encode_continuation(b"\n\nhouse")
+    assert vocab.decode_bytes(ids) == b"\n\nhouse"
+    assert len(ids) < len(b"\n\nhouse")

@@ -174,11 +174,13 @@ class Vocabulary:
         ids = encode([text], parse_special)[0]
         if first or self.decode_bytes(ids) == text.encode("utf8"):
             return ids
-        guarded = encode(["\n" + text], parse_special)[0]
-        wanted = len(text.encode("utf8"))
-        for cut in range(len(guarded)):
-            if len(self.decode_bytes(guarded[cut:])) == wanted:
-                return guarded[cut:]
+        wanted = text.encode("utf8")
+        # Something else goes before it; one that does not grow together with its first letter.
+        for before in ("\n", "0", "a"):
+            guarded = encode([before + text], parse_special)[0]
+            for cut in range(len(guarded)):
+                if self.decode_bytes(guarded[cut:]) == wanted:
+                    return guarded[cut:]
         return [self._byte_id(b) for b in text.encode("utf8")]
 
     def encode_continuation(self, text: bytes) -> list[int]:
