@@ -5,9 +5,11 @@
 
 Every round runs, one after another, the same corpus through (a) a loop that reads it and encodes it
 canonically with `tokenizers`, once on one thread and once on as many as `--workers`, and (b)
-`run_corpus` with one worker and with `--workers`. Whole runs are timed, processes and vocabulary
-included, until the receipt is written. Prints medians and ratios, as Markdown or --json, and the
-peak memory of all processes together (their proportional set size: shared libraries count once).
+`run_corpus` with one worker and with `--workers`. Prints medians and ratios, as Markdown or --json:
+the rate from the first batch on, without the seconds that processes and vocabularies take to start;
+the wall and processor seconds of the whole job; and the peak memory of all its processes together
+(their proportional set size: shared libraries count once). On a busy machine compare rates to each
+other only, and processor seconds before wall seconds.
 
 With --memory it makes a corpus of so many GB (of invented words, hard links to one file, so that
 it takes no room), works on it for so many seconds, and prints the peak memory of each quarter.
@@ -33,8 +35,22 @@ BATCH = 1 << 20  # characters a call of encode_batch
 READ_AND_ENCODE = "read and encode with tokenizers, {} thread(s)"
 
 
-def baseline(inputs: list[str], tokenizer: str) -> int:
-    """Read the corpus as run_corpus does, and encode it with `tokenizers`; returns its ids."""
+class Rate:
+    """Bytes a second between the first and the last time it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[float, int]] = []
+
+    def __call__(self, done: int, total: int) -> None:
+        self.told.append((time.perf_counter(), done))
+
+    def __float__(self) -> float:
+        (first, start), (last, done) = self.told[0], self.told[-1]
+        return (done - start) / (last - first)
+
+
+def baseline(inputs: list[str], tokenizer: str, rate: Rate) -> None:
+    """Read the corpus as run_corpus does, and encode it with `tokenizers`."""
     from tokenizers import Tokenizer
 
     from robustok.corpus.read import find_column, read_chunk
@@ -44,43 +60,39 @@ def baseline(inputs: list[str], tokenizer: str) -> int:
     encoder = Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
     sources = find_sources(inputs)
     column = find_column(sources, None)
-    total = 0
+    done = 0
     for chunk in cut_chunks(sources):
         for batch in read_chunk(chunk, column, BATCH):
             texts = [text.decode() for text in batch.table.column(column.name).to_pylist()]
             encoded = encoder.encode_batch_fast(texts, add_special_tokens=False)
-            total += sum(len(e.ids) for e in encoded)
-    return total
+            sum(len(e.ids) for e in encoded)
+            rate(done + batch.read, 0)
+        done += chunk.size
 
 
-def drawn(inputs: list[str], out: Path, tokenizer: str, scheme: str, workers: int) -> int:
-    from robustok.corpus import run_corpus
-
-    return run_corpus(inputs, out, tokenizer, scheme, seed=0, workers=workers).tokens
-
-
-def in_process(arguments: list[str], threads: int) -> tuple[float, float, int]:
-    """Wall seconds, processor seconds and peak bytes of one job in a process of its own."""
+def in_process(arguments: list[str], threads: int) -> dict[str, float]:
+    """Rate, wall seconds, processor seconds and peak bytes of one job, in its own process."""
     env = os.environ | {
         "RAYON_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
         "OMP_NUM_THREADS": "1",
     }
-    before = os.times()
-    start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, __file__, "--job", *arguments], env=env)
+    before, start = os.times(), time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--job", *arguments], env=env, stdout=subprocess.PIPE
+    )
     peak = [0]
     watch = threading.Thread(target=_watch, args=(process, peak))
     watch.start()
-    code = process.wait()
-    seconds = time.perf_counter() - start
-    after = os.times()
+    said, _ = process.communicate()
+    seconds, after = time.perf_counter() - start, os.times()
     watch.join()
-    if code:
+    if process.returncode:
         raise SystemExit(f"the job {arguments} failed")
     spent = after.children_user - before.children_user
     spent += after.children_system - before.children_system
-    return seconds, spent, peak[0]
+    return {"MB/s": float(said) / 1e6, "seconds": seconds, "processor seconds": spent,
+            "peak MB": peak[0] / 1e6}  # fmt: skip
 
 
 def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
@@ -112,13 +124,12 @@ def show_memory(args: argparse.Namespace) -> None:
         size = synthesize(folder / "in", int(args.memory * 1e9))
         inputs, out = [str(folder / "in")], folder / "out"
         code = [args.tokenizer, args.scheme[0], str(args.workers), str(out), *inputs]
-        process = subprocess.Popen([sys.executable, __file__, "--job", "kept", *code])
+        process = subprocess.Popen([sys.executable, __file__, "--job", "drawn", *code])
         start, seen = time.monotonic(), []
         while process.poll() is None and time.monotonic() - start < args.seconds:
             seen.append(memory_of(process.pid))
             time.sleep(0.5)
-        process.kill()
-        process.wait()
+        stop(process)
         manifests = [json.loads(p.read_text()) for p in (out / "manifests").glob("*.json")]
         done = sum(m["input"]["stop"] - m["input"]["start"] for m in manifests)
         quarter = max(len(seen) // 4, 1)
@@ -129,6 +140,18 @@ def show_memory(args: argparse.Namespace) -> None:
         print(f"{done / 1e6:,.0f} of {size / 1e6:,.0f} MB in {time.monotonic() - start:.0f} s")
     finally:
         shutil.rmtree(folder)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Kill a run and its workers."""
+    import psutil
+
+    workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    for found in (process, *workers):
+        with contextlib.suppress(psutil.Error):
+            found.kill()
+    process.wait()
+    psutil.wait_procs(workers)
 
 
 def synthesize(folder: Path, size: int, once: int = 100_000_000) -> int:
@@ -152,72 +175,57 @@ def synthesize(folder: Path, size: int, once: int = 100_000_000) -> int:
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each job: medians over the rounds, all jobs once a round."""
-    sizes = sum(source_size(path) for path in args.inputs)
     jobs: dict[str, tuple[list[str], int]] = {}
     for threads in (1, args.workers):
         name = READ_AND_ENCODE.format(threads)
         jobs[name] = (["baseline", args.tokenizer, *args.inputs], threads)
     for scheme in args.scheme:
         for workers in (1, args.workers):
-            job = ["drawn", args.tokenizer, scheme, str(workers), *args.inputs]
+            job = ["drawn", args.tokenizer, scheme, str(workers), "-", *args.inputs]
             jobs[f"{scheme}, {workers} worker(s)"] = (job, workers)
-    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in jobs}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in jobs}
     for _ in range(args.rounds):
         for name, (job, threads) in jobs.items():
             found[name].append(in_process(job, threads))
-            print(f"{name}: {found[name][-1][0]:.1f} s", file=sys.stderr, flush=True)
-    rows = []
-    for name, runs in found.items():
-        wall, cpu = (statistics.median(run[i] for run in runs) for i in (0, 1))
-        rows.append({"job": name, "seconds": wall, "cpu_seconds": cpu, "MB/s": sizes / wall / 1e6,
-                     "peak_MB": max(run[2] for run in runs) / 1e6})  # fmt: skip
-    return rows
-
-
-def source_size(path: str) -> int:
-    """The bytes of text of an input, decompressed."""
-    from robustok.corpus.sources import find_sources, open_stream
-
-    total = 0
-    for source in find_sources(path):
-        if not source.compression:
-            total += source.size
-            continue
-        stream, raw = open_stream(source)
-        with raw, stream:
-            while block := stream.read(1 << 20):
-                total += len(block)
-    return total
+            print(f"{name}: {found[name][-1]['MB/s']:.1f} MB/s", file=sys.stderr, flush=True)
+    return [
+        {"job": name} | {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for name, runs in found.items()
+    ]
 
 
 def ratios(rows: list[dict[str, Any]], schemes: list[str], workers: int) -> list[str]:
     """The two ratios of each scheme: of workers, and to the tokenizer on as many threads."""
-    seconds = {row["job"]: row["seconds"] for row in rows}
+    by = {row["job"]: row for row in rows}
     said = []
     for scheme in schemes:
-        one, many = seconds[f"{scheme}, 1 worker(s)"], seconds[f"{scheme}, {workers} worker(s)"]
-        to_one, to_many = (seconds[READ_AND_ENCODE.format(n)] for n in (1, workers))
+        one, many = (by[f"{scheme}, {n} worker(s)"] for n in (1, workers))
+        plain, threaded = (by[READ_AND_ENCODE.format(n)] for n in (1, workers))
         said.append(
-            f"{scheme}: {workers} workers {one / many:.2f} times one; to reading and encoding "
-            f"{to_one / one:.2f} on one thread, {to_many / many:.2f} on {workers}"
+            f"{scheme}: {workers} workers {many['MB/s'] / one['MB/s']:.2f} times one; to reading "
+            f"and encoding {one['MB/s'] / plain['MB/s']:.2f} on one thread, "
+            f"{many['MB/s'] / threaded['MB/s']:.2f} on {workers}, and by processor seconds of the "
+            f"whole job {plain['processor seconds'] / one['processor seconds']:.2f}"
         )
     return said
 
 
 def job(arguments: list[str]) -> None:
+    """One job; prints its bytes a second."""
+    from robustok.corpus import run_corpus
+
     kind, tokenizer, *rest = arguments
+    rate = Rate()
     if kind == "baseline":
-        baseline(rest, tokenizer)
-        return
-    scheme, workers, *inputs = rest
-    if kind == "kept":
-        drawn(inputs[1:], Path(inputs[0]), tokenizer, scheme, int(workers))
-        return
-    folder = Path(tempfile.mkdtemp())
-    try:
-        drawn(inputs, folder / "out", tokenizer, scheme, int(workers))
-    finally:
-        shutil.rmtree(folder)
+        baseline(rest, tokenizer, rate)
+    else:
+        scheme, workers, out, *inputs = rest
+        with tempfile.TemporaryDirectory() as folder:
+            run_corpus(
+                inputs, folder if out == "-" else out, tokenizer, scheme, seed=0,
+                workers=int(workers), progress=rate,
+            )  # fmt: skip
+    print(float(rate))
 
 
 def main() -> None:
@@ -244,10 +252,10 @@ def main() -> None:
     if args.json:
         print(json.dumps(rows))
         return
-    print("| job | seconds | processor seconds | MB/s | peak MB |\n|---|--:|--:|--:|--:|")
+    keys = list(rows[0])
+    print(f"| {' | '.join(keys)} |\n|---|{'--:|' * (len(keys) - 1)}")
     for row in rows:
-        print(f"| {row['job']} | {row['seconds']:.1f} | {row['cpu_seconds']:.1f} "
-              f"| {row['MB/s']:.1f} | {row['peak_MB']:.0f} |")  # fmt: skip
+        print(f"| {row['job']} | {' | '.join(f'{row[key]:.1f}' for key in keys[1:])} |")
     print("\n" + "\n".join(ratios(rows, args.scheme, args.workers)))
 
 

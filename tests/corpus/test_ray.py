@@ -30,7 +30,7 @@ def cluster() -> Iterator[Any]:
         head_node_args={"num_cpus": 1, "object_store_memory": store, "include_dashboard": False},
     )
     node = cluster.add_node(num_cpus=1, object_store_memory=store)
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=40)
     yield cluster, node
     ray.shutdown()
     cluster.shutdown()
