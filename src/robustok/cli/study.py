@@ -110,7 +110,8 @@ def _list() -> None:
     """Every study with what it needs, at full size and at its small one."""
     from robustok.study import studies
 
-    for name in studies():
+    # The one to begin with comes first.
+    for name in sorted(studies(), key=lambda name: (name != "quick", name)):
         for number, scale in enumerate((None, "cpu")):
             study = _known(name, scale)
             if not number:
