@@ -48,7 +48,7 @@ def test_normalizer_and_added_tokens(tmp_path: Path) -> None:
     path = train(tmp_path, normalizer="NFC", added=["<tool>"])
     vocab = Vocabulary.load(path)
     texts = ["e\u0301 \u212b", "\u00e9", "a<tool>b <|endoftext|>", *documents(10)]
-    assert PieceEncoder(vocab)._model is not None
+    assert PieceEncoder(vocab)._cutter is not None
     assert PieceEncoder(vocab).encode_batch(texts) == vocab.encode_batch(texts)
 
 

@@ -7,8 +7,8 @@ other kinds encode as they always do.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 from typing import Any
 
@@ -16,12 +16,12 @@ import numpy as np
 
 from robustok.ragged import Ragged
 from robustok.samplers.pieces import PieceCutter
-from robustok.tokenizer_files import TokenizersEncoder
+from robustok.tokenizer_files import TokenizersEncoder, byte_alphabet
 from robustok.vocabulary import Text, Vocabulary
 
 _MOST = 1 << 18  # pieces remembered; when there are more, all are forgotten and learned again
 _LONGEST = 64  # characters; a piece beyond hardly comes twice
-_AT_ONCE = 1 << 10  # pieces given to the tokenizer, whose answers are large
+_NORMALIZERS = ("NoneType", "NFC", "NFKC")
 _UNKNOWN, _FOLDED = 255, 254  # no stand-in yet; a letter that ignore-case would hold equal to ASCII
 
 
@@ -35,8 +35,11 @@ class PieceEncoder:
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
-        self._model, self._normalizer = _piece_model(vocab)
-        self._cutter = PieceCutter(vocab.data) if self._model is not None else None
+        self._cutter = _cutter_of(vocab)
+        tokenizer = getattr(vocab.data.encoder, "tokenizer", None)
+        self._model: Any = getattr(tokenizer, "model", None)
+        self._normalizer = getattr(tokenizer, "normalizer", None)
+        self._alphabet = {byte: character for character, byte in byte_alphabet().items()}
         self._added = getattr(vocab.data.encoder, "added", ())
         self._stand_ins = np.full(0x110000, _UNKNOWN, np.uint8)
         self._stand_ins[:128] = np.arange(128)
@@ -57,7 +60,7 @@ class PieceEncoder:
 
     def _string(self, text: Text) -> str | None:
         """The text as the pieces spell it, or None where the tokenizer itself must encode it."""
-        if self._model is None:
+        if self._cutter is None:
             return None
         if isinstance(text, bytes):
             try:
@@ -116,10 +119,8 @@ class PieceEncoder:
 
     def _learn(self, pieces: dict[str, None]) -> None:
         new = list(pieces)
-        rows: list[list[int]] = []
-        for at in range(0, len(new), _AT_ONCE):
-            some = self._model.encode_batch_fast(new[at : at + _AT_ONCE], add_special_tokens=False)
-            rows += [e.ids for e in some]
+        spelled = [p.encode().decode("latin-1").translate(self._alphabet) for p in new]
+        rows = [[token.id for token in self._model.tokenize(piece)] for piece in spelled]
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
         start, base = len(self._ids), len(self._first)
         self._first = np.concatenate([self._first, start + np.cumsum(sizes) - sizes])
@@ -147,24 +148,19 @@ class PieceEncoder:
         return Ragged.from_rows([next(others if s is None else fast) for s in strings])
 
 
-def _piece_model(vocab: Vocabulary) -> tuple[Any, Any]:
-    """The tokenizer without its cutting, and its normalizer; None for tokenizers of other kinds."""
+def _cutter_of(vocab: Vocabulary) -> PieceCutter | None:
+    """How the tokenizer cuts, if each of its pieces is encoded for itself; else None."""
     encoder = vocab.data.encoder
     if vocab.data.family != "byte-level BPE" or not isinstance(encoder, TokenizersEncoder):
-        return None, None
-    spec = json.loads(encoder.tokenizer.to_str())
-    normalizer = spec.get("normalizer")
+        return None
     # These two leave ASCII alone, so that most texts need no normalizing at all.
-    composes = normalizer is None or normalizer.get("type") in ("NFC", "NFKC")
-    cutter = PieceCutter(vocab.data)
-    if encoder.prefix or not composes:
-        return None, None
-    if cutter.pattern is None or cutter.pattern.groups:
-        return None, None
-    from tokenizers import Tokenizer
+    if encoder.prefix or type(encoder.tokenizer.normalizer).__name__ not in _NORMALIZERS:
+        return None
+    from tokenizers import Tokenizer, models
 
-    spec |= {"normalizer": None, "added_tokens": [], "post_processor": None}
-    spec["pre_tokenizer"] = {
-        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False,
-    }  # fmt: skip
-    return Tokenizer.from_str(json.dumps(spec)), encoder.tokenizer.normalizer
+    # The cutter reads the tokenizer as JSON: of one without tokens that takes no memory.
+    bare = Tokenizer(models.BPE())
+    if encoder.tokenizer.pre_tokenizer is not None:
+        bare.pre_tokenizer = encoder.tokenizer.pre_tokenizer
+    cutter = PieceCutter(replace(vocab.data, source=bare))
+    return None if cutter.pattern is None or cutter.pattern.groups else cutter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -54,6 +55,7 @@ def run_local(job: Job, chunks: Sequence[Chunk], workers: int, told: Told) -> It
     ``told`` hears a chunk's number and how many of its bytes have been read. A worker that is
     ended from outside is replaced, and its chunk done again, twice at most.
     """
+    give_back_memory()
     waiting = deque(chunks)
     tries: dict[int, int] = {}
     team = [_Worker(job) for _ in range(min(workers, len(waiting)))]
@@ -107,6 +109,13 @@ def one_thread() -> None:
     pa.set_memory_pool(pa.system_memory_pool())
 
 
+def give_back_memory() -> None:
+    """Return to the system what reading a large tokenizer took for a moment, where libc can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def portable(error: Exception) -> bytes:
     """An error pickled, as it is or, where it cannot be, as its text."""
     try:
@@ -129,6 +138,7 @@ def _count_try(tries: dict[int, int], chunk: Chunk) -> None:
 def _work(line: Connection, job: Job) -> None:
     """A worker's life: it ends when the line does, so a run that is killed leaves none behind."""
     one_thread()
+    give_back_memory()
     try:
         while True:
             chunk = line.recv()
