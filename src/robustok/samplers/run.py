@@ -69,22 +69,42 @@ def draw_texts(
         kernels.Batch(values, offsets, keys, parts, plan.seed, plan.epoch, np.int64(plan.draws))
     )
 
-    def work(first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        tokens, size = (int(x[last] - x[first]) for x in (offsets, byte_offsets))
-        room = sampler._room(last - first, tokens, size) * plan.draws
-        out = np.empty(room, np.int32)
-        ends = np.empty((last - first) * plan.draws + 1, np.int64)
-        ends[0] = 0
-        sampler._draw(whole, first, last, out, ends[1:])
-        return out[: ends[-1]], ends
+    jobs = spread(len(offsets) - 1, byte_offsets, plan.threads)
+    rooms = [
+        sampler._room(last - first, *(int(x[last] - x[first]) for x in (offsets, byte_offsets)))
+        for first, last in jobs
+    ]
+    starts = np.cumsum([0, *rooms]) * plan.draws
+    out = np.empty(starts[-1], np.int32)
+    ends = np.zeros((len(offsets) - 1) * plan.draws + 1, np.int64)
 
-    pieces = in_threads(spread(len(offsets) - 1, byte_offsets, plan.threads), work)
-    if len(pieces) == 1:
-        out, ends = pieces[0]
-        return Ragged(out if 2 * len(out) > len(out.base) else out.copy(), ends)
-    starts = np.cumsum([0] + [len(out) for out, _ in pieces])
-    ends = [e[1:] + s for (_, e), s in zip(pieces, starts[:-1], strict=True)]
-    return Ragged(np.concatenate([o for o, _ in pieces]), np.concatenate([[0], *ends]))
+    def work(job: int) -> None:
+        first, last = jobs[job]
+        mine = ends[first * plan.draws + 1 : last * plan.draws + 1]
+        sampler._draw(whole, first, last, out[starts[job] : starts[job + 1]], mine)
+
+    in_threads([(job,) for job in range(len(jobs))], work)
+    total = _close_gaps(out, ends, jobs, starts, plan.draws)
+    return Ragged(out[:total] if 2 * total > len(out) else out[:total].copy(), ends)
+
+
+def _close_gaps(
+    out: np.ndarray, ends: np.ndarray, jobs: list[tuple[int, int]], starts: np.ndarray, draws: int
+) -> int:
+    """Move what each thread wrote up to what the one before it wrote; returns how much there is.
+
+    Pages that are touched already are cheap to move in; a new array for all would not be.
+    """
+    total = 0
+    for (first, last), start in zip(jobs, starts, strict=False):
+        mine = ends[first * draws + 1 : last * draws + 1]
+        size = int(mine[-1]) if len(mine) else 0
+        if start != total:
+            # As memory: an array would copy what overlaps to a new place first.
+            out.data[total : total + size] = out.data[start : start + size]
+        mine += total
+        total += size
+    return total
 
 
 def room_for(vocab: Vocabulary, values: np.ndarray) -> int:
