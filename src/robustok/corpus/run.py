@@ -92,13 +92,7 @@ def run_corpus(
     Raises RobustokError for settings that cannot be, an ``out`` that holds another run, a full
     disk, and for a run that changed nothing.
     """
-    if engine not in ENGINES:
-        raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
-    if format not in FORMATS:
-        raise RobustokError(f"unknown format '{format}': {nearest(format, FORMATS)}")
-    for name, value in (("draws", draws), ("context", context), ("workers", workers)):
-        if value is not None and value < 1:
-            raise RobustokError(f"{name}={value}: ask for at least 1")
+    _check(engine, format, draws=draws, context=context, workers=workers)
     vocab = Vocabulary.load(tokenizer)
     spec = sampler(scheme, vocab).spec
     sources = find_sources(inputs)
@@ -133,6 +127,16 @@ def run_corpus(
             " again: it goes on from the last finished shard"
         ) from error
     return _useful(receipt, folder)
+
+
+def _check(engine: str, format: str, **counts: int | None) -> None:
+    if engine not in ENGINES:
+        raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
+    if format not in FORMATS:
+        raise RobustokError(f"unknown format '{format}': {nearest(format, FORMATS)}")
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise RobustokError(f"{name}={value}: ask for at least 1")
 
 
 def _work(
