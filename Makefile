@@ -4,7 +4,7 @@ OUT ?= runs/quick
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv study test lint bench clean
+.PHONY: venv study test lint bench docs release clean
 .DELETE_ON_ERROR:
 
 venv: $(STAMP)
@@ -37,6 +37,17 @@ test: lint .venv/.kernels
 
 bench: $(STAMP)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+docs: $(STAMP)
+	$(BIN)/python docs/diagrams/lattice.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo build/site/index.html
+
+# The wheel and the source as a user gets them, in an empty environment of each Python at hand.
+release: $(STAMP)
+	rm -rf build/dist
+	$(BIN)/python -m build --no-isolation --outdir build/dist . >/dev/null
+	$(BIN)/python .ci/release.py build/dist
 
 clean:
 	rm -rf .venv build dist runs

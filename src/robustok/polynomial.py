@@ -65,6 +65,7 @@ def _power(counts: Counts, times: int, most: int) -> Counts:
 def log_coefficient(factors: list[tuple[Counts, int]], grade: int) -> float:
     """The logarithm of one coefficient of a product of powers, in floating point; -inf for 0.
 
+    >>> from math import exp
     >>> round(exp(log_coefficient([([1, 1], 40)], 20)))
     137846528820
 

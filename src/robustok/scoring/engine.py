@@ -83,8 +83,9 @@ def score_many(
     """Score several requests, those under the same context packed together.
 
     >>> requests = [Request([[5, 6]], [[1], [2]]), Request([[7]], [[3], [4]])]
-    >>> [s.log_probs.shape for s in score_many(model, requests)]
-    [(1, 2), (1, 2)]
+    >>> shapes = [s.log_probs.shape for s in score_many(model, requests)]
+    >>> shapes == [(1, 2), (1, 2)]
+    True
 
     Results are in the order of the requests. The counts of one request are its share
     of the joint work; only their sums are exact. Give the same empty dictionary as ``contexts``

@@ -35,7 +35,7 @@ def cute(
 
     >>> item = cute(["stood", "salt"], 1, seed=0, kinds=["spell"])[0]
     >>> item.query, item.answer
-    ('Spell out the word "stood". Answer:', ' s t o o d')
+    ('Spell out the word "salt". Answer:', ' s a l t')
 
     ``contains`` has two options (" Yes", " No"), ``orthography`` two, the
     others four. Train and test never share a question, whatever the seeds.

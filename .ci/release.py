@@ -1,0 +1,90 @@
+"""Install a built wheel into empty environments and use it, as somebody new would.
+
+    python .ci/release.py build/dist
+
+Takes the Python that runs it and whichever newer ones are on the PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+NEEDED = ("robustok/studies/quick.yaml", "robustok/play/page.html",
+          "robustok/report/templates/report.html.jinja", "robustok/py.typed")  # fmt: skip
+CORE = """
+import sys, robustok as rt
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers, decoders
+t = Tokenizer(models.BPE()); t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+t.decoder = decoders.ByteLevel()
+alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+t.train_from_iterator(["hello world"] * 9, trainers.BpeTrainer(
+    vocab_size=270, initial_alphabet=alphabet, show_progress=False))
+vocab = rt.Vocabulary.load(t)
+ids = rt.sampler("uniform-k(alpha=1)", vocab).sample("hello world", seed=0)
+assert vocab.decode_bytes(ids) == b"hello world", ids
+assert not {"torch", "transformers"} & set(sys.modules)
+print("robustok", rt.__version__, "draws", ids.tolist())
+"""
+
+
+def check_contents(dist: Path) -> Path:
+    """Both archives hold what they must; returns the wheel."""
+    (wheel,), (source,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    missing = [name for name in NEEDED if name not in names]
+    assert not missing, f"the wheel lacks {missing}"
+    with tarfile.open(source) as archive:
+        inside = archive.getnames()
+    assert any(name.endswith("/CITATION.cff") for name in inside), "the source lacks CITATION.cff"
+    return wheel
+
+
+def pythons() -> list[str]:
+    """This Python, and newer ones that really run."""
+    found = [sys.executable]
+    for minor in range(sys.version_info.minor + 1, 20):
+        path = shutil.which(f"python3.{minor}")
+        if path and not subprocess.run([path, "--version"], capture_output=True).returncode:
+            found.append(path)
+        elif path:
+            print(f"{path} does not run: left out")
+    return found
+
+
+def smoke(python: str, wheel: Path, folder: Path) -> None:
+    run(python, "-m", "venv", str(folder))
+    mine = str(folder / "bin" / "python")
+    run(mine, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    packages = run(mine, "-m", "pip", "list", "--format=freeze").lower()
+    assert "torch" not in packages and "transformers" not in packages, packages
+    print(run(mine, "-c", CORE).strip())
+    extras = f"{wheel}[cli,study,report]"
+    run(mine, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", extras)
+    command = str(folder / "bin" / "robustok")
+    assert "finetune" in run(command, "--help")
+    assert "quick" in run(command, "study", "list")
+
+
+def run(*command: str) -> str:
+    # What lies in the checkout must not help: the wheel alone is tried.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=tempfile.gettempdir()
+    )
+    assert not done.returncode, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+if __name__ == "__main__":
+    built = check_contents(Path(sys.argv[1]).resolve())
+    for python in pythons():
+        with tempfile.TemporaryDirectory() as empty:
+            print(run(python, "--version").strip())
+            smoke(python, built, Path(empty) / "venv")
