@@ -47,15 +47,30 @@ def check_contents(dist: Path) -> Path:
 
 
 def pythons() -> list[str]:
-    """This Python, and newer ones that really run."""
+    """This Python, and one of each newer series that really runs."""
     found = [sys.executable]
     for minor in range(sys.version_info.minor + 1, 20):
-        path = shutil.which(f"python3.{minor}")
-        if path and not subprocess.run([path, "--version"], capture_output=True).returncode:
-            found.append(path)
-        elif path:
-            print(f"{path} does not run: left out")
+        name = f"python3.{minor}"
+        places = [path for path in [shutil.which(name)] if path] + managed(name)
+        works = next((path for path in places if runs(path)), None)
+        if works:
+            found.append(works)
+        elif places:
+            print(f"{name} is there but does not run: left out")
     return found
+
+
+def managed(name: str) -> list[str]:
+    """Those that pyenv keeps, which its shims do not start unless one is chosen."""
+    pyenv = shutil.which("pyenv")
+    if pyenv is None:
+        return []
+    root = Path(subprocess.run([pyenv, "root"], capture_output=True, text=True).stdout.strip())
+    return [str(path) for path in sorted(root.glob(f"versions/*/bin/{name}"), reverse=True)]
+
+
+def runs(path: str) -> bool:
+    return not subprocess.run([path, "--version"], capture_output=True).returncode
 
 
 def smoke(python: str, wheel: Path, folder: Path) -> None:
