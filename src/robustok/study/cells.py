@@ -184,10 +184,15 @@ def measure_embeddings(
         frequent_words(fields["words"]),
         draws=fields["draws"],
         seed=fields["seed"],
-        name=cell.inputs["model"].trained,
+        name=_named(cell.inputs["model"]),
         progress=progress,
     )
     return {"query": "embeddings", "layers": result.table()}
+
+
+def _named(model: Cell) -> str:
+    """A model's name in a figure of many: a base is not taken for what was trained from it."""
+    return model.trained if model.kind == "finetune" else "before fine-tuning"
 
 
 def evaluate_model(

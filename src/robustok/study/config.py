@@ -222,11 +222,11 @@ def _named_as_measured(paper: Paper) -> Paper:
         return one.model_copy(update={"pretrain": normal(one.pretrain), "train": normal(one.train)})
 
     tables = [
-        table.model_copy(
+        table
+        if table.measure == "embeddings"  # layers, and models that may not be trained yet
+        else table.model_copy(
             update={
-                "queries": table.queries
-                if table.measure == "embeddings"
-                else tuple(map(normal, table.queries)),
+                "queries": tuple(map(normal, table.queries)),
                 "rows": tuple(map(row, table.rows)),
             }
         )
