@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -12,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
+from robustok.files import is_disk_full
+from robustok.files import locked as locked
 
 
 def write_whole(path: Path, text: str | bytes) -> None:
@@ -69,13 +69,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, from Python or from a library's own writer, means that the disk is full."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return "no space left on device" in str(error).lower() or "(os error 28)" in str(error).lower()
-
-
 @contextmanager
 def disk_full_in_one_line(folder: Path) -> Iterator[None]:
     """Turn a full disk, however it shows itself, into the one line a user can act on."""
@@ -88,30 +81,3 @@ def disk_full_in_one_line(folder: Path) -> Iterator[None]:
             f"the disk that holds {folder} is full; free some space and give the same command"
             " again: it goes on from the last finished cell"
         ) from error
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for one run. The lock goes with the process, even when that is killed.
-
-    Raises RobustokError where another process holds it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    except (FileExistsError, NotADirectoryError):
-        raise RobustokError(f"{folder} is a file; give --out a folder") from None
-    except OSError as error:
-        if is_disk_full(error):
-            raise
-        raise RobustokError(
-            f"{folder} cannot be written ({error.strerror}); give --out another folder"
-        ) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RobustokError(
-                f"another run is at work in {folder}; wait for it, or give --out another folder"
-            ) from None
-        yield
