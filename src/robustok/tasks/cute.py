@@ -37,7 +37,9 @@ def cute(
     >>> item.query, item.answer
     ('Spell out the word "salt". Answer:', ' s a l t')
 
-    ``contains`` has two options (" Yes", " No"), ``orthography`` two, the
+    A word can be spelled out once only, so a kind that has no new questions
+    left ends, and the others go on. ``contains`` has two options (" Yes",
+    " No"), ``orthography`` two, the
     others four. Train and test never share a question, whatever the seeds.
 
     Raises RobustokError for an unknown kind or split, and for a word list too
@@ -48,30 +50,48 @@ def cute(
     rng = random.Random(f"cute/{seed}/{split}")
     items: list[Item] = []
     seen: set[str] = set()
-    for i in range(n):
-        kind = kinds[i % len(kinds)]
-        for _ in range(_TRIES):
-            question = _MAKERS[kind](words, i // len(kinds), rng)
-            if question is None:
-                continue
-            ask, right, wrong = question
-            if split_of(ask) == split and ask not in seen:
-                break
-        else:
+    left, made = list(kinds), dict.fromkeys(kinds, 0)
+    at = 0
+    while len(items) < n:
+        if not left:
             raise RobustokError(
-                f"{len(words)} words are too few for {n} CUTE questions of kind '{kind}' "
-                f"({i} made): give more words or ask for fewer questions"
+                f"{len(words)} words make {len(items)} CUTE questions of these kinds, not {n}: "
+                "give more words or ask for fewer questions"
             )
-        seen.add(ask)
-        if kind == "contains":
-            choices = ["Yes", "No"]
-        else:
-            label = (i // len(kinds)) % (len(wrong) + 1)
-            choices = [*wrong[:label], right, *wrong[label:]]
-        texts = tuple(f" {c}" for c in choices)
-        key = f"cute-{split}-{seed}-{i}"
-        items.append(Item(key, f"{ask} Answer:", texts, choices.index(right), kind))
+        kind = left[at % len(left)]
+        question = _new_question(words, kind, made[kind], rng, split, seen)
+        if question is None:
+            # The kind goes, the next one takes its place in the round.
+            at %= len(left)
+            left.remove(kind)
+            continue
+        items.append(_item(question, kind, made[kind], f"cute-{split}-{seed}-{len(items)}"))
+        seen.add(question[0])
+        made[kind] += 1
+        at += 1
     return items
+
+
+def _new_question(
+    words: Sequence[str], kind: str, turn: int, rng: random.Random, split: str, seen: set[str]
+) -> Question | None:
+    """A question of the split that has not been asked; None where there seem to be no more."""
+    for _ in range(_TRIES):
+        question = _MAKERS[kind](words, turn, rng)
+        if question and split_of(question[0]) == split and question[0] not in seen:
+            return question
+    return None
+
+
+def _item(question: Question, kind: str, turn: int, key: str) -> Item:
+    ask, right, wrong = question
+    if kind == "contains":
+        choices = ["Yes", "No"]
+    else:
+        label = turn % (len(wrong) + 1)
+        choices = [*wrong[:label], right, *wrong[label:]]
+    texts = tuple(f" {c}" for c in choices)
+    return Item(key, f"{ask} Answer:", texts, choices.index(right), kind)
 
 
 def _check(words: Sequence[str], n: int, split: str, kinds: Sequence[str]) -> None:

@@ -1,0 +1,67 @@
+"""robustok data: make a data set of questions about letters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustok.cli.options import Json, Seed, print_json
+from robustok.errors import RobustokError, nearest
+
+NAME = "data"
+GAMES = {
+    "langgame": (
+        "LangGame",
+        "Six kinds of questions about the letters of words, each with four answers: which has most "
+        "of a letter, contains it, starts or ends with a string, is longest or shortest.",
+    ),
+    "cute": (
+        "CUTE",
+        "Seven kinds of questions about spelling: does a word contain a letter, delete, insert or "
+        "substitute letters, which word is closer in letters, spell a word, and the inverse.",
+    ),
+}
+
+
+def command(
+    game: Annotated[str, typer.Argument(metavar="langgame | cute")],
+    seed: Seed,
+    out: Annotated[Path, typer.Option("--out", "-o", help="the data set's folder")],
+    words: Annotated[int, typer.Option("--words", min=8, help="so many of the commonest")] = 1000,
+    words_file: Annotated[
+        str | None, typer.Option("--words-file", help="one word a line, in their place")
+    ] = None,
+    language: Annotated[
+        str, typer.Option("--language", help="of the commonest words, such as de")
+    ] = "en",
+    train: Annotated[int, typer.Option("--train", min=1, help="questions")] = 10_000,
+    test: Annotated[int, typer.Option("--test", min=1, help="questions")] = 1_000,
+    as_json: Json = False,
+) -> None:
+    """Make a data set of questions about letters.
+
+    Writes train.jsonl, test.jsonl and a card; `datasets.load_dataset` reads the folder.
+    """
+    from robustok.tasks import cute, frequent_words, langgame, read_words
+    from robustok.tasks.card import baselines, write_dataset
+
+    makers = {"langgame": langgame, "cute": cute}
+    if game not in makers:
+        raise RobustokError(f"unknown data set '{game}': {nearest(game, makers)}")
+    chosen = read_words(words_file) if words_file else frequent_words(words, language=language)
+    splits = {
+        split: makers[game](chosen, count, seed=seed, split=split)
+        for split, count in (("train", train), ("test", test))
+    }
+    title, about = GAMES[game]
+    write_dataset(
+        out, splits, title=title, about=about, words=len(chosen), seed=seed, language=language,
+        source=words_file or f"wordfreq's commonest of '{language}'",
+    )  # fmt: skip
+    if as_json:
+        reached = baselines(splits["test"])
+        print_json({"out": str(out), "train": train, "test": test, "baselines": reached})
+    else:
+        typer.echo(f"{train} questions to train on and {test} to test: {out}")

@@ -1,0 +1,53 @@
+"""robustok data: the folder is a data set, its card is true, and other languages work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from robustok.cli.app import run
+from robustok.tasks import read_items
+
+
+@pytest.mark.parametrize(("game", "language"), [("langgame", "en"), ("cute", "en"), ("cute", "de")])
+def test_the_folder_is_a_data_set(
+    game: str, language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import datasets
+
+    out = tmp_path / "made"
+    size = ["--words", "300", "--train", "420", "--test", "420", "--language", language]
+    assert run(["data", game, "--seed", "0", "--out", str(out), *size, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    loaded = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))
+    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 420, "test": 420}
+    items = read_items(out / "test.jsonl")
+    row = loaded["test"][0]
+    assert (row["query"], tuple(row["choices"])) == (items[0].query, items[0].choices)
+    chance = sum(1 / len(item.choices) for item in items) / len(items)
+    # A sixth of LangGame asks for the longest word and a sixth for the shortest: 0.33 is theirs.
+    # Beyond that, three standard errors of 420 questions.
+    assert all(abs(share - chance) < 0.085 + 0.06 for share in told["baselines"].values()), told
+    card = (out / "README.md").read_text(encoding="utf-8")
+    for kind in {item.kind for item in items}:
+        assert f"| {kind} |" in card
+    assert f"Chance is {100 * chance:.1f}." in card
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["langgam"], "did you mean 'langgame'"),
+        (["cute", "--language", "xx"], "no word list for language 'xx'"),
+        (["cute", "--words", "8", "--train", "50000"], "CUTE questions of these kinds, not 50000"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["data", *args, "--seed", "0", "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
