@@ -197,3 +197,31 @@ def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path) -> None:
     (file,) = out.rglob("results_*.json")
     results = json.loads(file.read_text())["results"]["letters"]
     assert {"acc,none", "acc_stderr,none", "acc_spread,none"} <= results.keys()
+
+
+def test_a_chat_template_is_drawn_around_and_its_special_tokens_stay(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    chat = tmp_path / "chat"
+    shutil.copytree(folder / "llama", chat)
+    template = (
+        "{% for m in messages %}<|endoftext|>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+        "{% if add_generation_prompt %}<|endoftext|>assistant:{% endif %}"
+    )
+    (chat / "chat_template.jinja").write_text(template)
+    seen: list[list[int]] = []
+    once: Any = RobustokLM._draw  # type: ignore[attr-defined]
+
+    def watched(self: Any, ids: Any, text: str, number: int) -> list[int]:
+        seen.append(once(self, ids, text, number))
+        return seen[-1]
+
+    monkeypatch.setattr(RobustokLM, "_draw", watched)
+    args = {"pretrained": str(chat), "dtype": "float32", "scheme": "uniform"}
+    found = asked(folder, "robustok", args, apply_chat_template=True, num_fewshot=1)
+    assert 0 <= found["results"]["letters"]["acc,none"] <= 1
+    # One turn of the user's question and answer, the question asked, and the assistant's opening.
+    assert {row.count(0) for row in seen} == {4}
+    assert len({tuple(row) for row in seen}) > len(ITEMS) / 2
