@@ -82,6 +82,16 @@ def test_what_is_wrong_is_one_line(path: str, body: Any, said: str) -> None:
     assert said in found["error"]
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_question_too_long_is_not_read_to_its_end(chunked: bool) -> None:
+    from starlette.testclient import TestClient
+
+    whole = b'{"text": "' + b"a" * 30_000 + b'"}'
+    with TestClient(application({"tiny": VOCAB}), base_url="http://127.0.0.1") as client:
+        answer = client.post("/api/draw", content=iter([whole]) if chunked else whole)
+    assert (answer.status_code, answer.json()["error"]) == (400, "the question is too long")
+
+
 def test_without_a_model_there_is_nothing_to_ask() -> None:
     from starlette.testclient import TestClient
 
