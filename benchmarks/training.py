@@ -18,7 +18,7 @@ import time
 import torch
 
 import robustok as rt
-from robustok.models import SHAPES, tiny_llama, train_tokenizer
+from robustok.models import SHAPES, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
 from robustok.training import AnswerCollator, PromptDataset, Recipe, Training
 from robustok.training.run import train
@@ -44,7 +44,7 @@ class Beforehand(torch.utils.data.Dataset):
 
 
 def measure(dataset: torch.utils.data.Dataset, size: int, steps: int) -> tuple[float, Training]:
-    model = tiny_llama(size, SHAPES["quick"], seed=0)
+    model = small_model(size, SHAPES["quick"], seed=0)
     recipe = Recipe(steps, BATCH, 1e-3)
     with tempfile.TemporaryDirectory() as out:
         begin = time.process_time()

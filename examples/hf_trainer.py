@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 from robustok.integrations.trainer import robustify
-from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
 
 
@@ -21,7 +21,7 @@ def main(out: str = "runs/hf-trainer") -> None:
         tokenizer_object=train_tokenizer([i.query + i.answer for i in items], 400),
         pad_token="<|endoftext|>",
     )
-    model = tiny_llama(len(tokenizer), Shape(2, 64, 2, 2, 160, 256), seed=0)
+    model = small_model(len(tokenizer), Shape(2, 64, 2, 2, 160, 256), seed=0)
 
     def encode(row: dict[str, str]) -> dict[str, list[int]]:
         prompt, answer = tokenizer(row["query"])["input_ids"], tokenizer(row["answer"])["input_ids"]

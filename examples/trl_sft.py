@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
 from robustok.integrations.trainer import robustify
-from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
 
 TEMPLATE = (
@@ -35,7 +35,7 @@ def main(out: str = "runs/trl-sft") -> None:
         tokenizer_object=trained, pad_token="<|endoftext|>", eos_token="<|im_end|>"
     )
     tokenizer.chat_template = TEMPLATE
-    model = tiny_llama(len(tokenizer), Shape(2, 64, 2, 2, 160, 256), seed=0)
+    model = small_model(len(tokenizer), Shape(2, 64, 2, 2, 160, 256), seed=0)
     chats = [
         {
             "messages": [

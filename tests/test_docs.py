@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import robustok as rt
-from robustok.models import tiny_llama, train_tokenizer
+from robustok.models import small_model, train_tokenizer
 
 ROOT = Path(__file__).parents[1]
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -62,7 +62,7 @@ def modules() -> Iterator[types.ModuleType]:
 @pytest.mark.filterwarnings("ignore")
 def test_the_examples_of_the_docstrings_give_what_they_say() -> None:
     vocab = rt.Vocabulary.load(train_tokenizer(["hello world the cat"] * 9, 290))
-    model = tiny_llama(vocab.size, "quick", seed=0)
+    model = small_model(vocab.size, "quick", seed=0)
     tried, wrong = 0, []
     runner = doctest.DocTestRunner(verbose=False, optionflags=OPTIONS)
     for module in modules():

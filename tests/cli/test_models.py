@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from robustok.cli.app import run
-from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
 
 ITEMS = [
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train_tokenizer([item.query + item.answer for item in ITEMS], 290).save(
         str(folder / "tokenizer.json")
     )
-    tiny_llama(290, Shape(1, 16, 2, 2, 32, 256), seed=0).save_pretrained(folder)
+    small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0).save_pretrained(folder)
     write_items(folder / "items.jsonl", ITEMS)
     return folder
 

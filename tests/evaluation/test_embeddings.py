@@ -17,7 +17,7 @@ from tests.oracles.lattice import tokenizations
 from robustok import RobustokError, Vocabulary
 from robustok.evaluation import embedding_distances
 from robustok.evaluation.embeddings import draw_others, spell
-from robustok.models import Shape, tiny_llama
+from robustok.models import Shape, small_model
 
 WORDS = ["rain", "happen", "differ", "garden"]
 
@@ -78,7 +78,7 @@ def test_near_orthogonal_embeddings_give_the_papers_first_value() -> None:
     """Layer 0 of the paper's figure is 1.2428; the other reading would give 1.40."""
     words = data_path("words", "1000-most-common-words.txt").read_text().split()
     vocab = real("llama3")
-    model = tiny_llama(vocab.size, Shape(1, 64, 2, 2, 8, 64), seed=0)
+    model = small_model(vocab.size, Shape(1, 64, 2, 2, 8, 64), seed=0)
     found = embedding_distances(model, vocab, words, seed=0)
     assert found.mean[0] == pytest.approx(1.2428, rel=0.01)
     assert found.mean_of_others[0] > 1.38

@@ -12,7 +12,7 @@ import robustok as rt
 from robustok.errors import RobustokError
 from robustok.integrations.chat import user_turns
 from robustok.integrations.trainer import Perturb, robustify
-from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words
 
 WORDS = frequent_words(60)
@@ -90,7 +90,7 @@ class Seen:
 
 def trained(folder, scheme="uniform", seed=0, workers=0, epochs=2):
     trainer = Trainer(
-        model=tiny_llama(VOCAB.size, Shape(1, 16, 2, 1, 16, 256), seed=0),
+        model=small_model(VOCAB.size, Shape(1, 16, 2, 1, 16, 256), seed=0),
         args=TrainingArguments(
             output_dir=str(folder), per_device_train_batch_size=8, num_train_epochs=epochs,
             report_to=[], save_strategy="no", disable_tqdm=True, seed=3,

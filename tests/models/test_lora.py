@@ -5,7 +5,7 @@ import torch
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.models import Shape, add_lora, load_model, tiny_llama, train_tokenizer
+from robustok.models import Shape, add_lora, load_model, small_model, train_tokenizer
 from robustok.samplers import sampler
 from robustok.tasks import frequent_words, langgame
 from robustok.training import finetune
@@ -19,7 +19,7 @@ IDS = torch.tensor([[5, 6, 7]])
 
 
 def base(folder):
-    tiny_llama(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=0).save_pretrained(folder)
+    small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=0).save_pretrained(folder)
     return load_model(folder)
 
 

@@ -6,7 +6,15 @@ import torch
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.models import SHAPES, Shape, check_fit, load_model, tiny_llama, train_tokenizer
+from robustok.models import (
+    ARCHITECTURES,
+    SHAPES,
+    Shape,
+    check_fit,
+    load_model,
+    small_model,
+    train_tokenizer,
+)
 
 TEXTS = ["the lower the better, the better the lower"] * 5
 
@@ -29,7 +37,7 @@ def test_a_vocabulary_without_room_for_the_bytes_is_refused():
 
 
 def test_the_papers_tiny_llm_has_its_shape():
-    config = tiny_llama(300, SHAPES["tiny-llm"].scaled(0.25), seed=0).config
+    config = small_model(300, SHAPES["tiny-llm"].scaled(0.25), seed=0).config
     assert config.tie_word_embeddings
     full = SHAPES["tiny-llm"]
     assert (full.layers, full.width, full.heads, full.kv_heads) == (8, 512, 16, 4)
@@ -41,14 +49,30 @@ def test_the_papers_tiny_llm_has_its_shape():
 
 def test_a_seed_gives_the_same_weights_and_leaves_the_global_generator_alone():
     before = torch.random.get_rng_state()
-    a, b, c = (tiny_llama(300, "quick", seed=s) for s in (1, 1, 2))
+    a, b, c = (small_model(300, "quick", seed=s) for s in (1, 1, 2))
     assert torch.equal(before, torch.random.get_rng_state())
     assert torch.equal(a.model.embed_tokens.weight, b.model.embed_tokens.weight)
     assert not torch.equal(a.model.embed_tokens.weight, c.model.embed_tokens.weight)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_same_sizes_in_every_architecture(architecture):
+    shape = Shape(3, 32, 4, 4, 64, 48, architecture=architecture)
+    model, again = (small_model(300, shape, seed=1) for _ in range(2))
+    assert model.config.model_type.removesuffix("_text") == architecture
+    assert (model.config.num_hidden_layers, model.config.hidden_size) == (3, 32)
+    assert model.config.max_position_embeddings == 48
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    assert all(map(torch.equal, model.parameters(), again.parameters()))
+    ids = torch.arange(48)[None]
+    changed = torch.cat([torch.full((1, 1), 99), ids[:, 1:]], 1)
+    with torch.no_grad():  # the last position sees the first, through windows too
+        a, b = (model(x, attention_mask=torch.ones_like(x)).logits[0, -1] for x in (ids, changed))
+    assert not torch.equal(a, b)
+
+
 def test_a_saved_model_loads_without_the_hub(tmp_path):
-    model = tiny_llama(300, "quick", seed=0)
+    model = small_model(300, "quick", seed=0)
     model.save_pretrained(tmp_path)
     assert (tmp_path / "model.safetensors").is_file()
     ids = torch.tensor([[5, 6, 7]])
@@ -61,9 +85,11 @@ def test_a_saved_model_loads_without_the_hub(tmp_path):
     [
         (lambda tmp: load_model(tmp), "no config.json"),
         (lambda tmp: load_model(tmp / "none"), "no folder"),
-        (lambda tmp: tiny_llama(300, "qick", seed=0), "did you mean 'quick'"),
+        (lambda tmp: small_model(300, "qick", seed=0), "did you mean 'quick'"),
         (lambda tmp: Shape(1, 10, 4, 4, 8, 8), "does not split"),
         (lambda tmp: Shape(1, 32, 4, 3, 8, 8), "do not share"),
+        (lambda tmp: Shape(1, 32, 4, 4, 8, 8, architecture="gpt"), "did you mean 'gpt2'"),
+        (lambda tmp: Shape(1, 32, 4, 2, 8, 8, architecture="gpt2"), "as many key-value heads"),
         (lambda tmp: SHAPES["quick"].scaled(0), "scale 0"),
     ],
 )
@@ -74,6 +100,6 @@ def test_bad_input_is_one_line(tmp_path, call, message):
 
 def test_a_vocabulary_larger_than_the_model_is_refused():
     vocab = rt.Vocabulary.load(train_tokenizer(TEXTS, 280))
-    check_fit(tiny_llama(vocab.size, "quick", seed=0), vocab)
+    check_fit(small_model(vocab.size, "quick", seed=0), vocab)
     with pytest.raises(RobustokError, match="embeddings"):
-        check_fit(tiny_llama(vocab.size - 1, "quick", seed=0), vocab)
+        check_fit(small_model(vocab.size - 1, "quick", seed=0), vocab)

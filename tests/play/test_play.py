@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import robustok as rt
-from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.models import Shape, small_model, train_tokenizer
 from robustok.play import application
 from robustok.play.answers import LONGEST, SAMPLES, attack_steps, picture, probabilities
 from robustok.scoring import score
@@ -23,7 +23,7 @@ from robustok.scoring import score
 TEXT = "Which word starts with 'm': one, two, me? Answer:"
 OPTIONS = [" me", " one", " two"]
 VOCAB = rt.Vocabulary.load(train_tokenizer([TEXT + o for o in OPTIONS] * 4, 290))
-MODEL = tiny_llama(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=1)
+MODEL = small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=1)
 
 
 def asked(path: str, body: Any, **headers: str) -> tuple[int, Any]:

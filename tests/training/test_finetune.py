@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.models import Shape, load_model, tiny_llama, train_tokenizer
+from robustok.models import Shape, load_model, small_model, train_tokenizer
 from robustok.samplers import sampler
 from robustok.tasks import Item, frequent_words, langgame, read_pairs
 from robustok.training import AnswerCollator, PromptDataset, finetune
@@ -28,7 +28,7 @@ PLAN = {"steps": 40, "batch_size": 16, "learning_rate": 1e-2, "save_every": 20}
 
 
 def tiny():
-    return tiny_llama(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=0)
+    return small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=0)
 
 
 def data(scheme="uniform", items=ITEMS, **options):

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.models import Shape, tiny_llama, train_tokenizer
+from robustok.models import Shape, small_model, train_tokenizer
 from robustok.samplers import sampler
 from robustok.tasks import frequent_words
 from robustok.training import PackedStream, pretrain
@@ -35,7 +35,7 @@ def first(count, draw=UNIFORM):
 
 
 def tiny(context=CONTEXT):
-    return tiny_llama(VOCAB.size, Shape(1, 32, 2, 1, 64, context), seed=0)
+    return small_model(VOCAB.size, Shape(1, 32, 2, 1, 64, context), seed=0)
 
 
 def rounds(draw):

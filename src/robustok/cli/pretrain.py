@@ -65,7 +65,7 @@ def command(
     interruption, also under `accelerate launch -m robustok.cli pretrain ...`. Held-out perplexity
     is measured canonically and on uniform draws.
     """
-    from robustok.models import SHAPES, save_tokenizer, tiny_llama
+    from robustok.models import SHAPES, save_tokenizer, small_model
     from robustok.samplers import sampler, schedule
     from robustok.tasks import read_texts
     from robustok.training import pretrain
@@ -83,7 +83,7 @@ def command(
     measured = [sampler(spec, vocab) for spec in ("canonical", "uniform")] if held_out else []
     with bar(f"pretrain {draw.spec}") as progress:
         done = pretrain(
-            tiny_llama(vocab.size, SHAPES[shape].scaled(scale), seed=seed),
+            small_model(vocab.size, SHAPES[shape].scaled(scale), seed=seed),
             vocab,
             read_texts(texts),
             sampler=draw,

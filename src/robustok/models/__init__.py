@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from robustok.models.load import check_fit, load_model, load_tokenizer, save_tokenizer
 from robustok.models.lora import add_lora
-from robustok.models.tiny_llama import SHAPES, Shape, tiny_llama
+from robustok.models.small import ARCHITECTURES, SHAPES, Shape, small_model
 from robustok.models.tokenizer import train_tokenizer
 
 __all__ = [
+    "ARCHITECTURES",
     "SHAPES",
     "Shape",
     "add_lora",
@@ -15,6 +16,6 @@ __all__ = [
     "load_model",
     "load_tokenizer",
     "save_tokenizer",
-    "tiny_llama",
+    "small_model",
     "train_tokenizer",
 ]

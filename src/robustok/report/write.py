@@ -18,6 +18,8 @@ from robustok.report.paper import beside_paper
 from robustok.report.table import Results, Row, percent
 from robustok.study.store import disk_full_in_one_line, read_json, read_rows, write_whole
 
+ARCHITECTURES = {"llama": "Llama", "gpt2": "GPT-2", "qwen3": "Qwen 3", "gemma3": "Gemma 3"}
+
 CAPTIONS = {
     "teaser": (
         "Accuracy as the query's tokenization departs from the canonical one",
@@ -128,7 +130,8 @@ def _facts(rows: Sequence[Row]) -> list[str]:
     facts = []
     if model := rows[0].get("model"):
         size = f"{model['parameters'] / 1e6:.1f}M parameters"
-        made = f"Llama architecture, {model.get('layers')} layers of width {model.get('width')}"
+        made = ARCHITECTURES[model.get("architecture", "llama")] + " architecture, "
+        made += f"{model.get('layers')} layers of width {model.get('width')}"
         facts.append(f"{model.get('name') or made}, {size}")
     if counts := sorted({row["n"] for row in rows if "n" in row}):
         facts.append(f"{' or '.join(map(str, counts))} held-out questions a measurement")

@@ -106,10 +106,10 @@ def make_pretrained_model(
     cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
 ) -> Summary:
     """A small model from random weights, trained on text or on the task with its tokenizer."""
-    from robustok.models import Shape, tiny_llama
+    from robustok.models import Shape, small_model
 
     shape = Shape(**cell.fields["model"])
-    model = tiny_llama(_vocabulary(inputs).size, shape, seed=cell.fields["seed"])
+    model = small_model(_vocabulary(inputs).size, shape, seed=cell.fields["seed"])
     return _train(cell, model, folder, inputs, progress)
 
 

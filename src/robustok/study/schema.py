@@ -35,7 +35,7 @@ class Tokenizer(Strict):
 
 
 class Model(Strict):
-    """A Llama-architecture causal language model from random weights, or one that exists."""
+    """A causal language model from random weights, or one that exists."""
 
     name: str | None = None  # a folder or a hub name; the sizes below are then its own
     parameters: float | None = Field(None, gt=0)  # of a named one, for the estimate of its cost
@@ -46,6 +46,7 @@ class Model(Strict):
     feed_forward: int | None = Field(None, ge=8)
     context: int | None = Field(None, ge=16)  # tokens
     tied: bool = True  # input and output embeddings are one
+    architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = "llama"
 
     @model_validator(mode="after")
     def _whole(self) -> Model:
@@ -57,7 +58,15 @@ class Model(Strict):
         return self
 
     def sizes(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in (*SIZES, "tied")}
+        """What a model from random weights is made of.
+
+        An architecture left out is Llama's, so that models made before there was a choice keep
+        their keys.
+        """
+        sizes = {name: getattr(self, name) for name in (*SIZES, "tied")}
+        if self.architecture != "llama":
+            sizes["architecture"] = self.architecture
+        return sizes
 
 
 SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "context")

@@ -43,7 +43,7 @@ def pretrain(
 ) -> Training:
     """Train a causal language model on documents packed into full contexts.
 
-    >>> model = tiny_llama(vocab.size, "tiny-llm", seed=0)                  # doctest: +SKIP
+    >>> model = small_model(vocab.size, "tiny-llm", seed=0)                  # doctest: +SKIP
     >>> done = pretrain(model, vocab, read_texts("corpus.jsonl"), seed=0, out="runs/base",
     ...                 sampler=rt.sampler("stochastok(alpha=0.1)", vocab),
     ...                 held_out=read_texts("val.jsonl"), held_out_samplers=[canonical, uniform],

@@ -1,0 +1,154 @@
+"""Small causal language models from random weights, of the architectures that the paper has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from robustok.errors import RobustokError, nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ARCHITECTURES = ("llama", "gpt2", "qwen3", "gemma3")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model: layers, width, heads, feed-forward and context.
+
+    ``architecture`` is one of :data:`ARCHITECTURES`.
+    """
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    feed_forward: int
+    context: int
+    tied: bool = True
+    architecture: str = "llama"
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ARCHITECTURES:
+            raise RobustokError(
+                f"unknown architecture '{self.architecture}': "
+                f"{nearest(self.architecture, ARCHITECTURES)}"
+            )
+        if self.architecture == "gpt2" and self.kv_heads != self.heads:
+            raise RobustokError(f"GPT-2 has as many key-value heads as heads: {self.heads}")
+        if min(self.layers, self.width, self.heads, self.kv_heads, self.feed_forward) < 1:
+            raise RobustokError("a model shape needs sizes of at least 1")
+        if self.width % self.heads or (self.width // self.heads) % 2:
+            raise RobustokError(
+                f"width {self.width} does not split into {self.heads} heads of even width: "
+                "make it a multiple of twice the heads"
+            )
+        if self.heads % self.kv_heads:
+            raise RobustokError(f"{self.heads} heads do not share {self.kv_heads} key-value heads")
+
+    def scaled(self, scale: float) -> Shape:
+        """The shape with its width, feed-forward and depth shrunk (or grown) by a factor.
+
+        Heads keep their width, and groups their size.
+        """
+        if not 0 < scale <= 16:
+            raise RobustokError(f"scale {scale} is not between 0 and 16")
+        group = self.heads // self.kv_heads
+        kv_heads = max(1, round(self.kv_heads * scale))
+        heads = kv_heads * group
+        return replace(
+            self,
+            layers=max(1, round(self.layers * scale)),
+            width=self.width // self.heads * heads,
+            heads=heads,
+            kv_heads=kv_heads,
+            feed_forward=max(8, round(self.feed_forward * scale / 8) * 8),
+        )
+
+
+SHAPES = {
+    # The paper's Tiny-LLM: 8 layers, 16 heads in groups of 4, SwiGLU, RMSNorm, RoPE, tied.
+    "tiny-llm": Shape(8, 512, 16, 4, 1320, 512),
+    # About 0.6 million parameters at a vocabulary of 1,000, for a study of minutes on a CPU.
+    "quick": Shape(3, 128, 4, 4, 336, 256),
+}
+
+
+def small_model(vocab_size: int, shape: str | Shape = "tiny-llm", *, seed: int) -> PreTrainedModel:
+    """Make a causal language model with random weights, the same for the same seed.
+
+    >>> model = small_model(1000, "quick", seed=0)
+    >>> sum(p.numel() for p in model.parameters())
+    712576
+
+    ``shape`` is a :class:`Shape` or the name of one: ``tiny-llm`` (the paper's
+    50-million-parameter Llama, with GPT-2's 50,257 tokens) or ``quick``.
+
+    Raises RobustokError for an unknown name.
+    Source: the paper's table "Model architecture (Tiny-LLM)".
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if isinstance(shape, str):
+        if shape not in SHAPES:
+            raise RobustokError(f"unknown model shape '{shape}': {nearest(shape, SHAPES)}")
+        shape = SHAPES[shape]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(_config(vocab_size, shape))
+
+
+def _config(vocab_size: int, shape: Shape) -> Any:
+    """The same sizes, in the words of each architecture."""
+    from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, Qwen3Config
+
+    common: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "tie_word_embeddings": shape.tied,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "pad_token_id": 0,
+        "use_cache": False,
+    }
+    if shape.architecture == "gpt2":
+        return GPT2Config(
+            n_embd=shape.width,
+            n_inner=shape.feed_forward,
+            n_layer=shape.layers,
+            n_head=shape.heads,
+            n_positions=shape.context,
+            # Its dropout is for many rounds through little text; the others have none.
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            **common,
+        )
+    common |= {
+        "hidden_size": shape.width,
+        "intermediate_size": shape.feed_forward,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": shape.context,
+    }
+    head = shape.width // shape.heads
+    match shape.architecture:
+        case "qwen3":
+            return Qwen3Config(head_dim=head, **common)
+        case "gemma3":
+            # Five layers that look back a little for one that looks back to the start, as in
+            # Gemma 3; a small model's last one sees all, so that it has one.
+            layers = [
+                "sliding_attention" if i % 6 < 5 else "full_attention"
+                for i in range(shape.layers - 1)
+            ]
+            return Gemma3TextConfig(
+                head_dim=head,
+                query_pre_attn_scalar=head,
+                sliding_window=shape.context // 2,
+                layer_types=[*layers, "full_attention"],
+                **common,
+            )
+    return LlamaConfig(**common)
