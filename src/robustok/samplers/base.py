@@ -187,8 +187,13 @@ def spread(total: int, weights: np.ndarray, threads: int) -> list[tuple[int, int
 
 
 def in_threads(jobs: list[Any], work: Any) -> list[Any]:
-    """``work(*job)`` for each job, on as many threads as there are jobs."""
+    """``work(*job)`` for each job, on as many threads as there are jobs.
+
+    The caller's thread takes the first: one that sleeps would still hold its core in the eyes of
+    the system for a while, and two of the others would share one.
+    """
     if len(jobs) == 1:
         return [work(*jobs[0])]
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        return list(pool.map(lambda job: work(*job), jobs))
+    with ThreadPoolExecutor(len(jobs) - 1) as pool:
+        others = [pool.submit(work, *job) for job in jobs[1:]]
+        return [work(*jobs[0]), *(job.result() for job in others)]

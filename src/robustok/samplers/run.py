@@ -85,7 +85,9 @@ def draw_texts(
 
     in_threads([(job,) for job in range(len(jobs))], work)
     total = _close_gaps(out, ends, jobs, starts, plan.draws)
-    return Ragged(out[:total] if 2 * total > len(out) else out[:total].copy(), ends)
+    if 2 * total < len(out):  # a view would hold all of it; what is given back here is not copied
+        out.resize(total, refcheck=False)
+    return Ragged(out[:total], ends)
 
 
 def _close_gaps(

@@ -87,6 +87,9 @@ class StochasTokUniform(TabledSampler):
         pieces = np.asarray(cut, np.int32)
         return bool(pairwise.is_pairwise(spans, pieces, len(cut), v.token_offsets, *scratch))
 
+    def _room(self, texts: int, tokens: int, size: int) -> int:
+        return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
+
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels.stochastok_uniform import draw_stochastok_uniform
 

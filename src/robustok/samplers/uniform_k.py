@@ -53,6 +53,11 @@ class UniformK(TabledSampler):
             k -= 1
         return -log_count if distance(self.vocab, canonical, given) == k else -np.inf
 
+    def _room(self, texts: int, tokens: int, size: int) -> int:
+        # Tokens that are not the reference's are k, and of the reference's some are left.
+        most = self.k * texts if self.k is not None else int((self.alpha or 0.0) * tokens) + texts
+        return min(size, tokens + most)
+
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels.uniform_k import draw_uniform_k
 
