@@ -22,7 +22,6 @@ from robustok.vocabulary import Text, Vocabulary
 _MOST = 1 << 18  # pieces remembered; when there are more, all are forgotten and learned again
 _LONGEST = 64  # characters; a piece beyond hardly comes twice
 _NORMALIZERS = ("NoneType", "NFC", "NFKC")
-_UNKNOWN, _FOLDED = 255, 254  # no stand-in yet; a letter that ignore-case would hold equal to ASCII
 
 
 class PieceEncoder:
@@ -41,9 +40,6 @@ class PieceEncoder:
         self._normalizer = getattr(tokenizer, "normalizer", None)
         self._alphabet = {byte: character for character, byte in byte_alphabet().items()}
         self._added = getattr(vocab.data.encoder, "added", ())
-        self._stand_ins = np.full(0x110000, _UNKNOWN, np.uint8)
-        self._stand_ins[:128] = np.arange(128)
-        self._stand_ins[[0x17F, 0x212A]] = _FOLDED
         self._forget()
 
     def encode_batch(self, texts: Sequence[Text]) -> Ragged:
@@ -78,26 +74,15 @@ class PieceEncoder:
 
     def _cut(self, text: str) -> list[str]:
         assert self._cutter is not None
-        plain = text if text.isascii() else self._plain(text)
+        plain = self._cutter.plain(text)
         if plain is None:
-            ends: Sequence[int] = self._cutter.ends([text])[0]
+            ends = self._cutter.ends([text])[0]
             return [text[a:b] for a, b in zip(chain((0,), ends), ends, strict=False)]
         pieces = self._cutter.pattern.findall(plain)  # type: ignore[union-attr]
         if plain is text:
             return pieces
         ends = list(accumulate(map(len, pieces)))
         return [text[a:b] for a, b in zip(chain((0,), ends), ends, strict=False)]
-
-    def _plain(self, text: str) -> str | None:
-        """The text in ASCII with every character's class kept, or None where that cannot be."""
-        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        found = self._stand_ins[codes]
-        new = codes[found == _UNKNOWN]
-        if len(new):
-            for code in np.unique(new).tolist():
-                self._stand_ins[code] = ord(self._cutter.stand_in(chr(code)))  # type: ignore
-            found = self._stand_ins[codes]
-        return None if _FOLDED in found else found.tobytes().decode("ascii")
 
     def _gather(self, pieces: list[str], counts: np.ndarray) -> Ragged:
         if len(self._first) > _MOST:
@@ -163,4 +148,4 @@ def _cutter_of(vocab: Vocabulary) -> PieceCutter | None:
     if encoder.tokenizer.pre_tokenizer is not None:
         bare.pre_tokenizer = encoder.tokenizer.pre_tokenizer
     cutter = PieceCutter(replace(vocab.data, source=bare))
-    return None if cutter.pattern is None or cutter.pattern.groups else cutter
+    return None if cutter.pattern is None else cutter

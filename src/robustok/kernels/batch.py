@@ -145,11 +145,31 @@ def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
     return out, out_offsets
 
 
-def spelled(batch: Batch, token_bytes: np.ndarray, token_offsets: np.ndarray) -> Batch:
-    """The same batch with every text as its bytes."""
-    before = np.zeros(len(batch.values) + 1, np.int64)
-    np.cumsum(np.diff(token_offsets)[batch.values], out=before[1:])
-    offsets = before[batch.offsets]
+@njit(cache=True, nogil=True)
+def _sizes(token_offsets, values, offsets):
+    """Bytes before each text."""
+    token_offsets, values, offsets = borrow(token_offsets), borrow(values), borrow(offsets)
+    before = np.zeros(len(offsets), np.int64)
+    for t in range(len(offsets) - 1):
+        size = before[t]
+        for v in range(offsets[t], offsets[t + 1]):
+            size += token_offsets[values[v] + 1] - token_offsets[values[v]]
+        before[t + 1] = size
+    return before
+
+
+def spelled(
+    batch: Batch,
+    token_bytes: np.ndarray,
+    token_offsets: np.ndarray,
+    first: int = 0,
+    last: int | None = None,
+) -> Batch:
+    """All texts, or first..last alone, each as its bytes."""
+    last = len(batch.keys) if last is None else last
+    ids = batch.offsets[first : last + 1]
+    offsets = _sizes(token_offsets, batch.values, ids)
     out = np.empty(offsets[-1], np.uint8)
-    spell_rows(token_bytes, token_offsets, batch.values, batch.offsets, offsets, out)
-    return batch._replace(values=out, offsets=offsets)
+    spell_rows(token_bytes, token_offsets, batch.values, ids, offsets, out)
+    keys, parts = batch.keys[first:last], batch.parts[first:last]
+    return batch._replace(values=out, offsets=offsets, keys=keys, parts=parts)

@@ -159,7 +159,7 @@ def convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
     for t in range(n - 1, -1, -1):
         at, far = pmf_start[block[t]], sizes[block[t]] - 1
         below, above = low[t + 1], min(high[t + 1] + far, k)
-        # Slices from 0 on, in which the compiler sees that no index is negative: three times faster.
+        # Slices, in which the compiler sees that no index is negative: three times faster.
         row, ahead = table[t, below : above + 1], table[t + 1, below : high[t + 1] + 1]
         row[:] = 0.0
         for d in range(far + 1):

@@ -60,35 +60,40 @@ class BpeDropout(Sampler):
             Canonical(self.vocab)._draw(batch, first, last, out, ends)
             return
         v = self.vocab
-        spelled_batch = spelled(batch, v.token_bytes, v.token_offsets)
-        pieces = self._pieces(batch, spelled_batch, first, last)
-        rule = _RULES.index(self.rule)
+        texts = spelled(batch, v.token_bytes, v.token_offsets, first, last)
+        ids = batch.offsets[first : last + 1]
+        pieces = self._pieces(batch.values, ids, texts)
+        rule, count = _RULES.index(self.rule), last - first
         drawn = kernels.draw_bpe_dropout(
-            v.trie, self._merges(), pieces, spelled_batch, self.p, rule, first, last, out, ends
+            v.trie, self._merges(), pieces, texts, self.p, rule, 0, count, out, ends
         )
-        if drawn < last:
+        if drawn < count:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
-    def _pieces(self, batch: Any, bytes_batch: Any, first: int, last: int) -> Any:
-        """Cut texts first..last: at added tokens, which stay whole, and where the library cuts."""
+    def _pieces(self, values: np.ndarray, offsets: np.ndarray, texts: Any) -> Any:
+        """Cut texts: at added tokens, which stay whole, and where the library cuts.
+
+        Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
+        """
         from robustok.kernels.bpe_dropout import Pieces
         from robustok.samplers.pieces import byte_ends, stretches
 
         cutter, added = self._cutter()
-        lengths = np.diff(self.vocab.token_offsets)
+        any_added = bool(added[values[offsets[0] : offsets[-1]]].any())
+        lengths = np.diff(self.vocab.token_offsets) if any_added else np.empty(0)
         parts: list[tuple[bytes, str | None, int]] = []  # bytes, string to cut, whole id
         counts = []
-        for t in range(first, last):
-            ids = batch.values[batch.offsets[t] : batch.offsets[t + 1]]
-            text = bytes_batch.values[bytes_batch.offsets[t] : bytes_batch.offsets[t + 1]].tobytes()
+        for t in range(len(offsets) - 1):
+            text = texts.values[texts.offsets[t] : texts.offsets[t + 1]].tobytes()
             before, at = len(parts), 0
-            marks = np.flatnonzero(added[ids]) if added.any() else ()
-            starts = np.cumsum(lengths[ids]) - lengths[ids] if len(marks) else ()
-            for m in marks:
-                begin = int(starts[m])
-                parts += [(*stretch, -1) for stretch in stretches(text[at:begin])]
-                at = begin + int(lengths[ids[m]])
-                parts.append((text[begin:at], None, int(ids[m])))
+            if any_added:
+                ids = values[offsets[t] : offsets[t + 1]]
+                starts = np.cumsum(lengths[ids]) - lengths[ids]
+                for m in np.flatnonzero(added[ids]):
+                    begin = int(starts[m])
+                    parts += [(*stretch, -1) for stretch in stretches(text[at:begin])]
+                    at = begin + int(lengths[ids[m]])
+                    parts.append((text[begin:at], None, int(ids[m])))
             parts += [(*stretch, -1) for stretch in stretches(text[at:])]
             counts.append(len(parts) - before)
         strings = [string for _, string, _ in parts if string is not None]
@@ -100,7 +105,7 @@ class BpeDropout(Sampler):
         sizes = np.fromiter((len(a) for a in arrays), np.int64, len(arrays))
         begins = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(text) for text, _, _ in parts], out=begins[1:])
-        offset = bytes_batch.offsets[first] + np.repeat(begins[:-1], sizes)
+        offset = np.repeat(begins[:-1], sizes)
         whole = np.repeat(np.array([whole for _, _, whole in parts], np.int32), sizes)
         per_part = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         part_of = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

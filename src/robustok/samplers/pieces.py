@@ -18,7 +18,7 @@ from robustok.tokenizer_files import TokenizerData
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _STAND_IN = {"L": "z", "N": "0", "s": "\t", "": "\x01"}  # not one of them is spelled in a pattern
-_FOLDED = "\u017f\u212a"  # letters beyond ASCII that ignore-case would hold equal to ASCII ones
+_UNKNOWN, _FOLDED = 255, 254  # among stand-ins: none looked up yet; none that would do
 
 
 class PieceCutter:
@@ -41,10 +41,14 @@ class PieceCutter:
         if pattern is not None:
             part = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
                     "invert": False}  # fmt: skip
-            self._fast = _translated(pattern)
+            fast = _translated(pattern)
+            self._fast = fast if fast and not fast.groups else None
         if stages:
             self._library = _word_tokenizer(part)
-        self._class_of = _Classes()
+        self._stand_ins = np.full(0x110000, _UNKNOWN, np.uint8)
+        self._stand_ins[:128] = np.arange(128)
+        # Letters beyond ASCII that ignore-case would hold equal to ASCII ones.
+        self._stand_ins[[0x17F, 0x212A]] = _FOLDED
 
     @property
     def cuts(self) -> bool:
@@ -58,20 +62,20 @@ class PieceCutter:
 
     def stand_in(self, character: str) -> str:
         """The ASCII character that stands for this one in :attr:`pattern`."""
-        return self._class_of[ord(character)]
+        return character if character.isascii() else _STAND_IN[_class_of(character)]
 
-    def ends(self, texts: Sequence[str]) -> list[Sequence[int]]:
+    def ends(self, texts: Sequence[str]) -> list[Sequence[int] | np.ndarray]:
         """Of each text the end of every piece, in characters; the last is the text's own."""
         if self._library is None:
             return [[len(text)] if text else [] for text in texts]
-        found: list[Sequence[int]] = [()] * len(texts)
+        found: list[Sequence[int] | np.ndarray] = [()] * len(texts)
         slow: list[int] = []
         for i, text in enumerate(texts):
-            plain = self._plain(text)
-            if plain is None:
+            ends = self._ends(text)
+            if ends is None:
                 slow.append(i)
             else:
-                found[i] = [m.end() for m in self._fast.finditer(plain)]  # type: ignore[union-attr]
+                found[i] = ends
         if slow:
             encoded = self._library.encode_batch([texts[i] for i in slow])
             for i, encoding in zip(slow, encoded, strict=True):
@@ -79,21 +83,28 @@ class PieceCutter:
                 found[i] = sorted(cuts - {0})
         return found
 
-    def _plain(self, text: str) -> str | None:
-        """The text in ASCII with every character's class kept, or None where that cannot be."""
-        if self._fast is None or (not text.isascii() and any(c in text for c in _FOLDED)):
+    def _ends(self, text: str) -> np.ndarray | None:
+        """The ends by :attr:`pattern`, or None where the library itself must cut."""
+        plain = self.plain(text)
+        if plain is None:
             return None
-        if text.isascii():
-            return text
-        return text.translate(self._class_of)
+        pieces = self._fast.findall(plain)  # type: ignore[union-attr]
+        ends = np.fromiter(map(len, pieces), np.int64, len(pieces)).cumsum()
+        covered = int(ends[-1]) if len(ends) else 0
+        return ends if covered == len(text) else None
 
-
-class _Classes(dict[int, str]):
-    """Character → stand-in, learned from the library one character at a time."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = chr(code) if code < 128 else _STAND_IN[_class_of(chr(code))]
-        return self[code]
+    def plain(self, text: str) -> str | None:
+        """The text in ASCII with every character's class kept, or None where that cannot be."""
+        if self._fast is None or text.isascii():
+            return None if self._fast is None else text
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        found = self._stand_ins[codes]
+        new = codes[found == _UNKNOWN]
+        if len(new):
+            for code in np.unique(new).tolist():
+                self._stand_ins[code] = ord(_STAND_IN[_class_of(chr(code))])
+            found = self._stand_ins[codes]
+        return None if _FOLDED in found else found.tobytes().decode("ascii")
 
 
 def _class_of(character: str) -> str:
