@@ -41,12 +41,12 @@ def weigh(store, entry, slope, out, at):
 
 
 @njit(cache=True, nogil=True)
-def _sum_moments(store, types, times, slope, longs, scratch):
-    """Mean and variance of the summed distance of all words."""
+def _weigh_all(store, types, times, slope, longs, pmf, pmf_start):
+    """Weigh every type; mean and variance of the summed distance of all words."""
     store = borrow_store(store)
     mean, var = 0.0, 0.0
     for x in range(len(types)):
-        m, v = weigh(store, types[x], slope, scratch, 0)
+        m, v = weigh(store, types[x], slope, pmf, pmf_start[x])
         mean += times[x] * m
         var += times[x] * v
     for x in range(len(longs)):
@@ -58,34 +58,42 @@ def _sum_moments(store, types, times, slope, longs, scratch):
 
 
 @njit(cache=True, nogil=True)
-def _newton(store, types, times, longs, k, slope, scratch):
+def _newton(store, types, times, longs, k, slope, pmf, pmf_start):
     """log z at which the expected distance is k, close enough that hardly a draw is lost."""
     low, high = -STEEPEST, STEEPEST
     for _ in range(60):
-        mean, var = _sum_moments(store, types, times, slope, longs, scratch)
+        mean, var = _weigh_all(store, types, times, slope, longs, pmf, pmf_start)
         if abs(mean - k) <= 0.2 * np.sqrt(var):
-            break
+            return slope
         if mean > k:
             high = slope
         else:
             low = slope
         step = slope + (k - mean) / var if var > 1e-12 else high + 1.0
         slope = step if low < step < high else 0.5 * (low + high)
+    _weigh_all(store, types, times, slope, longs, pmf, pmf_start)
     return slope
 
 
 @njit(cache=True, nogil=True)
-def solve(store, types, times, longs, k, scratch):
-    """log z for a text; a few of its words, which come first, tell nearly where it lies."""
+def solve(store, types, times, longs, k, pmf, pmf_start):
+    """log z for a text, and the distances of its types under it.
+
+    A few of its words, which come first, tell nearly where it lies: they take their share of k by
+    how far they can go.
+    """
     slope = 0.0
     if len(types) > 2 * SAMPLE:
-        few, often = types[:SAMPLE], times[:SAMPLE]
-        none = longs[:0]
-        whole, _ = _sum_moments(store, types, times, 0.0, none, scratch)
-        part, _ = _sum_moments(store, few, often, 0.0, none, scratch)
-        if part > 0.0:
-            slope = _newton(store, few, often, none, k * part / whole, 0.0, scratch)
-    return _newton(store, types, times, longs, k, slope, scratch)
+        whole, part = np.int64(0), np.int64(0)
+        for x in range(len(types)):
+            far = grades_of(store, types[x]) * times[x]
+            whole += far
+            if x < SAMPLE:
+                part += far
+        if part > 0:
+            few, often = types[:SAMPLE], times[:SAMPLE]
+            slope = _newton(store, few, often, longs[:0], k * part / whole, 0.0, pmf, pmf_start)
+    return _newton(store, types, times, longs, k, slope, pmf, pmf_start)
 
 
 @njit(cache=True, nogil=True)

@@ -23,6 +23,7 @@ from robustok.kernels.trie import child
 
 ALL, SEGMENTS, DISTANCE = 0, 1, 2
 LISTED = 128  # tokenizations; more than these are walked
+_SINGLE = 1 << 18  # ids that are looked up without a hash: a vocabulary of today, and no more
 _HEAD = 4  # 8-byte words of a record before its key
 _BITS = np.uint64(40)
 _OFFSET = np.int64((1 << 40) - 1)
@@ -33,6 +34,7 @@ class Store(NamedTuple):
 
     used: np.ndarray  # int64 [3]: words filled, records, stamps given
     slots: np.ndarray  # int64: hash tag and record position + 1, or 0
+    single: np.ndarray  # int64 [_SINGLE]: by token id, for words that are one token; or 0
     words: np.ndarray
     floats: np.ndarray
     ints: np.ndarray
@@ -46,15 +48,15 @@ def new_store(scale: int = 1) -> Store:
     # Read at every look-up, so on cache lines of its own: beside a small array that another thread
     # writes to, it made both threads together as slow as one.
     used = np.zeros(8 + 3 + 8, np.int64)[8:11]
-    return Store(used, np.zeros(scale << 18, np.int64), *views)
+    return Store(used, np.zeros(scale << 18, np.int64), np.zeros(_SINGLE, np.int64), *views)
 
 
 @njit(cache=True, nogil=True)
 def borrow_store(store):
     """The same store, uncounted."""
     return Store(
-        borrow(store.used), borrow(store.slots), borrow(store.words), borrow(store.floats),
-        borrow(store.ints), borrow(store.bytes),
+        borrow(store.used), borrow(store.slots), borrow(store.single), borrow(store.words),
+        borrow(store.floats), borrow(store.ints), borrow(store.bytes),
     )  # fmt: skip
 
 
@@ -63,6 +65,7 @@ def clear(store):
     store.used[0] = 0
     store.used[1] = 0
     store.slots[:] = 0
+    store.single[:] = 0
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -120,6 +123,8 @@ def find(store, mode, key, key_start, key_end):
     ``key`` is what tells words apart: their bytes under ALL, the one token id under SEGMENTS, the
     reference ids under DISTANCE.
     """
+    if mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
+        return store.single[key[key_start]] - 1
     mask = len(store.slots) - 1
     h = _hash(key, key_start, key_end)
     tag = np.int64((h >> _BITS) << _BITS)
@@ -149,7 +154,9 @@ def insert(store, trie, mode, key, key_start, key_end, text, start, end, token_o
     if 2 * store.used[1] >= len(store.slots):
         return np.int64(-1)
     record = _build(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets)
-    if record >= 0:
+    if record >= 0 and mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
+        store.single[key[key_start]] = record + 1
+    elif record >= 0:
         h = _hash(key, key_start, key_end)
         slot = np.int64(h) & mask
         while store.slots[slot] != 0:

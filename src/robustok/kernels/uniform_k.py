@@ -18,7 +18,6 @@ from robustok.kernels.distances import (
     convolve_block,
     feasible,
     solve,
-    weigh,
 )
 from robustok.kernels.long import backward, draw_long, edges_of, mark_reference
 from robustok.kernels.memory import borrow
@@ -135,24 +134,21 @@ def _draw_text(
     """All draws of one text at distance k; draw d starts from state0[d] and ends at ends[d]."""
     store, out, kind, types = borrow_store(store), borrow(out), borrow(kind), borrow(types)
     span = np.int64(1)
-    most = np.int64(1)
     pmf_start = np.empty(len(types), np.int64)
     sizes = np.empty(len(types), np.int64)
     for x in range(len(types)):
         pmf_start[x], sizes[x] = span, grades_of(store, types[x]) + 1
         span += sizes[x]
-        most = max(most, sizes[x])
     pmf, upto = np.empty(span), np.empty(span)
+    z = np.exp(solve(store, types, times, longs, k, pmf, pmf_start))
     middle = np.empty(len(types), np.int64)
-    slope = solve(store, types, times, longs, k, np.empty(most))
-    z = np.exp(slope)
     for x in range(len(types)):
-        mean, _ = weigh(store, types[x], slope, pmf, pmf_start[x])
-        middle[x] = np.int64(mean)
         total = 0.0
+        middle[x] = 0
         for d in range(sizes[x]):
             total += pmf[pmf_start[x] + d]
             upto[pmf_start[x] + d] = total
+            middle[x] += total < 0.5
     long_ways = [backward(longs[x], z) for x in range(len(longs))]
 
     tabled = 0
@@ -194,7 +190,7 @@ def _draw_text(
                 if x >= 0:
                     u, state = uniform(state)
                     base = pmf_start[x]
-                    there = middle[x]  # about the median, so that few steps are left
+                    there = middle[x]  # the median, so that few steps are left
                     while there > 0 and u < upto[base + there - 1]:
                         there -= 1
                     while there < sizes[x] - 1 and u >= upto[base + there]:
