@@ -39,6 +39,10 @@ def test_a_field_changes_what_depends_on_it_and_no_more() -> None:
     assert changed(QUICK.replace("  size: 600", "  size: 900")) == {
         "tokenizer", "examples", "pretrain", "finetune", "evaluate", "attack",
     }  # fmt: skip
+    assert changed(QUICK.replace("  layers: 2\n", "  layers: 2\n  architecture: gpt2\n")) == {
+        "pretrain", "finetune", "evaluate", "attack",
+    }  # fmt: skip
+    assert changed(QUICK.replace("  layers: 2\n", "  layers: 2\n  architecture: llama\n")) == set()
     assert changed(QUICK.replace("title: Stoch", "title: A stoch")) == set()
 
 

@@ -63,6 +63,14 @@ def test_a_row_has_what_others_rely_on(tmp_path: Path, works: Works) -> None:
     assert rows[0]["configuration"]["inputs"]["model"]["steps"] == STUDY.finetune.steps
     assert rows[0]["configuration"]["inputs"]["model"]["inputs"]["model"]["seed"] == STUDY.seed
     assert rows[0]["versions"]["numpy"]
+    assert {row["model"]["architecture"] for row in rows} == {"llama"}
+
+
+def test_a_row_names_the_architecture_that_was_trained(tmp_path: Path, works: Works) -> None:
+    text = QUICK.replace("  layers: 2\n", "  layers: 2\n  architecture: qwen3\n")
+    text = text.replace("threads: 1", "threads: null")
+    rows = run_study(load_study(text, "a"), tmp_path / "a").rows
+    assert {row["model"]["architecture"] for row in rows} == {"qwen3"}
 
 
 def test_a_second_call_does_nothing_again(tmp_path: Path, works: Works) -> None:

@@ -30,7 +30,8 @@ def _row(study: Study, cell: Cell, records: Mapping[str, dict[str, Any]]) -> dic
     model = cell.inputs["model"]
     record = records[cell.key]
     measured = {name: value for name, value in record["result"].items() if name != "query"}
-    named = {"name": study.model.name} if study.model.name else study.model.sizes()
+    made = {"architecture": study.model.architecture} | study.model.sizes()
+    named = {"name": study.model.name} if study.model.name else made
     return {
         "study": study.name,
         "scale": study.scale,
@@ -44,7 +45,6 @@ def _row(study: Study, cell: Cell, records: Mapping[str, dict[str, Any]]) -> dic
         "seconds": record["seconds"],
         "model": {
             **named,
-            "architecture": "llama",
             "parameters": records[model.key]["result"]["parameters"],
             "training_seconds": records[model.key]["seconds"],
         },
