@@ -9,6 +9,13 @@ from collections.abc import Iterable
 class RobustokError(ValueError):
     """A mistake in the input, told in one line.
 
+    >>> import robustok as rt
+    >>> try:
+    ...     rt.sampler("unifrom", vocab)
+    ... except RobustokError as error:
+    ...     print(error)
+    unknown scheme 'unifrom': did you mean 'uniform'?
+
     The command line prints the message and exits with code 2; a library user
     may catch it as a ``ValueError``.
     """

@@ -38,6 +38,12 @@ _CLOSE = 1e-3  # of the target
 class Strength:
     """What each draw did to its row: int64, int64 and int64 [draws], m being canonical tokens.
 
+    >>> ids = vocab.encode_batch(texts)
+    >>> drawn = rt.sampler("stochastok(alpha=1)", vocab).sample_batch(ids, seed=0)
+    >>> found = measure(vocab, ids, drawn)
+    >>> found.splits, found.distance, found.tokens
+    (array([1, 1]), array([2, 2]), array([3, 3]))
+
     ``splits`` are boundaries that the canonical row does not have, ``distance`` the tokens that do
     not stand there, ``tokens`` the row's length. :meth:`mean` gives all three per canonical token.
     """
@@ -62,8 +68,9 @@ class Strength:
 def measure(vocab: Vocabulary, canonical: Ragged, drawn: Ragged) -> Strength:
     """Splits, distance and length ratio of drawn rows against their canonical ones.
 
-    >>> drawn = sampler("uniform-k(alpha=1)", vocab).sample_batch(ids, seed=0)  # doctest: +SKIP
-    >>> measure(vocab, ids, drawn).mean()["distance"]                       # doctest: +SKIP
+    >>> ids = vocab.encode_batch(texts)
+    >>> drawn = rt.sampler("uniform-k(alpha=1)", vocab).sample_batch(ids, seed=0, draws=100)
+    >>> measure(vocab, ids, drawn).mean()["distance"]
     1.0
 
     ``drawn`` has one row or more for each canonical row, in the order :meth:`sample_batch` gives.
@@ -97,8 +104,8 @@ def at_strength(
 ) -> Sampler:
     """The scheme with its dial set so that its draws have the strength asked for.
 
-    >>> at_strength("stochastok", vocab, texts, splits=0.5).spec            # doctest: +SKIP
-    'stochastok(alpha=0.573)'
+    >>> at_strength("stochastok", vocab, texts, splits=0.5, exact=True).spec
+    'exactly(stochastok(alpha=1), splits=0.5)'
 
     The target is per canonical token, over ``texts`` together: ``splits=0.5`` is a new boundary
     for every second token, ``length_ratio=1.5`` half as many tokens again. On the average, found

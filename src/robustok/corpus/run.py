@@ -33,6 +33,12 @@ Progress = Callable[[int, int], None]
 class Receipt:
     """What a run did; `receipt.json` holds the same.
 
+    >>> from pathlib import Path
+    >>> _ = Path("small.txt").write_text("hello world\\nthe revolution\\n")
+    >>> receipt = run_corpus("small.txt", "drawn", "tokenizer.json", "uniform", seed=0)
+    >>> receipt.documents, len(receipt.shards)
+    (2, 1)
+
     ``realised`` are splits, distance and growth (length) per canonical token, over all draws.
     ``shards`` have a row each with the names, sizes and SHA-256 of its files, ``digest`` is one
     SHA-256 over all of these. No time and no engine is in it: the same job leaves the same receipt.
@@ -72,10 +78,11 @@ def run_corpus(
 ) -> Receipt:
     """Re-tokenize a corpus by a scheme: every document drawn ``draws`` times, into shards.
 
-    >>> receipt = run_corpus("corpus/", "out/", "tokenizer.json", "uniform-k(alpha=0.5)", seed=0)
-    ...                                                                     # doctest: +SKIP
-    >>> receipt.realised                                                    # doctest: +SKIP
-    {'splits': 0.31, 'distance': 0.5, 'growth': 1.19}
+    >>> from pathlib import Path
+    >>> _ = Path("corpus.txt").write_text("hello world\\nthe revolution\\n")
+    >>> receipt = run_corpus("corpus.txt", "out", "tokenizer.json", "uniform-k(alpha=1)", seed=0)
+    >>> receipt.realised
+    {'splits': 0.5, 'distance': 1.0, 'growth': 1.5}
 
     ``inputs`` are files, folders or patterns of Parquet, JSON Lines or text (a document a line),
     the latter two also compressed; ``column`` is the field that holds texts or canonical ids (the

@@ -29,6 +29,10 @@ _POOL = 32  # items attacked side by side
 class AttackEvaluation:
     """Accuracy after an attack on every item, and each attack.
 
+    >>> found = attack_items(model, vocab, items, seed=0)
+    >>> found.query, len(found.attacks)
+    ('adversarial(distances=(2), start=canonical, steps=10)', 8)
+
     ``accuracy`` with its 95% interval ``low``, ``high`` is over ``n`` items;
     ``start_accuracy`` is that of the starting tokenizations; ``queries`` the
     tokenizations scored in all. The token counts leave out what a resume file held.
@@ -58,8 +62,9 @@ class AttackEvaluation:
     def curve(self, budgets: Sequence[int] | None = None) -> list[dict[str, float]]:
         """Accuracy against the queries spent on an item.
 
-        >>> evaluation.curve([1, 100])  # doctest: +SKIP
-        [{'queries': 1, 'accuracy': 0.94, ...}, {'queries': 100, 'accuracy': 0.62, ...}]
+        >>> evaluation = attack_items(model, vocab, items, seed=0)
+        >>> evaluation.curve([0, 10])[0]["queries"]
+        0
 
         Without ``budgets``, at every number of queries where an item was lost.
         """
@@ -104,9 +109,10 @@ def attack(
 ) -> Attack:
     """Search the tokenization of ``text`` under which the right option loses most.
 
-    >>> a = attack(model, vocab, "Is 7 prime? Answer:", [" yes", " no"], 0)  # doctest: +SKIP
-    >>> a.success, a.margins, a.queries  # doctest: +SKIP
-    (True, [-0.31, -0.12, 0.07], 74)
+    >>> item = items[1]
+    >>> a = attack(model, vocab, item.query, item.choices, item.label, seed=0)
+    >>> vocab.decode(a.ids), a.queries >= len(a.margins)
+    ('hello world, is 1 odd? Answer:', True)
 
     Greedy ascent of max wrong z − right z over the neighborhood, z = p(option | context,
     tokenization, suffix), until a step gains nothing or ``steps`` are done (paper,
@@ -158,8 +164,9 @@ def attack_items(
 ) -> AttackEvaluation:
     """Attack every item, many side by side, and give the accuracy that is left.
 
-    >>> print(attack_items(model, vocab, items, seed=0))  # doctest: +SKIP
-    adversarial(distances=(2), start=canonical, steps=10): accuracy 0.310 ...
+    >>> found = attack_items(model, vocab, items, seed=0)
+    >>> found.n, found.accuracy <= found.start_accuracy
+    (8, True)
 
     The settings are those of :func:`attack`, for each item on its own; ``query_budget`` may
     give one number per item key, so that ``search="random"`` spends what another attack

@@ -36,6 +36,11 @@ READINGS = ("theorem", "proof")
 class Bound:
     """The norms that the bound is made of, and the bound.
 
+    >>> from robustok.evaluation import lipschitz_bound
+    >>> bound = lipschitz_bound(model)
+    >>> len(bound.layers), bound.width, bound.heads
+    (3, 128, 4)
+
     ``embedding`` is ‖W‖, ``head`` ‖W_out‖, ``width`` d, ``heads`` H; all norms are spectral, to
     the relative ``tolerance``. The two readings differ in C₁ alone: the appendix's proof has a
     factor n, the number of tokens, that the theorem has not.
@@ -83,8 +88,9 @@ class Bound:
     ) -> float:
         """log₁₀ of γ = √2 ‖W‖ (d/(d−1))² C₁ C₂ √k at a distance k; a logarithm, since it is huge.
 
-        >>> bound.log10_gamma(2, layer=0)                                   # doctest: +SKIP
-        5.81
+        >>> bound = lipschitz_bound(model)
+        >>> bound.log10_gamma(2, layer=0) < bound.log10_gamma(2)
+        True
 
         ``layer`` (from 0) reads that layer as the theorem's one-layer model; without it the
         factors (d/(d−1))² C₁ (1 + ‖W_FFN‖) of all layers are multiplied.
@@ -143,9 +149,9 @@ def lipschitz_bound(
 ) -> Bound:
     """Read the bound off a causal language model's weights.
 
-    >>> bound = lipschitz_bound(model)                                      # doctest: +SKIP
-    >>> bound.c1(0), bound.c2(0), bound.log10_gamma(2)                      # doctest: +SKIP
-    (14.2, 9.7, 5.8)
+    >>> bound = lipschitz_bound(model)
+    >>> bound.log10_gamma(2) > bound.log10_gamma(1)
+    True
 
     Llama-like models and GPT-2. ``tolerance`` is relative, of every spectral norm. ``progress``
     is called with (steps done, steps): the layers, then the embedding with the head. What the

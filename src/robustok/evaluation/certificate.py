@@ -89,9 +89,10 @@ def certify(
 ) -> Certificate:
     """Certify one question's answer under the tokenizations within a distance, or under all.
 
-    >>> print(certify(model, vocab, "Is 7 prime? Answer:", [" yes", " no"], distance=2, seed=0))
-    ...                                                                     # doctest: +SKIP
-    certified: the same answer under all 41 tokenizations within distance 2
+    >>> item = items[0]
+    >>> done = certify(model, vocab, item.query, item.choices, distance=2, seed=0)
+    >>> done.method, done.tokenizations, done.flips
+    ('enumeration', 3, 0)
 
     Scored as in :func:`attack`: z = p(option | context, tokenization, suffix). At most ``limit``
     tokenizations are enumerated; beyond it ``draws`` uniform ones bound the share that changes
@@ -129,9 +130,9 @@ def certify_items(
 ) -> Certification:
     """Certify every item at every distance: how much of what a search leaves is really safe.
 
-    >>> print(certify_items(model, vocab, items, distances=(2, 4), seed=0))  # doctest: +SKIP
-    distance 2: 71 certified, 0 open, 2 broken that the attack missed, 27 broken by it, of 100
-    distance 4: 55 certified, 4 open (each ≤ 0.30%), 3 broken that ..., 38 broken by it, of 100
+    >>> found = certify_items(model, vocab, items, distances=(2,), seed=0)
+    >>> found.gap()[0]["n"]
+    8
 
     The settings are those of :func:`certify`. With ``resume_file``, finished items are kept there
     and not done again. ``progress`` is called with (items done, items).

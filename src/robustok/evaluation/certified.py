@@ -13,6 +13,11 @@ VERDICTS = ("same", "open", "flips", "attacked")
 class Certificate:
     """What is known of one question's answer under all tokenizations within ``distance``.
 
+    >>> from robustok.evaluation import certify
+    >>> item = items[0]
+    >>> certify(model, vocab, item.query, item.choices, distance=2, seed=0).method
+    'enumeration'
+
     The set is that of the ``tokenizations`` at distance 0 to ``distance`` from the canonical one,
     itself included (``distance`` None: all tokenizations). ``answer`` is the option that the
     canonical one gets. By ``method`` "enumeration" the whole set was scored and ``upper`` is the
@@ -91,7 +96,13 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class Certification:
-    """The certificates of a task: for each of ``n`` items one a distance, in that order."""
+    """The certificates of a task: for each of ``n`` items one a distance, in that order.
+
+    >>> from robustok.evaluation import certify_items
+    >>> found = certify_items(model, vocab, items, distances=(2, 4), seed=0)
+    >>> found.n, len(found.certificates)
+    (8, 16)
+    """
 
     certificates: tuple[Certificate, ...]
     distances: tuple[int | None, ...]
@@ -105,8 +116,10 @@ class Certification:
     def gap(self) -> list[dict[str, Any]]:
         """A row for each distance: the number of items of every verdict.
 
-        >>> certification.gap()[0]                                          # doctest: +SKIP
-        {'distance': 2, 'n': 100, 'same': 71, 'open': 0, 'flips': 2, 'attacked': 27, ...}
+        >>> from robustok.evaluation import certify_items
+        >>> certification = certify_items(model, vocab, items, distances=(2,), seed=0)
+        >>> list(certification.gap()[0])
+        ['distance', 'n', 'same', 'open', 'flips', 'attacked', 'open_upper', 'confidence', 'seed']
 
         What the attack leaves standing is same + open + flips; what is proven, same alone.
         ``open_upper`` is the greatest of the open items' bounds.

@@ -12,7 +12,11 @@ _PLACE = "\ue000text\ue000"  # private-use characters: no template or tokenizer 
 
 
 class Frame(NamedTuple):
-    """Ids before and after a text, int32; they are kept as they are."""
+    """Ids before and after a text, int32; they are kept as they are.
+
+    >>> Frame(np.array([0], np.int32), np.array([276], np.int32))._asdict().keys()
+    dict_keys(['context', 'suffix'])
+    """
 
     context: np.ndarray
     suffix: np.ndarray
@@ -21,8 +25,13 @@ class Frame(NamedTuple):
 def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}") -> Frame:
     """The kept ids around a text that is written into a chat template.
 
-    >>> frame = chat_frame(tokenizer, system="Is the message safe or unsafe?")  # doctest: +SKIP
-    >>> attack(model, vocab, text, ["safe", "unsafe"], 1, **frame._asdict())  # doctest: +SKIP
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> turn = "<|endoftext|>{{ m.role }}: {{ m.content }}\\n"
+    >>> template = "{% for m in messages %}" + turn + "{% endfor %}"
+    >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
+    >>> frame = chat_frame(chat, system="Is it safe?")
+    >>> vocab.decode(frame.context), vocab.decode(frame.suffix)
+    ('<|endoftext|>system: Is it safe?\\n<|endoftext|>user: ', '\\n')
 
     ``tokenizer`` is one of transformers with a chat template; ``user`` is the user's message,
     with ``{text}`` where the text comes. The generation prompt is included.

@@ -29,9 +29,10 @@ def solved_examples(
 ) -> np.ndarray:
     """The ids of a context of K solved examples, to be given to an evaluation or an attack.
 
-    >>> ids = solved_examples(vocab, train[:10], "stochastok(alpha=1)", seed=0)  # doctest: +SKIP
-    >>> evaluate(model, vocab, test, "uniform", seed=0, context=ids)  # doctest: +SKIP
-    >>> attack_items(model, vocab, test, seed=0, context=ids)  # doctest: +SKIP
+    >>> from robustok.evaluation import evaluate
+    >>> ids = solved_examples(vocab, items[:2], "stochastok(alpha=1)", seed=0)
+    >>> evaluate(model, vocab, items[2:], "canonical", seed=0, context=ids).n
+    6
 
     Questions are tokenized by ``sampler`` (a spec or a sampler), keyed by (seed, item key);
     header, answers and separators are canonical; ``start`` are ids before it all, such as

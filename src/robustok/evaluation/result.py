@@ -9,6 +9,11 @@ from dataclasses import dataclass
 class Outcome:
     """One item's predictions, a draw each.
 
+    >>> from robustok.evaluation import evaluate
+    >>> outcome = evaluate(model, vocab, items, "uniform", draws=3, seed=0).outcomes[1]
+    >>> outcome.key, outcome.label, len(outcome.predictions)
+    ('q1', 1, 3)
+
     ``margins`` are max wrong − right log-probability: above 0 the draw is wrong.
     """
 
@@ -27,6 +32,11 @@ class Outcome:
 @dataclass(frozen=True)
 class Evaluation:
     """Accuracy over items, each under several tokenizations of its question.
+
+    >>> from robustok.evaluation import evaluate
+    >>> found = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
+    >>> found.query, found.n, found.draws, len(found.outcomes)
+    ('uniform', 8, 3, 8)
 
     ``accuracy`` is the mean over items of the fraction of correct draws; ``low`` and
     ``high`` bound it at 95%, with items as clusters; ``n`` counts items. ``path``,

@@ -87,6 +87,11 @@ class Settings:
 class Attack:
     """The worst tokenization found for one question.
 
+    >>> from robustok.evaluation import attack
+    >>> found = attack(model, vocab, items[1].query, items[1].choices, items[1].label, seed=0)
+    >>> vocab.decode(found.ids) == vocab.decode(found.start)
+    True
+
     ``ids`` int32 is that tokenization and ``start`` where its climb began; ``margins``
     holds max wrong − right z at the start and after each step taken, ``spent`` the
     tokenizations scored by then and ``queries`` those of the whole attack. ``success``

@@ -20,8 +20,8 @@ def last_states(
 ) -> np.ndarray:
     """The hidden state of each row's last token: float32 [layers + 1, rows, width].
 
-    >>> last_states(model, Ragged.from_rows([[5, 6], [7]])).shape           # doctest: +SKIP
-    (4, 2, 32)
+    >>> last_states(model, Ragged.from_rows([[5, 6], [7]])).shape
+    (4, 2, 128)
 
     Entry 0 is the token embedding; the last one stands after the model's final norm, as
     transformers' ``output_hidden_states`` gives them. ``context`` is ids before every row.

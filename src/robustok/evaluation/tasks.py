@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """One task under one tokenization; ``against`` compares it with the first tokenization."""
+    """One task under one tokenization; ``against`` compares it with the first tokenization.
+
+    >>> found = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
+    >>> found[0].against, found[1].against.n
+    (None, 8)
+    """
 
     task: str
     evaluation: Evaluation
@@ -30,7 +35,13 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Shots:
-    """Solved examples before each question: so many, their questions drawn by ``scheme``."""
+    """Solved examples before each question: so many, their questions drawn by ``scheme``.
+
+    >>> shots = Shots(2, "stochastok(alpha=1)")
+    >>> found = evaluate_tasks(model, vocab, {"odd": items}, ["canonical"], seed=0, shots=shots)
+    >>> found[0].evaluation.n
+    6
+    """
 
     count: int
     scheme: str = "canonical"
@@ -51,9 +62,9 @@ def evaluate_tasks(
 ) -> list[TaskResult]:
     """Accuracy on each task under each scheme, and its paired difference from the first.
 
-    >>> tasks = {"copa": read_benchmark("copa"), "piqa": read_benchmark("piqa")}  # doctest: +SKIP
-    >>> results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], seed=0)
-    ...                                                                      # doctest: +SKIP
+    >>> results = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
+    >>> [(r.task, r.evaluation.query, r.evaluation.n) for r in results]
+    [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
 
     With ``shots`` the last so many items of a task are shown solved and not asked. Finished pairs
     of task and scheme are kept in ``resume_file``, and not measured again when the same call (with

@@ -53,6 +53,12 @@ class Exchange:
 class Drift:
     """What an audit found, over all sequences.
 
+    >>> audit = Audit(vocab)
+    >>> _ = audit.add([vocab.encode("the"), [*vocab.encode("t"), *vocab.encode("he")]])
+    >>> found = audit.report()
+    >>> found.rows, found.drifted_rows, found.first_rows
+    (2, 1, (1,))
+
     ``drifted_rows`` are not canonical, ``changed_rows`` do not come back from decoding and encoding
     again; ``drifted`` ids do not stand, ``splits`` boundaries are not the encoder's; ``unknown``
     ids are in no vocabulary. ``kinds`` counts the rows with each other kind of finding;
@@ -81,11 +87,11 @@ class Drift:
 class Audit:
     """Adds up the drift of one batch after another.
 
-    >>> audit = Audit(vocab)                                                # doctest: +SKIP
-    >>> for rollouts in batches:                                            # doctest: +SKIP
-    ...     audit.add(rollouts)
-    >>> audit.report().drifted_rows                                         # doctest: +SKIP
-    17
+    >>> audit = Audit(vocab)
+    >>> rows = vocab.encode_batch(texts)
+    >>> _ = audit.add([*rows, [*vocab.encode("t"), *vocab.encode("he")]])
+    >>> audit.report().drifted_rows, audit.report().rows
+    (1, 3)
 
     Special ids are taken for what they are: rollouts hold them.
     """

@@ -33,11 +33,12 @@ _LARGEST = 2**63 - 1  # an id of more bits is told of as this one
 class Guard:
     """Judges id sequences against the canonical encoder of a vocabulary.
 
-    >>> guard = Guard(vocab)                                                # doctest: +SKIP
-    >>> guard.check([83, 258]).as_dict()  # "t" + "he"                      # doctest: +SKIP
-    {'canonical': False, 'distance': 2, 'splits': 1, 'round_trip': False,
-     'findings': [{'kind': 'not-canonical', 'begin': 0, 'end': 2, 'ids': [83, 258],
-     'canonical': [1169]}], 'repaired': [1169]}
+    >>> guard = Guard(vocab)
+    >>> verdict = guard.check([*vocab.encode("t"), *vocab.encode("he")])
+    >>> verdict.canonical, verdict.distance, verdict.repaired.tolist()
+    (False, 2, [266])
+    >>> guard.check(vocab.encode("the")).canonical
+    True
 
     Three ways to use it: :meth:`check` reports, :meth:`repair` gives the canonical ids,
     :meth:`require` raises. A special id is a finding, for in a user's text it is smuggled in; the

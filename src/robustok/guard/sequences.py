@@ -18,6 +18,10 @@ ROWS = 4096  # read at a time
 def read_sequences(path: Path, column: str | None = None) -> Iterator[tuple[Ragged, float]]:
     """The sequences of a file in batches, each with the share of the file read so far.
 
+    >>> _ = Path("rollouts.jsonl").write_text('{"input_ids": [276, 275]}')
+    >>> [(rows[0].tolist(), share) for rows, share in read_sequences(Path("rollouts.jsonl"))]
+    [([276, 275], 1.0)]
+
     ``path`` is Parquet (.parquet) or JSON Lines (.jsonl, also .gz and .xz): objects with a column
     of ids, or bare lists. Without ``column`` there must be one such column only. An id that does
     not fit 32 bits comes as -1. Raises RobustokError for anything that is no sequence of ids.

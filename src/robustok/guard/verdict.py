@@ -26,6 +26,9 @@ STANDS, DEVIATES, SPECIAL, UNKNOWN = range(4)  # the marks of ids
 class Finding:
     """What is wrong with the ids ``begin`` to ``end`` of a sequence (end not included).
 
+    >>> rt.Guard(vocab).check([*vocab.encode("t"), *vocab.encode("he")]).findings[0]
+    Finding(kind='not-canonical', begin=0, end=2, ids=(84, 257), canonical=(266,))
+
     ``kind`` is one of the constants of this module; ``ids`` are as they were given, ``canonical``
     what they become when repaired.
     """
@@ -40,6 +43,10 @@ class Finding:
 @dataclass(frozen=True)
 class Verdict:
     """What a guard found in one id sequence.
+
+    >>> verdict = rt.Guard(vocab).check([*vocab.encode("t"), *vocab.encode("he")])
+    >>> verdict.canonical, verdict.splits, [f.kind for f in verdict.findings]
+    (False, 1, ['not-canonical'])
 
     ``canonical``: every id stands as the canonical encoder puts it. ``distance``: how many do not;
     ``splits``: boundaries that the canonical encoding does not have. ``round_trip``: decoding and
@@ -69,6 +76,10 @@ class Verdict:
 @dataclass(frozen=True, eq=False)
 class Verdicts(Sequence[Verdict]):
     """What a guard found in a batch; ``verdicts[i]`` is the :class:`Verdict` on row i.
+
+    >>> verdicts = rt.Guard(vocab).check_batch([vocab.encode("the"), [84, 257]])
+    >>> verdicts.canonical, verdicts[1].distance
+    (array([ True, False]), 2)
 
     ``canonical`` and ``round_trip`` are bool, ``distance`` and ``splits`` int64, all of shape
     [rows]. ``deviates`` is bool, one for each id given: it is unknown or does not stand.
@@ -147,7 +158,8 @@ class Verdicts(Sequence[Verdict]):
 def tell(vocab: Vocabulary, finding: Finding) -> str:
     """A finding in one line for people.
 
-    >>> tell(vocab, guard.check([83, 258]).findings[0])                     # doctest: +SKIP
+    >>> verdict = rt.Guard(vocab).check([*vocab.encode("t"), *vocab.encode("he")])
+    >>> tell(vocab, verdict.findings[0])
     "ids 0 to 1, 't|he', should be 'the'"
     """
     where = f"id {finding.begin}"

@@ -16,9 +16,14 @@ _PLACE = "\ue000text\ue000"  # private-use characters: no template or tokenizer 
 def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:
     """A function from ids to a mask of what the user said.
 
-    >>> mask = user_turns(tokenizer, vocab)(ids)                            # doctest: +SKIP
-    >>> vocab.decode(ids[mask])                                             # doctest: +SKIP
-    'How many letters has "word"?'
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> turn = "<|endoftext|>{{ m.role }}: {{ m.content }}\\n"
+    >>> template = "{% for m in messages %}" + turn + "{% endfor %}"
+    >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
+    >>> said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+    >>> ids = np.array(chat.apply_chat_template(said)["input_ids"], np.int32)
+    >>> vocab.decode(ids[user_turns(chat, vocab)(ids)])
+    ' hello\\n'
 
     What opens a user's turn is read off the tokenizer's chat template: a special
     token and a role, say, that opens no other role's turn. The turn lasts until

@@ -33,6 +33,13 @@ IDENTITY = "robustok"  # the key of a response cache under which it says whose a
 class RobustokLM(Transformers):
     """A causal language model asked under drawn tokenizations.
 
+    >>> from robustok.models import save_tokenizer
+    >>> model.save_pretrained("runs/lm")
+    >>> save_tokenizer("tokenizer.json", "runs/lm")
+    >>> asked = RobustokLM("runs/lm", scheme="uniform", draws=3, seed=0, device="cpu")
+    >>> asked.sampler, asked.draws
+    (<uniform>, 3)
+
     ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
 
     A run answers for one draw, number ``draw``; without it, by the probability averaged over

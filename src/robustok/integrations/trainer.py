@@ -32,9 +32,13 @@ def robustify(
 ) -> None:
     """Draw the tokenization of what a trainer trains on anew in every epoch.
 
-    >>> trainer = SFTTrainer(model, args, train_dataset=chats)              # doctest: +SKIP
-    >>> robustify(trainer, "uniform-k(alpha=0.5)", seed=0, where="user")    # doctest: +SKIP
-    >>> trainer.train()                                                     # doctest: +SKIP
+    >>> from transformers import Trainer, TrainingArguments
+    >>> args = TrainingArguments("runs/t", report_to=[], dataloader_pin_memory=False, use_cpu=True)
+    >>> rows = [{"input_ids": vocab.encode(t).tolist(), "labels": [-100, 275]} for t in texts]
+    >>> trainer = Trainer(model, args, train_dataset=rows)
+    >>> robustify(trainer, "uniform-k(alpha=1)", seed=0, tokenizer=tokenizer)
+    >>> next(iter(trainer.get_train_dataloader()))["input_ids"].shape[0]
+    2
 
     It puts a :class:`StochasticCollator` before the trainer's own collator, for
     training batches only: evaluation stays canonical. The data set holds
@@ -103,8 +107,10 @@ class StochasticCollator:
 class Perturb:
     """New tokenizations for rows of canonical ids; whatever is as long as the ids moves along.
 
-    >>> Perturb(sampler, seed=0)([{"input_ids": [5, 6], "labels": [-100, 6]}])  # doctest: +SKIP
-    [{'input_ids': [9, 12, 6], 'labels': [-100, -100, 6]}]
+    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
+    >>> row = {"input_ids": vocab.encode("hello world").tolist(), "labels": [-100, 275]}
+    >>> perturb([row])
+    [{'input_ids': [272, 79, 275], 'labels': [-100, -100, 275]}]
 
     An id of a new row takes the mask, and whether it has a label, of the old id
     in which its bytes begin.

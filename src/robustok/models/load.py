@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def load_model(path_or_name: str | Path, *, dtype: str = "auto") -> PreTrainedModel:
     """Load a causal language model for evaluation.
 
-    >>> load_model("runs/quick/models/canonical")                           # doctest: +SKIP
+    >>> model.save_pretrained("runs/mine")
+    >>> type(load_model("runs/mine")).__name__
+    'LlamaForCausalLM'
 
     A folder with LoRA weights gives its base model with the adapter merged in.
     ``dtype`` is ``auto`` (as saved) or a name such as ``float32``, ``bfloat16``.
@@ -53,7 +55,9 @@ def load_model(path_or_name: str | Path, *, dtype: str = "auto") -> PreTrainedMo
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     """Load transformers' own tokenizer of a model, for its chat template.
 
-    >>> load_tokenizer("meta-llama/Llama-3.2-1B-Instruct")                  # doctest: +SKIP
+    >>> save_tokenizer("tokenizer.json", "runs/mine")
+    >>> type(load_tokenizer("runs/mine")).__name__
+    'TokenizersBackend'
 
     A folder is read without asking the hub. Raises RobustokError where there is none.
     """
@@ -70,7 +74,9 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
 def save_tokenizer(source: str | Path, folder: str | Path) -> None:
     """Put a model's tokenizer beside its trained weights, so that the folder is whole.
 
-    >>> save_tokenizer("meta-llama/Llama-3.2-1B", "runs/llama")             # doctest: +SKIP
+    >>> save_tokenizer("tokenizer.json", "runs/mine")
+    >>> rt.Vocabulary.load("runs/mine").size == vocab.size
+    True
 
     ``source`` is a tokenizer.json, a folder or a hub name; files are copied as they are. Raises
     RobustokError where there is no tokenizer.
@@ -109,7 +115,15 @@ _TOKENIZER_FILES = (
 
 
 def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
-    """Raise RobustokError where the vocabulary has ids that the model has no embedding for."""
+    """Raise RobustokError where the vocabulary has ids that the model has no embedding for.
+
+    >>> from robustok.models import small_model
+    >>> try:
+    ...     check_fit(small_model(270, "quick", seed=0), vocab)
+    ... except RobustokError as error:
+    ...     print(error)
+    the vocabulary has 278 ids but the model 270 embeddings: give the model's own tokenizer
+    """
     rows = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     if vocab.size > rows:
         raise RobustokError(

@@ -17,6 +17,10 @@ ARCHITECTURES = ("llama", "gpt2", "qwen3", "gemma3")
 class Shape:
     """The sizes of a model: layers, width, heads, feed-forward and context.
 
+    >>> shape = Shape(2, 64, 4, 4, feed_forward=160, context=128, architecture="gpt2")
+    >>> small_model(300, shape, seed=0).config.model_type
+    'gpt2'
+
     ``architecture`` is one of :data:`ARCHITECTURES`.
     """
 

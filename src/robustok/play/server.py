@@ -32,6 +32,10 @@ def application(
 ) -> Starlette:
     """The playground as an ASGI application.
 
+    >>> app = application({"mine": vocab}, model)
+    >>> [route.path for route in app.routes]
+    ['/', '/api/about', '/api/draw', '/api/score', '/api/attack']
+
     ``vocabularies`` are the tokenizers to choose from, by name; ``model``, if given, goes with the
     first. Requests for other hosts than ``hosts`` are refused, so that no web page elsewhere can
     ask through the reader's browser.

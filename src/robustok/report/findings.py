@@ -22,6 +22,13 @@ class Finding:
 def findings(results: Results) -> list[Finding]:
     """The few sentences a hurried reader needs, each from the rows.
 
+    >>> same = {"pretrain": "canonical", "task": "langgame", "n": 100, "draws": 1, "seed": 0,
+    ...         "low": 0.0, "high": 1.0, "chance": 0.25, "study": "a", "scale": "full"}
+    >>> rows = [same | {"train": "canonical", "query": query, "accuracy": accuracy}
+    ...         for query, accuracy in (("canonical", 0.9), ("uniform", 0.5))]
+    >>> [finding.number for finding in findings(Results(rows))]
+    ['−40.0']
+
     Where models were pre-trained differently, canonical training is the first of them.
     """
     canonical = next((t for t, bar in results.bars.items() if bar == "canonical"), "")

@@ -45,6 +45,9 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
     Runs with other seeds widen or narrow the intervals; other studies stand beside this one. The
     report goes into ``out``, or the folder itself.
 
+    >>> write_report(Path("runs/demo")).name  # the folder that run_study's example made
+    'report.html'
+
     Raises RobustokError where a folder holds no results.
     """
     rows = [row for each in (folder, *others) for row in _rows(each)]

@@ -26,9 +26,11 @@ _MASK = (1 << 64) - 1
 class Sampler(ABC):
     """A probability distribution over the tokenizations of a text.
 
-    >>> s = sampler("uniform-k(alpha=0.5)", vocab)                          # doctest: +SKIP
-    >>> s.sample("hello world", seed=0)                                     # doctest: +SKIP
-    array([258, 18798, 995], dtype=int32)
+    >>> s = rt.sampler("uniform-k(alpha=1)", vocab)
+    >>> [vocab.tokens[i] for i in s.sample("hello world", seed=0)]
+    [b'hell', b'o', b' world']
+    >>> s.sample_batch(["hello world", "the"], seed=0, draws=3).offsets
+    array([ 0,  3,  6,  9, 10, 11, 12])
 
     Draws are counter-based: row, (seed, epoch, key, draw number) and nothing else decide.
     """

@@ -20,8 +20,9 @@ _TRIES = 1000  # draws a text gets before the nearest so far is taken
 class Exactly(Sampler):
     """The scheme's own law, given that a text of m canonical tokens has exactly this strength.
 
-    >>> Exactly(vocab, scheme="stochastok(alpha=1)", splits=0.5)            # doctest: +SKIP
-    <exactly(stochastok(alpha=1), splits=0.5)>
+    >>> two = Exactly(vocab, scheme="stochastok(alpha=1)", splits=1)
+    >>> two, len(two.sample("hello world", seed=0))
+    (<exactly(stochastok(alpha=1), splits=1)>, 4)
 
     One of ``splits`` (⌈splits·m⌉ new boundaries), ``distance`` (⌈distance·m⌉) or ``length_ratio``
     (⌈length_ratio·m⌉ tokens). Drawn until it fits, so the scheme should have about this strength

@@ -14,6 +14,9 @@ from robustok.vocabulary import Vocabulary
 class MaxMatchDropout(WalkSampler):
     """At each position the longest token that matches, each dropped with probability p.
 
+    >>> [vocab.tokens[i] for i in MaxMatchDropout(vocab, p=0.5).sample("hello world", seed=1)]
+    [b'hello', b' wor', b'ld']
+
     Where all longer ones are dropped the shortest is taken. p = 0 gives the canonical ids, by the
     rule that strength 0 does; but as p falls towards 0 the draws become greedy longest match, which
     is not what BPE or Unigram would have chosen. p is from 0 to 1.

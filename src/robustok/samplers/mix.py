@@ -17,7 +17,7 @@ _COIN = np.int64(1 << 62)  # a part of the row that no text has: the coin has it
 class Mix(Sampler):
     """Each draw of a row is by one of the schemes, picked with the weight it is given.
 
-    >>> Mix(vocab, parts=["0.5 canonical", "0.5 uniform-k(alpha=1)"]).spec  # doctest: +SKIP
+    >>> Mix(vocab, parts=["0.5 canonical", "0.5 uniform-k(alpha=1)"]).spec
     'mix(0.5 canonical, 0.5 uniform-k(alpha=1))'
 
     All texts of a row (the stretches between special tokens) go by the same scheme. Raises

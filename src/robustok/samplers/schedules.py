@@ -54,6 +54,10 @@ def is_schedule(spec: str) -> bool:
 class Schedule:
     """A scheme whose strength moves while a model trains, or one that stays as it is.
 
+    >>> moving = rt.schedule("stochastok(alpha=0.1->1)", vocab)
+    >>> moving.at(0.0).spec, moving.at(1.0).spec
+    ('stochastok(alpha=0.1)', 'stochastok(alpha=1)')
+
     ``at(progress)`` is the sampler of a moment; ``spec`` names the whole.
     """
 

@@ -15,6 +15,9 @@ from robustok.vocabulary import Vocabulary
 class StochasTok(TabledSampler):
     """⌈α·m⌉ times: pick a position uniformly, replace its token by one of its expansions.
 
+    >>> [vocab.tokens[i] for i in StochasTok(vocab, alpha=1).sample("hello world", seed=0)]
+    [b'hell', b'o', b' world']
+
     The expansions of a token are all its cuts into two tokens, with ``ways=3`` into two or three,
     listed together and equally likely. A pick whose token has none is spent.
     """

@@ -19,6 +19,10 @@ _SUPPORTS = ("all", "pairwise")
 class StochasTokUniform(TabledSampler):
     """⌈α·m⌉ splits spread over the tokens, each token then cut uniformly into its share.
 
+    >>> s = StochasTokUniform(vocab, alpha=1)
+    >>> [vocab.tokens[i] for i in s.sample("hello world", seed=0)]
+    [b'hell', b'o', b' wor', b'ld']
+
     The shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
     allows is clipped to the most it does. ``support="pairwise"`` keeps only segmentations that
     repeated two-way splits through tokens reach.

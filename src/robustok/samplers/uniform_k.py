@@ -17,6 +17,12 @@ from robustok.vocabulary import Vocabulary, check_ids
 class UniformK(TabledSampler):
     """Uniform over T^k(x, τ(x)), with k = ⌈α·m⌉ for a text of m canonical tokens, or a given k.
 
+    >>> s = UniformK(vocab, k=2)
+    >>> [vocab.tokens[i] for i in s.sample("hello world", seed=0)]
+    [b'hell', b'o', b' world']
+    >>> round(float(np.exp(-s.log_prob(s.sample("hello world", seed=0)))))
+    2
+
     Tokens across canonical boundaries are included. Where no tokenization lies at distance k, the
     nearest distance below that has one is taken. Each stretch between special tokens is a text.
     """

@@ -16,6 +16,12 @@ _UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character 
 class Unigram(WalkSampler):
     """Tokenizations in proportion to exp(sum of the pieces' scores / temperature).
 
+    >>> from tokenizers import Tokenizer, models
+    >>> pieces = [("<unk>", 0.0), ("a", -2.0), ("b", -2.0), ("ab", -3.0)]
+    >>> small = rt.Vocabulary.load(Tokenizer(models.Unigram(pieces, 0, False)))
+    >>> round(float(np.exp(Unigram(small).log_prob([3]))), 3)
+    0.731
+
     Temperature 1 is the model's own law; 1 / temperature is SentencePiece's ``alpha``. Bytes stand
     for characters that are no piece, all bytes of one together scored 10 below the least piece.
     Raises RobustokError where the tokenizer has no Unigram scores.

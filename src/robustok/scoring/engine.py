@@ -36,6 +36,10 @@ class Request:
 class Scores:
     """Log-probabilities and what they cost.
 
+    >>> found = score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]])
+    >>> found.log_probs.shape, found.path, found.tokens_computed < found.tokens_naive
+    ((2, 2), 'tree', True)
+
     ``log_probs`` is float64 [queries, options]. ``tokens_computed`` counts positions
     that went through the model, padding included; ``tokens_naive`` those of one unpadded
     sequence per (query, option). ``path`` is "tree", "cache" or "plain".

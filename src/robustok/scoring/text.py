@@ -27,8 +27,9 @@ def text_losses(
 ) -> list[TextLoss]:
     """The loss of each row of ids, after ``start``, in pieces of at most ``context`` ids.
 
-    >>> text_losses(model, vocab.encode_batch(texts), context=512, start=0)  # doctest: +SKIP
-    [TextLoss(nats=731.2, tokens=204)]
+    >>> losses = text_losses(model, vocab.encode_batch(texts), context=64, start=0)
+    >>> [loss.tokens for loss in losses]
+    [2, 2]
 
     Each id is predicted once: a piece begins with the last id of the one before. The model is put
     back into training where it was.

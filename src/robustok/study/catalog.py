@@ -12,7 +12,11 @@ from robustok.study.schema import Study
 
 
 def studies() -> dict[str, str]:
-    """The YAML of every study that comes with robustok, by name."""
+    """The YAML of every study that comes with robustok, by name.
+
+    >>> list(studies())[:3]
+    ['bpe-dropout-cute', 'bpe-dropout-langgame', 'embeddings']
+    """
     folder = files("robustok") / "studies"
     if not folder.is_dir():
         # A wheel carries them inside; in a checkout they lie beside src/, where people look.

@@ -104,6 +104,11 @@ def load_study(
 ) -> Study:
     """Read a study from YAML text; `source` is what error messages call it.
 
+    >>> from robustok.study import studies
+    >>> study = load_study(studies()["teaser"], "teaser.yaml", scale="cpu")
+    >>> study.task.words, study.finetune.steps
+    (100, 1200)
+
     `scale` names one of its `scales`, whose fields then replace those of the study, one by one.
     The others replace the file of words, the files of text and the folder of benchmarks.
 

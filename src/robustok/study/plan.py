@@ -33,6 +33,10 @@ TRAINED = ("pretrain", "finetune")
 class Cell:
     """One piece of work with a result that is kept.
 
+    >>> data = Cell("data", {"words": 100})
+    >>> data.key, Cell("data", {"words": 200}).key
+    ('data-c634e38f756401d4', 'data-5d37dc9e9b88c21b')
+
     `fields` and the keys of `inputs` decide the result; `work` is a rough number of seconds on one
     core, for the progress bars; `files` says where its outside input lies, which may move.
     """
@@ -96,6 +100,11 @@ class Cell:
 
 def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
     """The cells of a study, each after all that it depends on.
+
+    >>> from robustok.study import find_study
+    >>> cells = plan(find_study("teaser", scale="cpu"))
+    >>> [cell.label for cell in cells][:4]
+    ['data', 'tokenizer', 'pretrain canonical', 'finetune canonical']
 
     Models are evaluated as soon as they are trained, so that a run that is cut short has whole
     rows to show. Without ``read`` no file of text is opened: its name stands for its content, and

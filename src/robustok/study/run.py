@@ -36,7 +36,14 @@ OURS = (".lock", "study.json.part", "cells")  # what a folder may hold before it
 
 
 class Watch(Protocol):
-    """Who is told how far a run is; the command line draws its bars from this."""
+    """Who is told how far a run is; the command line draws its bars from this.
+
+    >>> class Told(Silent):
+    ...     def finish(self, cell, record):
+    ...         print("done:", cell.label)
+    >>> Told().finish(Cell("data", {}), {})
+    done: data
+    """
 
     def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None: ...
     def start(self, cell: Cell) -> None: ...
@@ -55,7 +62,11 @@ class Silent:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: where it lies, and its rows."""
+    """A finished run: where it lies, and its rows.
+
+    >>> Run(Path("runs/demo"), []).folder.name
+    'demo'
+    """
 
     folder: Path
     rows: list[dict[str, Any]]
@@ -71,6 +82,23 @@ def run_study(
     watch: Watch | None = None,
 ) -> Run:
     """Do what is not yet done of a study, and write its results.
+
+    >>> from robustok.study import load_study
+    >>> text = '''
+    ... name: demo
+    ... title: A study of seconds
+    ... seed: 0
+    ... task: {kind: langgame, words: 20, train: 64, test: 12}
+    ... tokenizer: {size: 300}
+    ... model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, context: 256}
+    ... pretrain: {schemes: [canonical], steps: 1, batch_size: 8, learning_rate: 1.0e-3}
+    ... finetune: {schemes: [canonical, uniform], steps: 1, batch_size: 8, learning_rate: 1.0e-3}
+    ... evaluate: {queries: [canonical, uniform], items: 12, draws: 2}
+    ... '''
+    >>> run = run_study(load_study(text, "demo.yaml"), Path("runs/demo"))
+    >>> [(row["train"], row["query"], row["n"]) for row in run.rows]
+    [('canonical', 'canonical', 12), ('canonical', 'uniform', 12), ('uniform', 'canonical', 12),
+     ('uniform', 'uniform', 12)]
 
     The same call after an interruption, however hard, goes on from the last finished cell and
     ends with the same accuracies. A study that says how many `threads` a cell works with has its

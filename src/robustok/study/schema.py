@@ -187,7 +187,12 @@ class Paper(Strict):
 
 
 class Study(Strict):
-    """One figure, table or question, from data to report."""
+    """One figure, table or question, from data to report.
+
+    >>> from robustok.study import find_study
+    >>> find_study("teaser").paper.where
+    'Figure 1'
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str

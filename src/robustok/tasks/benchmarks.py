@@ -42,10 +42,12 @@ class Hub(NamedTuple):
 def read_benchmark(source: str | Path, *, limit: int | None = None) -> list[Item]:
     """Read a benchmark: a .jsonl file, or the name of one on the hub.
 
-    >>> items = read_benchmark("benchmarks/copa.jsonl", limit=1)            # doctest: +SKIP
-    >>> items[0].query, items[0].choices[0]                                 # doctest: +SKIP
-    ('My body cast a shadow over the grass. cause?', ' The sun was rising.')
-    >>> read_benchmark("hellaswag")                                         # doctest: +SKIP
+    >>> from pathlib import Path
+    >>> row = '{"query": "My body cast a shadow.", "question": "cause", '
+    >>> row += '"choices": ["The sun was rising.", "The grass was cut."], "label": 0}'
+    >>> _ = Path("copa.jsonl").write_text(row)
+    >>> read_benchmark("copa.jsonl")[0].query
+    'My body cast a shadow. cause?'
 
     A line of a file holds ``query``, ``choices`` and ``label``, further ``id`` and what the
     benchmark of that name needs (``question`` for copa). A file with another name is worded as a
@@ -65,6 +67,12 @@ def read_benchmark(source: str | Path, *, limit: int | None = None) -> list[Item
 
 def benchmark_files(folder: str | Path) -> dict[str, Path]:
     """The benchmarks that lie in a folder, by name.
+
+    >>> from pathlib import Path
+    >>> Path("benchmarks").mkdir(exist_ok=True)
+    >>> _ = Path("benchmarks/copa.jsonl").write_text("")
+    >>> list(benchmark_files("benchmarks"))
+    ['copa']
 
     Raises RobustokError where there is none.
     """

@@ -59,9 +59,9 @@ def write_dataset(
 ) -> Path:
     """Write train.jsonl, test.jsonl and README.md, which `datasets.load_dataset(folder)` reads.
 
-    >>> write_dataset("langgame", {"train": train, "test": test}, title="LangGame", about="...",
-    ...               words=1000, source="wordfreq", language="en", seed=0)  # doctest: +SKIP
-    PosixPath('langgame')
+    >>> write_dataset("odd", {"train": items[:6], "test": items[6:]}, title="Odd", about="Odd?",
+    ...               words=8, source="this page", language="en", seed=0)
+    PosixPath('odd')
 
     The card holds the schema, the counts and what trivial rules reach.
     """

@@ -48,7 +48,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Pair:
-    """A prompt and its answer, for training only: there is nothing to choose from."""
+    """A prompt and its answer, for training only: there is nothing to choose from.
+
+    >>> Pair("p0", "Spell cat.", " c a t").answer
+    ' c a t'
+    """
 
     key: str
     query: str
@@ -57,6 +61,10 @@ class Pair:
 
 def write_items(path: str | Path, items: Iterable[Item]) -> None:
     """Write items as JSON lines, whole or not at all.
+
+    >>> write_items("questions.jsonl", items)
+    >>> items[1].query, items[1].answer
+    ('hello world, is 1 odd? Answer:', ' yes')
 
     A line holds ``key``, ``query``, ``choices``, ``label`` and ``kind``.
     """
@@ -73,6 +81,10 @@ def write_items(path: str | Path, items: Iterable[Item]) -> None:
 def read_items(path: str | Path) -> list[Item]:
     """Read items from JSON lines; ``id`` serves for ``key``, further fields are ignored.
 
+    >>> write_items("questions.jsonl", items)
+    >>> read_items("questions.jsonl") == items
+    True
+
     Raises RobustokError naming the line that is not an item.
     """
     return [_item(row, where, key) for row, where, key in read_rows(Path(path))]
@@ -81,7 +93,9 @@ def read_items(path: str | Path) -> list[Item]:
 def read_pairs(path: str | Path) -> list[Pair]:
     """Read prompts and answers from JSON lines with ``prompt`` and ``answer``.
 
-    >>> read_pairs("pairs.jsonl")[0]                                        # doctest: +SKIP
+    >>> from pathlib import Path
+    >>> _ = Path("pairs.jsonl").write_text('{"query": "Spell cat.", "answer": " c a t"}\\n')
+    >>> read_pairs("pairs.jsonl")[0]
     Pair(key='pairs-1', query='Spell cat.', answer=' c a t')
 
     ``query`` serves for ``prompt``, ``completion`` for ``answer``. The answer
@@ -95,7 +109,9 @@ def read_pairs(path: str | Path) -> list[Pair]:
 def read_questions(path: str | Path) -> list[Item] | list[Pair]:
     """Read what to fine-tune on: items where the first line has choices, else pairs.
 
-    >>> read_questions("pairs.jsonl")[0].answer                             # doctest: +SKIP
+    >>> from pathlib import Path
+    >>> _ = Path("asked.jsonl").write_text('{"prompt": "Spell cat.", "completion": " c a t"}\\n')
+    >>> read_questions("asked.jsonl")[0].answer
     ' c a t'
 
     Raises RobustokError naming the line that is not what the first one is.

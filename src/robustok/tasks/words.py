@@ -35,7 +35,12 @@ def frequent_words(n: int, *, language: str = "en", shortest: int = 2) -> list[s
 
 
 def read_words(path: str | Path, *, shortest: int = 2) -> list[str]:
-    """Words of a text file, one a line, in its order and without repeats."""
+    """Words of a text file, one a line, in its order and without repeats.
+
+    >>> _ = Path("words.txt").write_text("Tree\\nstone\\ntree\\n4th\\n")
+    >>> read_words("words.txt")
+    ['tree', 'stone']
+    """
     path = Path(path)
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a text file with one word a line")
@@ -49,6 +54,10 @@ def read_words(path: str | Path, *, shortest: int = 2) -> list[str]:
 
 
 def clean_words(words: Iterable[str], *, shortest: int = 2) -> list[str]:
-    """Lower-case words made of letters only, each once, order kept."""
+    """Lower-case words made of letters only, each once, order kept.
+
+    >>> clean_words(["Tree", "tree", "4th", "a"])
+    ['tree']
+    """
     kept = (w.lower() for w in words)
     return list(dict.fromkeys(w for w in kept if w.isalpha() and len(w) >= shortest))

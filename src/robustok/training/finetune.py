@@ -37,10 +37,9 @@ def finetune(
     """Train a causal language model to answer, its questions perturbed by ``sampler``.
 
     >>> done = finetune(model, vocab, items, sampler=rt.sampler("uniform-k(alpha=2)", vocab),
-    ...                 steps=600, batch_size=64, learning_rate=2e-3, seed=0, out="runs/a")
-    ...                                                                     # doctest: +SKIP
-    >>> done.losses[-1], done.tokens_per_second                             # doctest: +SKIP
-    ((600, 0.03), 61000.0)
+    ...                 steps=3, batch_size=4, learning_rate=2e-3, seed=0, out="runs/a")
+    >>> done.steps, done.tokens > 0
+    (3, True)
 
     The answer is tokenized canonically and alone in the loss. Every epoch sees
     new tokenizations; which ones depends only on ``seed``, the epoch and the

@@ -21,8 +21,8 @@ def moves(sampler: Sampler | Schedule) -> bool:
 def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Sampler:
     """The sampler that is due when ``seen`` of ``total`` rows have gone by.
 
-    >>> moving = rt.schedule("stochastok(alpha=0->1)", vocab)               # doctest: +SKIP
-    >>> scheme_at(moving, 50, 100).spec                                     # doctest: +SKIP
+    >>> moving = rt.schedule("stochastok(alpha=0->1)", vocab)
+    >>> scheme_at(moving, 50, 100).spec
     'stochastok(alpha=0.5)'
     """
     if not isinstance(sampler, Schedule):

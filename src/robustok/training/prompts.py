@@ -38,9 +38,10 @@ class Epoch:
 class PromptDataset(Dataset):
     """A map-style data set of (prompt, answer): the prompt perturbed, the answer canonical.
 
-    >>> data = PromptDataset(vocab, items, sampler, seed=0)                 # doctest: +SKIP
-    >>> data[0]                                                             # doctest: +SKIP
-    {'input_ids': array([...]), 'answer': 1}
+    >>> data = PromptDataset(vocab, items, rt.sampler("uniform", vocab), seed=0)
+    >>> row = data[1]
+    >>> vocab.decode(row["input_ids"]), row["answer"]
+    ('hello world, is 1 odd? Answer: yes', 4)
 
     A row holds ``input_ids`` (int64, prompt then answer) and ``answer``, how
     many ids at its end are the answer. The draw depends on (seed, epoch, index)

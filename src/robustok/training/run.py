@@ -40,6 +40,9 @@ _HOW = ("accumulate", "compiled", "workers", "save_every")
 class Perplexity(NamedTuple):
     """How well held-out text was predicted at a step, when drawn by a scheme.
 
+    >>> Perplexity(500, "uniform", 61.2, 1.31).bits_per_byte
+    1.31
+
     ``perplexity`` is per id of the drawn sequences, so longer tokenizations
     lower it; ``bits_per_byte`` counts the same text for every scheme.
     """
@@ -53,6 +56,12 @@ class Perplexity(NamedTuple):
 @dataclass(frozen=True)
 class Training:
     """What a training run did.
+
+    >>> from robustok.training import finetune
+    >>> done = finetune(model, vocab, items, sampler=rt.sampler("uniform", vocab), steps=2,
+    ...                 batch_size=4, learning_rate=1e-3, seed=0, out="runs/b")
+    >>> done.path, done.steps, done.overflowed
+    ('runs/b', 2, 0)
 
     ``losses`` holds (step, mean loss of the steps since the one before), every
     10 steps; ``tokens`` the ids trained on, padding not counted; ``seconds`` the
