@@ -38,16 +38,39 @@ def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
 
 
 def test_the_lattice_of_the_concepts_is_the_one_of_the_picture(tmp_path: Path) -> None:
-    place = ROOT / "docs/diagrams/lattice.py"
-    spec = importlib.util.spec_from_file_location("lattice_diagram", place)
-    assert spec and spec.loader
-    diagram: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(diagram)
+    lattice = diagram("lattice")
     text = (ROOT / "docs/concepts.md").read_text(encoding="utf-8")
     assert "these thirteen edges the word has fifteen tokenizations" in text
-    assert (len(diagram.edges()), diagram.paths()) == (13, 15)
-    diagram.draw(tmp_path / "lattice.svg")
-    assert (tmp_path / "lattice.svg").read_bytes().startswith(b"<?xml")
+    assert (len(lattice.edges()), lattice.paths()) == (13, 15)
+    assert drawn(lattice, tmp_path)
+
+
+def test_the_biased_splits_of_the_design_notes_are_those_of_the_picture(tmp_path: Path) -> None:
+    bias = diagram("bias")
+    text = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    assert "a·b·cd with probability 1/2, ab·c·d with\n1/4" in text
+    assert (str(bias.reached(2)["a b cd"]), str(bias.reached(2)["ab c d"])) == ("1/2", "1/4")
+    assert sum(bias.reached(2).values()) == 1
+    assert drawn(bias, tmp_path)
+
+
+def test_the_weight_of_the_design_notes_aims_at_k(tmp_path: Path) -> None:
+    boltzmann = diagram("boltzmann")
+    assert boltzmann.mean(boltzmann.aimed(boltzmann.K)) == pytest.approx(boltzmann.K)
+    assert drawn(boltzmann, tmp_path)
+
+
+def diagram(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/diagrams/{name}.py")
+    assert spec and spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def drawn(made: Any, folder: Path) -> bool:
+    made.draw(folder / "picture.svg")
+    return (folder / "picture.svg").read_bytes().startswith(b"<?xml")
 
 
 REFERENCE = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
