@@ -39,7 +39,7 @@ bench: $(STAMP)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 docs: $(STAMP)
-	$(BIN)/python docs/diagrams/lattice.py
+	for script in docs/diagrams/*.py; do $(BIN)/python $$script || exit 1; done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo build/site/index.html
 
