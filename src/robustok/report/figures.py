@@ -203,10 +203,13 @@ def short(spec: str) -> str:
 
     >>> short("stochastok(alpha=0.5)")
     'stochastok\\n0.5'
+    >>> short('bpe-dropout(p=0.1, rule="sentencepiece")')
+    'bpe-dropout\\n0.1\\nsentencepiece'
     >>> short("adversarial(distances=(2), start=canonical, steps=10)")
     'adversarial\\nd = 2'
     """
-    name, settings = family(spec), dict(re.findall(r"(\w+)=(\([^)]*\)|[^,()]+)", spec))
+    plain = spec.replace('"', "")
+    name, settings = family(spec), dict(re.findall(r"(\w+)=(\([^)]*\)|[^,()]+)", plain))
     if name == "adversarial":
         start = settings.get("start", "canonical")
         distance = settings.get("distances", "").strip("()")
