@@ -43,7 +43,7 @@ def main() -> None:
             times = []
             for size in (8 << 10, 64 << 10):
                 ids = vocab.encode(whole[:size])
-                # One draw of 8 KB is too short for the clock, and some take more attempts than others.
+                # A draw of 8 KB is too short for the clock, and some take more attempts.
                 draws = [rt.Ragged.from_rows([ids])] * 20
                 times.append(
                     median(

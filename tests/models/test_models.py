@@ -62,7 +62,8 @@ def test_the_same_sizes_in_every_architecture(architecture):
     assert model.config.model_type.removesuffix("_text") == architecture
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (3, 32)
     assert model.config.max_position_embeddings == 48
-    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    head = model.get_output_embeddings()
+    assert head is not None and head.weight is model.get_input_embeddings().weight
     assert all(map(torch.equal, model.parameters(), again.parameters()))
     ids = torch.arange(48)[None]
     changed = torch.cat([torch.full((1, 1), 99), ids[:, 1:]], 1)
