@@ -131,11 +131,13 @@ def _known(name: str, scale: str | None) -> Study:
 
 
 def _needs(study: Study) -> str:
+    from robustok.models import ARCHITECTURES
     from robustok.study import plan
     from robustok.study.cost import gpu_hours, parameters
 
     cells = plan(study, read=False)
-    model = study.model.name or f"a Llama of {parameters(study) / 1e6:.1f}M parameters"
+    family = ARCHITECTURES[study.model.architecture]
+    model = study.model.name or f"a {family} of {parameters(study) / 1e6:.1f}M parameters"
     text = study.corpus and (study.corpus.hub or "text of yours (--corpus, --held-out)")
     work = [cell.work for cell in cells]
     hours, minutes = gpu_hours(work), sum(work) / 2 / 60

@@ -10,7 +10,8 @@ from robustok.errors import RobustokError, nearest
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-ARCHITECTURES = ("llama", "gpt2", "qwen3", "gemma3")
+# What transformers calls each, and people do.
+ARCHITECTURES = {"llama": "Llama", "gpt2": "GPT-2", "qwen3": "Qwen 3", "gemma3": "Gemma 3"}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
+from robustok.models import ARCHITECTURES
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
 from robustok.report.findings import drop_table, findings
@@ -17,8 +18,6 @@ from robustok.report.page import render
 from robustok.report.paper import beside_paper
 from robustok.report.table import Results, Row, percent
 from robustok.study.store import disk_full_in_one_line, read_json, read_rows, write_whole
-
-ARCHITECTURES = {"llama": "Llama", "gpt2": "GPT-2", "qwen3": "Qwen 3", "gemma3": "Gemma 3"}
 
 CAPTIONS = {
     "teaser": (
