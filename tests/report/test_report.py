@@ -52,6 +52,21 @@ def test_findings_are_the_differences_of_the_rows() -> None:
     assert said == ["−55.0", "−4.0", "+64.0"]
 
 
+def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
+    rows = [
+        row("canonical", query, share) | {"context": context, "task": task}
+        for task, worse in (("copa", 0.0), ("piqa", -0.2))
+        for context, better in (("canonical", 0.0), ("uniform", 0.1))
+        for query, share in (("canonical", 0.8 + worse), ("uniform", 0.5 + worse + better))
+    ]
+    said = [finding.number + " " + finding.text for finding in findings(Results(merged(rows)))]
+    assert said == [
+        "−30.0 points: what the model loses after canonical examples when the queries are "
+        "tokenized uniformly at random (80.0% to 50.0%)",
+        "−20.0 points: the same, after examples drawn with uniform (80.0% to 60.0%)",
+    ]
+
+
 def test_the_table_has_the_drops() -> None:
     head, lines = drop_table(Results(merged(ROWS)))
     assert head == ["training", "canonical", "uniform Δ", "adversarial Δ"]

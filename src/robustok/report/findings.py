@@ -29,10 +29,19 @@ def findings(results: Results) -> list[Finding]:
     >>> [finding.number for finding in findings(Results(rows))]
     ['−40.0']
 
-    Where models were pre-trained differently, canonical training is the first of them.
+    Where models were pre-trained differently, canonical training is the first of them; where they
+    were asked several tasks, it is the first task that speaks.
     """
     canonical = next((t for t, bar in results.bars.items() if bar == "canonical"), "")
-    stochastic = [train for train, bar in results.bars.items() if bar != "canonical"]
+    tasks = {row["train"]: row.get("task") for row in results.rows}
+    stochastic = [
+        train for train, bar in results.bars.items()
+        if bar != "canonical" and tasks[train] == tasks.get(canonical)
+    ]  # fmt: skip
+    # What differs between the rows: how a model was trained, or the solved examples it saw.
+    shown = any("context" in row for row in results.rows)
+    ours = "the model loses after canonical examples" if shown else "canonical training loses"
+    theirs = "after examples drawn with" if shown else "trained with"
     hardest = results.hardest or ""
     drops = {t: d for t in results.trains if (d := results.drop(t, hardest)) is not None}
     said = []
@@ -42,11 +51,12 @@ def findings(results: Results) -> list[Finding]:
 
     if canonical in drops:
         how = "uniformly at random" if hardest == "uniform" else f"with {hardest}"
-        lost = f": what canonical training loses when the queries are tokenized {how}"
+        lost = f": what {ours} when the queries are tokenized {how}"
         say(-drops[canonical], lost + _from_to(results, canonical, hardest), canonical)
     if rest := [t for t in stochastic if t in drops]:
         best = min(rest, key=lambda t: drops[t])
-        same = f": the same, trained with {best}{_from_to(results, best, hardest)}"
+        name = results.bars[best] if shown else best
+        same = f": the same, {theirs} {name}{_from_to(results, best, hardest)}"
         say(-drops[best], same, best)
     for query in results.attacks:
         rows = {t: row for t in results.trains if (row := results.get(t, query))}
@@ -54,7 +64,11 @@ def findings(results: Results) -> list[Finding]:
             continue
         best = max(others, key=lambda t: rows[t]["accuracy"])
         kept, base = rows[best]["accuracy"], rows[canonical]["accuracy"]
-        gain = f" kept under attack by {best} over canonical training "
+        gain = (
+            f" kept under attack {theirs} {results.bars[best]} over canonical ones "
+            if shown
+            else f" kept under attack by {best} over canonical training "
+        )
         say(kept - base, f"{gain}({percent(kept)}% against {percent(base)}%)", best)
     return said
 
