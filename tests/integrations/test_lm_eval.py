@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     from lm_eval.api.instance import Instance
     from lm_eval.tasks import TaskManager
 
-    from robustok.integrations.lm_eval import RobustokLM, evaluate_draws
+    from robustok.integrations.lm_eval import RobustokLM, evaluate_draws, merged
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # lm-eval's own, of many kinds
 
@@ -68,14 +68,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def asked(folder: Path, model: str, args: dict[str, Any], **options: Any) -> dict[str, Any]:
+def asked(
+    folder: Path, model: str, args: dict[str, Any], tasks: list[str] | None = None, **options: Any
+) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = evaluate_draws(
             lm_eval.simple_evaluate,
             model,
             args,
-            tasks=["letters"],
+            tasks=tasks or ["letters"],
             task_manager=TaskManager(include_path=str(folder), include_defaults=False),
             device="cpu",
             bootstrap_iters=0,
@@ -174,9 +176,86 @@ def test_a_response_cache_is_never_read_for_another_draw(folder: Path, tmp_path:
         CachingLM(model(folder, scheme="uniform", draw=1), str(tmp_path / "one.db"))
 
 
-def test_generation_is_refused_rather_than_left_canonical(folder: Path) -> None:
-    with pytest.raises(RobustokError, match="choose tasks with choices"):
-        model(folder, scheme="uniform").generate_until([])
+def generations(texts: list[str], tokens: int) -> list[Any]:
+    options = {"max_gen_toks": tokens, "until": ["\n\n\n"], "do_sample": False}
+    return [Instance("generate_until", {}, (text, options), i) for i, text in enumerate(texts)]
+
+
+def test_generation_goes_on_from_the_drawn_context(folder: Path) -> None:
+    texts = [item.query for item in ITEMS[:5]] + ["up"]
+    lm = model(folder, scheme="uniform", seed=3, draw=2, batch_size=4)  # of unequal lengths
+    written = lm.generate_until(generations(texts, 8), disable_tqdm=True)
+    for text, found in zip(texts, written, strict=True):
+        ids = lm._draw(lm.tok_encode(text), text, 2)
+        assert lm.vocab.decode_bytes(np.array(ids, np.int32)) == text.encode()
+        context = torch.tensor([ids])
+        with torch.no_grad():
+            out = lm.model.generate(
+                context, attention_mask=torch.ones_like(context), max_new_tokens=8, do_sample=False
+            )
+        wanted = lm.tok_decode(out[0, len(ids) :].tolist()).split("\n\n\n")[0]
+        assert found == wanted
+    # The drawn contexts are other sequences, and a model with random weights reads them otherwise.
+    assert written != model(folder, batch_size=4).generate_until(generations(texts, 8))
+    cut, mask = lm.tok_batch_encode(texts, left_truncate_len=5)
+    assert cut.shape == mask.shape == (6, 5)
+    assert mask.sum(1).tolist()[:5] == [5] * 5
+
+
+def test_texts_are_not_averaged(folder: Path) -> None:
+    with pytest.raises(RobustokError, match="draw by draw"):
+        model(folder, scheme="uniform", draws=2).generate_until(generations(["up"], 2))
+
+
+WRITTEN = """
+task: written
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {file}}}}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{{{query}}}}"
+doc_to_target: "{{{{choices[label]}}}}"
+generation_kwargs: {{until: ["\\n\\n"], max_gen_toks: 4, do_sample: false}}
+metric_list:
+  - {{metric: exact_match, aggregation: mean, higher_is_better: true}}
+filter_list:
+  - name: all
+    filter: [{{function: take_first}}]
+  - name: right
+    filter: [{{function: regex, regex_pattern: "(zzzz)", fallback: none}}, {{function: take_first}}]
+"""
+
+
+def test_tasks_that_generate_are_averaged_over_draws(folder: Path) -> None:
+    (folder / "written.yaml").write_text(WRITTEN.format(file=folder / "items.jsonl"))
+    args = {"pretrained": str(folder / "llama"), "dtype": "float32", "scheme": "uniform"}
+    found = asked(folder, "robustok", args | {"draws": 3}, tasks=["written"])
+    samples = found["samples"]["written"]
+    assert len(samples) == 3 * 2 * len(ITEMS)
+    texts = [[s["resps"][0][0] for s in samples if s["draw"] == d] for d in range(3)]
+    assert texts[0] != texts[1] != texts[2]
+    row = found["results"]["written"]
+    for name in ("all", "right"):
+        assert {f"exact_match,{name}", f"exact_match_spread,{name}"} <= row.keys()
+
+
+def test_errors_are_those_of_their_own_filter() -> None:
+    def run(values: dict[str, list[float]]) -> dict[str, Any]:
+        samples = [
+            {"doc_id": i, "filter": name, "exact_match": value}
+            for name, each in values.items()
+            for i, value in enumerate(each)
+        ]
+        row = {f"exact_match,{name}": float(np.mean(each)) for name, each in values.items()}
+        row |= {f"exact_match_stderr,{name}": 0.5 for name in values}
+        return {"results": {"t": row}, "samples": {"t": samples}}
+
+    strict, free = [[0.0, 0, 1, 0], [0.0, 1, 1, 0]], [[1.0, 1, 1, 1], [1.0, 1, 1, 1]]
+    runs = [run({"strict": strict[d], "free": free[d]}) for d in range(2)]
+    row = merged(runs)["results"]["t"]
+    assert row["exact_match_stderr,free"] == 0
+    wanted = np.mean(strict, axis=0).std(ddof=1) / 2
+    assert row["exact_match_stderr,strict"] == pytest.approx(wanted)
 
 
 def test_a_text_is_rolled_over_its_draws(folder: Path) -> None:

@@ -2,8 +2,9 @@
 
 With ``scheme=canonical`` it is lm-eval's own ``hf``, to the digit. Otherwise every context is drawn
 anew, its special tokens left in place, and continuations stay canonical; a request without a
-context, such as a whole sentence, is drawn itself. Draws depend on (seed, draw, context), so they
-are the same for every model, and for all continuations of one context.
+context, such as a whole sentence, is drawn itself, and a generation goes on from its drawn context.
+Draws depend on (seed, draw, context), so they are the same for every model, and for all
+continuations of one context.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from torch.nn.utils.rnn import pad_sequence
 
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import item_key
@@ -154,12 +157,37 @@ class RobustokLM(Transformers):
         return float(np.mean(found))
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
+        """Continue drawn contexts; what the model writes is its own choice of tokens."""
+        if not self.canonical and self.draw is None and self.draws > 1:
+            raise RobustokError(
+                "texts cannot be averaged over draws: ask with `robustok lm-eval`, which goes draw "
+                "by draw and averages the scores, or for one of them (draw=0)"
+            )
+        return super().generate_until(requests, disable_tqdm)
+
+    def tok_batch_encode(
+        self,
+        strings: Sequence[str],
+        padding_side: str = "left",
+        left_truncate_len: int | None = None,
+        truncation: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The contexts of a batch of generations, drawn, and which of their ids are not padding."""
         if self.canonical:
-            return super().generate_until(requests, disable_tqdm)
-        raise RobustokError(
-            "tasks that generate are not asked under drawn tokenizations yet: choose tasks with "
-            "choices, or scheme=canonical"
-        )
+            return super().tok_batch_encode(strings, padding_side, left_truncate_len, truncation)
+        ids, mask = super().tok_batch_encode(strings, padding_side, None, truncation)
+        drawn = [
+            torch.tensor(self._draw(row[real.bool()].tolist(), text, self.draw or 0))
+            for text, row, real in zip(strings, ids, mask, strict=True)
+        ]
+        if left_truncate_len:
+            drawn = [row[-left_truncate_len:] for row in drawn]
+
+        def padded(rows: list[torch.Tensor], value: int) -> torch.Tensor:
+            return pad_sequence(rows, True, value, padding_side=padding_side)
+
+        pad = self.tokenizer.pad_token_id
+        return padded(drawn, pad), padded([torch.ones_like(row) for row in drawn], 0)
 
 
 def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
@@ -252,7 +280,7 @@ def _task(
         numbers = [row[name] for row in rows]
         plain = all(isinstance(number, int | float) for number in numbers)
         if metric.endswith("_stderr"):
-            each = _per_document(task, metric.removesuffix("_stderr"), runs)
+            each = _per_document(task, metric.removesuffix("_stderr"), filtered, runs)
             mean = float(np.mean(numbers)) if plain else value
             found[name] = mean if each is None else each
         elif not comma or not plain:
@@ -264,11 +292,15 @@ def _task(
     return found
 
 
-def _per_document(task: str, metric: str, runs: Sequence[Mapping[str, Any]]) -> float | None:
+def _per_document(
+    task: str, metric: str, filtered: str, runs: Sequence[Mapping[str, Any]]
+) -> float | None:
     """The standard error of a mean over documents, each the mean over its draws."""
     values: dict[Any, list[float]] = {}
     for run in runs:
         for sample in run.get("samples", {}).get(task, ()):
+            if sample.get("filter", filtered) != filtered:  # the same document, read another way
+                continue
             if not isinstance(sample.get(metric), int | float):
                 return None
             values.setdefault(sample["doc_id"], []).append(float(sample[metric]))
