@@ -35,18 +35,30 @@ def warmup() -> None:
     The first draw ever takes up to a minute for it; after that a new process loads each kernel in
     hundredths of a second. Worth calling in an image's build or before timing anything.
     """
+    from robustok.guard import Guard
+    from robustok.ragged import Ragged
     from robustok.samplers import SCHEMES, sampler
+    from robustok.strength import measure
     from robustok.tokenizer_files import TokenizerData
     from robustok.vocabulary import Vocabulary
 
-    tokens = [bytes([b]) for b in range(256)] + [b"ab", b"abc"]
-    everything = frozenset(range(len(tokens)))
-    merges, scores = [(97, 98), (256, 99)], dict.fromkeys(everything, 0.0)
-    data = TokenizerData(tokens, everything, frozenset(), _Bytes(), "bytes", merges, scores=scores)
+    tokens = [bytes([b]) for b in range(256)] + [b"ab", b"abc", b"<end>"]
+    ordinary = frozenset(range(258))
+    merges, scores = [(97, 98), (256, 99)], dict.fromkeys(ordinary, 0.0)
+    data = TokenizerData(tokens, ordinary, frozenset(), _Bytes(), "bytes", merges, scores=scores)
     vocab = Vocabulary(data)
-    for scheme in SCHEMES.values():
-        sampler(scheme.example, vocab).sample_batch([[257, 0]], seed=0)
-    vocab.lattice("abc").neighbours([257])
+    rows = Ragged.from_rows([[257, 0], [257, 258, 257]])  # the second with a special token
+    others = ["stochastok(ways=3)", 'stochastok-uniform(support="pairwise")']
+    for spec in [*(scheme.example for scheme in SCHEMES.values()), *others]:
+        scheme = sampler(spec, vocab)
+        scheme.sample_batch(rows, seed=0)
+        if spec.startswith(("uniform", "grampa", "unigram", "maxmatch", "stochastok-uniform")):
+            scheme.log_prob([257])
+    measure(vocab, rows, rows)
+    lattice = vocab.lattice("abc")
+    lattice.neighbours([257])
+    lattice.count(distance=2)
+    Guard(vocab).check_batch(rows)
 
 
 class _Bytes:

@@ -69,12 +69,6 @@ def clear(store):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def length_of(store, record):
-    """Bytes of the word."""
-    return (store.words[record + 1] >> 16) & 0xFFFF
-
-
-@njit(cache=True, nogil=True, inline="always")
 def grades_of(store, record):
     """The largest grade that has a way."""
     return (store.words[record + 1] >> 32) & 0xFFFF
