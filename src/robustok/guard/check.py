@@ -83,7 +83,7 @@ class Guard:
     ) -> tuple[Any, ...]:
         from robustok.guard.memory import Memory
         from robustok.kernels import guard as kernels
-        from robustok.warmup import announce_compilation
+        from robustok.kernels.announce import announce_compilation
 
         announce_compilation()
         offsets = all_offsets[first : last + 1] - all_offsets[first]

@@ -99,8 +99,8 @@ class Sampler(ABC):
             keys_ = np.asarray(keys, dtype=np.int64)
             if keys_.shape != (count,):
                 raise RobustokError(f"{len(keys_)} keys for {count} rows: give one key a row")
+        from robustok.kernels.announce import announce_compilation
         from robustok.samplers import run
-        from robustok.warmup import announce_compilation
 
         announce_compilation()
 
