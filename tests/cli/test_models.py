@@ -191,7 +191,10 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--batch-size", "4"], "give --steps, or a --preset (paper-tiny-llm-pretrain"),
+        (
+            ["--batch-size", "4"],
+            "give --steps and --learning-rate, or a --preset (paper-tiny-llm-pretrain",
+        ),
         (["--preset", "paper-fintune"], "did you mean 'paper-finetune'?"),
         (["--preset", "paper-finetune", "-s", "stochastok(alpha=0->x)"], "alpha"),
         (["--preset", "paper-finetune", "--overflow", "cut"], "unknown overflow policy"),

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from robustok.cli.app import run
 from robustok.errors import RobustokError
-from robustok.models import save_tokenizer, train_tokenizer
+from robustok.models import add_lora, load_model, save_tokenizer, train_tokenizer
 from robustok.tasks import frequent_words, langgame, write_items
 
 pytest.importorskip("lm_eval")
@@ -276,6 +276,34 @@ def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path) -> None:
     (file,) = out.rglob("results_*.json")
     results = json.loads(file.read_text())["results"]["letters"]
     assert {"acc,none", "acc_stderr,none", "acc_spread,none"} <= results.keys()
+
+
+def test_a_folder_of_lora_weights_is_asked_as_its_merged_model_is(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    light = add_lora(load_model("llama"), seed=0)
+    for name, weight in light.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight.data, std=0.3)
+    light.save_pretrained(str(tmp_path / "lora"))
+    save_tokenizer(folder / "tokenizer.json", tmp_path / "lora")
+    monkeypatch.chdir(tmp_path)  # the base model's path was relative to another folder
+    load_model("lora").save_pretrained("whole")
+    save_tokenizer(folder / "tokenizer.json", "whole")
+    asked_for = [request("which word", " up"), request("which word", " street")]
+    found = {}
+    for name in ("lora", "whole", str(folder / "llama")):
+        build: Any = RobustokLM
+        lm = build(pretrained=name, dtype="float32", device="cpu", scheme="uniform")
+        found[name] = [answer for answer, _ in lm.loglikelihood(asked_for)]
+    assert found["lora"] == pytest.approx(found["whole"], abs=1e-4)
+    assert found["lora"] != pytest.approx(found[str(folder / "llama")], abs=1e-2)
+
+
+def test_a_command_without_a_model_says_how_to_name_one(folder: Path, capsys: Any) -> None:
+    assert run(["lm-eval", "--tasks", "letters", "--include_path", str(folder)]) == 2
+    assert "--model_args pretrained=MODEL" in capsys.readouterr().err
 
 
 def test_a_chat_template_is_drawn_around_and_its_special_tokens_stay(

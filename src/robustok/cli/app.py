@@ -121,7 +121,8 @@ def run(args: Sequence[str]) -> int:
 def _line(error: Exception) -> str:
     # Typer's own errors, of the copy of click that it carries or of click itself.
     if callable(said := getattr(error, "format_message", None)):
-        return " ".join(str(said()).split()).rstrip(".") + "; see robustok --help"
+        at = getattr(getattr(error, "ctx", None), "command_path", "robustok")
+        return " ".join(str(said()).split()).rstrip(".") + f"; see {at} --help"
     if isinstance(error, RobustokError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(error.name or "")):

@@ -46,8 +46,7 @@ def recipe(preset: str | None, **given: Any) -> dict[str, Any]:
     settings = asdict(known[preset]) if preset else {}
     # A flag that was not given is False; a number that was may well be 0.
     settings |= {k: v for k, v in given.items() if v is not None and v is not False}
-    for name in ("steps", "batch_size", "learning_rate"):
-        if name not in settings:
-            flag = name.replace("_", "-")
-            raise RobustokError(f"give --{flag}, or a --preset ({PRESETS})")
+    needed = ("steps", "batch_size", "learning_rate")
+    if missing := [f"--{n.replace('_', '-')}" for n in needed if n not in settings]:
+        raise RobustokError(f"give {' and '.join(missing)}, or a --preset ({PRESETS})")
     return settings

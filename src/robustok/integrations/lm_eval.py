@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import item_key
+from robustok.models.load import has_adapter, model_folder
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.vocabulary import Vocabulary
@@ -52,13 +53,26 @@ class RobustokLM(Transformers):
 
     def __init__(
         self,
-        pretrained: Any,
+        pretrained: Any = None,
         scheme: str = "canonical",
         draws: int = 1,
         seed: int = 0,
         draw: int | None = None,
         **kwargs: Any,
     ) -> None:
+        if pretrained is None:
+            raise RobustokError(
+                "which model? Name a folder or one of the hub: --model_args pretrained=MODEL"
+            )
+        self._adapter: str | None = None
+        if isinstance(pretrained, str):
+            model_folder(pretrained)  # which tells of a folder that is none
+            if has_adapter(pretrained):
+                from peft import PeftConfig
+
+                self._adapter = pretrained
+                kwargs.setdefault("tokenizer", pretrained)
+                pretrained = PeftConfig.from_pretrained(pretrained).base_model_name_or_path
         super().__init__(pretrained, **kwargs)
         if self.backend != "causal":
             raise RobustokError("robustok draws the contexts of causal language models only")
@@ -67,6 +81,19 @@ class RobustokLM(Transformers):
         self.draws, self.seed, self.draw = int(draws), int(seed), draw
         if self.draws < 1:
             raise RobustokError(f"{draws} draws evaluate nothing: ask for at least 1")
+
+    def _create_model(self, *args: Any, **kwargs: Any) -> None:
+        """Load the model; LoRA weights are merged into theirs, as `robustok evaluate` does.
+
+        lm-eval's own way (``peft=``) cuts the embeddings to the size of the tokenizer first, and
+        with it the probabilities.
+        """
+        super()._create_model(*args, **kwargs)
+        if self._adapter:
+            from peft import PeftModel
+
+            light = PeftModel.from_pretrained(self._model, self._adapter)
+            self._model = light.merge_and_unload()  # type: ignore[operator]
 
     @property
     def canonical(self) -> bool:

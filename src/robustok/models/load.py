@@ -30,17 +30,12 @@ def load_model(path_or_name: str | Path, *, dtype: str = "auto") -> PreTrainedMo
     """
     from transformers import AutoModelForCausalLM
 
-    folder = Path(path_or_name)
-    local = folder.is_dir()
-    if not local and (folder.is_absolute() or str(path_or_name).startswith((".", "~"))):
-        raise RobustokError(f"no folder '{path_or_name}': give a model folder or a hub name")
-    if local and not any((folder / f).is_file() for f in ("config.json", "adapter_config.json")):
-        raise RobustokError(f"'{folder}' holds no model: it has no config.json")
+    local = model_folder(path_or_name) is not None
     try:
-        if local and (folder / "adapter_config.json").is_file():
+        if has_adapter(path_or_name):
             from peft import AutoPeftModelForCausalLM
 
-            model = AutoPeftModelForCausalLM.from_pretrained(str(folder), dtype=dtype)
+            model = AutoPeftModelForCausalLM.from_pretrained(str(path_or_name), dtype=dtype)
             model = model.merge_and_unload()  # type: ignore[operator]
         else:
             model = AutoModelForCausalLM.from_pretrained(
@@ -50,6 +45,26 @@ def load_model(path_or_name: str | Path, *, dtype: str = "auto") -> PreTrainedMo
         reason = str(e).strip().split("\n")[0]
         raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
     return model.eval()
+
+
+def model_folder(path_or_name: str | Path) -> Path | None:
+    """The folder of a model, or None for a name of the hub.
+
+    Raises RobustokError for a path where there is no folder, and for a folder without a model.
+    """
+    folder = Path(path_or_name)
+    if folder.is_dir():
+        if (folder / "config.json").is_file() or has_adapter(folder):
+            return folder
+        raise RobustokError(f"'{folder}' holds no model: it has no config.json")
+    if folder.is_absolute() or str(path_or_name).startswith((".", "~")):
+        raise RobustokError(f"no folder '{path_or_name}': give a model folder or a hub name")
+    return None
+
+
+def has_adapter(path_or_name: str | Path) -> bool:
+    """Whether this is a folder of LoRA weights, which belong to a base model elsewhere."""
+    return (Path(path_or_name) / "adapter_config.json").is_file()
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:

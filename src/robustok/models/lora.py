@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robustok.errors import RobustokError
@@ -34,6 +35,8 @@ def add_lora(
     Raises RobustokError where peft knows no layers for the architecture.
     Source: the paper's table "Supervised fine-tuning for Hugging Face models".
     """
+    import warnings
+
     import torch
     from peft import LoraConfig, TaskType, get_peft_model
 
@@ -46,10 +49,16 @@ def add_lora(
         target_modules=list(targets) if targets else None,
         task_type=TaskType.CAUSAL_LM,
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), warnings.catch_warnings():
         torch.manual_seed(seed)
+        # peft reads an attribute that transformers has renamed.
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         try:
-            return get_peft_model(model, config)  # type: ignore[return-value]
+            light = get_peft_model(model, config)
         except ValueError as e:
             reason = str(e).strip().split("\n")[0]
             raise RobustokError(f"cannot add LoRA: {reason}; name the layers as targets") from e
+    base = config.base_model_name_or_path
+    if base and Path(base).is_dir():  # to be found from any working directory
+        config.base_model_name_or_path = str(Path(base).resolve())
+    return light  # type: ignore[return-value]
