@@ -22,7 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import item_key
-from robustok.models.load import has_adapter, model_folder
+from robustok.models.load import check_model
+from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.vocabulary import Vocabulary
@@ -66,13 +67,11 @@ class RobustokLM(Transformers):
             )
         self._adapter: str | None = None
         if isinstance(pretrained, str):
-            model_folder(pretrained)  # which tells of a folder that is none
-            if has_adapter(pretrained):
-                from peft import PeftConfig
-
+            check_model(pretrained)
+            if has_lora(pretrained):
                 self._adapter = pretrained
                 kwargs.setdefault("tokenizer", pretrained)
-                pretrained = PeftConfig.from_pretrained(pretrained).base_model_name_or_path
+                pretrained = base_of_lora(pretrained)
         super().__init__(pretrained, **kwargs)
         if self.backend != "causal":
             raise RobustokError("robustok draws the contexts of causal language models only")
@@ -90,10 +89,7 @@ class RobustokLM(Transformers):
         """
         super()._create_model(*args, **kwargs)
         if self._adapter:
-            from peft import PeftModel
-
-            light = PeftModel.from_pretrained(self._model, self._adapter)
-            self._model = light.merge_and_unload()  # type: ignore[operator]
+            self._model = merge_lora(self._model, self._adapter)
 
     @property
     def canonical(self) -> bool:

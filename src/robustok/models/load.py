@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robustok.errors import RobustokError
+from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.models.tokenizer import END_OF_TEXT
 
 if TYPE_CHECKING:
@@ -30,41 +31,32 @@ def load_model(path_or_name: str | Path, *, dtype: str = "auto") -> PreTrainedMo
     """
     from transformers import AutoModelForCausalLM
 
-    local = model_folder(path_or_name) is not None
+    check_model(path_or_name)
+    light = has_lora(path_or_name)
     try:
-        if has_adapter(path_or_name):
-            from peft import AutoPeftModelForCausalLM
-
-            model = AutoPeftModelForCausalLM.from_pretrained(str(path_or_name), dtype=dtype)
-            model = model.merge_and_unload()  # type: ignore[operator]
-        else:
-            model = AutoModelForCausalLM.from_pretrained(
-                str(path_or_name), dtype=dtype, local_files_only=local, use_safetensors=True
-            )
+        weights = base_of_lora(path_or_name) if light else str(path_or_name)
+        check_model(weights)
+        model = AutoModelForCausalLM.from_pretrained(
+            weights, dtype=dtype, local_files_only=Path(weights).is_dir(), use_safetensors=True
+        )
+        model = merge_lora(model, path_or_name) if light else model
     except (OSError, ValueError, RuntimeError) as e:
         reason = str(e).strip().split("\n")[0]
         raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
     return model.eval()
 
 
-def model_folder(path_or_name: str | Path) -> Path | None:
-    """The folder of a model, or None for a name of the hub.
+def check_model(path_or_name: str | Path) -> None:
+    """Raise RobustokError for a path where there is no folder, and a folder without a model.
 
-    Raises RobustokError for a path where there is no folder, and for a folder without a model.
+    What looks like a name of the hub passes: only the hub can tell.
     """
     folder = Path(path_or_name)
     if folder.is_dir():
-        if (folder / "config.json").is_file() or has_adapter(folder):
-            return folder
-        raise RobustokError(f"'{folder}' holds no model: it has no config.json")
-    if folder.is_absolute() or str(path_or_name).startswith((".", "~")):
+        if not (folder / "config.json").is_file() and not has_lora(folder):
+            raise RobustokError(f"'{folder}' holds no model: it has no config.json")
+    elif folder.is_absolute() or str(path_or_name).startswith((".", "~")):
         raise RobustokError(f"no folder '{path_or_name}': give a model folder or a hub name")
-    return None
-
-
-def has_adapter(path_or_name: str | Path) -> bool:
-    """Whether this is a folder of LoRA weights, which belong to a base model elsewhere."""
-    return (Path(path_or_name) / "adapter_config.json").is_file()
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:

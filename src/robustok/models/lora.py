@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +38,6 @@ def add_lora(
     Raises RobustokError where peft knows no layers for the architecture.
     Source: the paper's table "Supervised fine-tuning for Hugging Face models".
     """
-    import warnings
-
     import torch
     from peft import LoraConfig, TaskType, get_peft_model
 
@@ -49,10 +50,8 @@ def add_lora(
         target_modules=list(targets) if targets else None,
         task_type=TaskType.CAUSAL_LM,
     )
-    with torch.random.fork_rng(), warnings.catch_warnings():
+    with torch.random.fork_rng(), _quiet():
         torch.manual_seed(seed)
-        # peft reads an attribute that transformers has renamed.
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         try:
             light = get_peft_model(model, config)
         except ValueError as e:
@@ -62,3 +61,31 @@ def add_lora(
     if base and Path(base).is_dir():  # to be found from any working directory
         config.base_model_name_or_path = str(Path(base).resolve())
     return light  # type: ignore[return-value]
+
+
+def has_lora(path_or_name: str | Path) -> bool:
+    """Whether this is a folder of LoRA weights, which belong to a base model elsewhere."""
+    return (Path(path_or_name) / "adapter_config.json").is_file()
+
+
+def base_of_lora(folder: str | Path) -> str:
+    """The path or name of the model that the LoRA weights of a folder belong to."""
+    from peft import PeftConfig
+
+    return str(PeftConfig.from_pretrained(str(folder)).base_model_name_or_path)
+
+
+def merge_lora(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
+    """The base model with the LoRA weights of a folder added into its own."""
+    from peft import PeftModel
+
+    with _quiet():
+        return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warning that peft calls forth: it reads what transformers has renamed."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        yield
