@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from robustok.cli.app import run
+from robustok.cli.bars import Bars
 from robustok.models import train_tokenizer
+from robustok.study import Cell
 
 TEXT = "which word starts with street"
 
@@ -104,6 +109,31 @@ def test_doctor_says_what_is_there(shell: Shell) -> None:
 def test_study_list_and_plan(shell: Shell) -> None:
     assert shell.ok("study", "list").startswith("quick")
     assert "pretrain canonical" in shell.ok("study", "plan", "quick")
+
+
+def test_study_plan_says_what_a_folder_of_cells_already_holds(shell: Shell, tmp_path: Path) -> None:
+    lines = shell.ok("study", "plan", "quick", "--cells", str(tmp_path)).splitlines()
+    keys = [line.split()[0] for line in lines]
+    assert not any(" done " in line for line in lines)
+    for key in (keys[0], keys[3]):
+        (tmp_path / key).mkdir()
+    (tmp_path / keys[0] / "cell.json").write_text("{}")  # the other was only begun
+    again = shell.ok("study", "plan", "quick", "--cells", str(tmp_path)).splitlines()
+    assert [line.split()[0] for line in again if " done " in line] == keys[:1]
+
+
+def test_a_log_says_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(float(10 * second) for second in range(100))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    log = io.StringIO()
+    cells = tuple(Cell("pretrain", {"scheme": scheme}, work=60.0) for scheme in "abc")
+    with Bars(Console(file=log, width=200)) as bars:
+        bars.plan(cells, set())
+        for cell in cells:
+            bars.start(cell)
+            bars.finish(cell, {"result": {}, "seconds": 1.0})
+    lines = log.getvalue().splitlines()
+    assert [line.partition("; ")[2][-5:] for line in lines] == [" left", " left", ""]
 
 
 def test_help_is_no_error(shell: Shell) -> None:

@@ -84,15 +84,22 @@ class Bars:
         result = record["result"]
         said = f"accuracy {100 * result['accuracy']:.1f}%" if "accuracy" in result else "done"
         line = f"[{self._number}/{self._count}] {cell.label}: {said}, {record['seconds']:.1f} s"
+        if not self._console.is_terminal and (left := self._left()):
+            line += f"; {left}"  # where no bar says so
         self._console.print(Text(line), soft_wrap=True)
 
     def _draw_whole(self) -> None:
         done = self._done + sum(self._shares.values())
+        share = done / max(self._total, 1e-9)
+        self._bars.update(self._whole, completed=share, left=self._left())
+
+    def _left(self) -> str:
+        """The time left, once there is something to tell it from."""
+        done = self._done + sum(self._shares.values())
         spent, fresh = time.monotonic() - self._since, done - self._before
-        left = ""
-        if fresh > 0 and spent > 5:
-            left = f"{_clock((self._total - done) / fresh * spent)} left"
-        self._bars.update(self._whole, completed=done / max(self._total, 1e-9), left=left)
+        if fresh <= 0 or spent <= 5 or done >= self._total:
+            return ""
+        return f"{_clock((self._total - done) / fresh * spent)} left"
 
 
 def _clock(seconds: float) -> str:

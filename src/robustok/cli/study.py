@@ -69,7 +69,7 @@ def command(
     if action == "list":
         _list()
         return
-    from robustok.study import find_study, plan, run_study
+    from robustok.study import find_study, run_study
 
     if engine not in ENGINES:
         raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
@@ -81,13 +81,12 @@ def command(
         held_out=str(held_out) if held_out else None,
         benchmarks=str(benchmarks) if benchmarks else None,
     )
+    folder = out or Path("runs") / (study.name if scale is None else f"{study.name}-{scale}")
     if action == "plan":
-        for cell in plan(study):
-            typer.echo(f"{cell.key:<28}  {cell.label}")
+        _plan(study, cells or folder / "cells")
         return
     from robustok.report import Results, findings, merged, write_report
 
-    folder = out or Path("runs") / (study.name if scale is None else f"{study.name}-{scale}")
     console = Console(highlight=False)
     with Bars(console) as bars:
         run = run_study(study, folder, cells_folder=cells, jobs=jobs, engine=engine, watch=bars)
@@ -104,6 +103,16 @@ def _parse(words: list[str]) -> tuple[str, str]:
     if action == "list" and words:
         raise RobustokError(f"'study list' takes no name, but got {words[0]!r}")
     return action, words[0] if words else "quick"
+
+
+def _plan(study: Study, cells: Path) -> None:
+    """Every cell of a study, and which of them a folder of cells already holds."""
+    from robustok.study import plan
+    from robustok.study.work import RECORD
+
+    for cell in plan(study):
+        done = "done" if (cells / cell.key / RECORD).exists() else ""
+        typer.echo(f"{cell.key:<28}  {done:<4}  {cell.label}")
 
 
 def _list() -> None:

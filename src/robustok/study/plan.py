@@ -75,7 +75,8 @@ class Cell:
             case "embeddings":
                 return f"embeddings {self.inputs['model'].trained}"
             case "attack":
-                return f"attack {self.inputs['model'].trained}" + self._about
+                asked = f"attack {self.inputs['model'].trained} from {self.fields['start']}"
+                return asked + self._about
             case "benchmark":
                 return f"benchmark {self.fields['name']}"
         return self.kind

@@ -15,6 +15,7 @@ from robustok.study.plan import Cell
 from robustok.study.store import read_json, write_json
 from robustok.versions import versions
 
+RECORD = "cell.json"  # of a cell's files the last to be written
 SAVED_EVERY = 30  # seconds between two notes of how long an unfinished cell has run
 
 
@@ -24,12 +25,12 @@ def place_of(cell: Cell, folder: Path) -> Path:
 
 
 def is_finished(cell: Cell, folder: Path) -> bool:
-    return (place_of(cell, folder) / "cell.json").exists()
+    return (place_of(cell, folder) / RECORD).exists()
 
 
 def record_of(cell: Cell, folder: Path) -> dict[str, Any]:
     """What is kept of a finished cell."""
-    return read_json(place_of(cell, folder) / "cell.json")
+    return read_json(place_of(cell, folder) / RECORD)
 
 
 def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
@@ -58,7 +59,7 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
         "versions": versions(),
         "result": result,
     }
-    write_json(place / "cell.json", record)
+    write_json(place / RECORD, record)
     _note(log, f"done after {record['seconds']} s")
     spent.forget()
 
