@@ -27,8 +27,8 @@ UNIFORM = sampler("uniform", VOCAB)
 PLAN = {"steps": 40, "batch_size": 16, "learning_rate": 1e-2, "save_every": 20}
 
 
-def tiny():
-    return small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=0)
+def tiny(seed=0):
+    return small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=seed)
 
 
 def data(scheme="uniform", items=ITEMS, **options):
@@ -112,8 +112,12 @@ def test_training_lowers_the_loss_and_leaves_a_model_that_loads(tmp_path):
         np.testing.assert_allclose(load_model(tmp_path)(ids).logits, model.eval()(ids).logits)
     again = finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
     assert again == done
+    # As in a notebook, where the cell is run once more with the model that it trained.
+    assert finetune(model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN) == done
     with pytest.raises(RobustokError, match="another folder"):
         finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=1, out=tmp_path, **PLAN)
+    with pytest.raises(RobustokError, match="of another model"):
+        finetune(tiny(seed=1), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
 
 
 KILLED = """

@@ -33,6 +33,7 @@ Progress = Callable[[int, int], None]
 LOG_EVERY = 10
 RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
+_BEGUN = "_robustok_begun"  # of a model: the folder of its training, the digest it began with
 # What may change between a stop and going on: how the same steps are done.
 _HOW = ("accumulate", "compiled", "workers", "save_every")
 
@@ -103,7 +104,7 @@ def train(
     The same call goes on where a killed one stopped, from its last whole
     checkpoint, with the same losses; after a finished one it loads the trained
     weights and returns the record. ``settings`` says what the run is: a folder
-    made with other settings is refused.
+    made with other settings, or from a model with other weights, is refused.
 
     Raises RobustokError for a loss that is not a number, for a folder of
     another run, and where the disk is full.
@@ -111,12 +112,17 @@ def train(
     out = Path(out)
     arguments = _arguments(recipe, seed, out / CHECKPOINTS)
     planned = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
-    identity = _identity({**settings, **planned, "seed": seed}, model)
+    begun_in, first = getattr(model, _BEGUN, (None, ""))
+    if begun_in != out.resolve():  # else trained, or a part of the way, by an earlier call
+        first = _digest_of_weights(model)
+    identity = {**settings, **planned, "seed": seed, "model": first}
+    identity = json.loads(json.dumps(identity))
     if (done := _finished(out, identity)) is not None:
         _load_weights(model, out)
         return done
     _check_sharding()
     _claim(out, identity)
+    setattr(model, _BEGUN, (out.resolve(), first))
     watch = _Watch(dataset, recipe.steps, progress)
     with _undisturbed():
         trainer = (_Ordered if order else Trainer)(
@@ -302,10 +308,16 @@ def _undisturbed() -> Iterator[None]:
             np.random.set_state(legacy)  # noqa: NPY002
 
 
-def _identity(settings: dict[str, Any], model: PreTrainedModel) -> dict[str, Any]:
-    shape = {name: list(p.shape) for name, p in model.named_parameters()}
-    digest = hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
-    return json.loads(json.dumps({**settings, "model": digest}))
+def _digest_of_weights(model: PreTrainedModel) -> str:
+    """A digest of the shape of every weight and of 64 numbers out of each."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.named_parameters()):
+        if weight.is_meta:  # in all processes but the first, where the weights are to be sharded
+            return ""
+        some = weight.detach().reshape(-1)[:: max(weight.numel() // 64, 1)]
+        digest.update(f"{name} {list(weight.shape)}".encode())
+        digest.update(some.float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _finished(out: Path, identity: dict[str, Any]) -> Training | None:
@@ -332,9 +344,15 @@ def _claim(out: Path, identity: dict[str, Any]) -> None:
 
 
 def _same(saved: dict[str, Any], identity: dict[str, Any], out: Path) -> None:
-    changed = [k for k in sorted({*saved, *identity}) if saved.get(k) != identity.get(k)]
+    told = {*saved, *identity} - (set() if identity["model"] else {"model"})
+    changed = [k for k in sorted(told) if saved.get(k) != identity.get(k)]
     if changed:
         k = changed[0]
+        if k == "model":
+            raise RobustokError(
+                f"'{out}' holds a training run of another model (its weights differ): "
+                "use another folder"
+            )
         raise RobustokError(
             f"'{out}' holds a training run with {k} = {saved.get(k)}, not {identity.get(k)}: "
             "use another folder"
