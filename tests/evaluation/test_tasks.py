@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from robustok import RobustokError
 from robustok.evaluation import Shots, evaluate, evaluate_tasks, solved_examples
 from robustok.evaluation.tasks import item_rows, table
+from robustok.models import small_model
 
 
 def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
@@ -46,7 +50,7 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
 
         return evaluate_tasks(
             model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0, resume_file=kept,
-            named="m", progress=progress,
+            progress=progress,
         )  # fmt: skip
 
     with pytest.raises(KeyboardInterrupt):
@@ -56,9 +60,15 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
     assert asked == ["two canonical", "two uniform"]
     whole = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
     assert [r.evaluation.outcomes for r in results] == [r.evaluation.outcomes for r in whole]
-    with pytest.raises(RobustokError, match="other draws"):
-        evaluate_tasks(model, vocab, tasks, ["canonical"], draws=3, seed=0, resume_file=kept,
-                       named="m")  # fmt: skip
+    reworded = {**tasks, "two": [replace(items[4], query="What else?"), *items[5:]]}
+    for change, told in (
+        ({"draws": 3}, "draws"),
+        ({"model": small_model(vocab.size, seed=5)}, "model"),
+        ({"tasks": reworded}, "items"),
+    ):
+        call: dict[str, Any] = {"model": model, "tasks": tasks, "draws": 2} | change
+        with pytest.raises(RobustokError, match=f"other {told}:"):
+            evaluate_tasks(vocab=vocab, schemes=["canonical"], seed=0, resume_file=kept, **call)
 
 
 def test_the_table_has_the_papers_form(model, vocab, items) -> None:

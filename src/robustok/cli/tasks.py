@@ -81,7 +81,6 @@ def run_tasks(
             seed=seed,
             shots=shots,
             resume_file=resume,
-            named=model,
             progress=progress,
         )
     _show(model, results, as_json)

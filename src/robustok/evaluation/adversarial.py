@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +16,7 @@ from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import Ids, Progress, check_items, encode_options, item_key
 from robustok.evaluation.resume import ResumeFile
 from robustok.evaluation.search import Attack, Problem, Search, Settings, climb, draw_at_random, run
+from robustok.models.fingerprint import model_fingerprint
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
@@ -278,12 +278,3 @@ def _config(
         "vocabulary": len(vocab.tokens),
         "model": model_fingerprint(model),
     }
-
-
-def model_fingerprint(model: Any) -> str:
-    """A short hash of the configuration and a sample of every weight."""
-    digest = hashlib.blake2b(model.config.to_json_string().encode(), digest_size=8)
-    for name, weights in model.named_parameters():
-        sample = weights.detach().flatten()[:: max(1, weights.numel() // 64)][:64]
-        digest.update(name.encode() + sample.float().cpu().numpy().tobytes())
-    return digest.hexdigest()

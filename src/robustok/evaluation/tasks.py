@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from robustok.evaluation.questions import as_sampler
 from robustok.evaluation.random import evaluate
 from robustok.evaluation.result import Evaluation, Outcome
 from robustok.evaluation.resume import RowFile
+from robustok.models.fingerprint import model_fingerprint
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
@@ -57,7 +59,6 @@ def evaluate_tasks(
     seed: int,
     shots: Shots | None = None,
     resume_file: str | Path | None = None,
-    named: str = "",
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[TaskResult]:
     """Accuracy on each task under each scheme, and its paired difference from the first.
@@ -67,14 +68,15 @@ def evaluate_tasks(
     [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
 
     With ``shots`` the last so many items of a task are shown solved and not asked. Finished pairs
-    of task and scheme are kept in ``resume_file``, and not measured again when the same call (with
-    the same ``named`` model) is given it. ``progress`` gets items done, of how many, and of what.
+    of task and scheme are kept in ``resume_file``, and not measured again when the same call is
+    given it. ``progress`` gets items done, of how many, and of what.
     """
     samplers = [as_sampler(scheme, vocab) for scheme in schemes]
     config = {
-        "model": named, "vocabulary": vocab.fingerprint, "draws": draws, "seed": seed,
+        "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
+        "draws": draws, "seed": seed,
         "shots": [shots.count, shots.scheme] if shots else None,
-        "items": {name: len(items) for name, items in tasks.items()},
+        "items": {name: _digest(items) for name, items in tasks.items()},
     }  # fmt: skip
     kept = RowFile(resume_file, config) if resume_file else None
     total, done = sum(map(len, tasks.values())) * len(samplers), 0
@@ -98,6 +100,12 @@ def evaluate_tasks(
             results.append(TaskResult(name, found, paired(first, found) if first else None))
             first = first or found
     return results
+
+
+def _digest(items: Sequence[Item]) -> str:
+    return hashlib.blake2b(
+        repr(list(items)).encode("utf8", "surrogatepass"), digest_size=8
+    ).hexdigest()
 
 
 def _context(

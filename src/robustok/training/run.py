@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -23,6 +22,7 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging as hf_logging
 
 from robustok.errors import RobustokError
+from robustok.models.fingerprint import model_fingerprint
 from robustok.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 LOG_EVERY = 10
 RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
-_BEGUN = "_robustok_begun"  # of a model: the folder of its training, the digest it began with
+_BEGUN = "_robustok_begun"  # of a model: the folder of its training, what it was at first
 # What may change between a stop and going on: how the same steps are done.
 _HOW = ("accumulate", "compiled", "workers", "save_every")
 
@@ -114,7 +114,7 @@ def train(
     planned = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
     begun_in, first = getattr(model, _BEGUN, (None, ""))
     if begun_in != out.resolve():  # else trained, or a part of the way, by an earlier call
-        first = _digest_of_weights(model)
+        first = model_fingerprint(model)
     identity = {**settings, **planned, "seed": seed, "model": first}
     identity = json.loads(json.dumps(identity))
     if (done := _finished(out, identity)) is not None:
@@ -306,18 +306,6 @@ def _undisturbed() -> Iterator[None]:
                 hf_logging.enable_progress_bar()
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002
-
-
-def _digest_of_weights(model: PreTrainedModel) -> str:
-    """A digest of the shape of every weight and of 64 numbers out of each."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(model.named_parameters()):
-        if weight.is_meta:  # in all processes but the first, where the weights are to be sharded
-            return ""
-        some = weight.detach().reshape(-1)[:: max(weight.numel() // 64, 1)]
-        digest.update(f"{name} {list(weight.shape)}".encode())
-        digest.update(some.float().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _finished(out: Path, identity: dict[str, Any]) -> Training | None:
