@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,9 @@ def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_pat
         attack_items(model, vocab, items[:2], seed=1, steps=1, resume_file=file)
     with pytest.raises(RobustokError, match="other settings"):
         attack_items(model, vocab, items[:2], seed=0, steps=2, resume_file=file)
+    other = [items[0], replace(items[1], query="What else is there?")]
+    with pytest.raises(RobustokError, match=f"another question named '{items[1].key}'"):
+        attack_items(model, vocab, other, seed=0, steps=1, resume_file=file)
     file.write_text("no json\n")
     with pytest.raises(RobustokError, match="no resume file"):
         attack_items(model, vocab, items[:2], seed=0, steps=1, resume_file=file)

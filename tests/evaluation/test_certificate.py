@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,8 +170,10 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch)
     assert found.gap() == whole.gap()
     assert str(found) == str(whole)
     with pytest.raises(RobustokError, match="other distances"):
-        settings["distances"] = (4,)
-        certify_items(model, vocab, items, **settings)
+        certify_items(model, vocab, items, **settings | {"distances": (4,)})
+    reworded = [replace(items[0], query="What else?"), *items[1:]]
+    with pytest.raises(RobustokError, match="another question"):
+        certify_items(model, vocab, reworded, **settings)
 
 
 def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocabulary) -> None:

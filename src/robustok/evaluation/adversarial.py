@@ -184,7 +184,7 @@ def attack_items(
     file = None
     if resume_file is not None:
         told = _config(model, vocab, settings, seed, context, suffix, own)
-        file = ResumeFile(resume_file, told)
+        file = ResumeFile(resume_file, told, items)
     tally = _Tally(items, file, progress, each)
 
     def begin(problem: Problem) -> Search:

@@ -143,7 +143,7 @@ def certify_items(
     file = None
     done: dict[str, list[Certificate]] = {}
     if resume_file is not None:
-        file = RowFile(resume_file, _config(model, vocab, plan, context, suffix))
+        file = RowFile(resume_file, _config(model, vocab, plan, context, suffix), items)
         for key, row in file.rows.items():
             done[key] = [Certificate.from_json(c) for c in row["certificates"]]
     waiting = [item for item in items if item.key not in done]

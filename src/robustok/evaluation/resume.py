@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.evaluation.search import Attack
 
+if TYPE_CHECKING:
+    from robustok.tasks.item import Item
+
 
 class RowFile:
     """Rows already done under the same configuration, by their key, and where to add the next.
 
-    The first line is the configuration; a file of another one is refused. A last line
-    cut short by a crash is dropped. A new line reaches the file whole.
+    The first line is the configuration; a file of another one is refused, and so is one with rows
+    of other questions that have the names of these ``items``. A last line cut short by a crash is
+    dropped. A new line reaches the file whole.
     """
 
     holds = "results"
 
-    def __init__(self, path: str | Path, config: dict[str, Any]) -> None:
+    def __init__(
+        self, path: str | Path, config: dict[str, Any], items: Sequence[Item] = ()
+    ) -> None:
         self.path = Path(path)
+        self._asked = {item.key: items_digest([item]) for item in items}
         self.rows: dict[str, dict[str, Any]] = {}
         config = json.loads(json.dumps(config))
         if not self.path.exists():
@@ -47,9 +56,17 @@ class RowFile:
                 f"{', '.join(changed) or 'settings'}: delete it, or name another resume file"
             )
         self.rows = {row["key"]: row for row in rows[1:]}
+        for key, digest in self._asked.items():
+            if self.rows.get(key, {}).get("question_digest", digest) != digest:
+                raise RobustokError(
+                    f"'{self.path}' holds {self.holds} for another question named '{key}': "
+                    "delete it, or name another resume file"
+                )
 
     def add_row(self, row: dict[str, Any]) -> None:
         """Write one finished row; it has a "key"."""
+        if digest := self._asked.get(row["key"]):
+            row = row | {"question_digest": digest}
         self.rows[row["key"]] = row
         self._append(row)
 
@@ -74,8 +91,10 @@ class ResumeFile(RowFile):
 
     holds = "attacks"
 
-    def __init__(self, path: str | Path, config: dict[str, Any]) -> None:
-        super().__init__(path, config)
+    def __init__(
+        self, path: str | Path, config: dict[str, Any], items: Sequence[Item] = ()
+    ) -> None:
+        super().__init__(path, config, items)
         self.done: dict[str, Attack] = {key: _from_row(row) for key, row in self.rows.items()}
 
     def add(self, attack: Attack) -> None:
@@ -85,8 +104,14 @@ class ResumeFile(RowFile):
         self.add_row(row)
 
 
+def items_digest(items: Sequence[Item]) -> str:
+    """A short hash of questions, their options and which are right."""
+    text = repr(list(items)).encode("utf8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
 def _from_row(row: dict[str, Any]) -> Attack:
-    values = dict(row)
+    values = {name: value for name, value in row.items() if name != "question_digest"}
     for name in ("ids", "start"):
         values[name] = np.array(row[name], np.int32)
     for name in ("log_probs", "log_probs_start"):

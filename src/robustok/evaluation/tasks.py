@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from robustok.evaluation.paired import Paired, paired
 from robustok.evaluation.questions import as_sampler
 from robustok.evaluation.random import evaluate
 from robustok.evaluation.result import Evaluation, Outcome
-from robustok.evaluation.resume import RowFile
+from robustok.evaluation.resume import RowFile, items_digest
 from robustok.models.fingerprint import model_fingerprint
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def evaluate_tasks(
         "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
         "draws": draws, "seed": seed,
         "shots": [shots.count, shots.scheme] if shots else None,
-        "items": {name: _digest(items) for name, items in tasks.items()},
+        "items": {name: items_digest(items) for name, items in tasks.items()},
     }  # fmt: skip
     kept = RowFile(resume_file, config) if resume_file else None
     total, done = sum(map(len, tasks.values())) * len(samplers), 0
@@ -100,12 +99,6 @@ def evaluate_tasks(
             results.append(TaskResult(name, found, paired(first, found) if first else None))
             first = first or found
     return results
-
-
-def _digest(items: Sequence[Item]) -> str:
-    return hashlib.blake2b(
-        repr(list(items)).encode("utf8", "surrogatepass"), digest_size=8
-    ).hexdigest()
 
 
 def _context(
