@@ -199,7 +199,7 @@ def _accuracy(results: Results, row: str, column: str, turned: bool) -> float:
 
 
 def short(spec: str) -> str:
-    """A spec in two short lines, for the head of a column.
+    """A spec in a few short lines, for the head of a column.
 
     >>> short("stochastok(alpha=0.5)")
     'stochastok\\n0.5'
@@ -207,7 +207,11 @@ def short(spec: str) -> str:
     'bpe-dropout\\n0.1\\nsentencepiece'
     >>> short("adversarial(distances=(2), start=canonical, steps=10)")
     'adversarial\\nd = 2'
+    >>> short("stochastok(alpha=0.1) → canonical")  # fine-tuned after pre-training
+    'stochastok\\n0.1 →\\ncanonical'
     """
+    if " → " in spec:
+        return " →\n".join(short(part) for part in spec.split(" → "))
     plain = spec.replace('"', "")
     name, settings = family(spec), dict(re.findall(r"(\w+)=(\([^)]*\)|[^,()]+)", plain))
     if name == "adversarial":

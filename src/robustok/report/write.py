@@ -32,7 +32,7 @@ CAPTIONS = {
     ),
     "heatmap": (
         "Every model against every kind of query",
-        "Accuracy in percent. The adversarial column is the greedy worst case: the attack walks "
+        "Accuracy in percent. An adversarial column is the greedy worst case: the attack walks "
         "through neighboring tokenizations of the same text, and the text never changes.",
     ),
 }
@@ -201,8 +201,8 @@ def _drops(head: list[str], lines: list[list[dict[str, Any]]]) -> str:
 
 
 def _in_words(entry: dict[str, Any]) -> str:
-    notes = [entry[name] for name in ("accuracy", "interval") if entry.get(name)]
-    return f"{entry['text']} ({' '.join(notes)})" if notes else entry["text"]
+    text, accuracy, interval = (entry.get(name, "") for name in ("text", "accuracy", "interval"))
+    return f"{text} ({accuracy} {interval})" if accuracy else f"{text} {interval}".rstrip()
 
 
 def _all(rows: list[Row]) -> str:
