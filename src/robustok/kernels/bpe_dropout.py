@@ -123,7 +123,7 @@ def _pop(heap, size):
     return top, size
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _symbols(trie, merges, text, start, end, token, rank):
     """The symbols a piece starts from: bytes, or characters and the bytes of unknown ones.
 
@@ -156,7 +156,7 @@ def _symbols(trie, merges, text, start, end, token, rank):
     return n
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _merge(merges, n, p, rule, scratch, heap, skipped, state, out, at):
     """Merge the n symbols in ``scratch`` and append what is left.
 

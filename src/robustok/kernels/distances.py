@@ -18,37 +18,47 @@ NEGLIGIBLE = 1e-24  # convolved probabilities below are rounding
 
 
 @njit(cache=True, nogil=True)
-def weigh(store, entry, slope, out, at):
-    """Probabilities of a word's distances under weight exp(slope·distance); mean and variance."""
+def copy_ways(store, types, start, ways):
+    """Type x's numbers of tokenizations by distance to ``ways[start[x]:start[x + 1]]``.
+
+    In one piece and in order: the records lie anywhere, and they are weighed again and again.
+    """
     store = borrow_store(store)
-    out = borrow(out)
-    w0 = ways_of(store, entry)
-    most = grades_of(store, entry)
-    ratio = np.exp(-abs(slope))
-    power, total, first, second = 1.0, 0.0, 0.0, 0.0
-    for x in range(most + 1):
-        d = x if slope <= 0.0 else most - x
-        p = store.floats[w0 + d] * power
-        out[at + d] = p
-        total += p
-        first += p * d
-        second += p * d * d
-        power *= ratio
-    for d in range(most + 1):
-        out[at + d] /= total
-    mean = first / total
-    return mean, max(second / total - mean * mean, 0.0)
+    for x in range(len(types)):
+        w0 = ways_of(store, types[x]) - start[x]
+        for at in range(start[x], start[x + 1]):
+            ways[at] = store.floats[w0 + at]
 
 
 @njit(cache=True, nogil=True)
-def _weigh_all(store, types, times, slope, longs, pmf, pmf_start):
-    """Weigh every type; mean and variance of the summed distance of all words."""
-    store = borrow_store(store)
+def _weigh(ways, start, times, slope, longs, pmf, powers):
+    """Probabilities of every type's distances under weight exp(slope·distance).
+
+    Returns the mean and the variance of the summed distance of all words.
+    """
+    ways, start, times = borrow(ways), borrow(start), borrow(times)
+    pmf, powers = borrow(pmf), borrow(powers)
+    # The largest weight is 1, at distance 0 or at the farthest one: nothing overflows.
+    ratio = np.exp(-abs(slope))
+    powers[0] = 1.0
+    for x in range(1, len(powers)):
+        powers[x] = powers[x - 1] * ratio
     mean, var = 0.0, 0.0
-    for x in range(len(types)):
-        m, v = weigh(store, types[x], slope, pmf, pmf_start[x])
-        mean += times[x] * m
-        var += times[x] * v
+    for x in range(len(times)):
+        begin, size = start[x], start[x + 1] - start[x]
+        total, first, second = 0.0, 0.0, 0.0
+        for d in range(size):
+            p = ways[begin + d] * powers[d if slope <= 0.0 else size - 1 - d]
+            pmf[begin + d] = p
+            total += p
+            first += p * d
+            second += p * (d * d)
+        scale = 1.0 / total
+        for d in range(size):
+            pmf[begin + d] *= scale
+        first *= scale
+        mean += times[x] * first
+        var += times[x] * max(second * scale - first * first, 0.0)
     for x in range(len(longs)):
         mantissa, exponent = backward(longs[x], np.exp(slope))
         m, v = moments(longs[x], np.exp(slope), mantissa, exponent)
@@ -58,11 +68,11 @@ def _weigh_all(store, types, times, slope, longs, pmf, pmf_start):
 
 
 @njit(cache=True, nogil=True)
-def _newton(store, types, times, longs, k, slope, pmf, pmf_start):
+def _newton(ways, start, times, longs, k, slope, pmf, powers):
     """log z at which the expected distance is k, close enough that hardly a draw is lost."""
     low, high = -STEEPEST, STEEPEST
     for _ in range(60):
-        mean, var = _weigh_all(store, types, times, slope, longs, pmf, pmf_start)
+        mean, var = _weigh(ways, start, times, slope, longs, pmf, powers)
         if abs(mean - k) <= 0.2 * np.sqrt(var):
             return slope
         if mean > k:
@@ -71,29 +81,34 @@ def _newton(store, types, times, longs, k, slope, pmf, pmf_start):
             low = slope
         step = slope + (k - mean) / var if var > 1e-12 else high + 1.0
         slope = step if low < step < high else 0.5 * (low + high)
-    _weigh_all(store, types, times, slope, longs, pmf, pmf_start)
+    _weigh(ways, start, times, slope, longs, pmf, powers)
     return slope
 
 
 @njit(cache=True, nogil=True)
-def solve(store, types, times, longs, k, pmf, pmf_start):
+def solve(ways, start, times, longs, k, pmf):
     """log z for a text, and the distances of its types under it.
 
     A few of its words, which come first, tell nearly where it lies: they take their share of k by
     how far they can go.
     """
+    types = len(times)
+    longest = np.int64(1)
+    for x in range(types):
+        longest = max(longest, start[x + 1] - start[x])
+    powers = np.empty(longest)
     slope = 0.0
-    if len(types) > 2 * SAMPLE:
+    if types > 2 * SAMPLE:
         whole, part = np.int64(0), np.int64(0)
-        for x in range(len(types)):
-            far = grades_of(store, types[x]) * times[x]
+        for x in range(types):
+            far = (start[x + 1] - start[x] - 1) * times[x]
             whole += far
             if x < SAMPLE:
                 part += far
         if part > 0:
-            few, often = types[:SAMPLE], times[:SAMPLE]
-            slope = _newton(store, few, often, longs[:0], k * part / whole, 0.0, pmf, pmf_start)
-    return _newton(store, types, times, longs, k, slope, pmf, pmf_start)
+            share = k * part / whole
+            slope = _newton(ways, start, times[:SAMPLE], longs[:0], share, 0.0, pmf, powers)
+    return _newton(ways, start, times, longs, k, slope, pmf, powers)
 
 
 @njit(cache=True, nogil=True)
@@ -157,7 +172,7 @@ def feasible(store, types, times, longs, k):
 
 
 @njit(cache=True, nogil=True)
-def convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
+def convolve_block(pmf, start, block, k, table, low, high):
     """table[t, s]: probability that words block[t:] have distances summing to s, on low..high."""
     pmf, table = borrow(pmf), borrow(table)
     low, high = borrow(low), borrow(high)
@@ -165,7 +180,7 @@ def convolve_block(pmf, pmf_start, sizes, block, k, table, low, high):
     table[n, 0] = 1.0
     low[n], high[n] = 0, 0
     for t in range(n - 1, -1, -1):
-        at, far = pmf_start[block[t]], sizes[block[t]] - 1
+        at, far = start[block[t]], start[block[t] + 1] - start[block[t]] - 1
         below, above = low[t + 1], min(high[t + 1] + far, k)
         # Slices, in which the compiler sees that no index is negative: three times faster.
         row, ahead = table[t, below : above + 1], table[t + 1, below : high[t + 1] + 1]

@@ -92,7 +92,7 @@ def draw_stochastok(start, left, right, batch, alpha, first, last, out, out_ends
     return last
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _split_up_to(trie, store, token_bytes, token_offsets, t, key, ways, state, pieces):
     """Cut token t by one of its expansions into 2..ways pieces, uniform over all of them.
 

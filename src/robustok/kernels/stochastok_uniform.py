@@ -27,7 +27,7 @@ from robustok.kernels.tables import (
 from robustok.kernels.trie import borrow_trie
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _entry(trie, store, token_bytes, token_offsets, t, key, pairwise, cuts, merged):
     """The table of token t by segments; under pairwise, what repeated splits cannot reach goes.
 

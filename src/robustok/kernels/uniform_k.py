@@ -16,6 +16,7 @@ from robustok.kernels.batch import borrow_batch, spell
 from robustok.kernels.distances import (
     block_size,
     convolve_block,
+    copy_ways,
     feasible,
     solve,
 )
@@ -29,7 +30,7 @@ from robustok.kernels.words import LONG, word_ends
 TABLED = 256  # bytes of the longest word whose distances are tabled
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")  # a call would pass a kilobyte of arrays
 def _add_word(trie, store, token_bytes, token_offsets, ids, first, last, text, types, times, count,
               stamp, longs):  # fmt: skip
     """The kind of the word ids[first:last], and the number of types after it; -1 types when full.
@@ -105,15 +106,15 @@ def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, 
 
 
 @njit(cache=True, nogil=True)
-def _draw_block(pmf, pmf_start, sizes, block, block_words, table, low, high, rest, state, distance):
+def _draw_block(pmf, start, block, block_words, table, low, high, rest, state, distance):
     """Distances of the block's words given that they sum to ``rest``."""
     pmf, table, distance = borrow(pmf), borrow(table), borrow(distance)
     for t in range(len(block)):
-        at = pmf_start[block[t]]
+        at = start[block[t]]
         u, state = uniform(state)
         left = u * table[t, rest]
         chosen = np.int64(0)
-        for d in range(min(sizes[block[t]] - 1, rest) + 1):
+        for d in range(min(start[block[t] + 1] - at - 1, rest) + 1):
             s = rest - d
             if low[t + 1] <= s <= high[t + 1]:
                 p = pmf[at + d] * table[t + 1, s]
@@ -133,21 +134,20 @@ def _draw_text(
 ):
     """All draws of one text at distance k; draw d starts from state0[d] and ends at ends[d]."""
     store, out, kind, types = borrow_store(store), borrow(out), borrow(kind), borrow(types)
-    span = np.int64(1)
-    pmf_start = np.empty(len(types), np.int64)
-    sizes = np.empty(len(types), np.int64)
+    start = np.empty(len(types) + 1, np.int64)
+    start[0] = 0
     for x in range(len(types)):
-        pmf_start[x], sizes[x] = span, grades_of(store, types[x]) + 1
-        span += sizes[x]
-    pmf, upto = np.empty(span), np.empty(span)
-    z = np.exp(solve(store, types, times, longs, k, pmf, pmf_start))
+        start[x + 1] = start[x] + grades_of(store, types[x]) + 1
+    pmf, upto = np.empty(start[-1]), np.empty(start[-1])
+    copy_ways(store, types, start, upto)
+    z = np.exp(solve(upto, start, times, longs, k, pmf))
     middle = np.empty(len(types), np.int64)
     for x in range(len(types)):
         total = 0.0
-        middle[x] = 0
-        for d in range(sizes[x]):
-            total += pmf[pmf_start[x] + d]
-            upto[pmf_start[x] + d] = total
+        middle[x] = start[x]
+        for d in range(start[x], start[x + 1]):
+            total += pmf[d]
+            upto[d] = total
             middle[x] += total < 0.5
     long_ways = [backward(longs[x], z) for x in range(len(longs))]
 
@@ -164,10 +164,10 @@ def _draw_text(
         if kind[begin] >= 0:
             taken += 1
             block[size - taken], block_words[size - taken] = kind[begin], begin
-            reach += sizes[kind[begin]] - 1
+            reach += start[kind[begin] + 1] - start[kind[begin]] - 1
     table = np.empty((size + 1, min(reach, k) + 1))
     low, high = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
-    best = convolve_block(pmf, pmf_start, sizes, block, k, table, low, high)
+    best = convolve_block(pmf, start, block, k, table, low, high)
 
     distance = np.empty(words, np.int64)
     bound = np.int64(1)
@@ -189,21 +189,18 @@ def _draw_text(
                 x = kind[w]
                 if x >= 0:
                     u, state = uniform(state)
-                    base = pmf_start[x]
                     there = middle[x]  # the median, so that few steps are left
-                    while there > 0 and u < upto[base + there - 1]:
+                    while there > start[x] and u < upto[there - 1]:
                         there -= 1
-                    while there < sizes[x] - 1 and u >= upto[base + there]:
+                    while there < start[x + 1] - 1 and u >= upto[there]:
                         there += 1
-                    distance[w] = there
-                    rest -= there
+                    distance[w] = there - start[x]
+                    rest -= distance[w]
             if low[0] <= rest <= high[0]:
                 u, state = uniform(state)
                 if u * best < table[0, rest]:
                     break
-        state = _draw_block(
-            pmf, pmf_start, sizes, block, block_words, table, low, high, rest, state, distance
-        )
+        state = _draw_block(pmf, start, block, block_words, table, low, high, rest, state, distance)
         for w in range(words):
             if kind[w] >= 0:
                 at, state = draw(store, types[kind[w]], distance[w], state, out, at)
