@@ -15,6 +15,7 @@ from robustok.kernels.trie import borrow_trie
 
 PROVILKOV, HF, SENTENCEPIECE = 0, 1, 2
 _HASH = np.uint64(0x9E3779B97F4A7C15)
+_MOST = 255  # coins thrown for a token; pieces with more are merged every time
 
 
 class Merges(NamedTuple):
@@ -26,6 +27,7 @@ class Merges(NamedTuple):
     priority: np.ndarray  # int32 [merges]: lower goes first; the rank, or that of the result
     symbol: np.ndarray  # int32 [256]: the id of each single byte, or -1
     of_bytes: np.ndarray  # int32 [65536]: rank of two bytes, where all texts start from bytes; or 0
+    coins: np.ndarray  # int16 [3, ids]: coins that a rule throws for a token if none drops a merge
 
 
 class Pieces(NamedTuple):
@@ -41,7 +43,7 @@ def borrow_merges(merges):
     """The same merges, uncounted."""
     return Merges(
         borrow(merges.keys), borrow(merges.ranks), borrow(merges.result), borrow(merges.priority),
-        borrow(merges.symbol), borrow(merges.of_bytes),
+        borrow(merges.symbol), borrow(merges.of_bytes), borrow(merges.coins),
     )  # fmt: skip
 
 
@@ -157,8 +159,11 @@ def _symbols(trie, merges, text, start, end, token, rank):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _merge(merges, n, p, rule, scratch, heap, skipped, state, out, at):
-    """Merge the n symbols in ``scratch`` and append what is left.
+def _merge(merges, n, p, rule, kept, scratch, heap, skipped, state, out, at):
+    """Merge the n symbols in ``scratch`` and append what is left; returns the coins thrown too.
+
+    Of the coins the first ``kept`` are known to keep their merge and the next to drop it; with
+    -1 nothing is known.
 
     scratch: id, previous, next, and rank with the next (-1: none, or no longer there). The three
     rules differ in when a coin is thrown and in what becomes of a merge it drops. `hf` throws it
@@ -166,7 +171,7 @@ def _merge(merges, n, p, rule, scratch, heap, skipped, state, out, at):
     """
     token, before, after, rank = scratch[0], scratch[1], scratch[2], scratch[3]
     rank[n - 1] = -1
-    size, dropped = 0, 0
+    size, dropped, thrown = 0, 0, 0
     for i in range(n):
         before[i], after[i] = i - 1, i + 1
         if rank[i] >= 0:
@@ -181,8 +186,13 @@ def _merge(merges, n, p, rule, scratch, heap, skipped, state, out, at):
             valid = r >= 0 and merges.priority[r] == key >> 32
             if not valid:
                 continue
-        u, state = uniform(state)
-        if u < p:
+        if thrown <= kept:
+            drops = thrown == kept
+        else:
+            u, state = uniform(state)
+            drops = u < p
+        thrown += 1
+        if drops:
             if rule != SENTENCEPIECE:
                 skipped[dropped] = key
                 dropped += 1
@@ -212,15 +222,41 @@ def _merge(merges, n, p, rule, scratch, heap, skipped, state, out, at):
         out[at] = token[i]
         at += 1
         i = np.int64(after[i])
-    return at, state
+    return at, thrown, state
 
 
 @njit(cache=True, nogil=True)
-def draw_bpe_dropout(trie, merges, pieces, batch, p, rule, first, last, out, out_ends):
-    """Draw texts first..last, which are bytes; returns ``last``, or the text with no symbols."""
+def _count_coins(trie, merges, text, start, end, rule, token, scratch, heap, skipped):
+    """The coins thrown for a piece if none drops a merge; -2 unless that makes just ``token``."""
+    trie, merges = borrow_trie(trie), borrow_merges(merges)
+    text, scratch, heap, skipped = borrow(text), borrow(scratch), borrow(heap), borrow(skipped)
+    made = np.empty(end - start, np.int32)
+    n = _symbols(trie, merges, text, start, end, scratch[0], scratch[3])
+    if n < 0:
+        return np.int64(-2)
+    size, thrown, _ = _merge(
+        merges, n, 0.0, rule, _MOST + 1, scratch, heap, skipped, np.uint64(0), made, 0
+    )
+    return np.int64(thrown) if size == 1 and made[0] == token and thrown <= _MOST else np.int64(-2)
+
+
+@njit(cache=True, nogil=True)
+def draw_bpe_dropout(
+    trie, merges, pieces, ids, id_offsets, token_offsets, batch, p, rule, first, last, out, out_ends
+):
+    """Draw texts first..last, which are bytes; returns ``last``, or the text with no symbols.
+
+    ``ids`` are their canonical ids. A piece that is one of them is that again unless a coin drops
+    a merge: one number tells which is the first to do so, and seldom must anything be merged.
+    """
     trie, merges, batch = borrow_trie(trie), borrow_merges(merges), borrow_batch(batch)
     pieces = Pieces(borrow(pieces.first), borrow(pieces.end), borrow(pieces.whole))
+    ids, token_offsets = borrow(ids), borrow(token_offsets)
     out, out_ends = borrow(out), borrow(out_ends)
+    keeps = np.empty(_MOST + 1)  # the probability that so many coins drop nothing
+    keeps[0] = 1.0
+    for x in range(_MOST):
+        keeps[x + 1] = keeps[x] * (1.0 - p)
     most = np.int64(1)
     for t in range(first, last):
         begin = batch.offsets[t]
@@ -235,16 +271,46 @@ def draw_bpe_dropout(trie, merges, pieces, batch, p, rule, first, last, out, out
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
             begin = batch.offsets[t]
+            v, there = id_offsets[t], begin  # the canonical token that starts at byte ``there``
             for x in range(pieces.first[t - first], pieces.first[t - first + 1]):
                 end = pieces.end[x]
+                token = np.int32(-1)
+                while there < end:
+                    size = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
+                    if there == begin and there + size == end:
+                        token = ids[v]
+                    there += size
+                    v += 1
                 if pieces.whole[x] >= 0:
                     out[at] = pieces.whole[x]
                     at += 1
-                else:
-                    n = _symbols(trie, merges, batch.values, begin, end, scratch[0], scratch[3])
-                    if n < 0:
-                        return t
-                    at, state = _merge(merges, n, p, rule, scratch, heap, skipped, state, out, at)
+                    begin = end
+                    continue
+                kept = np.int64(-1)
+                if token >= 0:
+                    coins = np.int64(merges.coins[rule, token])
+                    if coins == -1:
+                        coins = _count_coins(
+                            trie, merges, batch.values, begin, end, rule, token, scratch, heap,
+                            skipped,
+                        )  # fmt: skip
+                        merges.coins[rule, token] = coins
+                    if coins >= 0:
+                        u, state = uniform(state)
+                        if u < keeps[coins]:
+                            out[at] = token
+                            at += 1
+                            begin = end
+                            continue
+                        kept = np.int64(0)
+                        while u < keeps[kept + 1]:
+                            kept += 1
+                n = _symbols(trie, merges, batch.values, begin, end, scratch[0], scratch[3])
+                if n < 0:
+                    return t
+                at, _, state = _merge(
+                    merges, n, p, rule, kept, scratch, heap, skipped, state, out, at
+                )
                 begin = end
             out_ends[(t - first) * batch.draws + d] = at
     # The borrowed scratch lives for as long as its owners are in use.
@@ -254,15 +320,16 @@ def draw_bpe_dropout(trie, merges, pieces, batch, p, rule, first, last, out, out
 
 def build_merges(
     left: np.ndarray, right: np.ndarray, result: np.ndarray, priority: np.ndarray,
-    symbol: np.ndarray, from_bytes: bool,
+    symbol: np.ndarray, from_bytes: bool, ids: int,
 ) -> Merges:  # fmt: skip
-    """The merges as arrays, pair r being (left[r], right[r])."""
+    """The merges of a vocabulary of so many ids as arrays, pair r being (left[r], right[r])."""
     slots = 1 << int(max(16, 2 * len(left))).bit_length()
     keys, ranks = np.full(slots, -1, np.int64), np.zeros(slots, np.int32)
     fill(left, right, keys, ranks)
     merges = Merges(
-        keys, ranks, result, priority, symbol, np.zeros(65536 if from_bytes else 0, np.int32)
-    )
+        keys, ranks, result, priority, symbol, np.zeros(65536 if from_bytes else 0, np.int32),
+        np.full((3, ids), -1, np.int16),
+    )  # fmt: skip
     if from_bytes:
         fill_bytes(merges)
     return merges

@@ -17,7 +17,7 @@ class BpeDropout(Sampler):
     """Merges as the tokenizer would, except that each may be dropped with probability p.
 
     >>> [vocab.tokens[i] for i in BpeDropout(vocab, p=0.5).sample("hello world", seed=1)]
-    [b'he', b'l', b'l', b'o', b' ', b'w', b'o', b'r', b'ld']
+    [b'h', b'e', b'l', b'l', b'o', b' ', b'w', b'o', b'r', b'l', b'd']
 
     Three libraries mean three laws by p, and ``rule`` picks one. ``"provilkov"`` (Algorithm 1 of
     the paper): at every step each candidate merge is dropped independently, the best that is left
@@ -65,8 +65,9 @@ class BpeDropout(Sampler):
         pieces = self._pieces(batch.values, ids, texts)
         rule, count = _RULES.index(self.rule), last - first
         drawn = kernels.draw_bpe_dropout(
-            v.trie, self._merges(), pieces, texts, self.p, rule, 0, count, out, ends
-        )
+            v.trie, self._merges(), pieces, batch.values, ids, v.token_offsets, texts, self.p, rule,
+            0, count, out, ends,
+        )  # fmt: skip
         if drawn < count:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
@@ -163,7 +164,7 @@ def _tables(vocab: Vocabulary, by_result: bool) -> Any:
     for byte, i in vocab._byte_ids.items():
         symbol[byte] = i
     from_bytes = vocab.data.family.startswith("byte-level")
-    return build_merges(left, right, result, ranks, symbol, from_bytes)
+    return build_merges(left, right, result, ranks, symbol, from_bytes, vocab.size)
 
 
 def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
