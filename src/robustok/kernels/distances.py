@@ -172,18 +172,29 @@ def feasible(store, types, times, longs, k):
 
 
 @njit(cache=True, nogil=True)
-def convolve_block(pmf, start, block, k, table, low, high):
-    """table[t, s]: probability that words block[t:] have distances summing to s, on low..high."""
-    pmf, table = borrow(pmf), borrow(table)
-    low, high = borrow(low), borrow(high)
+def convolve_block(pmf, start, block, k, base, low, high):
+    """The probabilities that words block[t:] have distances summing to s, and the largest for t=0.
+
+    That of s is table[base[t] + s - low[t]], for s from low[t] to high[t]: rows lie end to end,
+    since they hold a few hundred of the thousands of sums there could be.
+    """
+    pmf, base, low, high = borrow(pmf), borrow(base), borrow(low), borrow(high)
     n = len(block)
-    table[n, 0] = 1.0
-    low[n], high[n] = 0, 0
+    table = np.empty(64 * (n + 1))
+    table[0] = 1.0
+    base[n], low[n], high[n] = 0, 0, 0
+    free = np.int64(1)
     for t in range(n - 1, -1, -1):
         at, far = start[block[t]], start[block[t] + 1] - start[block[t]] - 1
         below, above = low[t + 1], min(high[t + 1] + far, k)
+        width = above - below + 1
+        if free + width > len(table):
+            larger = np.empty(2 * len(table) + width)
+            larger[:free] = table[:free]
+            table = larger
         # Slices, in which the compiler sees that no index is negative: three times faster.
-        row, ahead = table[t, below : above + 1], table[t + 1, below : high[t + 1] + 1]
+        row = table[free : free + width]
+        ahead = table[base[t + 1] : base[t + 1] + high[t + 1] - low[t + 1] + 1]
         row[:] = 0.0
         for d in range(far + 1):
             p = pmf[at + d]
@@ -192,15 +203,17 @@ def convolve_block(pmf, start, block, k, table, low, high):
                 into, add = row[d : d + reached], ahead[:reached]
                 for s in range(reached):
                     into[s] += p * add[s]
-        while above > below and table[t, above] < NEGLIGIBLE:
-            above -= 1
-        while below < above and table[t, below] < NEGLIGIBLE:
-            below += 1
-        low[t], high[t] = below, above
+        first, last = np.int64(0), width - 1
+        while last > 0 and row[last] < NEGLIGIBLE:
+            last -= 1
+        while first < last and row[first] < NEGLIGIBLE:
+            first += 1
+        base[t], low[t], high[t] = free + first, below + first, below + last
+        free += last + 1
     best = 0.0
-    for s in range(low[0], high[0] + 1):
-        best = max(best, table[0, s])
-    return best
+    for s in range(high[0] - low[0] + 1):
+        best = max(best, table[base[0] + s])
+    return table, best
 
 
 @njit(cache=True, nogil=True)

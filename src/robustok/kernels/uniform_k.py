@@ -106,18 +106,18 @@ def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, 
 
 
 @njit(cache=True, nogil=True)
-def _draw_block(pmf, start, block, block_words, table, low, high, rest, state, distance):
+def _draw_block(pmf, start, block, block_words, table, base, low, high, rest, state, distance):
     """Distances of the block's words given that they sum to ``rest``."""
     pmf, table, distance = borrow(pmf), borrow(table), borrow(distance)
     for t in range(len(block)):
         at = start[block[t]]
         u, state = uniform(state)
-        left = u * table[t, rest]
+        left = u * table[base[t] + rest - low[t]]
         chosen = np.int64(0)
         for d in range(min(start[block[t] + 1] - at - 1, rest) + 1):
             s = rest - d
             if low[t + 1] <= s <= high[t + 1]:
-                p = pmf[at + d] * table[t + 1, s]
+                p = pmf[at + d] * table[base[t + 1] + s - low[t + 1]]
                 if p > 0.0:
                     chosen = d
                     left -= p
@@ -158,16 +158,14 @@ def _draw_text(
     block, block_words = np.empty(size, np.int64), np.empty(size, np.int64)
     begin = words  # words from here on are the block's, apart from the long ones among them
     taken = 0
-    reach = np.int64(0)
     while taken < size:
         begin -= 1
         if kind[begin] >= 0:
             taken += 1
             block[size - taken], block_words[size - taken] = kind[begin], begin
-            reach += start[kind[begin] + 1] - start[kind[begin]] - 1
-    table = np.empty((size + 1, min(reach, k) + 1))
+    base = np.empty(size + 1, np.int64)
     low, high = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
-    best = convolve_block(pmf, start, block, k, table, low, high)
+    table, best = convolve_block(pmf, start, block, k, base, low, high)
 
     distance = np.empty(words, np.int64)
     bound = np.int64(1)
@@ -198,9 +196,11 @@ def _draw_text(
                     rest -= distance[w]
             if low[0] <= rest <= high[0]:
                 u, state = uniform(state)
-                if u * best < table[0, rest]:
+                if u * best < table[base[0] + rest - low[0]]:
                     break
-        state = _draw_block(pmf, start, block, block_words, table, low, high, rest, state, distance)
+        state = _draw_block(
+            pmf, start, block, block_words, table, base, low, high, rest, state, distance
+        )
         for w in range(words):
             if kind[w] >= 0:
                 at, state = draw(store, types[kind[w]], distance[w], state, out, at)
