@@ -29,20 +29,25 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore")  # lm-eval's own, of many kinds
 
 ITEMS = langgame(frequent_words(40), 24, seed=0, split="test")
-TASK = """
-task: letters
+SOURCE = """
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: {file}}}}}
 test_split: test
+doc_to_text: "{{{{query}}}}"
+"""
+TASK = (
+    SOURCE
+    + """
+task: letters
 fewshot_split: test
 output_type: multiple_choice
-doc_to_text: "{{{{query}}}}"
 doc_to_choice: "{{{{choices}}}}"
 doc_to_target: label
 target_delimiter: ""
 metric_list:
   - {{metric: acc, aggregation: mean, higher_is_better: true}}
 """
+)
 SIZES: dict[str, dict[str, int]] = {
     "llama": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
               "num_key_value_heads": 1, "intermediate_size": 64, "max_position_embeddings": 512},
@@ -207,13 +212,11 @@ def test_texts_are_not_averaged(folder: Path) -> None:
         model(folder, scheme="uniform", draws=2).generate_until(generations(["up"], 2))
 
 
-WRITTEN = """
+WRITTEN = (
+    SOURCE
+    + """
 task: written
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {file}}}}}
-test_split: test
 output_type: generate_until
-doc_to_text: "{{{{query}}}}"
 doc_to_target: "{{{{choices[label]}}}}"
 generation_kwargs: {{until: ["\\n\\n"], max_gen_toks: 4, do_sample: false}}
 metric_list:
@@ -224,6 +227,7 @@ filter_list:
   - name: right
     filter: [{{function: regex, regex_pattern: "(zzzz)", fallback: none}}, {{function: take_first}}]
 """
+)
 
 
 def test_tasks_that_generate_are_averaged_over_draws(folder: Path) -> None:

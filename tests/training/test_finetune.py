@@ -110,10 +110,12 @@ def test_training_lowers_the_loss_and_leaves_a_model_that_loads(tmp_path):
     ids = torch.tensor([[5, 6, 7]])
     with torch.inference_mode():
         np.testing.assert_allclose(load_model(tmp_path)(ids).logits, model.eval()(ids).logits)
-    again = finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
+    other = tiny()
+    again = finetune(other, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
     assert again == done
-    # As in a notebook, where the cell is run once more with the model that it trained.
-    assert finetune(model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN) == done
+    # As in a notebook, where the cell is run once more with the model that it trained or loaded.
+    for same in (model, other):
+        assert finetune(same, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN) == done
     with pytest.raises(RobustokError, match="another folder"):
         finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=1, out=tmp_path, **PLAN)
     with pytest.raises(RobustokError, match="of another model"):

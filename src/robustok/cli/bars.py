@@ -88,14 +88,18 @@ class Bars:
             line += f"; {left}"  # where no bar says so
         self._console.print(Text(line), soft_wrap=True)
 
+    @property
+    def _work(self) -> float:
+        """What is done of the finished cells and of those at work."""
+        return self._done + sum(self._shares.values())
+
     def _draw_whole(self) -> None:
-        done = self._done + sum(self._shares.values())
-        share = done / max(self._total, 1e-9)
+        share = self._work / max(self._total, 1e-9)
         self._bars.update(self._whole, completed=share, left=self._left())
 
     def _left(self) -> str:
         """The time left, once there is something to tell it from."""
-        done = self._done + sum(self._shares.values())
+        done = self._work
         spent, fresh = time.monotonic() - self._since, done - self._before
         if fresh <= 0 or spent <= 5 or done >= self._total:
             return ""

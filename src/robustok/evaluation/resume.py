@@ -91,11 +91,10 @@ class ResumeFile(RowFile):
 
     holds = "attacks"
 
-    def __init__(
-        self, path: str | Path, config: dict[str, Any], items: Sequence[Item] = ()
-    ) -> None:
-        super().__init__(path, config, items)
-        self.done: dict[str, Attack] = {key: _from_row(row) for key, row in self.rows.items()}
+    @property
+    def done(self) -> dict[str, Attack]:
+        """The finished attacks by the key of their item."""
+        return {key: _from_row(row) for key, row in self.rows.items()}
 
     def add(self, attack: Attack) -> None:
         """Write one finished attack."""

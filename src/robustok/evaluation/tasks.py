@@ -71,13 +71,15 @@ def evaluate_tasks(
     given it. ``progress`` gets items done, of how many, and of what.
     """
     samplers = [as_sampler(scheme, vocab) for scheme in schemes]
-    config = {
-        "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
-        "draws": draws, "seed": seed,
-        "shots": [shots.count, shots.scheme] if shots else None,
-        "items": {name: items_digest(items) for name, items in tasks.items()},
-    }  # fmt: skip
-    kept = RowFile(resume_file, config) if resume_file else None
+    kept = None
+    if resume_file is not None:
+        config = {
+            "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
+            "draws": draws, "seed": seed,
+            "shots": [shots.count, shots.scheme] if shots else None,
+            "items": {name: items_digest(items) for name, items in tasks.items()},
+        }  # fmt: skip
+        kept = RowFile(resume_file, config)
     total, done = sum(map(len, tasks.values())) * len(samplers), 0
     results: list[TaskResult] = []
     for name, items in tasks.items():

@@ -67,11 +67,11 @@ class RobustokLM(Transformers):
             )
         self._adapter: str | None = None
         if isinstance(pretrained, str):
-            check_model(pretrained)
             if has_lora(pretrained):
                 self._adapter = pretrained
                 kwargs.setdefault("tokenizer", pretrained)
                 pretrained = base_of_lora(pretrained)
+            check_model(pretrained)
         super().__init__(pretrained, **kwargs)
         if self.backend != "causal":
             raise RobustokError("robustok draws the contexts of causal language models only")

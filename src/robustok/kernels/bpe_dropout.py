@@ -27,7 +27,8 @@ class Merges(NamedTuple):
     priority: np.ndarray  # int32 [merges]: lower goes first; the rank, or that of the result
     symbol: np.ndarray  # int32 [256]: the id of each single byte, or -1
     of_bytes: np.ndarray  # int32 [65536]: rank of two bytes, where all texts start from bytes; or 0
-    coins: np.ndarray  # int16 [3, ids]: coins that a rule throws for a token if none drops a merge
+    coins: np.ndarray  # int16 [3, ids]: coins a rule throws for a token if none drops a merge;
+    # -1: not counted yet, -2: merging does not make the token, or takes more than _MOST
 
 
 class Pieces(NamedTuple):
@@ -270,10 +271,10 @@ def draw_bpe_dropout(
     for t in range(first, last):
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-            begin = batch.offsets[t]
-            v, there = id_offsets[t], begin  # the canonical token that starts at byte ``there``
+            end = batch.offsets[t]
+            v, there = id_offsets[t], end  # the canonical token that starts at byte ``there``
             for x in range(pieces.first[t - first], pieces.first[t - first + 1]):
-                end = pieces.end[x]
+                begin, end = end, pieces.end[x]
                 token = np.int32(-1)
                 while there < end:
                     size = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
@@ -284,7 +285,6 @@ def draw_bpe_dropout(
                 if pieces.whole[x] >= 0:
                     out[at] = pieces.whole[x]
                     at += 1
-                    begin = end
                     continue
                 kept = np.int64(-1)
                 if token >= 0:
@@ -300,7 +300,6 @@ def draw_bpe_dropout(
                         if u < keeps[coins]:
                             out[at] = token
                             at += 1
-                            begin = end
                             continue
                         kept = np.int64(0)
                         while u < keeps[kept + 1]:
@@ -311,7 +310,6 @@ def draw_bpe_dropout(
                 at, _, state = _merge(
                     merges, n, p, rule, kept, scratch, heap, skipped, state, out, at
                 )
-                begin = end
             out_ends[(t - first) * batch.draws + d] = at
     # The borrowed scratch lives for as long as its owners are in use.
     scratch_memory[0, 0], heap_memory[0], skipped_memory[0] = 0, 0, 0

@@ -3,6 +3,8 @@
 Numba counts references with atomic operations at every call that passes an array, which costs
 small functions ten times their own work. A kernel's caller holds its arguments for as long as the
 kernel runs, so inside they may go uncounted: every kernel borrows its arguments once, at the top.
+Uncounted arrays are still passed field by field, a kilobyte of them for a store and a trie, so what
+is called for every word or token is inlined too.
 """
 
 from __future__ import annotations

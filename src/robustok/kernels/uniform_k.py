@@ -30,7 +30,7 @@ from robustok.kernels.words import LONG, word_ends
 TABLED = 256  # bytes of the longest word whose distances are tabled
 
 
-@njit(cache=True, nogil=True, inline="always")  # a call would pass a kilobyte of arrays
+@njit(cache=True, nogil=True, inline="always")
 def _add_word(trie, store, token_bytes, token_offsets, ids, first, last, text, types, times, count,
               stamp, longs):  # fmt: skip
     """The kind of the word ids[first:last], and the number of types after it; -1 types when full.

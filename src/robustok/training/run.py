@@ -115,14 +115,14 @@ def train(
     begun_in, first = getattr(model, _BEGUN, (None, ""))
     if begun_in != out.resolve():  # else trained, or a part of the way, by an earlier call
         first = model_fingerprint(model)
-    identity = {**settings, **planned, "seed": seed, "model": first}
-    identity = json.loads(json.dumps(identity))
-    if (done := _finished(out, identity)) is not None:
+    identity = json.loads(json.dumps({**settings, **planned, "seed": seed, "model": first}))
+    done = _finished(out, identity)
+    setattr(model, _BEGUN, (out.resolve(), first))
+    if done is not None:
         _load_weights(model, out)
         return done
     _check_sharding()
     _claim(out, identity)
-    setattr(model, _BEGUN, (out.resolve(), first))
     watch = _Watch(dataset, recipe.steps, progress)
     with _undisturbed():
         trainer = (_Ordered if order else Trainer)(
@@ -332,8 +332,9 @@ def _claim(out: Path, identity: dict[str, Any]) -> None:
 
 
 def _same(saved: dict[str, Any], identity: dict[str, Any], out: Path) -> None:
-    told = {*saved, *identity} - (set() if identity["model"] else {"model"})
-    changed = [k for k in sorted(told) if saved.get(k) != identity.get(k)]
+    if not identity["model"]:  # this process holds no weights to tell it from
+        identity = {**identity, "model": saved.get("model")}
+    changed = [k for k in sorted({*saved, *identity}) if saved.get(k) != identity.get(k)]
     if changed:
         k = changed[0]
         if k == "model":
