@@ -1,0 +1,202 @@
+"""Where a tokenizer's pre-tokenizer cuts: merges stay within these pieces.
+
+The cutting itself is the library's. Where one pattern decides about all of it, as in today's
+byte-level tokenizers, an automaton does the same many times faster; what is a letter, a number or
+a space is asked of the library.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robustok.pieces.pattern import END, Pattern, Symbol, automaton, read_pattern
+from robustok.tokenizer_files import TokenizerData
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_NOWHERE = r"\p{Any}+"
+_UNKNOWN = 255  # among symbols: not looked up yet
+_FOLDED = "\u017f\u212a"  # where case is ignored, these are equal to letters of ASCII
+_TIMES = r"\{\d*,?\d*\}\+"  # possessive to tiktoken; to tokenizers, several times so many times
+
+
+class Automaton(NamedTuple):
+    """What finds the pieces, and what it reads characters as."""
+
+    step: np.ndarray  # int16 [states, symbols], as made by :func:`robustok.pieces.pattern.automaton`
+    symbols: np.ndarray  # uint8 [code points]: the symbol of a character, or 255: not known yet
+
+
+class PieceCutter:
+    """Cuts texts as the pre-tokenizer of ``data`` does; without one, not at all."""
+
+    def __init__(self, data: TokenizerData) -> None:
+        module = type(data.source).__module__.split(".")[0]
+        if module == "tiktoken":
+            part: dict | None = _split(data.source._pat_str)
+        elif module == "sentencepiece":
+            part = None
+        else:
+            part = stage_of(data.source, "pre_tokenizer") if data.source else None
+        stages = _flat(part)
+        self.cuts = bool(stages)  # whether there is a pre-tokenizer at all
+        found = _only_pattern(stages)
+        if found is not None and module != "tiktoken" and re.search(_TIMES, found):
+            found = None
+        self._part = _split(found) if found else part
+        self._pattern = read_pattern(found) if found else None
+        self._known: dict[tuple[str, tuple[bool, ...]], int] = {}  # symbols in their order
+        self._automaton: Automaton | None = None
+        self._lock = threading.Lock()
+        if self._pattern is not None:
+            self.learn(map(chr, range(128)))
+
+    @property
+    def automaton(self) -> Automaton | None:
+        """What decides all cuts, if there is such."""
+        return self._automaton
+
+    def cut(self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None) -> Any:
+        """The ends of all pieces, int64, of bytes that are cut at ``edges`` in any case.
+
+        ``text`` is uint8, ``edges`` int64 in ascending order from 0 to its length. Where ``whole``
+        is true the bytes from an edge to the next are a piece. A byte that is no UTF-8 is one too.
+        """
+        from robustok.kernels import pieces as kernels
+
+        edges = np.ascontiguousarray(edges, np.int64)
+        if whole is None:
+            whole = np.zeros(max(0, len(edges) - 1), np.bool_)
+        ends = np.empty(len(text), np.int64)
+        while (found := self._automaton) is not None:
+            count = kernels.cut(found.step, found.symbols, text, edges, whole, ends)
+            if count == kernels.STUCK:
+                break
+            if count >= 0:
+                return ends[:count]
+            self.learn(set(text.tobytes().decode("utf8", "ignore")))
+        return self._by_library(text.tobytes(), edges.tolist(), whole.tolist())
+
+    def _by_library(self, text: bytes, edges: list[int], whole: list[bool]) -> np.ndarray:
+        parts: list[tuple[int, bytes, str | None]] = []
+        for begin, end, is_whole in zip(edges[:-1], edges[1:], whole, strict=True):
+            if is_whole and begin < end:
+                parts.append((begin, text[begin:end], None))
+            else:
+                parts += [(begin + at, *rest) for at, *rest in _stretches(text[begin:end])]
+        strings = [string for _, _, string in parts if string is not None]
+        encoded = iter(_word_tokenizer(self._part).encode_batch(strings))
+        found = [np.empty(0, np.int64)]
+        for begin, stretch, string in parts:
+            if string is None:
+                ends = np.array([len(stretch)])
+            else:
+                cuts = {x for span in next(encoded).offsets for x in span} | {len(string)}
+                ends = _byte_ends(stretch, sorted(cuts - {0}))
+            found.append(begin + ends)
+        return np.concatenate(found)
+
+    def learn(self, characters: Iterable[str]) -> None:
+        """Give these characters symbols of :attr:`automaton`; a new kind of them changes it."""
+        assert self._pattern is not None
+        with self._lock:
+            before, size = self._automaton, len(self._known)
+            symbols = before.symbols.copy() if before else np.full(0x110000, _UNKNOWN, np.uint8)
+            new = [c for c in characters if symbols[ord(c)] == _UNKNOWN]
+            kinds = _properties(self._pattern, new)
+            for character, kind in zip(new, kinds, strict=True):
+                own = character if character.isascii() or character in _FOLDED else ""
+                number = self._known.setdefault((own, kind), len(self._known))
+                symbols[ord(character)] = number + (number >= END)
+            if before is not None and len(self._known) == size:
+                step: np.ndarray | None = before.step
+            else:
+                step = automaton(self._pattern, [Symbol(*key) for key in self._known])
+            # Together in one assignment: other threads may be cutting.
+            self._automaton = None if step is None else Automaton(step, symbols)
+
+
+def _properties(pattern: Pattern, characters: list[str]) -> list[tuple[bool, ...]]:
+    """What the library says of each character."""
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Split
+
+    held = np.ones((len(pattern.properties), len(characters)), np.bool_)
+    for held_by, name in zip(held, pattern.properties, strict=True):
+        split = Split(Regex(name), "removed")
+        for _, (begin, end) in split.pre_tokenize_str("".join(characters)):
+            held_by[begin:end] = False
+    return [tuple(column) for column in held.T.tolist()]
+
+
+def stage_of(tokenizer: Any, name: str) -> dict | None:
+    """A stage of a ``tokenizers`` pipeline as in its JSON, without the vocabulary written out."""
+    stage = getattr(tokenizer, name)
+    return None if stage is None else json.loads(stage.__getstate__())
+
+
+def _split(pattern: str) -> dict:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def _flat(part: dict | None) -> list[dict]:
+    if part is None:
+        return []
+    if part["type"] == "Sequence":
+        return [stage for inner in part["pretokenizers"] for stage in _flat(inner)]
+    return [part]
+
+
+def _only_pattern(stages: list[dict]) -> str | None:
+    """The one pattern that decides all cuts, if there is such."""
+    splits = [s for s in stages if s["type"] != "ByteLevel" or s.get("use_regex", True)]
+    if not splits:
+        return _NOWHERE
+    if len(splits) > 1:
+        return None
+    if splits[0]["type"] == "ByteLevel":
+        return _GPT2
+    if splits[0]["type"] != "Split" or splits[0].get("invert"):
+        return None
+    if splits[0].get("behavior", "Isolated") != "Isolated":
+        return None
+    return splits[0]["pattern"].get("Regex")
+
+
+def _word_tokenizer(part: dict | None) -> Any:
+    """A tokenizer whose every piece is one token, so that its offsets are the pieces'."""
+    from tokenizers import Tokenizer
+
+    model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
+    return Tokenizer.from_str(
+        json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+                    "normalizer": None, "pre_tokenizer": part, "post_processor": None,
+                    "decoder": None, "model": model})
+    )  # fmt: skip
+
+
+def _stretches(text: bytes) -> Iterator[tuple[int, bytes, str | None]]:
+    """The text in valid stretches, with their strings, and single bytes that are not UTF-8."""
+    position = 0
+    while position < len(text):
+        try:
+            valid, end, bad = text[position:].decode("utf8"), len(text), 0
+        except UnicodeDecodeError as e:
+            end, bad = position + e.start, e.end - e.start
+            valid = text[position:end].decode("utf8")
+        if end > position:
+            yield position, text[position:end], valid
+        for i in range(end, end + bad):
+            yield i, text[i : i + 1], None
+        position = end + bad
+
+
+def _byte_ends(text: bytes, ends: list[int]) -> np.ndarray:
+    """Ends in characters as ends in bytes, int64."""
+    starts = np.flatnonzero((np.frombuffer(text, np.uint8) & 0xC0) != 0x80)
+    return np.append(starts, len(text))[ends]

@@ -1,0 +1,133 @@
+"""Canonical ids many times faster than the tokenizer gives them, where there is much text.
+
+A byte-level BPE tokenizer cuts a text into pieces and encodes each by itself, and pieces repeat
+(Zipf). Here the tokenizer encodes each distinct piece once; all else is looking up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from robustok.pieces.cutter import PieceCutter
+from robustok.ragged import Ragged
+from robustok.tokenizer_files import TokenizerData, TokenizersEncoder
+
+_ROOM = 1 << 19  # pieces remembered; when there are more, all are forgotten and learned again
+_NORMALIZERS = ("NoneType", "NFC", "NFKC")  # these leave ASCII alone
+
+
+class PieceEncoder:
+    """The canonical ids of texts, from remembered pieces; see :func:`piece_encoder`."""
+
+    def __init__(self, encoder: TokenizersEncoder, cutter: PieceCutter) -> None:
+        from tokenizers import Tokenizer
+        from tokenizers.pre_tokenizers import ByteLevel
+
+        self._cutter = cutter
+        self._normalizer: Any = encoder.tokenizer.normalizer
+        # The same model, for what is a piece already.
+        self._tokenizer = Tokenizer(encoder.tokenizer.model)
+        self._tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+        # Where an added token is spelled out, the tokenizer itself says what becomes of it.
+        self._added = re.compile("|".join(map(re.escape, encoder.added)) or "(?!)")
+        self._lock = threading.Lock()
+        self._forget(0, 0)
+
+    def encode_batch(
+        self, texts: Sequence[str | bytes], others: Callable[[list[str | bytes]], Ragged]
+    ) -> Ragged:
+        """The ids of many texts, a row each; ``others`` encodes what must not be cut here."""
+        plain = [self._plain(text) for text in texts]
+        fast = self._encode([text for text in plain if text is not None])
+        if len(fast) == len(texts):
+            return fast
+        left = others([text for text, cut in zip(texts, plain, strict=True) if cut is None])
+        rows, rest = iter(fast), iter(left)
+        return Ragged.from_rows([next(rest if text is None else rows) for text in plain])
+
+    def _plain(self, text: str | bytes) -> bytes | None:
+        """The text as the pieces spell it, or None where the tokenizer itself must encode it."""
+        try:
+            spelled = text if isinstance(text, bytes) else text.encode("utf8")
+            text = text if isinstance(text, str) else text.decode("utf8")
+        except UnicodeError:
+            return None
+        if self._added.search(text):
+            return None
+        if self._normalizer is None or text.isascii():
+            return spelled
+        return spelled if self._normalizer.normalize_str(text) == text else None
+
+    def _encode(self, texts: list[bytes]) -> Ragged:
+        from robustok.kernels import known_pieces as kernels
+
+        edges = np.cumsum([0, *map(len, texts)])
+        text = np.frombuffer(b"".join(texts), np.uint8)
+        ends = self._cutter.cut(text, edges)
+        rows = np.searchsorted(ends, edges, "right")
+        found = np.empty(len(ends), np.int32)
+        offsets = np.empty(len(edges), np.int64)
+        with self._lock:
+            room, used = len(self._known.start), self._known.start[self._entries]
+            if self._entries + len(ends) >= room or used + len(text) > len(self._known.text):
+                self._forget(len(ends), len(text))
+            self._learn(kernels.find_pieces(self._known, self._entries, text, ends, found))
+            values = np.empty(kernels.count_ids(found, self._first), np.int32)
+            kernels.gather_ids(found, self._first, self._ids, rows, values, offsets)
+        return Ragged(values, offsets)
+
+    def _learn(self, entries: int) -> None:
+        """Encode the pieces that the table got since, so that there are so many entries."""
+        start = self._known.start[self._entries : entries + 1].tolist()
+        text = self._known.text[start[0] : start[-1]].tobytes()
+        pieces = [
+            text[a - start[0] : b - start[0]].decode("utf8") for a, b in itertools.pairwise(start)
+        ]
+        encoded = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
+        rows = [one.ids for one in encoded]
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(sizes.sum()))
+        self._first = np.concatenate([self._first, len(self._ids) + np.cumsum(sizes)])
+        self._ids = np.concatenate([self._ids, flat])
+        self._entries = entries
+
+    def _forget(self, pieces: int, size: int) -> None:
+        """An empty table, with room for so many pieces, of so many bytes, and more."""
+        from robustok.kernels.known_pieces import Known
+
+        room = 1 << (max(_ROOM, 2 * pieces) - 1).bit_length()
+        self._known = Known(
+            np.full(2 * room, -1, np.int32), np.zeros(room + 1, np.int64),
+            np.empty(max(8 * room, 2 * size), np.uint8),
+        )  # fmt: skip
+        self._entries = 0
+        self._first, self._ids = np.zeros(1, np.int64), np.empty(0, np.int32)
+
+
+def piece_encoder(data: TokenizerData) -> PieceEncoder | None:
+    """The encoder by pieces, or None for a tokenizer whose pieces are not known to be independent.
+
+    >>> pieces = piece_encoder(vocab.data)
+    >>> pieces.encode_batch(texts, vocab.encode_batch) == vocab.encode_batch(texts)
+    True
+    """
+    encoder = data.encoder
+    if data.family != "byte-level BPE" or not isinstance(encoder, TokenizersEncoder):
+        return None
+    if encoder.prefix or type(encoder.tokenizer.normalizer).__name__ not in _NORMALIZERS:
+        return None
+    from tokenizers import Tokenizer, models
+
+    # The cutter reads the tokenizer as JSON: of one without tokens that takes no memory.
+    bare = Tokenizer(models.BPE())
+    if encoder.tokenizer.pre_tokenizer is not None:
+        bare.pre_tokenizer = encoder.tokenizer.pre_tokenizer
+    cutter = PieceCutter(replace(data, source=bare))
+    return None if cutter.automaton is None else PieceEncoder(encoder, cutter)
