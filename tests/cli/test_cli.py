@@ -136,6 +136,20 @@ def test_a_log_says_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> No
     assert [line.partition("; ")[2][-5:] for line in lines] == [" left", " left", ""]
 
 
+def test_what_was_resumed_is_not_taken_for_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    log = io.StringIO()
+    begun, rest = (Cell("finetune", {"scheme": scheme}, work=60.0) for scheme in "ab")
+    with Bars(Console(file=log, width=200)) as bars:
+        bars.plan((begun, rest), set())
+        bars.start(begun)
+        bars.progress(begun, 50, 60)
+        now[0] = 10.0
+        bars.finish(begun, {"result": {}, "seconds": 1.0})
+    assert log.getvalue().strip().endswith("; 1:00 left")
+
+
 def test_help_is_no_error(shell: Shell) -> None:
     assert "study" in shell.ok()
     assert "study" in shell.ok("--help")

@@ -72,6 +72,8 @@ class Bars:
     def progress(self, cell: Cell, done: int, total: int) -> None:
         share = done / max(total, 1)
         self._bars.update(self._current[cell.key], completed=share, left=f"{done}/{total}")
+        if not self._shares[cell.key]:  # a part that was done already takes no time now
+            self._before += share * cell.work
         self._shares[cell.key] = share * cell.work
         self._draw_whole()
 

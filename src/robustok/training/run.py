@@ -191,6 +191,8 @@ def _is_about_writing(error: Exception) -> bool:
     """Weights, optimiser and state are written by three libraries, each with errors of its own."""
     torchs_own = ("PytorchStreamWriter", "iostream error", "inline_container")
     told = any(name in str(error) for name in torchs_own)
+    if isinstance(error, BrokenPipeError):
+        return False  # who was told of the progress is gone
     return told or isinstance(error, (OSError, SafetensorError))
 
 
