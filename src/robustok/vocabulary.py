@@ -20,8 +20,11 @@ from robustok.tokenizer_files import TokenizerData, read_tokenizer
 if TYPE_CHECKING:
     from robustok.kernels.trie import Trie
     from robustok.lattice import Lattice
+    from robustok.pieces.encoder import PieceEncoder
 
 Text = str | bytes
+
+_MUCH = 1 << 16  # characters from which on looking pieces up is worth while
 
 
 class Vocabulary:
@@ -92,8 +95,22 @@ class Vocabulary:
         return self.encode_batch([text], parse_special=parse_special)[0]
 
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
-        """The canonical ids of many texts, a row each."""
-        return Ragged.from_rows(self._encode_rows(list(texts), parse_special))
+        """The canonical ids of many texts, a row each.
+
+        Of much text, a byte-level BPE tokenizer encodes each distinct piece once, and all others
+        are looked up. Raises RobustokError as :meth:`encode` does.
+        """
+
+        def by_tokenizer(texts: list[Text]) -> Ragged:
+            return Ragged.from_rows(self._encode_rows(texts, parse_special))
+
+        texts = list(texts)
+        for text in texts:
+            if not isinstance(text, (str, bytes)):
+                raise RobustokError(f"a text is str or bytes, not {type(text).__name__}")
+        if parse_special or sum(map(len, texts)) < _MUCH or self._pieces is None:
+            return by_tokenizer(texts)
+        return self._pieces.encode_batch(texts, by_tokenizer)
 
     def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
         """The bytes of a sequence of ids.
@@ -133,8 +150,6 @@ class Vocabulary:
             if isinstance(text, str):
                 strings.append(text)
                 continue
-            if not isinstance(text, bytes):
-                raise RobustokError(f"a text is str or bytes, not {type(text).__name__}")
             try:
                 strings.append(text.decode("utf8"))
             except UnicodeDecodeError:
@@ -194,6 +209,12 @@ class Vocabulary:
                 f"the vocabulary has no token for byte 0x{byte:02X}: this text cannot be tokenized"
             )
         return found
+
+    @cached_property
+    def _pieces(self) -> PieceEncoder | None:
+        from robustok.pieces.encoder import piece_encoder
+
+        return piece_encoder(self.data)
 
     @cached_property
     def _byte_ids(self) -> dict[int, int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 def warmup() -> None:
     """Compile every kernel, or load it from the cache of an earlier process.
@@ -13,22 +11,28 @@ def warmup() -> None:
     The first draw ever takes up to a minute for it; after that a new process loads each kernel in
     hundredths of a second. Worth calling in an image's build or before timing anything.
     """
+    from dataclasses import replace
+
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
     from robustok.guard import Guard
     from robustok.ragged import Ragged
     from robustok.samplers import SCHEMES, sampler
     from robustok.strength import measure
-    from robustok.tokenizer_files import TokenizerData
+    from robustok.tokenizer_files import byte_alphabet, read_tokenizer
     from robustok.vocabulary import Vocabulary
 
-    tokens = [bytes([b]) for b in range(256)] + [b"ab", b"abc", b"<end>"]
-    ordinary = frozenset(range(258))
-    merges, scores = [(97, 98), (256, 99)], dict.fromkeys(ordinary, 0.0)
-    data = TokenizerData(tokens, ordinary, frozenset(), _Bytes(), "bytes", merges, scores=scores)
+    ids = {**byte_alphabet(), "ab": 256, "abc": 257}
+    toy = Tokenizer(models.BPE(ids, [("a", "b"), ("ab", "c")]))
+    toy.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    toy.add_special_tokens(["<end>"])
+    data = read_tokenizer(toy)
     vocab = Vocabulary(data)
-    rows = Ragged.from_rows([[257, 0], [257, 258, 257]])  # the second with a special token
+    scored = Vocabulary(replace(data, family="Unigram", scores=dict.fromkeys(range(258), 0.0)))
+    rows = Ragged.from_rows([[257, 97], [257, 258, 257]])  # the second with a special token
     others = ["stochastok(ways=3)", 'stochastok-uniform(support="pairwise")']
     for spec in [*(scheme.example for scheme in SCHEMES.values()), *others]:
-        scheme = sampler(spec, vocab)
+        scheme = sampler(spec, scored if spec.startswith("unigram") else vocab)
         scheme.sample_batch(rows, seed=0)
         if spec.startswith(("uniform", "grampa", "unigram", "maxmatch", "stochastok-uniform")):
             scheme.log_prob([257])
@@ -37,13 +41,4 @@ def warmup() -> None:
     lattice.neighbours([257])
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
-
-
-class _Bytes:
-    """The encoder of the toy vocabulary."""
-
-    def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
-        return [list(text.encode("utf8")) for text in texts]
-
-    def normalize(self, text: str) -> str | None:
-        return text
+    vocab.encode_batch(["abc" * 40_000])  # so much that its pieces are looked up

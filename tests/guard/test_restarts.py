@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import re
 
+import numpy as np
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 from tests.oracles.vocabulary import toy
 
-from robustok.guard.restarts import joined_kinds, restarts
-from robustok.samplers.pieces import PieceCutter
+from robustok.guard.restarts import restarts
+from robustok.pieces.cutter import PieceCutter
 from robustok.vocabulary import Vocabulary
 
 ALPHABET = "as1'!\n\t \r"
@@ -28,8 +28,11 @@ def test_every_short_text_falls_apart_at_its_restarts(pattern: str | None) -> No
         text = "".join(letters)
         for at in range(1, 4):
             if found.cut[found.last[ids[text[at - 1]]], found.first[ids[text[at]]]]:
-                left, right, whole = cutter.ends([text[:at], text[at:], text])
-                assert [*left, *(at + end for end in right)] == list(whole), (text, at)
+                left, right, whole = (
+                    cutter.cut(np.frombuffer(t.encode(), np.uint8), np.array([0, len(t)])).tolist()
+                    for t in (text[:at], text[at:], text)
+                )
+                assert [*left, *(at + end for end in right)] == whole, (text, at)
                 seen += 1
     assert seen > 5000
 
@@ -45,22 +48,28 @@ def test_a_space_after_a_word_is_a_restart_and_one_before_it_is_none() -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    [
-        r"(?<=a)b|[\x00-\x7f]",
-        r"\ba|[\x00-\x7f]",
-        r"a(?=b)|[\x00-\x7f]",
-        r"(a)\1|[\x00-\x7f]",
-        r"[a-z]+",
-    ],
-    ids=["behind", "boundary", "ahead", "reference", "not all covered"],
+    [r"(?<=a)b|[\x00-\x7f]", r"\ba|[\x00-\x7f]", r"(a)\1|[\x00-\x7f]", r"[a-z]+"],
+    ids=["behind", "boundary", "reference", "not all covered"],
 )
 def test_a_pattern_that_is_not_understood_is_not_guessed_at(pattern: str) -> None:
-    assert joined_kinds(re.compile(pattern)) is None
+    assert not restarts(byte_level(pattern)).cut.any()
 
 
-def test_pairs_count_what_may_be_left_out_between() -> None:
-    pairs = joined_kinds(re.compile(r"a1?!|[\x00-\x7f]"))
-    assert pairs == {("L", "N"), ("L", "o"), ("N", "o")}
+@pytest.mark.parametrize(
+    ("pattern", "joined"),
+    [
+        (r"a1?!|\p{Any}", {"a1", "a!", "1!"}),
+        (r"aa(?=b)|a|\p{Any}", {"ab", "aa"}),
+        (r"a!+(?!\S)|\p{Any}", {"a!", "!!", "!1", "!a", "!b"}),
+    ],
+    ids=["left out", "asked ahead", "asked ahead of all"],
+)
+def test_what_a_match_may_hold_or_ask_for_is_no_restart(pattern: str, joined: set[str]) -> None:
+    vocab = byte_level(pattern)
+    found = restarts(vocab)
+    ids = {c: vocab.tokens.index(c.encode()) for c in "ab1!"}
+    for a, b in itertools.product(ids, repeat=2):
+        assert found.cut[found.last[ids[a]], found.first[ids[b]]] == (a + b not in joined), a + b
 
 
 def test_half_characters_are_never_a_restart() -> None:

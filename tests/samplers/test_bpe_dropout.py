@@ -13,7 +13,6 @@ from tests.oracles.data import TOKENIZERS, data_path, real
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import robustok as rt
-from robustok.samplers.pieces import PieceCutter
 from robustok.tokenizer_files import byte_alphabet
 
 RULES = ["provilkov", "hf", "sentencepiece"]
@@ -147,7 +146,6 @@ def test_real_tokenizers(name: str) -> None:
     texts = [json.loads(line)["text"] for line in lines]
     texts += [b"\xff\xfe caf\xc3", "x" * 5000, " " * 3000, "日本語👩‍👩‍👧" * 50, "it's 'stop' 12345"]
     canonical = vocab.encode_batch(texts)
-    cutter = PieceCutter(vocab.data)
     for rule in RULES:
         rows = rt.BpeDropout(vocab, p=0.3, rule=rule).sample_batch(canonical, seed=1)
         for drawn, ids in zip(rows, canonical, strict=True):
@@ -159,21 +157,10 @@ def test_real_tokenizers(name: str) -> None:
     for text, drawn, ids in zip(texts, rows, canonical, strict=True):
         if isinstance(text, str) and not any(i in cutter_added(vocab) for i in ids):
             assert source.encode(text, add_special_tokens=False).ids == drawn.tolist()
-    fast, slow = cutter.ends(strings(texts)), _without_fast(cutter).ends(strings(texts))
-    assert [list(ends) for ends in fast] == [list(ends) for ends in slow]
 
 
 def cutter_added(vocab: rt.Vocabulary) -> set[int]:
     return set(vocab.data.source.get_added_tokens_decoder())
-
-
-def strings(texts: list[str | bytes]) -> list[str]:
-    return [text for text in texts if isinstance(text, str)]
-
-
-def _without_fast(cutter: PieceCutter) -> PieceCutter:
-    cutter._fast = None
-    return cutter
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3"])

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from robustok.corpus.encode import PieceEncoder
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler, sampler
@@ -89,7 +88,7 @@ class Retokenize:
         if column.null_count:
             raise RobustokError(f"column '{self.column}' has null rows: fill or drop them first")
         if not _is_list(column.type):
-            return self._encoder.encode_batch(column.to_pylist())
+            return self.vocab.encode_batch(column.to_pylist())
         try:
             rows = Ragged.from_arrow(column.cast(pa.large_list(pa.field("i", pa.int32(), False))))
         except pa.ArrowInvalid as error:
@@ -100,10 +99,6 @@ class Retokenize:
     @cached_property
     def _sampler(self) -> Sampler:
         return sampler(self.scheme, self.vocab)
-
-    @cached_property
-    def _encoder(self) -> PieceEncoder:
-        return PieceEncoder(self.vocab)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what is made from the rest."""

@@ -1,4 +1,9 @@
-"""BPE with dropout: merges of one piece from a heap, where a coin decides about each."""
+"""BPE with dropout: merges of one piece from a heap, where a coin decides about each.
+
+How many coins keep their merges before one drops it is a single number. What becomes of a token's
+piece if just the so-manieth coin drops one never changes, so it is remembered, and few pieces must
+be merged at all.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +19,26 @@ from robustok.kernels.stochastok import find
 from robustok.kernels.trie import borrow_trie
 
 PROVILKOV, HF, SENTENCEPIECE = 0, 1, 2
+BITS = 21  # of an id or a rank
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 _MOST = 255  # coins thrown for a token; pieces with more are merged every time
+_FIRST, _CELLS = 8, 8  # outcomes that a token remembers, and how much room each has
+_NEVER = 1 << 60
 
 
 class Merges(NamedTuple):
     """The merge list: a hash of pairs of ids, and what each merge makes."""
 
-    keys: np.ndarray  # int64 [slots]: left << 32 | right, or -1
-    ranks: np.ndarray  # int32 [slots]
+    slots: np.ndarray  # int64 [power of two]: left, right and rank, 21 bits each, or -1
     result: np.ndarray  # int32 [merges]: the id a merge makes
     priority: np.ndarray  # int32 [merges]: lower goes first; the rank, or that of the result
     symbol: np.ndarray  # int32 [256]: the id of each single byte, or -1
     of_bytes: np.ndarray  # int32 [65536]: rank of two bytes, where all texts start from bytes; or 0
-    coins: np.ndarray  # int16 [3, ids]: coins a rule throws for a token if none drops a merge;
+    coins: np.ndarray  # int16 [ids]: coins that are thrown for a token if none drops a merge;
     # -1: not counted yet, -2: merging does not make the token, or takes more than _MOST
+    outcomes: np.ndarray  # int32 [ids, _FIRST, _CELLS]: if just coin k drops a merge, one more than
+    # the coins after it, then one more than each id, then -1. All 0: not tried yet; -1: no room.
+    # Each cell is 0 or final, so that threads may fill them without a lock.
 
 
 class Pieces(NamedTuple):
@@ -36,15 +46,14 @@ class Pieces(NamedTuple):
 
     first: np.ndarray  # int64 [texts + 1]
     end: np.ndarray  # int64: end byte within the batch's values
-    whole: np.ndarray  # int32: the id that the piece is and stays, or -1
 
 
 @njit(cache=True, nogil=True)
 def borrow_merges(merges):
     """The same merges, uncounted."""
     return Merges(
-        borrow(merges.keys), borrow(merges.ranks), borrow(merges.result), borrow(merges.priority),
-        borrow(merges.symbol), borrow(merges.of_bytes), borrow(merges.coins),
+        borrow(merges.slots), borrow(merges.result), borrow(merges.priority), borrow(merges.symbol),
+        borrow(merges.of_bytes), borrow(merges.coins), borrow(merges.outcomes),
     )  # fmt: skip
 
 
@@ -54,28 +63,27 @@ def _slot(key, mask):
 
 
 @njit(cache=True, nogil=True)
-def fill(left, right, keys, ranks):
+def fill(left, right, slots):
     """Hash every pair to its position; of equal pairs the last one holds."""
-    mask = len(keys) - 1
+    mask = len(slots) - 1
     for r in range(len(left)):
-        key = (np.int64(left[r]) << 32) | np.int64(right[r])
+        key = (np.int64(left[r]) << BITS) | np.int64(right[r])
         s = _slot(key, mask)
-        while keys[s] >= 0 and keys[s] != key:
+        while slots[s] >= 0 and slots[s] >> BITS != key:
             s = (s + 1) & mask
-        keys[s] = key
-        ranks[s] = r
+        slots[s] = (key << BITS) | r
 
 
 @njit(cache=True, nogil=True, inline="always")
 def rank_of(merges, left, right):
     """The rank of a pair of ids, or -1."""
-    mask = len(merges.keys) - 1
-    key = (np.int64(left) << 32) | np.int64(right)
+    mask = len(merges.slots) - 1
+    key = (np.int64(left) << BITS) | np.int64(right)
     s = _slot(key, mask)
     while True:
-        k = merges.keys[s]
-        if k == key:
-            return merges.ranks[s]
+        k = merges.slots[s]
+        if k >> BITS == key:
+            return np.int32(k & ((1 << BITS) - 1))
         if k < 0:
             return np.int32(-1)
         s = (s + 1) & mask
@@ -160,11 +168,17 @@ def _symbols(trie, merges, text, start, end, token, rank):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _merge(merges, n, p, rule, kept, scratch, heap, skipped, state, out, at):
+def _gap(u, log_keep):
+    """How many coins keep their merges before one drops it, from one uniform number."""
+    return np.int64(min(np.log(max(u, 1e-17)) / log_keep, 1e18))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _merge(merges, n, rule, gap, further, log_keep, scratch, heap, skipped, state, out, at):
     """Merge the n symbols in ``scratch`` and append what is left; returns the coins thrown too.
 
-    Of the coins the first ``kept`` are known to keep their merge and the next to drop it; with
-    -1 nothing is known.
+    ``gap`` coins keep their merge before the first that drops it, and ``further`` before the
+    second; -1 is for not known.
 
     scratch: id, previous, next, and rank with the next (-1: none, or no longer there). The three
     rules differ in when a coin is thrown and in what becomes of a merge it drops. `hf` throws it
@@ -187,13 +201,14 @@ def _merge(merges, n, p, rule, kept, scratch, heap, skipped, state, out, at):
             valid = r >= 0 and merges.priority[r] == key >> 32
             if not valid:
                 continue
-        if thrown <= kept:
-            drops = thrown == kept
-        else:
-            u, state = uniform(state)
-            drops = u < p
         thrown += 1
-        if drops:
+        gap -= 1
+        if gap < 0:
+            gap = further
+            further = np.int64(-1)
+            if gap < 0:
+                u, state = uniform(state)
+                gap = _gap(u, log_keep)
             if rule != SENTENCEPIECE:
                 skipped[dropped] = key
                 dropped += 1
@@ -227,46 +242,51 @@ def _merge(merges, n, p, rule, kept, scratch, heap, skipped, state, out, at):
 
 
 @njit(cache=True, nogil=True)
-def _count_coins(trie, merges, text, start, end, rule, token, scratch, heap, skipped):
-    """The coins thrown for a piece if none drops a merge; -2 unless that makes just ``token``."""
+def _try(trie, merges, text, start, end, rule, gap, scratch, heap, skipped, made):
+    """Merge a piece when coin ``gap`` alone drops its merge; ids to ``made``, how many, and coins.
+
+    There are -1 ids where a symbol is missing.
+    """
     trie, merges = borrow_trie(trie), borrow_merges(merges)
     text, scratch, heap, skipped = borrow(text), borrow(scratch), borrow(heap), borrow(skipped)
-    made = np.empty(end - start, np.int32)
+    made = borrow(made)
     n = _symbols(trie, merges, text, start, end, scratch[0], scratch[3])
     if n < 0:
-        return np.int64(-2)
+        return np.int64(-1), np.int64(0)
     size, thrown, _ = _merge(
-        merges, n, 0.0, rule, _MOST + 1, scratch, heap, skipped, np.uint64(0), made, 0
+        merges, n, rule, gap, np.int64(_NEVER), -1.0, scratch, heap, skipped, np.uint64(0), made, 0
     )
-    return np.int64(thrown) if size == 1 and made[0] == token and thrown <= _MOST else np.int64(-2)
+    return np.int64(size), np.int64(thrown)
 
 
 @njit(cache=True, nogil=True)
 def draw_bpe_dropout(
-    trie, merges, pieces, ids, id_offsets, token_offsets, batch, p, rule, first, last, out, out_ends
-):
+    trie, merges, pieces, added, ids, id_offsets, token_offsets, batch, p, rule, first, last, out,
+    out_ends,
+):  # fmt: skip
     """Draw texts first..last, which are bytes; returns ``last``, or the text with no symbols.
 
-    ``ids`` are their canonical ids. A piece that is one of them is that again unless a coin drops
-    a merge: one number tells which is the first to do so, and seldom must anything be merged.
+    ``ids`` are their canonical ids, of which those that are ``added`` stay. A piece that is one of
+    them is that again if no coin drops a merge, and its known outcome if one does.
     """
     trie, merges, batch = borrow_trie(trie), borrow_merges(merges), borrow_batch(batch)
-    pieces = Pieces(borrow(pieces.first), borrow(pieces.end), borrow(pieces.whole))
-    ids, token_offsets = borrow(ids), borrow(token_offsets)
+    pieces = Pieces(borrow(pieces.first), borrow(pieces.end))
+    added, ids, token_offsets = borrow(added), borrow(ids), borrow(token_offsets)
     out, out_ends = borrow(out), borrow(out_ends)
+    log_keep = np.log1p(-p)
     keeps = np.empty(_MOST + 1)  # the probability that so many coins drop nothing
-    keeps[0] = 1.0
-    for x in range(_MOST):
-        keeps[x + 1] = keeps[x] * (1.0 - p)
+    for x in range(_MOST + 1):
+        keeps[x] = np.exp(x * log_keep) if x else 1.0
     most = np.int64(1)
     for t in range(first, last):
         begin = batch.offsets[t]
         for x in range(pieces.first[t - first], pieces.first[t - first + 1]):
             most = max(most, pieces.end[x] - begin)
             begin = pieces.end[x]
-    scratch_memory = np.empty((4, most), np.int32)
+    scratch_memory, made_memory = np.empty((4, most), np.int32), np.empty(most, np.int32)
     heap_memory, skipped_memory = np.empty(3 * most, np.int64), np.empty(3 * most, np.int64)
-    scratch, heap, skipped = borrow(scratch_memory), borrow(heap_memory), borrow(skipped_memory)
+    scratch, made = borrow(scratch_memory), borrow(made_memory)
+    heap, skipped = borrow(heap_memory), borrow(skipped_memory)
     at = np.int64(0)
     for t in range(first, last):
         for d in range(batch.draws):
@@ -282,37 +302,66 @@ def draw_bpe_dropout(
                         token = ids[v]
                     there += size
                     v += 1
-                if pieces.whole[x] >= 0:
-                    out[at] = pieces.whole[x]
+                coins = np.int64(-2)
+                if token >= 0:
+                    if added[token]:
+                        out[at] = token
+                        at += 1
+                        continue
+                    coins = np.int64(merges.coins[token])
+                    if coins == -1:
+                        size, coins = _try(
+                            trie, merges, batch.values, begin, end, rule, np.int64(_NEVER), scratch,
+                            heap, skipped, made,
+                        )  # fmt: skip
+                        if size != 1 or made[0] != token or coins > _MOST:
+                            coins = np.int64(-2)
+                        merges.coins[token] = coins
+                u, state = uniform(state)
+                further = np.int64(-1)
+                if coins < 0:
+                    gap = _gap(u, log_keep)
+                elif u < keeps[coins]:
+                    out[at] = token
                     at += 1
                     continue
-                kept = np.int64(-1)
-                if token >= 0:
-                    coins = np.int64(merges.coins[rule, token])
-                    if coins == -1:
-                        coins = _count_coins(
-                            trie, merges, batch.values, begin, end, rule, token, scratch, heap,
-                            skipped,
-                        )  # fmt: skip
-                        merges.coins[rule, token] = coins
-                    if coins >= 0:
-                        u, state = uniform(state)
-                        if u < keeps[coins]:
-                            out[at] = token
-                            at += 1
-                            continue
-                        kept = np.int64(0)
-                        while u < keeps[kept + 1]:
-                            kept += 1
+                else:
+                    gap = min(_gap(u, log_keep), coins - 1)
+                    if gap < _FIRST:
+                        if merges.outcomes[token, gap, 0] == 0:
+                            size, coins = _try(
+                                trie, merges, batch.values, begin, end, rule, gap, scratch, heap,
+                                skipped, made,
+                            )  # fmt: skip
+                            room = size + 2 <= _CELLS and coins <= _MOST
+                            if room:
+                                for y in range(size):
+                                    merges.outcomes[token, gap, y + 1] = made[y] + 1
+                                merges.outcomes[token, gap, size + 1] = -1
+                            merges.outcomes[token, gap, 0] = coins - gap if room else -1
+                        coins = np.int64(merges.outcomes[token, gap, 0]) - 1
+                        if coins >= 0:
+                            u, state = uniform(state)
+                            if u < keeps[coins]:
+                                y = 1
+                                while merges.outcomes[token, gap, y] > 0:
+                                    out[at + y - 1] = merges.outcomes[token, gap, y] - 1
+                                    y += 1
+                                if merges.outcomes[token, gap, y] < 0:
+                                    at += y - 1
+                                    continue
+                                further = np.int64(_NEVER)  # another thread is writing it
+                            else:
+                                further = min(_gap(u, log_keep), coins - 1)
                 n = _symbols(trie, merges, batch.values, begin, end, scratch[0], scratch[3])
                 if n < 0:
                     return t
                 at, _, state = _merge(
-                    merges, n, p, rule, kept, scratch, heap, skipped, state, out, at
+                    merges, n, rule, gap, further, log_keep, scratch, heap, skipped, state, out, at
                 )
             out_ends[(t - first) * batch.draws + d] = at
     # The borrowed scratch lives for as long as its owners are in use.
-    scratch_memory[0, 0], heap_memory[0], skipped_memory[0] = 0, 0, 0
+    scratch_memory[0, 0], made_memory[0], heap_memory[0], skipped_memory[0] = 0, 0, 0, 0
     return last
 
 
@@ -321,12 +370,11 @@ def build_merges(
     symbol: np.ndarray, from_bytes: bool, ids: int,
 ) -> Merges:  # fmt: skip
     """The merges of a vocabulary of so many ids as arrays, pair r being (left[r], right[r])."""
-    slots = 1 << int(max(16, 2 * len(left))).bit_length()
-    keys, ranks = np.full(slots, -1, np.int64), np.zeros(slots, np.int32)
-    fill(left, right, keys, ranks)
+    slots = np.full(1 << int(max(16, len(left))).bit_length(), -1, np.int64)
+    fill(left, right, slots)
     merges = Merges(
-        keys, ranks, result, priority, symbol, np.zeros(65536 if from_bytes else 0, np.int32),
-        np.full((3, ids), -1, np.int16),
+        slots, result, priority, symbol, np.zeros(65536 if from_bytes else 0, np.int32),
+        np.full(ids, -1, np.int16), np.zeros((ids, _FIRST, _CELLS), np.int32),
     )  # fmt: skip
     if from_bytes:
         fill_bytes(merges)

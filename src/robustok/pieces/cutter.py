@@ -28,7 +28,7 @@ _TIMES = r"\{\d*,?\d*\}\+"  # possessive to tiktoken; to tokenizers, several tim
 class Automaton(NamedTuple):
     """What finds the pieces, and what it reads characters as."""
 
-    step: np.ndarray  # int16 [states, symbols], as made by :func:`robustok.pieces.pattern.automaton`
+    step: np.ndarray  # int16 [states, symbols], as :func:`automaton` makes it
     symbols: np.ndarray  # uint8 [code points]: the symbol of a character, or 255: not known yet
 
 

@@ -17,7 +17,7 @@ class BpeDropout(Sampler):
     """Merges as the tokenizer would, except that each may be dropped with probability p.
 
     >>> [vocab.tokens[i] for i in BpeDropout(vocab, p=0.5).sample("hello world", seed=1)]
-    [b'h', b'e', b'l', b'l', b'o', b' ', b'w', b'o', b'r', b'l', b'd']
+    [b'h', b'e', b'll', b'o', b' ', b'w', b'or', b'ld']
 
     Three libraries mean three laws by p, and ``rule`` picks one. ``"provilkov"`` (Algorithm 1 of
     the paper): at every step each candidate merge is dropped independently, the best that is left
@@ -65,57 +65,35 @@ class BpeDropout(Sampler):
         pieces = self._pieces(batch.values, ids, texts)
         rule, count = _RULES.index(self.rule), last - first
         drawn = kernels.draw_bpe_dropout(
-            v.trie, self._merges(), pieces, batch.values, ids, v.token_offsets, texts, self.p, rule,
-            0, count, out, ends,
+            v.trie, self._merges(), pieces, self._cutter()[1], batch.values, ids, v.token_offsets,
+            texts, self.p, rule, 0, count, out, ends,
         )  # fmt: skip
         if drawn < count:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
     def _pieces(self, values: np.ndarray, offsets: np.ndarray, texts: Any) -> Any:
-        """Cut texts: at added tokens, which stay whole, and where the library cuts.
+        """Cut texts: at added tokens, which stay whole, and where the pre-tokenizer cuts.
 
         Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
         """
         from robustok.kernels.bpe_dropout import Pieces
-        from robustok.samplers.pieces import byte_ends, stretches
 
         cutter, added = self._cutter()
-        any_added = bool(added[values[offsets[0] : offsets[-1]]].any())
-        lengths = np.diff(self.vocab.token_offsets) if any_added else np.empty(0)
-        parts: list[tuple[bytes, str | None, int]] = []  # bytes, string to cut, whole id
-        counts = []
-        for t in range(len(offsets) - 1):
-            text = texts.values[texts.offsets[t] : texts.offsets[t + 1]].tobytes()
-            before, at = len(parts), 0
-            if any_added:
-                ids = values[offsets[t] : offsets[t + 1]]
-                starts = np.cumsum(lengths[ids]) - lengths[ids]
-                for m in np.flatnonzero(added[ids]):
-                    begin = int(starts[m])
-                    parts += [(*stretch, -1) for stretch in stretches(text[at:begin])]
-                    at = begin + int(lengths[ids[m]])
-                    parts.append((text[begin:at], None, int(ids[m])))
-            parts += [(*stretch, -1) for stretch in stretches(text[at:])]
-            counts.append(len(parts) - before)
-        strings = [string for _, string, _ in parts if string is not None]
-        cut = iter(cutter.ends(strings))
-        arrays = [
-            np.array([len(text)]) if string is None else byte_ends(text, next(cut))
-            for text, string, _ in parts
-        ]
-        sizes = np.fromiter((len(a) for a in arrays), np.int64, len(arrays))
-        begins = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum([len(text) for text, _, _ in parts], out=begins[1:])
-        offset = np.repeat(begins[:-1], sizes)
-        whole = np.repeat(np.array([whole for _, _, whole in parts], np.int32), sizes)
-        per_part = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        part_of = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        flat = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
-        return Pieces(per_part[part_of], flat.astype(np.int64) + offset, whole)
+        edges, whole = texts.offsets, None
+        ids = values[offsets[0] : offsets[-1]]
+        marks = added[ids]
+        if marks.any():
+            lengths = np.diff(self.vocab.token_offsets)[ids]
+            after = np.cumsum(lengths)[marks]
+            before = after - lengths[marks]
+            edges = np.unique(np.concatenate([edges, before, after]))
+            whole = np.isin(edges[:-1], before)
+        ends = cutter.cut(texts.values, edges, whole)
+        return Pieces(np.searchsorted(ends, texts.offsets, "right"), ends)
 
     def _cutter(self) -> tuple[Any, np.ndarray]:
         """The piece cutter and which ids are added tokens, made once a vocabulary."""
-        from robustok.samplers.pieces import PieceCutter
+        from robustok.pieces.cutter import PieceCutter
 
         made = vars(self.vocab).get("_bpe_pieces")
         if made is None:
@@ -128,7 +106,7 @@ class BpeDropout(Sampler):
 
     def _merges(self) -> Any:
         """The merge tables of this rule, made once a vocabulary."""
-        key = "_bpe_merges_of_results" if self.rule == "sentencepiece" else "_bpe_merges"
+        key = f"_bpe_merges_{self.rule}"
         made = vars(self.vocab).get(key)
         if made is None:
             made = vars(self.vocab)[key] = _tables(self.vocab, self.rule == "sentencepiece")

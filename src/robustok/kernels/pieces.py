@@ -1,0 +1,80 @@
+"""Texts cut into the pieces of a pre-tokenizer, by an automaton."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from robustok.kernels.memory import borrow
+
+END = 128  # the symbol for the end of a stretch
+UNKNOWN = 255  # the symbol of characters that were not looked up yet
+ASK, STUCK = -1, -2
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _decode(text, p, stop):
+    """The code point at ``p`` and its bytes; no bytes where that is no UTF-8."""
+    a = np.int64(text[p])
+    size = 2 if a < 0xE0 else 3 if a < 0xF0 else 4
+    if a < 0xC2 or a > 0xF4 or p + size > stop:
+        return np.int64(0), 0
+    code = a & (0x3F >> (size - 1))
+    for q in range(p + 1, p + size):
+        b = np.int64(text[q])
+        if b & 0xC0 != 0x80:
+            return np.int64(0), 0
+        code = code << 6 | (b & 0x3F)
+    # Longer than it need be, half of a pair, or beyond Unicode.
+    if (size == 3 and (code < 0x800 or 0xD800 <= code < 0xE000)) or (
+        size == 4 and (code < 0x10000 or code > 0x10FFFF)
+    ):
+        return np.int64(0), 0
+    return code, size
+
+
+@njit(cache=True, nogil=True)
+def cut(step, symbols, text, edges, whole, ends):
+    """Write the end of every piece to ``ends``; returns how many.
+
+    Stretch s is text[edges[s]:edges[s + 1]] and is cut for itself, or not at all if whole[s]. A
+    byte that is no UTF-8 is a piece. Returns -1 at a character whose symbol is not known, -2 where
+    the pattern matches nothing.
+    """
+    step, symbols, text = borrow(step), borrow(symbols), borrow(text)
+    edges, whole, ends = borrow(edges), borrow(whole), borrow(ends)
+    count = np.int64(0)
+    for s in range(len(edges) - 1):
+        start, stop = edges[s], edges[s + 1]
+        if whole[s] and start < stop:
+            ends[count] = stop
+            count += 1
+            continue
+        while start < stop:
+            state, last, p = np.int64(1), start, start
+            size = 1
+            while True:
+                symbol = np.int64(END)
+                if p < stop:
+                    symbol = np.int64(text[p])
+                    size = 1
+                    if symbol >= 128:
+                        code, size = _decode(text, p, stop)
+                        symbol = np.int64(symbols[code]) if size else np.int64(END)
+                        if symbol == UNKNOWN:
+                            return np.int64(ASK)
+                to = np.int64(step[state, symbol])
+                if to & 1:
+                    last = p
+                state = to >> 1
+                if state == 0:
+                    break
+                p += size
+            if last == start:
+                if p > start or size > 0:
+                    return np.int64(STUCK)
+                last = start + 1  # a byte that is no character
+            ends[count] = last
+            count += 1
+            start = last
+    return count
