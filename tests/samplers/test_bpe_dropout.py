@@ -32,7 +32,7 @@ def tokenizer(ignore_merges: bool = False) -> Tokenizer:
 
 def merges_of(vocab: rt.Vocabulary) -> dropout.Merges:
     ids = {t: i for i, t in enumerate(vocab.tokens)}
-    pairs = vocab.data.merges or []
+    pairs = [] if vocab.data.merges is None else vocab.data.merges.tolist()
     return {(a, b): (r, ids[vocab.tokens[a] + vocab.tokens[b]]) for r, (a, b) in enumerate(pairs)}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from functools import cache
 from math import ceil
 
 import numpy as np
@@ -42,6 +44,42 @@ def test_uniform_k_at_every_distance(vocab: rt.Vocabulary, text: bytes) -> None:
     ids = canonical(vocab, text)
     for k in range(len(text) + 2):
         assert_law(draws(rt.UniformK(vocab, k=k), ids, 5000), samplers.uniform_k(vocab, ids, k))
+
+
+@pytest.mark.parametrize("length", [8, 16, 40])  # 108 tokenizations, 20,569, and beyond 2^31
+def test_words_of_many_tokenizations(length: int) -> None:
+    vocab = toy([b"a", b"aa", b"aaa", b"aaaa"])
+    ids, k = canonical(vocab, b"a" * length), length // 2
+
+    @cache
+    def ways(at: int, left: int | None) -> int:
+        """The tokenizations from ``at`` on, all or those at distance ``left``."""
+        if at == length:
+            return not left
+        return sum(ways(end, rest) for _, end, rest in steps(at, left))
+
+    def steps(at: int, left: int | None) -> list[tuple[int, int, int | None]]:
+        found = []
+        for size in range(1, min(4, length - at) + 1):
+            cost = int(at % 4 != 0 or size != 4)  # the reference is aaaa, aaaa and so on
+            rest = None if left is None else left - cost
+            if rest is None or rest >= 0:
+                found.append((size - 1, at + size, rest))
+        return found
+
+    def law(at: int, left: int | None, tokens: int) -> dict[tuple[int, ...], Fraction]:
+        """The law of the first so many tokens."""
+        if not tokens or at == length:
+            return {(): Fraction(1)}
+        return {
+            (token, *more): Fraction(ways(end, rest), ways(at, left)) * p
+            for token, end, rest in steps(at, left)
+            if ways(end, rest)
+            for more, p in law(end, rest, tokens - 1).items()
+        }
+
+    for scheme, left in ((rt.Uniform(vocab), None), (rt.UniformK(vocab, k=k), k)):
+        assert_law((row[:4] for row in draws(scheme, ids)), law(0, left, 4))
 
 
 @pytest.mark.parametrize("ways", [2, 3, 4])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import pickle
@@ -15,6 +14,7 @@ from typing import Any
 from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
 from robustok.errors import RobustokError
+from robustok.tokenizer_files import give_back_memory
 
 TRIES = 3  # of a chunk whose process was ended from outside
 _ALONE = {  # a worker is one thread, so that as many of them as cores do not crowd each other out
@@ -55,10 +55,10 @@ def run_local(job: Job, chunks: Sequence[Chunk], workers: int, told: Told) -> It
     ``told`` hears a chunk's number and how many of its bytes have been read. A worker that is
     ended from outside is replaced, and its chunk done again, twice at most.
     """
-    give_back_memory()
     waiting = deque(chunks)
     tries: dict[int, int] = {}
     team = [_Worker(job) for _ in range(min(workers, len(waiting)))]
+    give_back_memory()  # of what was sent to them
     try:
         for worker in team:
             worker.begin(waiting.popleft())
@@ -107,13 +107,6 @@ def one_thread() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     pa.set_memory_pool(pa.system_memory_pool())
-
-
-def give_back_memory() -> None:
-    """Return to the system what reading a large tokenizer took for a moment, where libc can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def portable(error: Exception) -> bytes:

@@ -22,7 +22,7 @@ from robustok.kernels.random import uniform
 from robustok.kernels.trie import child
 
 ALL, SEGMENTS, DISTANCE = 0, 1, 2
-LISTED = 128  # tokenizations; more than these are walked
+LISTED = 32  # tokenizations; more than these are walked
 _SINGLE = 1 << 18  # ids that are looked up without a hash: a vocabulary of today, and no more
 _HEAD = 4  # 8-byte words of a record before its key
 _BITS = np.uint64(40)
@@ -77,13 +77,20 @@ def grades_of(store, record):
 @njit(cache=True, nogil=True, inline="always")
 def is_listed(store, record):
     """Whether a draw is one look-up."""
-    return (store.words[record + 1] >> 48) != 0
+    return (store.words[record + 1] >> 48) & 1 != 0
 
 
 @njit(cache=True, nogil=True, inline="always")
 def ways_of(store, record):
     """Where in ``floats`` the numbers of ways by grade lie."""
     return record + _HEAD + (store.words[record + 1] & 0xFFFF)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _row(i, n, grades):
+    """Numbers before those of node i: from it on no more grades are left than bytes."""
+    late = max(i - (n - grades), 0)
+    return i * (grades + 1) - late * (late - 1) // 2
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -281,7 +288,7 @@ def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_o
     while grades > 0 and ways[0, grades] == 0.0:
         grades -= 1
     total = ways[0].sum()
-    listed = total <= LISTED
+    listed, short = total <= LISTED, total < 2**31
     key_words = (size + 7) // 8 if mode == ALL else (size + 1) // 2
     record = store.used[0]
     body = record + _HEAD + key_words + grades + 1
@@ -293,12 +300,14 @@ def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_o
             ints += np.int64(ways[0, g]) * strides[g]
         after = (ints + 1) // 2
     else:
-        after = body + (n + 2) // 2 + first[n] + (n + 1) * (grades + 1)
+        numbers = _row(n, n, grades) + 1
+        after = body + (n + 2) // 2 + first[n] + ((numbers + 1) // 2 if short else numbers)
     if after > len(store.words):
         return np.int64(-1)
 
     store.words[record] = size
-    store.words[record + 1] = key_words | (n << 16) | (grades << 32) | (np.int64(listed) << 48)
+    kind = np.int64(listed) | np.int64(short) << 1
+    store.words[record + 1] = key_words | (n << 16) | (grades << 32) | (kind << 48)
     store.words[record + 2] = -1
     for p in range(size):
         if mode == ALL:
@@ -321,12 +330,21 @@ def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_o
             store.words[edges + e] = packed[e]
         at = edges + first[n]
         for i in range(n + 1):
-            for g in range(grades + 1):
-                store.floats[at] = ways[i, g]
-                at += 1
+            row = _row(i, n, grades)
+            for g in range(min(grades, n - i) + 1):
+                if short:
+                    store.ints[2 * at + row + g] = np.int32(ways[i, g])
+                else:
+                    store.floats[at + row + g] = ways[i, g]
     store.used[0] = after
     store.used[1] += 1
     return record
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ways(store, short, numbers, at):
+    """The number of ways at a place of a record's numbers, which are int32 where they fit."""
+    return np.float64(store.ints[2 * numbers + at]) if short else store.floats[numbers + at]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -335,7 +353,7 @@ def draw(store, record, grade, state, out, at):
     sizes = store.words[record + 1]
     grades = (sizes >> 32) & 0xFFFF
     body = record + _HEAD + (sizes & 0xFFFF) + grades + 1
-    if sizes >> 48:
+    if (sizes >> 48) & 1:
         group = store.words[body + grade]
         ways = store.floats[body - grades - 1 + grade]
         source = group >> 16
@@ -348,20 +366,21 @@ def draw(store, record, grade, state, out, at):
         return at, state
     n = (sizes >> 16) & 0xFFFF
     edges = body + (n + 2) // 2
-    width = grades + 1
-    weights = edges + store.ints[body * 2 + n]
+    short = sizes >> 49
+    numbers = edges + store.ints[body * 2 + n]
     i = np.int64(0)
     g = np.int64(grade)
     while i < n:
         u, state = uniform(state)
-        left = u * store.floats[weights + i * width + g]
+        left = u * _ways(store, short, numbers, _row(i, n, grades) + g)
         chosen = np.int64(-1)
         for e in range(edges + store.ints[body * 2 + i], edges + store.ints[body * 2 + i + 1]):
             step = store.words[e] & 0xFFFFFFFF
             cost = step & 1
-            if cost > g:
+            j = i + (step >> 1)
+            if cost > g or g - cost > n - j:
                 continue
-            ways = store.floats[weights + (i + (step >> 1)) * width + g - cost]
+            ways = _ways(store, short, numbers, _row(j, n, grades) + g - cost)
             if ways > 0.0:
                 chosen = e
                 left -= ways

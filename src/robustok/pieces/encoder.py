@@ -20,6 +20,7 @@ from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, TokenizersEncoder
 
 _ROOM = 1 << 19  # pieces remembered; when there are more, all are forgotten and learned again
+_AT_ONCE = 512  # pieces the tokenizer encodes at once: its results take a kilobyte each
 _NORMALIZERS = ("NoneType", "NFC", "NFKC")  # these leave ASCII alone
 
 
@@ -91,8 +92,11 @@ class PieceEncoder:
         pieces = [
             text[a - start[0] : b - start[0]].decode("utf8") for a, b in itertools.pairwise(start)
         ]
-        encoded = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
-        rows = [one.ids for one in encoded]
+        rows = []
+        for i in range(0, len(pieces), _AT_ONCE):
+            part = pieces[i : i + _AT_ONCE]
+            encoded = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
+            rows += [one.ids for one in encoded]
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
         flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(sizes.sum()))
         self._first = np.concatenate([self._first, len(self._ids) + np.cumsum(sizes)])

@@ -153,7 +153,7 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     data = vocab.data
     if data.merges is not None:
-        pairs = np.array(data.merges, np.int32).reshape(-1, 2)
+        pairs = data.merges
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
         made = [ids[vocab.tokens[a] + vocab.tokens[b]] for a, b in pairs.tolist()]
         return pairs[:, 0].copy(), pairs[:, 1].copy(), np.array(made, np.int32)
