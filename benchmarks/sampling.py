@@ -4,7 +4,8 @@
 
 Everything is measured in one process, on one thread, in turns, and compared as medians of
 processor time; documents are English, 1 to 16 KB. `bpe-dropout` is compared with `tokenizers`'
-own dropout, everything else with its canonical encoding. Prints a Markdown table, or --json.
+own dropout, everything else with its canonical encoding. `Vocabulary.encode_batch`, which remembers
+pieces, is measured from nothing and once it knows them. Prints a Markdown table, or --json.
 """
 
 from __future__ import annotations
@@ -78,9 +79,16 @@ def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], o
     tokenizer = vocab.data.source
     dropping = type(tokenizer).from_str(tokenizer.to_str())
     dropping.model.dropout = 0.1
+
+    def encode_anew() -> None:
+        vars(vocab).pop("_pieces", None)  # the pieces that it remembers
+        vocab.encode_batch(texts)
+
     jobs: dict[str, Callable[[], object]] = {
         ENCODER: lambda: tokenizer.encode_batch(texts, add_special_tokens=False),
         DROPOUT: lambda: dropping.encode_batch(texts, add_special_tokens=False),
+        "Vocabulary.encode_batch, new": encode_anew,
+        "Vocabulary.encode_batch, again": lambda: vocab.encode_batch(texts),
     }
     for spec in FLOORS:
         scheme = rt.sampler(spec, vocab)

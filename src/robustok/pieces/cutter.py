@@ -79,7 +79,8 @@ class PieceCutter:
                 break
             if count >= 0:
                 return ends[:count]
-            self.learn(set(text.tobytes().decode("utf8", "ignore")))
+            # Without what is between them, broken bytes may join; whole characters stay whole.
+            self.learn(set(text[text >= 128].tobytes().decode("utf8", "ignore")))
         return self._by_library(text.tobytes(), edges.tolist(), whole.tolist())
 
     def _by_library(self, text: bytes, edges: list[int], whole: list[bool]) -> np.ndarray:
@@ -112,10 +113,11 @@ class PieceCutter:
             for character, kind in zip(new, kinds, strict=True):
                 own = character if character.isascii() or character in _FOLDED else ""
                 number = self._known.setdefault((own, kind), len(self._known))
-                symbols[ord(character)] = number + (number >= END)
+                symbols[ord(character)] = min(number + (number >= END), _UNKNOWN)
+            step: np.ndarray | None = None
             if before is not None and len(self._known) == size:
-                step: np.ndarray | None = before.step
-            else:
+                step = before.step
+            elif len(self._known) < _UNKNOWN:
                 step = automaton(self._pattern, [Symbol(*key) for key in self._known])
             # Together in one assignment: other threads may be cutting.
             self._automaton = None if step is None else Automaton(step, symbols)

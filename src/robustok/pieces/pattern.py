@@ -18,6 +18,8 @@ import numpy as np
 END = 128  # the symbol after the last; those before it are ASCII's, those behind it other classes
 _PROPERTY = r"\\[pP]\{\w+\}|\\[sSdDwW]"  # what the library is asked about a character
 _FIRST = 0xE000  # the character that stands for the first property of a pattern
+_ONE = ("LITERAL", "NOT_LITERAL", "IN", "ANY")  # what reads one character
+_TOGETHER = {"s": "st", "f": "fil"}  # where case is ignored, ß, ﬆ, ﬀ, ﬁ and ﬂ match two letters
 _MOST = 4096  # states; no pattern of a tokenizer comes near
 
 
@@ -136,6 +138,8 @@ class _Program:
         """The place from which these items are read before ``out``."""
         for i in range(len(items) - 1, -1, -1):
             name, argument = str(items[i][0]), items[i][1]
+            if flags & re.IGNORECASE and self._as_one(items[i : i + 2], flags):
+                raise _Unclear
             if name == "AT":
                 # Of what "$" means before a last line's end there are three views. Where all that
                 # could be such an end was read, they agree.
@@ -147,7 +151,7 @@ class _Program:
         return out
 
     def _item(self, name: str, argument: Any, out: int, flags: int) -> int:
-        if name in ("LITERAL", "NOT_LITERAL", "IN", "ANY"):
+        if name in _ONE:
             return self._place("read", self._set(name, argument, flags), out)
         if name == "BRANCH":
             return self._place("fork", None, *(self._sequence(b, out, flags) for b in argument[1]))
@@ -191,6 +195,15 @@ class _Program:
             place = self._sequence(inner, place, flags)
         return place
 
+    def _as_one(self, pair: Any, flags: int) -> bool:
+        """Whether two items in a row may read letters that one character is equal to."""
+        if len(pair) < 2 or any(str(item[0]) not in _ONE for item in pair):
+            return False
+        first, second = (self._only([item], flags) for item in pair)
+        return any(
+            first[ord(a)] and second[ord(b)] for a, others in _TOGETHER.items() for b in others
+        )
+
     def _takes_lines(self, item: Any, flags: int) -> bool:
         """Whether an item reads all line ends there are."""
         name, argument = str(item[0]), item[1]
@@ -200,7 +213,7 @@ class _Program:
 
     def _only(self, items: Any, flags: int) -> np.ndarray:
         """The set that the items are, where they are just one."""
-        if len(items) != 1 or str(items[0][0]) not in ("LITERAL", "NOT_LITERAL", "IN", "ANY"):
+        if len(items) != 1 or str(items[0][0]) not in _ONE:
             raise _Unclear
         return self._set(str(items[0][0]), items[0][1], flags)
 
@@ -232,6 +245,8 @@ def _holder(name: str, argument: Any, fold: bool) -> tuple[Callable[[Symbol], bo
             ranges.append((value, value) if str(op) == "LITERAL" else value)
     if any(low < _FIRST <= high or 127 < high < _FIRST for low, high in ranges):
         raise _Unclear  # a character beyond ASCII by name
+    if fold and any(high >= _FIRST for _, high in ranges):
+        raise _Unclear  # a property is then more, or not, depending on where it stands
 
     def holds(symbol: Symbol) -> bool:
         c = symbol.character
