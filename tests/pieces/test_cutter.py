@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.guard.tokenizers_of import LLAMA3, byte_level
 from tests.oracles.data import TOKENIZERS, data_path, real
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 import robustok as rt
 from robustok.pieces.cutter import PieceCutter
@@ -116,3 +118,15 @@ def test_real_tokenizers(name: str) -> None:
     assert cutter.automaton is not None
     fast, slow = cut_both(cutter, rows)
     assert fast == slow
+
+
+def test_what_cuts_after_the_byte_level_is_left_to_the_library() -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            pre_tokenizers.Split(Regex(r"\p{L}+|."), "isolated"),
+        ]
+    )  # type: ignore[assignment]
+    cutter = PieceCutter(replace(byte_level(None).data, source=tokenizer))
+    assert cutter.automaton is None

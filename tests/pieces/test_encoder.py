@@ -77,6 +77,20 @@ def test_normalizer_and_added_tokens(tmp_path: Path) -> None:
     assert vocab.encode_batch(texts) == by_tokenizer(vocab, texts)
 
 
+def test_an_added_token_that_is_of_the_model_too(tmp_path: Path) -> None:
+    path = train(tmp_path)
+    told = json.loads(path.read_text())
+    told["added_tokens"] += [
+        {"id": told["model"]["vocab"]["or"], "content": "or", "special": False, "lstrip": False,
+         "rstrip": False, "normalized": False, "single_word": False}
+    ]  # fmt: skip
+    path.write_text(json.dumps(told))
+    vocab = Vocabulary.load(path)
+    texts = ["corner born", "beside", *documents(10)]
+    assert vocab._pieces is not None
+    assert vocab.encode_batch(texts) == by_tokenizer(vocab, texts)
+
+
 def test_bytes_that_are_no_text(vocab: Vocabulary) -> None:
     rows = [b"caf\xc3\xa9", b"\xff\xfe ab\xc3", "plain"]
     assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)

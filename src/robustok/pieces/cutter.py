@@ -43,7 +43,7 @@ class PieceCutter:
             part = None
         else:
             part = stage_of(data.source, "pre_tokenizer") if data.source else None
-        stages = _flat(part)
+        stages = flat(part)
         self.cuts = bool(stages)  # whether there is a pre-tokenizer at all
         found = _only_pattern(stages)
         if found is not None and module != "tiktoken" and re.search(_TIMES, found):
@@ -146,16 +146,19 @@ def _split(pattern: str) -> dict:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
-def _flat(part: dict | None) -> list[dict]:
+def flat(part: dict | None) -> list[dict]:
+    """The stages of a pre-tokenizer, a Sequence opened."""
     if part is None:
         return []
     if part["type"] == "Sequence":
-        return [stage for inner in part["pretokenizers"] for stage in _flat(inner)]
+        return [stage for inner in part["pretokenizers"] for stage in flat(inner)]
     return [part]
 
 
 def _only_pattern(stages: list[dict]) -> str | None:
     """The one pattern that decides all cuts, if there is such."""
+    if any(s["type"] == "ByteLevel" for s in stages[:-1]):
+        return None  # what comes after it sees other characters than the text's
     splits = [s for s in stages if s["type"] != "ByteLevel" or s.get("use_regex", True)]
     if not splits:
         return _NOWHERE

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from robustok.pieces.cutter import PieceCutter
+from robustok.pieces.cutter import PieceCutter, flat, stage_of
 from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, TokenizersEncoder
 
@@ -37,8 +37,10 @@ class PieceEncoder:
         self._tokenizer = Tokenizer(encoder.tokenizer.model)
         self._tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
         # Where an added token is spelled out, the tokenizer itself says what becomes of it.
-        self._added = re.compile("|".join(map(re.escape, encoder.added)))
-        self._added_starts = {added[0] for added in encoder.added}  # found ten times as fast
+        tokens = encoder.tokenizer.get_added_tokens_decoder().values()
+        added = [token.content for token in tokens if not token.special]
+        self._added = re.compile("|".join(map(re.escape, added)))
+        self._added_starts = {content[0] for content in added}  # found ten times as fast
         self._lock = threading.Lock()
         self._forget(0, 0)
 
@@ -128,11 +130,13 @@ def piece_encoder(data: TokenizerData) -> PieceEncoder | None:
         return None
     if encoder.prefix or type(encoder.tokenizer.normalizer).__name__ not in _NORMALIZERS:
         return None
+    stages = flat(stage_of(encoder.tokenizer, "pre_tokenizer"))
+    if not stages or stages[-1]["type"] != "ByteLevel":
+        return None
     from tokenizers import Tokenizer, models
 
     # The cutter reads the tokenizer as JSON: of one without tokens that takes no memory.
     bare = Tokenizer(models.BPE())
-    if encoder.tokenizer.pre_tokenizer is not None:
-        bare.pre_tokenizer = encoder.tokenizer.pre_tokenizer
+    bare.pre_tokenizer = encoder.tokenizer.pre_tokenizer
     cutter = PieceCutter(replace(data, source=bare))
     return None if cutter.automaton is None else PieceEncoder(encoder, cutter)
