@@ -38,7 +38,7 @@ class PieceEncoder:
         self._tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
         # Where an added token is spelled out, the tokenizer itself says what becomes of it.
         tokens = encoder.tokenizer.get_added_tokens_decoder().values()
-        added = [token.content for token in tokens if not token.special]
+        added = [token.content for token in tokens if token.content and not token.special]
         self._added = re.compile("|".join(map(re.escape, added)))
         self._added_starts = {content[0] for content in added}  # found ten times as fast
         self._lock = threading.Lock()
