@@ -160,11 +160,11 @@ def byte_alphabet() -> dict[str, int]:
     return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}
 
 
-def _steps(part: dict | None, key: str) -> list[dict]:
+def steps(part: dict | None, key: str) -> list[dict]:
     """A pipeline stage as a flat list: a Sequence is opened, None is empty."""
     if part is None:
         return []
-    return [s for p in part[key] for s in _steps(p, key)] if part["type"] == "Sequence" else [part]
+    return [s for p in part[key] for s in steps(p, key)] if part["type"] == "Sequence" else [part]
 
 
 def _from_json(text: str, name: str) -> TokenizerData:
@@ -184,8 +184,8 @@ def _from_json(text: str, name: str) -> TokenizerData:
     for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(affix):
             raise RobustokError(f"{name}: BPE with {affix} {model[affix]!r} is not supported")
-    decoders = [s["type"] for s in _steps(spec.get("decoder"), "decoders")]
-    pre = _steps(spec.get("pre_tokenizer"), "pretokenizers")
+    decoders = [s["type"] for s in steps(spec.get("decoder"), "decoders")]
+    pre = steps(spec.get("pre_tokenizer"), "pretokenizers")
     byte_level = "ByteLevel" in decoders or any(s["type"] == "ByteLevel" for s in pre)
     metaspace = not byte_level and (
         "▁" in json.dumps(spec.get("decoder"), ensure_ascii=False)

@@ -12,6 +12,7 @@ import numpy as np
 
 from robustok.pieces.cutter import PieceCutter, stage_of
 from robustok.pieces.pattern import END
+from robustok.tokenizer_files import steps
 from robustok.vocabulary import Vocabulary
 
 _LOCAL = {"NFC", "NFKC", "Prepend", "Replace", "Precompiled"}  # normalizers that leave ASCII to us
@@ -117,11 +118,7 @@ def _pipeline(vocab: Vocabulary) -> tuple[set[str], bool]:
     module = type(source).__module__.split(".")[0]
     if module != "tokenizers":
         return ({"Precompiled"} if module == "sentencepiece" else set()), module == "tiktoken"
-    stage = stage_of(source, "normalizer")
-    stages = [stage] if stage else []
-    while any(s["type"] == "Sequence" for s in stages):
-        stages = [t for s in stages for t in (s["normalizers"] if s["type"] == "Sequence" else [s])]
     return {
         s["type"] if s["type"] != "Replace" or s["pattern"] == {"String": " "} else "replaces"
-        for s in stages
+        for s in steps(stage_of(source, "normalizer"), "normalizers")
     }, source.pre_tokenizer is not None  # fmt: skip

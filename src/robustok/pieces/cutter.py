@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustok.pieces.pattern import END, Pattern, Symbol, automaton, read_pattern
-from robustok.tokenizer_files import TokenizerData
+from robustok.tokenizer_files import TokenizerData, steps
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _NOWHERE = r"\p{Any}+"
@@ -43,23 +43,16 @@ class PieceCutter:
             part = None
         else:
             part = stage_of(data.source, "pre_tokenizer") if data.source else None
-        stages = flat(part)
-        self.cuts = bool(stages)  # whether there is a pre-tokenizer at all
-        found = _only_pattern(stages)
+        found = _only_pattern(steps(part, "pretokenizers"))
         if found is not None and module != "tiktoken" and re.search(_TIMES, found):
             found = None
         self._part = _split(found) if found else part
         self._pattern = read_pattern(found) if found else None
         self._known: dict[tuple[str, tuple[bool, ...]], int] = {}  # symbols in their order
-        self._automaton: Automaton | None = None
+        self.automaton: Automaton | None = None  # what decides all cuts, if there is such
         self._lock = threading.Lock()
         if self._pattern is not None:
             self.learn(map(chr, range(128)))
-
-    @property
-    def automaton(self) -> Automaton | None:
-        """What decides all cuts, if there is such."""
-        return self._automaton
 
     def cut(self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None) -> Any:
         """The ends of all pieces, int64, of bytes that are cut at ``edges`` in any case.
@@ -73,7 +66,7 @@ class PieceCutter:
         if whole is None:
             whole = np.zeros(max(0, len(edges) - 1), np.bool_)
         ends = np.empty(len(text), np.int64)
-        while (found := self._automaton) is not None:
+        while (found := self.automaton) is not None:
             count = kernels.cut(found.step, found.symbols, text, edges, whole, ends)
             if count == kernels.STUCK:
                 break
@@ -106,7 +99,7 @@ class PieceCutter:
         """Give these characters symbols of :attr:`automaton`; a new kind of them changes it."""
         assert self._pattern is not None
         with self._lock:
-            before, size = self._automaton, len(self._known)
+            before, size = self.automaton, len(self._known)
             symbols = before.symbols.copy() if before else np.full(0x110000, _UNKNOWN, np.uint8)
             new = [c for c in characters if symbols[ord(c)] == _UNKNOWN]
             kinds = _properties(self._pattern, new)
@@ -120,7 +113,7 @@ class PieceCutter:
             elif len(self._known) < _UNKNOWN:
                 step = automaton(self._pattern, [Symbol(*key) for key in self._known])
             # Together in one assignment: other threads may be cutting.
-            self._automaton = None if step is None else Automaton(step, symbols)
+            self.automaton = None if step is None else Automaton(step, symbols)
 
 
 def _properties(pattern: Pattern, characters: list[str]) -> list[tuple[bool, ...]]:
@@ -144,15 +137,6 @@ def stage_of(tokenizer: Any, name: str) -> dict | None:
 
 def _split(pattern: str) -> dict:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-
-
-def flat(part: dict | None) -> list[dict]:
-    """The stages of a pre-tokenizer, a Sequence opened."""
-    if part is None:
-        return []
-    if part["type"] == "Sequence":
-        return [stage for inner in part["pretokenizers"] for stage in flat(inner)]
-    return [part]
 
 
 def _only_pattern(stages: list[dict]) -> str | None:

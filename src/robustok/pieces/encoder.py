@@ -10,14 +10,13 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from robustok.pieces.cutter import PieceCutter, flat, stage_of
+from robustok.pieces.cutter import PieceCutter, stage_of
 from robustok.ragged import Ragged
-from robustok.tokenizer_files import TokenizerData, TokenizersEncoder
+from robustok.tokenizer_files import TokenizerData, TokenizersEncoder, steps
 
 _ROOM = 1 << 19  # pieces remembered; when there are more, all are forgotten and learned again
 _AT_ONCE = 512  # pieces the tokenizer encodes at once: its results take a kilobyte each
@@ -130,13 +129,8 @@ def piece_encoder(data: TokenizerData) -> PieceEncoder | None:
         return None
     if encoder.prefix or type(encoder.tokenizer.normalizer).__name__ not in _NORMALIZERS:
         return None
-    stages = flat(stage_of(encoder.tokenizer, "pre_tokenizer"))
+    stages = steps(stage_of(encoder.tokenizer, "pre_tokenizer"), "pretokenizers")
     if not stages or stages[-1]["type"] != "ByteLevel":
         return None
-    from tokenizers import Tokenizer, models
-
-    # The cutter reads the tokenizer as JSON: of one without tokens that takes no memory.
-    bare = Tokenizer(models.BPE())
-    bare.pre_tokenizer = encoder.tokenizer.pre_tokenizer
-    cutter = PieceCutter(replace(data, source=bare))
+    cutter = PieceCutter(data)
     return None if cutter.automaton is None else PieceEncoder(encoder, cutter)
