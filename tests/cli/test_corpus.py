@@ -10,7 +10,7 @@ import pytest
 from tests.corpus.conftest import documents, inline, tokenizer, write_jsonl
 
 from robustok.cli.app import run
-from robustok.cli.corpus import log_line
+from robustok.cli.commands.corpus import log_line
 
 __all__ = ["inline", "tokenizer"]
 pytestmark = pytest.mark.usefixtures("inline")

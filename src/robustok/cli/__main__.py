@@ -1,4 +1,4 @@
-"""`python -m robustok.cli`, for where the command is not on the path."""
+"""`python -m robustok.cli`: the same as `python -m robustok`."""
 
 from robustok.cli import main
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from robustok.cli import (
+from robustok.cli.commands import (
     analyze,
     attack,
     audit,

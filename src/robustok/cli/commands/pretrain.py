@@ -62,7 +62,7 @@ def command(
     """Train a small model on drawn tokenizations.
 
     It has the Llama architecture and starts from random weights. The same call goes on after an
-    interruption, also under `accelerate launch -m robustok.cli pretrain ...`. Held-out perplexity
+    interruption, also under `accelerate launch -m robustok pretrain ...`. Held-out perplexity
     is measured canonically and on uniform draws.
     """
     from robustok.models import SHAPES, save_tokenizer, small_model

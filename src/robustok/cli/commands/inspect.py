@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from robustok.cli.count import counts_by
+from robustok.cli.commands.count import counts_by
 from robustok.cli.options import Schemes, Tokenizer, text_of
 from robustok.cli.paint import print_tokens
 

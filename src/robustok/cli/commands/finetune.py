@@ -71,7 +71,7 @@ def command(
 
     The question is drawn with SCHEME, the answer stays canonical and is alone in the loss. A
     strength may change as it trains: 'stochastok(alpha=0.1->1)'. The same call goes on after an
-    interruption, also under `accelerate launch -m robustok.cli finetune ...`.
+    interruption, also under `accelerate launch -m robustok finetune ...`.
     """
     from robustok.models import add_lora, load_model, save_tokenizer
     from robustok.samplers import schedule

@@ -1,0 +1,1 @@
+"""The commands, one a file: each has a `NAME` and a typer function or app."""
