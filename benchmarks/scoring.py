@@ -23,7 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from robustok import Vocabulary
 from robustok.evaluation import attack_items, solved_examples
-from robustok.evaluation import search as search_module
+from robustok.evaluation.adversarial import search as search_module
 from robustok.scoring import Request, score_many
 from robustok.tasks.langgame import langgame
 from robustok.tasks.words import frequent_words

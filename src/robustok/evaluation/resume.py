@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.evaluation.search import Attack
+from robustok.evaluation.adversarial.search import Attack
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item

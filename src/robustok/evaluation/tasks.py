@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from robustok.evaluation.accuracy import evaluate
+from robustok.evaluation.comparison import Paired, paired
 from robustok.evaluation.incontext import solved_examples
-from robustok.evaluation.paired import Paired, paired
 from robustok.evaluation.questions import as_sampler
-from robustok.evaluation.random import evaluate
 from robustok.evaluation.result import Evaluation, Outcome
 from robustok.evaluation.resume import RowFile, items_digest
 from robustok.models.fingerprint import model_fingerprint

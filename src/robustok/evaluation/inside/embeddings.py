@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.evaluation.adversarial.search import append
+from robustok.evaluation.inside.states import last_states
 from robustok.evaluation.intervals import Z95
 from robustok.evaluation.questions import Ids, Progress, item_key
 from robustok.evaluation.resume import RowFile
-from robustok.evaluation.search import append
-from robustok.evaluation.states import last_states
 from robustok.lattice import Lattice
 from robustok.models.fingerprint import model_fingerprint
 from robustok.ragged import Ragged

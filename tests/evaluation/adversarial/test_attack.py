@@ -12,7 +12,7 @@ from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary
 from robustok.evaluation import AttackEvaluation, attack, attack_items
-from robustok.evaluation import search as search_module
+from robustok.evaluation.adversarial import search as search_module
 
 TEXT = "Which baby starts with glad rain: happen? Answer:"
 OPTIONS = [" up", " baby", " rain"]

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from robustok.errors import RobustokError
-from robustok.evaluation.adversarial import attack_items
+from robustok.evaluation.adversarial.attacks import attack_items
+from robustok.evaluation.inside.states import last_states
 from robustok.evaluation.questions import Progress, as_sampler, check_items, item_key
-from robustok.evaluation.states import last_states
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.scoring.forward import quiet

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.evaluation.adversarial.search import (
+    Attack,
+    Problem,
+    Search,
+    Settings,
+    climb,
+    draw_at_random,
+    run,
+)
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import Ids, Progress, check_items, encode_options, item_key
 from robustok.evaluation.resume import ResumeFile
-from robustok.evaluation.search import Attack, Problem, Search, Settings, climb, draw_at_random, run
 from robustok.models.fingerprint import model_fingerprint
 
 if TYPE_CHECKING:

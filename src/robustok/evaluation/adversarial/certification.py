@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.evaluation.adversarial.certificate_result import Certificate, Certification
+from robustok.evaluation.adversarial.search import Attack, Problem, Settings, climb, run
 from robustok.evaluation.binomial import share_below
-from robustok.evaluation.certified import Certificate, Certification
 from robustok.evaluation.questions import Ids, Progress, check_items, encode_options, item_key
 from robustok.evaluation.questions import margins as margins_of
 from robustok.evaluation.resume import RowFile
-from robustok.evaluation.search import Attack, Problem, Settings, climb, run
 from robustok.lattice import Lattice, distance
 from robustok.models.fingerprint import model_fingerprint
 from robustok.ragged import Ragged

@@ -16,9 +16,10 @@ from tests.oracles.lattice import distance, tokenizations
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary
-from robustok.evaluation import attack, certificate, certify, certify_items
+from robustok.evaluation import attack, certify, certify_items
+from robustok.evaluation.adversarial import certification
+from robustok.evaluation.adversarial.certificate_result import VERDICTS, Certificate
 from robustok.evaluation.binomial import share_below
-from robustok.evaluation.certified import VERDICTS, Certificate
 
 TEXT = "happen, glad"
 OPTIONS = [" up", " baby", " rain"]
@@ -83,13 +84,13 @@ def test_draws_are_uniform_over_the_tokenizations_within(
 ) -> None:
     canonical = tuple(vocab.encode(TEXT).tolist())
     scored: list[Any] = []
-    score_many = certificate.score_many
+    score_many = certification.score_many
 
     def spy(model: Any, requests: Any, **further: Any) -> Any:
         scored.extend(requests)
         return score_many(model, requests, **further)
 
-    monkeypatch.setattr(certificate, "score_many", spy)
+    monkeypatch.setattr(certification, "score_many", spy)
     for within in (4, None):
         paths = tokenizations(vocab, TEXT.encode())
         inside = [p for p in paths if within is None or distance(vocab, canonical, p) <= within]
@@ -153,7 +154,7 @@ def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:
 
 
 def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(certificate, "_ROWS", 100)  # a few questions
+    monkeypatch.setattr(certification, "_ROWS", 100)  # a few questions
     settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": tmp_path / "c.jsonl"}
 
     def stop(done: int, total: int) -> None:

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 
 from robustok.errors import RobustokError
 from robustok.evaluation import Evaluation, Outcome, paired
-from robustok.evaluation.paired import exact_mcnemar
+from robustok.evaluation.comparison import exact_mcnemar
 
 
 def asked(answers: np.ndarray) -> Evaluation:

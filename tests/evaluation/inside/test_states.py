@@ -8,7 +8,7 @@ import torch
 from tests.oracles.models import ARCHITECTURES, FALLBACKS, tiny_model
 
 from robustok import Ragged, RobustokError
-from robustok.evaluation.states import last_states
+from robustok.evaluation.inside.states import last_states
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])

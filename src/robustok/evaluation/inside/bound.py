@@ -27,7 +27,7 @@ from math import log10, sqrt
 from typing import Any
 
 from robustok.errors import RobustokError, nearest
-from robustok.evaluation.norms import LayerNorms, layer_norms, spectral_norm
+from robustok.evaluation.inside.norms import LayerNorms, layer_norms, spectral_norm
 
 READINGS = ("theorem", "proof")
 

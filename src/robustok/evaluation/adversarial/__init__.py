@@ -1,0 +1,1 @@
+"""Worst-case accuracy: searches for a tokenization with a wrong answer, and certificates."""

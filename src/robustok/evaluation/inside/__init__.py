@@ -1,0 +1,1 @@
+"""Inside a model: hidden states, embedding distances, weight norms, and the Lipschitz bound."""
