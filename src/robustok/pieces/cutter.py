@@ -17,6 +17,7 @@ import numpy as np
 
 from robustok.pieces.pattern import END, Pattern, Symbol, automaton, read_pattern
 from robustok.tokenizer_files import TokenizerData, steps
+from robustok.utf8 import split_at_broken
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _NOWHERE = r"\p{Any}+"
@@ -171,18 +172,11 @@ def _word_tokenizer(part: dict | None) -> Any:
 
 def _stretches(text: bytes) -> Iterator[tuple[int, bytes, str | None]]:
     """The text in valid stretches, with their strings, and single bytes that are not UTF-8."""
-    position = 0
-    while position < len(text):
-        try:
-            valid, end, bad = text[position:].decode("utf8"), len(text), 0
-        except UnicodeDecodeError as e:
-            end, bad = position + e.start, e.end - e.start
-            valid = text[position:end].decode("utf8")
-        if end > position:
-            yield position, text[position:end], valid
-        for i in range(end, end + bad):
-            yield i, text[i : i + 1], None
-        position = end + bad
+    for begin, end, valid in split_at_broken(text):
+        if valid:
+            yield begin, text[begin:end], text[begin:end].decode("utf8")
+        else:
+            yield from ((i, text[i : i + 1], None) for i in range(begin, end))
 
 
 def _byte_ends(text: bytes, ends: list[int]) -> np.ndarray:
