@@ -1,24 +1,30 @@
-"""Files that appear whole or not at all, folders held by one run, and how a full disk shows."""
+"""Files: atomic writes, JSON, JSON Lines, decompression, locks, full disks."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
+import lzma
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from robustok.errors import RobustokError
+
+COMPRESSIONS = (".gz", ".xz", ".zst")
+
+
+# Writing
 
 
 @contextmanager
 def part_of(path: Path) -> Iterator[Path]:
-    """A file to fill in place of ``path``, which it becomes when the block ends well.
+    """A temporary file that replaces ``path`` when the block ends without an error.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.txt"
@@ -27,8 +33,9 @@ def part_of(path: Path) -> Iterator[Path]:
     >>> path.read_text()
     'whole'
 
-    It is on disk, not only in memory, before it takes the name; a reader sees the old file or the
-    new, and a kill leaves at most a hidden ``.part`` file. Two writers do not meet.
+    The file is synced to disk before it gets its name, so a reader sees the old content or the new
+    one. A killed writer leaves at most a hidden ``.part`` file. The temporary name is random: two
+    writers do not share it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
@@ -41,28 +48,50 @@ def part_of(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, whole or not at all."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file atomically. Text is written as UTF-8 without translating line ends.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> write_whole(path, "whole")
+    >>> path.read_text()
+    'whole'
+    """
     with part_of(path) as part:
-        part.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def read_json(path: Path) -> Any:
-    """The value of a JSON file, or None where it is missing or broken."""
-    try:
-        return json.loads(path.read_text(encoding="utf8"))
-    except (FileNotFoundError, ValueError):
-        return None
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, atomically."""
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def write_rows(path: Path, rows: Iterable[Any]) -> None:
+    """Write values as JSON Lines, atomically."""
+    with part_of(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def append_whole(path: Path, data: bytes) -> None:
+    """Append bytes to a file and sync it; where that fails, the file keeps its old length.
+
+    Raises OSError, for example on a full disk.
+    """
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            view = memoryview(data)
+            while view:  # write() may take a part only
+                view = view[file.write(view) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
 
 
 def clear_parts(folder: Path) -> None:
-    """Remove what killed writers left; for the holder of the folder's lock."""
+    """Remove the temporary files of killed writers; only for the holder of the folder's lock."""
     for part in folder.glob(".*.part"):
         part.unlink(missing_ok=True)
 
@@ -71,35 +100,180 @@ def is_disk_full(error: BaseException) -> bool:
     """Whether an error, from Python or from a library's own writer, means that the disk is full."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    said = str(error).lower()
-    return "no space left on device" in said or "(os error 28)" in said
+    message = str(error).lower()
+    return "no space left on device" in message or "(os error 28)" in message
+
+
+@contextmanager
+def disk_full_in_one_line(folder: Path) -> Iterator[None]:
+    """Turn the error of a full disk into a RobustokError that says how to continue."""
+    try:
+        yield
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        raise RobustokError(
+            f"the disk that holds {folder} is full; free some space and give the same command"
+            " again: it goes on from the last finished part"
+        ) from error
+
+
+# Reading
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file.
+
+    Raises RobustokError where the file cannot be read or is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise RobustokError(f"{path} cannot be read ({_reason(error)})") from None
+    except (ValueError, RecursionError) as error:
+        raise RobustokError(
+            f"{path} is not JSON ({_reason(error)}): remove it and run again"
+        ) from None
+
+
+def read_json_or_none(path: Path) -> Any:
+    """The value of a JSON file, or None where the file is missing or damaged."""
+    try:
+        return read_json(path)
+    except RobustokError:
+        return None
+
+
+def decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
+    """A stream of what a compressed stream holds, by the suffix of its file's name.
+
+    A suffix outside :data:`COMPRESSIONS` gives the stream itself. A file that ends too early
+    raises an error when it is read, one of :data:`DAMAGE`.
+    """
+    if suffix == ".gz":
+        import gzip
+
+        return gzip.open(raw)  # type: ignore[return-value]
+    if suffix == ".xz":
+        return lzma.open(raw)
+    if suffix == ".zst":
+        import io
+
+        import pyarrow as pa
+
+        # Unlike zstandard's own reader, Arrow's reports a file that ends too early.
+        reader = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+        return io.BufferedReader(reader, 1 << 20)  # type: ignore[arg-type]
+    return raw
+
+
+DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # of a damaged file
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, which may be compressed; line ends are kept.
+
+    Raises RobustokError where it is missing, damaged or not UTF-8.
+    """
+    try:
+        with path.open("rb") as raw:
+            return decompressed(raw, path.suffix).read().decode()
+    except (ValueError, *DAMAGE) as error:
+        raise RobustokError(f"{path} cannot be read as UTF-8 text ({_reason(error)})") from None
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """The line numbers and values of a file of JSON Lines, which may be compressed.
+
+    Empty lines are skipped. Lines end at ``\\n`` only, since JSON may hold other line separators.
+    Raises RobustokError, which names the line, for a missing or damaged file.
+    """
+    number = 0
+    try:
+        with path.open("rb") as raw:
+            for number, line in enumerate(decompressed(raw, path.suffix), 1):
+                if line.strip():
+                    yield number, json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise RobustokError(f"{path}:{number} is not JSON ({_reason(error)})") from None
+    except DAMAGE as error:
+        raise RobustokError(
+            f"{path} cannot be read after line {number} ({_reason(error)})"
+        ) from None
+
+
+def read_rows(path: Path) -> list[Any]:
+    """The values of a file of JSON Lines."""
+    return [value for _, value in json_lines(path)]
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Locks
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for one run. The lock goes with the process, even when that is killed.
+    """Hold a folder for one run. The system releases the lock when the process ends, however.
 
-    Raises RobustokError where another process holds it, or where it cannot be written.
+    Raises RobustokError where another run holds it, or where it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
     except (FileExistsError, NotADirectoryError):
         raise RobustokError(f"{folder} is a file; give a folder") from None
     except OSError as error:
-        if is_disk_full(error):
-            raise
-        raise RobustokError(
-            f"{folder} cannot be written ({error.strerror}); give another folder"
-        ) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RobustokError(
-                f"another run is at work in {folder}; wait for it, or give another folder"
-            ) from None
+        raise _unwritable(folder, error) from None
+    with _held(folder / ".lock", folder, "folder"):
         yield
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold a file for one run, by a hidden lock file beside it, which stays.
+
+    Raises RobustokError where another run holds it, or where it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    with _held(path.with_name(f".{path.name}.lock"), path, "file"):
+        yield
+
+
+@contextmanager
+def _held(lock_file: Path, target: Path, kind: str) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(lock_file, blocking=False))
+        except Timeout:
+            raise RobustokError(
+                f"another run is at work in {target}; wait for it, or give another {kind}"
+            ) from None
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise _unwritable(target, error) from None
+        yield
+
+
+def _unwritable(path: Path, error: OSError) -> RobustokError:
+    return RobustokError(f"{path} cannot be written ({error.strerror}); give another place")
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error's message, without the context that some add."""
+    for name in ("msg", "strerror", "reason"):
+        if isinstance(text := getattr(error, name, None), str):
+            return text
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _sync(path: Path) -> None:

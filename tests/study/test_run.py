@@ -113,6 +113,12 @@ def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, wor
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
+def test_a_run_killed_at_its_first_write_starts_again(tmp_path: Path, works: Works) -> None:
+    (tmp_path / ".study.json.0123.part").write_text("{")
+    run_study(STUDY, tmp_path)
+    assert not list(tmp_path.glob(".*.part"))
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path: Path, works: Works) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RobustokError, match=r"holds other files \(thesis\.tex\)"):
@@ -128,7 +134,7 @@ def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path, works: Works) ->
 def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(tmp_path: Path, works: Works) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     works.fail_at = lambda cell: full if len(works.done) == 6 else None
-    with pytest.raises(RobustokError, match="goes on from the last finished cell"):
+    with pytest.raises(RobustokError, match="goes on from the last finished part"):
         run_study(STUDY, tmp_path)
     works.fail_at = lambda cell: None
     run_study(STUDY, tmp_path)

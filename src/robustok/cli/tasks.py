@@ -107,7 +107,7 @@ def _show(model: str, results: Sequence[TaskResult], as_json: bool) -> None:
 def _write(results: Sequence[TaskResult], out: Path | None, table: Path | None) -> None:
     from robustok.evaluation.tasks import item_rows
     from robustok.evaluation.tasks import table as as_table
-    from robustok.study.store import write_rows, write_whole
+    from robustok.files import write_rows, write_whole
 
     if table is not None:
         write_whole(table, as_table(results) + "\n")

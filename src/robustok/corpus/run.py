@@ -18,7 +18,7 @@ from robustok.corpus.sources import Chunk, Source, cut_chunks, find_sources
 from robustok.corpus.transform import Retokenize
 from robustok.corpus.write import FORMATS
 from robustok.errors import RobustokError, nearest
-from robustok.files import clear_parts, is_disk_full, locked, read_json, write_json
+from robustok.files import clear_parts, is_disk_full, locked, read_json_or_none, write_json
 from robustok.samplers import sampler
 from robustok.versions import versions
 from robustok.vocabulary import Vocabulary
@@ -183,7 +183,7 @@ def _hold_to_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[S
         "inputs": [[source.name, source.size, source.modified] for source in sources],
     }
     path = folder / "plan.json"
-    before = read_json(path)
+    before = read_json_or_none(path)
     if before is None:
         if any((folder / "data").glob("*")):
             raise RobustokError(f"{folder}/data holds files of something else; give another folder")
@@ -208,7 +208,7 @@ def _receipt(job: Job, chunks: Sequence[Chunk], settings: dict[str, Any]) -> Rec
     totals = dict.fromkeys(("documents", "rejects", *COUNTED), 0)
     shards: list[dict[str, Any]] = []
     for chunk in chunks:
-        manifest = read_json(job.manifest(chunk))
+        manifest = read_json_or_none(job.manifest(chunk))
         if manifest is None or manifest["job"] != job.digest:
             raise RobustokError(
                 f"{job.manifest(chunk)} is missing, though its shard was reported done: do the "

@@ -17,7 +17,7 @@ from robustok.corpus.sources import Chunk
 from robustok.corpus.transform import Retokenize
 from robustok.corpus.write import PackedShard, ParquetShard, ShardWriter
 from robustok.errors import RobustokError
-from robustok.files import part_of, read_json, sha256_of, write_json
+from robustok.files import part_of, read_json_or_none, sha256_of, write_json
 
 _BATCH = 1 << 19  # bytes of text worked on at once, over the number of draws
 _LEAST = 1 << 16
@@ -98,7 +98,7 @@ COUNTED = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance"
 
 def finished(job: Job, chunk: Chunk) -> dict[str, Any] | None:
     """The manifest of a shard that is done and intact, or None."""
-    manifest = read_json(job.manifest(chunk))
+    manifest = read_json_or_none(job.manifest(chunk))
     if manifest is None or manifest.get("job") != job.digest:
         return None
     for file in manifest["files"]:

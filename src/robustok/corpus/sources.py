@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from robustok.errors import RobustokError
+from robustok.files import COMPRESSIONS, decompressed
 
 FORMATS = {
     ".parquet": "parquet",
@@ -23,7 +24,6 @@ FORMATS = {
     ".json": "jsonl",
     ".txt": "text",
 }
-COMPRESSIONS = (".gz", ".zst", ".xz")
 _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
 _SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # bytes of input a shard, and how many shards
 
@@ -93,22 +93,8 @@ def cut_chunks(sources: Iterable[Source], shard_bytes: int | None = None) -> lis
 def open_stream(source: Source, start: int = 0) -> tuple[IO[bytes], IO[bytes]]:
     """The file's bytes, decompressed, and the file beneath (which tells how far it was read)."""
     raw = source.path.open("rb")
-    if source.compression == ".gz":
-        import gzip
-
-        return gzip.open(raw), raw  # type: ignore[return-value]
-    if source.compression == ".xz":
-        import lzma
-
-        return lzma.open(raw), raw
-    if source.compression == ".zst":
-        import io
-
-        import pyarrow as pa
-
-        # Unlike zstandard's own reader, Arrow's says when a file ends too soon.
-        reader = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-        return io.BufferedReader(reader, 1 << 20), raw  # type: ignore[arg-type]
+    if source.compression:
+        return decompressed(raw, source.compression), raw
     raw.seek(start)
     return raw, raw
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError, nearest
+from robustok.files import decompressed
 from robustok.ragged import Ragged
 
 ROWS = 4096  # read at a time
@@ -68,7 +69,7 @@ def _holds_ids(kind: Any) -> bool:
 def _json_lines(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]]:
     size = max(path.stat().st_size, 1)
     rows: list[np.ndarray] = []
-    with path.open("rb") as raw, _opened(path, raw) as lines:
+    with path.open("rb") as raw, decompressed(raw, path.suffix) as lines:
         number = 1
         try:
             for number, line in enumerate(lines, 1):  # noqa: B007 (it is told of in an error)
@@ -93,18 +94,6 @@ def _json_lines(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]
 def _reason(error: Exception) -> str:
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
     return f"not JSON ({said})" if isinstance(error, json.JSONDecodeError) else said
-
-
-def _opened(path: Path, raw: Any) -> Any:
-    if path.suffix == ".gz":
-        import gzip
-
-        return gzip.open(raw)
-    if path.suffix == ".xz":
-        import lzma
-
-        return lzma.open(raw)
-    return raw
 
 
 def _lists(row: dict[str, Any]) -> list[str]:

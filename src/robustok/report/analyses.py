@@ -19,9 +19,9 @@ from robustok.analysis import (
     Segmentations,
     SplitCounts,
 )
+from robustok.files import write_whole
 from robustok.report.figures import save_figure
 from robustok.report.style import GRID, INK, MUTED, OTHERS, colors, house_style
-from robustok.study.store import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
+from robustok.files import write_whole
 from robustok.report.style import COLORS, GRID, INK, MUTED, family, house_style
 from robustok.report.table import Results, Row, splits_of
-from robustok.study.store import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,9 +14,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from robustok.files import write_whole
 from robustok.report.figures import new_figure, save_figure
 from robustok.report.style import GRID, INK, MUTED, colors, house_style
-from robustok.study.store import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

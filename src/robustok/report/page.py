@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from robustok.files import write_whole
 from robustok.report.examples import colored
 from robustok.report.style import PIECES, colors
-from robustok.study.store import write_whole
 
 
 def render(template: str, **values: Any) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
+from robustok.files import disk_full_in_one_line, read_json, read_rows, write_whole
 from robustok.models import ARCHITECTURES
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
@@ -17,7 +18,6 @@ from robustok.report.merge import merged, perplexities
 from robustok.report.page import render
 from robustok.report.paper import beside_paper
 from robustok.report.table import Results, Row, percent
-from robustok.study.store import disk_full_in_one_line, read_json, read_rows, write_whole
 
 CAPTIONS = {
     "teaser": (

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from robustok.files import read_json, write_json, write_rows, write_whole
 from robustok.study.plan import Cell
 from robustok.study.schema import Training
-from robustok.study.store import read_json, write_json, write_rows, write_whole
 from robustok.study.text import learned_from, read_corpus, write_corpus
 from robustok.tasks import (
     Item,

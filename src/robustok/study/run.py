@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from robustok.errors import RobustokError
-from robustok.study.plan import Cell, plan
-from robustok.study.results import MEASURED, result_rows
-from robustok.study.schema import Study
-from robustok.study.store import (
+from robustok.files import (
+    clear_parts,
     disk_full_in_one_line,
     locked,
     read_json,
@@ -27,12 +25,15 @@ from robustok.study.store import (
     write_rows,
     write_whole,
 )
+from robustok.study.plan import Cell, plan
+from robustok.study.results import MEASURED, result_rows
+from robustok.study.schema import Study
 from robustok.study.work import do_cell, is_finished, place_of, record_of
 from robustok.study.workers import work_side_by_side
 from robustok.versions import versions
 
 WORDS = ("title", "about", "paper", "threads")  # fields that decide no result
-OURS = (".lock", "study.json.part", "cells")  # what a folder may hold before its study.json
+OURS = (".lock", "cells")  # what a folder may hold before its study.json
 
 
 class Watch(Protocol):
@@ -197,6 +198,7 @@ def _claim(study: Study, folder: Path) -> None:
     """Write the resolved study into a new folder, or see that the folder is this study's."""
     path = folder / "study.json"
     wanted = study.model_dump(mode="json")
+    clear_parts(folder)
     if not path.exists():
         strangers = [p.name for p in folder.iterdir() if p.name not in OURS]
         if strangers:

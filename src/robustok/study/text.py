@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.files import write_json
 from robustok.ragged import Ragged
-from robustok.study.store import write_json
 from robustok.tasks import read_texts
 
 if TYPE_CHECKING:

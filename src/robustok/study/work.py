@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from robustok.files import read_json, write_json
 from robustok.study.cells import KINDS, Progress
 from robustok.study.plan import Cell
-from robustok.study.store import read_json, write_json
 from robustok.versions import versions
 
 RECORD = "cell.json"  # of a cell's files the last to be written

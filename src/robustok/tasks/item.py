@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
+from robustok.files import json_lines
+from robustok.files import write_rows as write_json_lines
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,7 @@ def write_items(path: str | Path, items: Iterable[Item]) -> None:
 
     A line holds ``key``, ``query``, ``choices``, ``label`` and ``kind``.
     """
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as f:
-        for item in items:
-            f.write(json.dumps(asdict(item), ensure_ascii=False) + "\n")
-        f.flush()
-        os.fsync(f.fileno())
-    partial.replace(path)
+    write_json_lines(Path(path), (asdict(item) for item in items))
 
 
 def read_items(path: str | Path) -> list[Item]:
@@ -124,20 +117,13 @@ def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Each object of a file of JSON lines, where it stands, and its key."""
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a JSONL file of questions")
-    found = False
-    # Not splitlines(): it also cuts at U+2028, which JSON leaves unescaped.
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip():
-            continue
-        found, where = True, f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as e:
-            raise RobustokError(f"{where} is not JSON ({e.msg}): write one object a line") from None
+    number = 0
+    for number, row in json_lines(path):
+        where = f"{path}:{number}"
         if not isinstance(row, dict):
             raise RobustokError(f"{where} is not a JSON object: write one object a line")
         yield row, where, str(row.get("key", row.get("id", f"{path.stem}-{number}")))
-    if not found:
+    if not number:
         raise RobustokError(f"'{path}' holds no questions: give one JSON object a line")
 
 

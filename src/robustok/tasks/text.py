@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import lzma
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
 
 from robustok.errors import RobustokError
-
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+from robustok.files import COMPRESSIONS, json_lines, read_text
 
 
 def read_texts(paths: str | Path | Iterable[str | Path], *, field: str = "text") -> Iterator[str]:
@@ -22,7 +17,7 @@ def read_texts(paths: str | Path | Iterable[str | Path], *, field: str = "text")
     >>> list(read_texts("corpus.jsonl"))
     ['hello', 'world']
 
-    A further .gz or .xz is unpacked while reading. Raises RobustokError for a
+    A further .gz, .xz or .zst is unpacked while reading. Raises RobustokError for a
     file that is missing, of another kind or broken, naming the line.
     """
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
@@ -32,27 +27,13 @@ def read_texts(paths: str | Path | Iterable[str | Path], *, field: str = "text")
 def _documents(path: Path, field: str) -> Iterator[str]:
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a .txt or .jsonl file")
-    kind = path.with_suffix("").suffix if path.suffix in _OPENERS else path.suffix
-    if kind not in (".txt", ".jsonl"):
-        raise RobustokError(f"'{path}' is neither .txt nor .jsonl (nor .gz or .xz of them)")
-    try:
-        with _OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8", newline="\n") as f:
-            if kind == ".txt":
-                yield f.read()
-            else:
-                yield from _lines(f, path, field)
-    except (UnicodeDecodeError, gzip.BadGzipFile, lzma.LZMAError, EOFError) as e:
-        raise RobustokError(f"'{path}' cannot be read as UTF-8 text: {e}") from e
-
-
-def _lines(f: IO[str], path: Path, field: str) -> Iterator[str]:
-    for number, line in enumerate(f, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as e:
-            raise RobustokError(f"{path}:{number} is not JSON ({e.msg})") from None
-        if not isinstance(row, dict) or not isinstance(row.get(field), str):
-            raise RobustokError(f"{path}:{number} has no text '{field}': name the right field")
-        yield row[field]
+    kind = path.with_suffix("").suffix if path.suffix in COMPRESSIONS else path.suffix
+    if kind == ".txt":
+        yield read_text(path)
+    elif kind == ".jsonl":
+        for number, row in json_lines(path):
+            if not isinstance(row, dict) or not isinstance(row.get(field), str):
+                raise RobustokError(f"{path}:{number} has no text '{field}': name the right field")
+            yield row[field]
+    else:
+        raise RobustokError(f"'{path}' is neither .txt nor .jsonl (nor .gz, .xz, .zst of them)")
