@@ -63,6 +63,16 @@ def test_an_attack_is_told_step_by_step() -> None:
     assert not any(step["won"] for step in steps[:-1])
 
 
+def test_an_attack_runs_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    from robustok import evaluation
+
+    calls = []
+    run = evaluation.attack
+    monkeypatch.setattr(evaluation, "attack", lambda *a, **k: calls.append(a) or run(*a, **k))
+    assert len(attack_steps(MODEL, VOCAB, TEXT, OPTIONS)) > 1
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize(
     ("path", "body", "said"),
     [

@@ -6,14 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.evaluation.adversarial.search import Attack
+from robustok.evaluation.adversarial.search import Attack, Step
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
@@ -98,9 +97,7 @@ class ResumeFile(RowFile):
 
     def add(self, attack: Attack) -> None:
         """Write one finished attack."""
-        row = asdict(attack)
-        row["ids"], row["start"] = attack.ids.tolist(), attack.start.tolist()
-        self.add_row(row)
+        self.add_row(attack.as_row())
 
 
 def items_digest(items: Sequence[Item]) -> str:
@@ -115,4 +112,8 @@ def _from_row(row: dict[str, Any]) -> Attack:
         values[name] = np.array(row[name], np.int32)
     for name in ("log_probs", "log_probs_start"):
         values[name] = tuple(row[name])
+    values["steps"] = tuple(
+        Step(np.array(step["ids"], np.int32), tuple(step["log_probs"]))
+        for step in row.get("steps", ())  # rows of earlier releases have none
+    )
     return Attack(**values)

@@ -79,17 +79,12 @@ def attack_steps(
     """The greedy attack on the first option, step after step until it wins or is stuck."""
     from robustok.evaluation import attack
 
+    result = attack(model, vocab, text, list(options), 0, steps=STEPS, seed=0)
     steps: list[dict[str, Any]] = []
-    for count in range(STEPS + 1):
-        # The climb is deterministic, so more steps begin with the same ones.
-        found = attack(model, vocab, text, list(options), 0, steps=max(count, 1), seed=0)
-        start = count == 0
-        logs = np.array([found.log_probs_start if start else found.log_probs])
-        ids = found.start if start else found.ids
-        if steps and len(found.margins) <= count:
-            break
-        won = found.success and not start
-        steps.append({"pieces": _pieces(vocab, ids), "shares": _shares(logs)[0], "won": bool(won)})
+    for step in result.steps:
+        shares = _shares(np.array([step.log_probs]))[0]
+        won = bool(steps) and int(np.argmax(step.log_probs)) != 0
+        steps.append({"pieces": _pieces(vocab, step.ids), "shares": shares, "won": won})
         if won:
             break
     return steps

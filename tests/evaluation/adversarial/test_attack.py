@@ -102,6 +102,17 @@ def test_the_result_is_consistent(model, vocab, items) -> None:
     assert json.loads(json.dumps(found.table()))[0]["key"] == items[0].key
 
 
+def test_steps_hold_the_ids_and_log_probs_of_every_margin(model, vocab) -> None:
+    found = attack(model, vocab, TEXT, OPTIONS, 0, objective="log-probability", steps=4)
+    assert len(found.steps) == len(found.margins) > 1
+    assert found.steps[0].ids.tolist() == found.start.tolist()
+    assert found.steps[-1].ids.tolist() == found.ids.tolist()
+    assert found.steps[-1].log_probs == found.log_probs
+    for step, margin in zip(found.steps, found.margins, strict=True):
+        assert max(step.log_probs[1:]) - step.log_probs[0] == pytest.approx(margin)
+        assert vocab.decode(step.ids) == TEXT
+
+
 def test_the_curve_falls_from_the_start_to_the_end(model, vocab, items) -> None:
     found = attack_items(model, vocab, items, seed=0)
     curve = found.curve()

@@ -89,9 +89,7 @@ class AttackEvaluation:
 
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines."""
-        return [
-            {**asdict(a), "ids": a.ids.tolist(), "start": a.start.tolist()} for a in self.attacks
-        ]
+        return [a.as_row() for a in self.attacks]
 
 
 def attack(

@@ -8,8 +8,8 @@ they ask for together.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -83,6 +83,13 @@ class Settings:
         return f"{name}({', '.join(told)})".replace(",)", ")")
 
 
+class Step(NamedTuple):
+    """One tokenization on an attack's way: its ids (int32) and the options' log-probabilities."""
+
+    ids: np.ndarray
+    log_probs: tuple[float, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Attack:
     """The worst tokenization found for one question.
@@ -96,7 +103,8 @@ class Attack:
     holds max wrong − right z at the start and after each step taken, ``spent`` the
     tokenizations scored by then and ``queries`` those of the whole attack. ``success``
     says that the prediction at the end is wrong; ``flipped_at`` the queries after which it
-    first was (None: never). ``log_probs`` are those of the options, before and after.
+    first was (None: never). ``log_probs`` are those of the options, before and after. ``steps``
+    holds ids and log-probabilities at the start and after each step taken, one for each margin.
     """
 
     key: str
@@ -110,6 +118,13 @@ class Attack:
     flipped_at: int | None
     log_probs_start: tuple[float, ...]
     log_probs: tuple[float, ...]
+    steps: tuple[Step, ...]
+
+    def as_row(self) -> dict[str, Any]:
+        """Plain lists and numbers, ready for JSON."""
+        row = {**asdict(self), "ids": self.ids.tolist(), "start": self.start.tolist()}
+        row["steps"] = [{"ids": s.ids.tolist(), "log_probs": s.log_probs} for s in self.steps]
+        return row
 
     def tokens(self, vocab: Vocabulary) -> list[bytes]:
         """The bytes of each token, for printing them apart."""
@@ -207,9 +222,19 @@ class _Found:
         self, problem: Problem, objective: str, start: np.ndarray, log_probs: np.ndarray, spent: int
     ) -> None:
         self.problem, self.objective = problem, objective
-        self.start = self.ids = start
-        self.log_probs_start = self.log_probs = log_probs
-        self.margins, self.spent = [self.margin], [spent]
+        self.start, self.log_probs_start = start, log_probs
+        self.margins: list[float] = []
+        self.spent: list[int] = []
+        self.steps: list[Step] = []
+        self.move(start, log_probs, spent)
+
+    def move(self, ids: np.ndarray, log_probs: np.ndarray, spent: int) -> None:
+        """Go on from ``ids``, found after ``spent`` scored tokenizations."""
+        self.ids, self.log_probs = ids, log_probs
+        self.margins.append(self.margin)
+        self.spent.append(spent)
+        step = Step(np.asarray(ids, np.int32), tuple(np.asarray(log_probs).tolist()))
+        self.steps.append(step)
 
     @property
     def margin(self) -> float:
@@ -256,9 +281,7 @@ def climb(problem: Problem, settings: Settings, seed: int) -> Search:
             beam = sorted(beam, key=lambda b: -b[0])[: settings.beam]
             if beam[0][0] <= found.margins[-1]:
                 break
-            _, found.ids, found.log_probs = beam[0]
-            found.margins.append(found.margin)
-            found.spent.append(spent)
+            found.move(beam[0][1], beam[0][2], spent)
             flipped = spent if flipped is None and found.wrong else flipped
         if best is None or found.margin > best.margin:
             best = found
@@ -286,9 +309,7 @@ def draw_at_random(problem: Problem, settings: Settings, seed: int) -> Search:
         spent += len(rows)
         if gained.max() > found.margins[-1]:
             best = int(gained.argmax())
-            found.ids, found.log_probs = rows[best], log_probs[best]
-            found.margins.append(float(gained[best]))
-            found.spent.append(spent)
+            found.move(rows[best], log_probs[best], spent)
     return _attack(found, spent, flipped)
 
 
@@ -323,4 +344,5 @@ def _attack(found: _Found, queries: int, flipped: int | None) -> Attack:
         flipped_at=flipped,
         log_probs_start=tuple(found.log_probs_start.tolist()),
         log_probs=tuple(found.log_probs.tolist()),
+        steps=tuple(found.steps),
     )
