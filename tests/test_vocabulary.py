@@ -233,3 +233,24 @@ def test_mid_text_after_an_encoder_that_puts_a_space_first_may_begin_with_a_newl
     ids = vocab.encode_continuation(b"\n\nhouse")
     assert vocab.decode_bytes(ids) == b"\n\nhouse"
     assert len(ids) < len(b"\n\nhouse")
+
+
+def test_what_is_derived_is_made_once_by_all_threads() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Barrier
+
+    vocab, barrier = toy([b"a"]), Barrier(4)
+    calls: list[int] = []
+
+    def make() -> object:
+        calls.append(vocab.derived("inner", lambda: 1))
+        return object()
+
+    def ask(_: int) -> object:
+        barrier.wait()
+        return vocab.derived("outer", make)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(ask, range(4)))
+    assert len(calls) == 1
+    assert all(result is results[0] for result in results)

@@ -7,13 +7,13 @@ text into them; the other ways are in :mod:`robustok.lattice` and :mod:`robustok
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.locks import ForkSafeLock
 from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, read_tokenizer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from robustok.pieces.encoder import PieceEncoder
 
 Text = str | bytes
+T = TypeVar("T")
 
 _MUCH = 1 << 16  # characters from which on looking pieces up is worth while
 
@@ -54,6 +55,7 @@ class Vocabulary:
         # A byte-fallback twin is not in V, yet is plain text where the encoder itself chose it.
         self.readable = np.zeros(self.size, np.bool_)
         self.readable[list(data.ordinary)] = True
+        self._forget_derived()
 
     @classmethod
     def load(cls, source: Any) -> Vocabulary:
@@ -70,20 +72,46 @@ class Vocabulary:
         """Ids that are no text: special and added control tokens; they stay where they are."""
         return frozenset(np.flatnonzero(~self.readable).tolist())
 
-    @cached_property
+    @property
     def trie(self) -> Trie:
         """The byte trie of the ordinary tokens, as flat arrays."""
-        from robustok.kernels.trie import build_trie
 
-        return build_trie(self.token_bytes, self.token_offsets, np.flatnonzero(self.ordinary))
+        def make() -> Trie:
+            from robustok.kernels.trie import build_trie
 
-    @cached_property
+            return build_trie(self.token_bytes, self.token_offsets, np.flatnonzero(self.ordinary))
+
+        return self.derived("trie", make)
+
+    @property
     def fingerprint(self) -> str:
         """A SHA-256 of the tokens and of which are ordinary: the same for equal vocabularies."""
-        digest = hashlib.sha256(self.token_offsets.astype("<i8").tobytes())
-        digest.update(self.token_bytes.tobytes())
-        digest.update(self.ordinary.tobytes())
-        return digest.hexdigest()
+
+        def make() -> str:
+            digest = hashlib.sha256(self.token_offsets.astype("<i8").tobytes())
+            digest.update(self.token_bytes.tobytes())
+            digest.update(self.ordinary.tobytes())
+            return digest.hexdigest()
+
+        return self.derived("fingerprint", make)
+
+    def derived(self, key: str, make: Callable[[], T]) -> T:
+        """What ``make`` returns, called once for this vocabulary and kept under ``key``.
+
+        >>> vocab.derived("longest", lambda: max(map(len, vocab.tokens)))
+        6
+
+        For tables that follow from the vocabulary alone; they are not pickled with it. Safe to call
+        from several threads, and from ``make`` with another key.
+        """
+        with self._derived_lock:
+            if key not in self._derived:
+                self._derived[key] = make()
+            return self._derived[key]
+
+    def _forget_derived(self) -> None:
+        self._derived: dict[str, Any] = {}
+        self._derived_lock = ForkSafeLock()
 
     def encode(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
         """The canonical ids of a text, int32 of shape [m]; no special tokens are added.
@@ -210,21 +238,30 @@ class Vocabulary:
             )
         return found
 
-    @cached_property
+    @property
     def _pieces(self) -> PieceEncoder | None:
         from robustok.pieces.encoder import piece_encoder
 
-        return piece_encoder(self.data)
+        return self.derived("piece encoder", lambda: piece_encoder(self.data))
 
-    @cached_property
+    @property
     def _byte_ids(self) -> dict[int, int]:
-        return {self.tokens[i][0]: int(i) for i in np.flatnonzero(self.ordinary)
-                if len(self.tokens[i]) == 1}  # fmt: skip
+        """The id of every byte that is an ordinary token."""
+
+        def make() -> dict[int, int]:
+            single = self.ordinary & (np.diff(self.token_offsets) == 1)
+            return {self.tokens[i][0]: i for i in np.flatnonzero(single).tolist()}
+
+        return self.derived("byte ids", make)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the tables that are made from the rest."""
         kept = ("data", "tokens", "size", "token_offsets", "token_bytes", "ordinary", "readable")
         return {name: vars(self)[name] for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget_derived()
 
     def __repr__(self) -> str:
         return (

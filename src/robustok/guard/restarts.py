@@ -32,10 +32,7 @@ def restarts(vocab: Vocabulary) -> Restarts:
     Where no match of a pattern can pass between two kinds of characters, the rest is matched as if
     it stood alone. Without a pattern, merges end where no token holds the two bytes side by side.
     """
-    made = vars(vocab).get("_restarts")
-    if made is None:
-        made = vars(vocab)["_restarts"] = _restarts(vocab)
-    return made
+    return vocab.derived("restarts", lambda: _restarts(vocab))
 
 
 def _restarts(vocab: Vocabulary) -> Restarts:

@@ -92,25 +92,15 @@ class BpeDropout(Sampler):
         return Pieces(np.searchsorted(ends, texts.offsets, "right"), ends)
 
     def _cutter(self) -> tuple[Any, np.ndarray]:
-        """The piece cutter and which ids are added tokens, made once a vocabulary."""
-        from robustok.pieces.cutter import PieceCutter
-
-        made = vars(self.vocab).get("_bpe_pieces")
-        if made is None:
-            added = np.zeros(self.vocab.size, np.bool_)
-            decoder = getattr(self.vocab.data.source, "get_added_tokens_decoder", dict)
-            added[[i for i in decoder() if i < self.vocab.size]] = True
-            made = PieceCutter(self.vocab.data), added & self.vocab.readable
-            vars(self.vocab)["_bpe_pieces"] = made
-        return made
+        """The pre-token cutter and which ids are added tokens, made once a vocabulary."""
+        return self.vocab.derived("bpe-dropout cutter", lambda: _cutter_of(self.vocab))
 
     def _merges(self) -> Any:
         """The merge tables of this rule, made once a vocabulary."""
-        key = f"_bpe_merges_{self.rule}"
-        made = vars(self.vocab).get(key)
-        if made is None:
-            made = vars(self.vocab)[key] = _tables(self.vocab, self.rule == "sentencepiece")
-        return made
+        by_result = self.rule == "sentencepiece"
+        return self.vocab.derived(
+            f"bpe-dropout merges {self.rule}", lambda: _tables(self.vocab, by_result)
+        )
 
 
 def is_bpe(vocab: Vocabulary) -> bool:
@@ -127,6 +117,15 @@ def probability(name: str, value: float, scheme: str) -> float:
     if not 0 <= number <= 1:
         raise RobustokError(f"{scheme}: {name} is a probability, from 0 to 1, not {value}")
     return number
+
+
+def _cutter_of(vocab: Vocabulary) -> tuple[Any, np.ndarray]:
+    from robustok.pieces.cutter import PieceCutter
+
+    added = np.zeros(vocab.size, np.bool_)
+    decoder = getattr(vocab.data.source, "get_added_tokens_decoder", dict)
+    added[[i for i in decoder() if i < vocab.size]] = True
+    return PieceCutter(vocab.data), added & vocab.readable
 
 
 def _tables(vocab: Vocabulary, by_result: bool) -> Any:

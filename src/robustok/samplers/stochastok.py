@@ -41,11 +41,10 @@ class StochasTok(TabledSampler):
         from robustok.kernels.stochastok import pairs_of
 
         v = self.vocab
-        pairs = v.__dict__.get("_stochastok_pairs")
-        if pairs is None:
-            pairs = pairs_of(v.trie, v.token_bytes, v.token_offsets, v.ordinary)
-            v.__dict__["_stochastok_pairs"] = pairs
-        return pairs
+        return v.derived(
+            "stochastok pairs",
+            lambda: pairs_of(v.trie, v.token_bytes, v.token_offsets, v.ordinary),
+        )
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
         picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text

@@ -46,10 +46,7 @@ class Unigram(WalkSampler):
     def _law(self) -> Any:
         from robustok.kernels.walk import UNIGRAM, Law
 
-        made = vars(self.vocab).get("_unigram_scores")
-        if made is None:
-            made = vars(self.vocab)["_unigram_scores"] = _scores(self.vocab)
-        logs, fallback = made
+        logs, fallback = self.vocab.derived("unigram scores", lambda: _scores(self.vocab))
         return Law(UNIGRAM, 1.0, 1, logs / self.temperature, fallback)
 
 
