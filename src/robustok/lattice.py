@@ -14,10 +14,11 @@ from math import inf, log
 
 import numpy as np
 
+from robustok.checks import check_ids
 from robustok.errors import RobustokError
 from robustok.polynomial import log_coefficient, product
 from robustok.ragged import Ragged
-from robustok.vocabulary import Vocabulary, check_ids
+from robustok.vocabulary import Vocabulary
 
 _GRADES = ("distance", "segments")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.checks import check_id_rows, check_ids, check_offsets
 from robustok.errors import RobustokError
 
 if TYPE_CHECKING:
@@ -31,9 +32,8 @@ class Ragged:
     offsets: np.ndarray
 
     def __post_init__(self) -> None:
-        values = np.ascontiguousarray(self.values, dtype=np.int32)
-        offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)
-        if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(values):
+        values, offsets = check_ids(self.values), check_offsets(self.offsets)
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(values):
             raise RobustokError("ragged offsets must start at 0 and end at the number of values")
         if np.any(np.diff(offsets) < 0):
             raise RobustokError(
@@ -44,15 +44,12 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[int] | np.ndarray]) -> Ragged:
-        """Pack a list of id sequences.
+        """Pack a list of id sequences; raises RobustokError for what is no id sequence.
 
         >>> Ragged.from_rows([[1], [2, 3]]).offsets
         array([0, 1, 3])
         """
-        arrays = [np.asarray(row, dtype=np.int32) for row in rows]
-        offsets = np.zeros(len(arrays) + 1, dtype=np.int64)
-        np.cumsum([len(a) for a in arrays], out=offsets[1:])
-        return cls(np.concatenate(arrays) if arrays else np.empty(0, np.int32), offsets)
+        return cls(*check_id_rows(rows))
 
     @classmethod
     def from_arrow(cls, column: Any) -> Ragged:

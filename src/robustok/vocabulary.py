@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from robustok.checks import check_ids, check_text, check_texts
 from robustok.errors import RobustokError
 from robustok.locks import ForkSafeLock
 from robustok.ragged import Ragged
@@ -132,10 +133,7 @@ class Vocabulary:
         def by_tokenizer(texts: list[Text]) -> Ragged:
             return Ragged.from_rows(self._encode_rows(texts, parse_special))
 
-        texts = list(texts)
-        for text in texts:
-            if not isinstance(text, (str, bytes)):
-                raise RobustokError(f"a text is str or bytes, not {type(text).__name__}")
+        texts = check_texts(texts)
         if parse_special or sum(map(len, texts)) < _MUCH or self._pieces is None:
             return by_tokenizer(texts)
         return self._pieces.encode_batch(texts, by_tokenizer)
@@ -154,16 +152,14 @@ class Vocabulary:
 
     def text_bytes(self, text: Text) -> bytes | None:
         """The bytes that the canonical ids of ``text`` decode to, where that needs no encoding."""
+        text = check_text(text)
         if isinstance(text, bytes):
             try:
                 text = text.decode("utf8")
             except UnicodeDecodeError:
                 return None
-        try:
-            normalized = self.data.encoder.normalize(text)
-            return None if normalized is None else normalized.encode("utf8")
-        except UnicodeEncodeError as e:
-            raise _surrogate_error(text) from e
+        normalized = self.data.encoder.normalize(text)
+        return None if normalized is None else normalized.encode("utf8")
 
     def lattice(self, text: Text) -> Lattice:
         """All tokenizations of one text; see :class:`robustok.lattice.Lattice`."""
@@ -183,13 +179,7 @@ class Vocabulary:
             except UnicodeDecodeError:
                 strings.append("")
                 odd[i] = text
-        try:
-            rows = self.data.encoder.encode_batch(strings, parse_special)
-        except (UnicodeEncodeError, TypeError) as e:
-            for s in strings:
-                if any("\ud800" <= c <= "\udfff" for c in s):
-                    raise _surrogate_error(s) from e
-            raise
+        rows = self.data.encoder.encode_batch(strings, parse_special)
         for i, raw in odd.items():
             rows[i] = self._encode_broken(raw, parse_special)
         return rows
@@ -269,33 +259,9 @@ class Vocabulary:
         )
 
 
-def check_ids(ids: Sequence[int] | np.ndarray, size: int) -> np.ndarray:
-    """Ids as int32, or a RobustokError that names the first one outside [0, size)."""
-    given = np.asarray(ids)
-    if given.size == 0:
-        return np.empty(0, np.int32)
-    if given.dtype.kind not in "iu":
-        raise RobustokError(f"token ids are integers, not {given.dtype}")
-    wrong = np.flatnonzero((given < 0) | (given >= size))
-    if len(wrong):
-        raise RobustokError(
-            f"id {given[wrong[0]]} at position {wrong[0]} is not in the vocabulary "
-            f"(0 to {size - 1})"
-        )
-    return np.ascontiguousarray(given, dtype=np.int32)
-
-
 def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
     """The ids of V: of several with the same bytes the real piece, then the lowest id."""
     chosen: dict[bytes, int] = {}
     for i in sorted(data.ordinary, key=lambda i: (i in data.byte_fallback, i)):
         chosen.setdefault(data.tokens[i], i)
     return chosen.values()
-
-
-def _surrogate_error(text: str) -> RobustokError:
-    at = next((i for i, c in enumerate(text) if "\ud800" <= c <= "\udfff"), 0)
-    return RobustokError(
-        f"the text holds a lone surrogate (U+{ord(text[at]):04X} at position {at}), which is not "
-        "Unicode text: repair it, or pass bytes"
-    )

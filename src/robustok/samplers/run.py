@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from robustok.checks import check_ids
 from robustok.kernels import batch as kernels
 from robustok.ragged import Ragged
 from robustok.samplers.base import in_threads, spread
-from robustok.vocabulary import Vocabulary, check_ids
+from robustok.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_ids
 from robustok.ragged import Ragged
 from robustok.samplers.tabled import TabledSampler
-from robustok.vocabulary import check_ids
 
 
 class Uniform(TabledSampler):

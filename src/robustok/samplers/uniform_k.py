@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_ids
 from robustok.errors import RobustokError
 from robustok.samplers.base import strength
 from robustok.samplers.tabled import TabledSampler
-from robustok.vocabulary import Vocabulary, check_ids
+from robustok.vocabulary import Vocabulary
 
 
 class UniformK(TabledSampler):

@@ -1,0 +1,242 @@
+"""Input checks of the public functions: each returns a clean value or raises a RobustokError.
+
+A public function checks its input once, here; everything below it relies on the result. In
+particular no kernel sees an id outside the vocabulary, a strength above ``MAX_STRENGTH`` or an
+integer that does not fit its type.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable
+from itertools import chain
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+
+MAX_STRENGTH = 10_000.0  # alpha, splits, distance, length_ratio: per canonical token
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
+MAX_COUNT = 2**31 - 1  # k, ways, min_length, draws
+_SEED_MASK = (1 << 64) - 1
+_INT64 = np.iinfo(np.int64)
+
+
+def check_integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
+    """An int or NumPy integer (no bool, no float) from ``low`` to ``high``, as int.
+
+    >>> check_integer("draws", np.int64(3), 1)
+    3
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise RobustokError(f"{name} must be an integer, not {shown(value)}")
+    number = int(value)
+    if (low is not None and number < low) or (high is not None and number > high):
+        raise RobustokError(f"{name}={shown(value)}: {name} must be {_range(low, high)}")
+    return number
+
+
+def check_count(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
+    """A whole number from ``low`` to ``high``, as int; ``3.0`` is one.
+
+    >>> check_count("uniform-k: k", 3.0)
+    3
+    """
+    number = _number(value)
+    if number is None or number != number // 1 or not low <= number <= high:
+        raise RobustokError(
+            f"{name} must be a whole number {_range(low, high)}, not {shown(value)}"
+        )
+    return int(number)
+
+
+def check_strength(name: str, value: Any, scheme: str) -> float:
+    """A strength per canonical token: a number from 0 to ``MAX_STRENGTH``, as float.
+
+    >>> check_strength("alpha", 1, "stochastok")
+    1.0
+    """
+    return check_number(f"{scheme}: {name}", value, 0.0, MAX_STRENGTH)
+
+
+def check_probability(name: str, value: Any, scheme: str) -> float:
+    """A probability: a number from 0 to 1, as float."""
+    return check_number(f"{scheme}: {name}", value, 0.0, 1.0)
+
+
+def check_temperature(name: str, value: Any, scheme: str) -> float:
+    """A temperature: a number from ``MIN_TEMPERATURE`` to ``MAX_TEMPERATURE``, as float."""
+    return check_number(f"{scheme}: {name}", value, MIN_TEMPERATURE, MAX_TEMPERATURE)
+
+
+def check_number(name: str, value: Any, low: float, high: float) -> float:
+    """A real number from ``low`` to ``high`` (no bool, no string, no NaN), as float."""
+    number = _number(value)
+    if number is None or not low <= number <= high:
+        raise RobustokError(f"{name} must be a number {_range(low, high)}, not {shown(value)}")
+    return float(number)
+
+
+def check_seed(seed: Any) -> int:
+    """Any integer; its lowest 64 bits decide, so ``-1`` and ``2**64 - 1`` are one seed."""
+    return check_integer("seed", seed) & _SEED_MASK
+
+
+def check_epoch(epoch: Any) -> int:
+    """An integer that fits int64."""
+    return check_integer("epoch", epoch, int(_INT64.min), int(_INT64.max))
+
+
+def check_keys(keys: Any, rows: int) -> np.ndarray:
+    """One key a row, int64 [rows]; by default each row's position."""
+    if keys is None:
+        return np.arange(rows, dtype=np.int64)
+    given = _integers("keys", keys, np.int64)
+    if len(given) != rows:
+        raise RobustokError(f"{len(given)} keys for {rows} rows: give one key a row")
+    return given.astype(np.int64, copy=False)
+
+
+def check_ids(ids: Any, size: int | None = None) -> np.ndarray:
+    """Token ids as contiguous int32 [n]: each is from 0 to ``size`` - 1.
+
+    >>> check_ids([276, 275], 300)
+    array([276, 275], dtype=int32)
+
+    Without ``size`` any id that fits int32 passes. Raises RobustokError for anything but a flat
+    sequence or array of integers (bools, floats and strings are none), and names the first id that
+    is outside.
+    """
+    if size is None:
+        return np.ascontiguousarray(_integers("token ids", ids, np.int32), np.int32)
+    given = _integers("token ids", ids)
+    wrong = np.flatnonzero((given < 0) | (given >= size))
+    if len(wrong):
+        raise RobustokError(
+            f"id {given[wrong[0]]} at position {wrong[0]} is not in the vocabulary "
+            f"(0 to {size - 1})"
+        )
+    return np.ascontiguousarray(given, np.int32)
+
+
+def check_id_rows(rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A list of id sequences as (values int32 [total], offsets int64 [rows + 1]).
+
+    Raises RobustokError that names the first wrong row.
+    """
+    listed = check_list("rows of token ids", rows)
+    if listed and all(type(row) is list for row in listed):  # many short lists in one step
+        values = check_ids(list(chain.from_iterable(listed)))
+    else:
+        arrays = [_check_row(i, row) for i, row in enumerate(listed)]
+        values = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
+        listed = arrays
+    offsets = np.zeros(len(listed) + 1, np.int64)
+    np.cumsum([len(row) for row in listed], out=offsets[1:])
+    return values, offsets
+
+
+def _check_row(number: int, row: Any) -> np.ndarray:
+    try:
+        return check_ids(row)
+    except RobustokError as e:
+        raise RobustokError(f"row {number}: {e}") from e
+
+
+def check_offsets(offsets: Any) -> np.ndarray:
+    """Row offsets as contiguous int64 [rows + 1]; their order is not checked."""
+    return np.ascontiguousarray(_integers("offsets", offsets, np.int64), np.int64)
+
+
+def check_text(text: Any) -> str | bytes:
+    """A str without lone surrogates, or bytes."""
+    if isinstance(text, bytes):
+        return text
+    if not isinstance(text, str):
+        raise RobustokError(f"a text is str or bytes, not {type(text).__name__}")
+    if not text.isascii():
+        try:
+            text.encode("utf8")
+        except UnicodeEncodeError as e:
+            raise RobustokError(
+                f"the text holds a lone surrogate (U+{ord(text[e.start]):04X} at position "
+                f"{e.start}), which is not Unicode text: repair it, or pass bytes"
+            ) from e
+    return text
+
+
+def check_texts(texts: Any) -> list[str | bytes]:
+    """A list of texts; one text alone is an error and not a list of its characters."""
+    return [check_text(text) for text in check_list("texts", texts)]
+
+
+def check_list(name: str, values: Any) -> list[Any]:
+    """The items of an iterable that is not a str, bytes or a mapping."""
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise RobustokError(f"{name}: give a list, as [text], not one {type(values).__name__}")
+    if isinstance(values, dict) or not isinstance(values, Iterable):
+        raise RobustokError(f"{name}: give a list, not {shown(values)}")
+    try:
+        return list(values)
+    except TypeError as e:  # an array without dimensions
+        raise RobustokError(f"{name}: give a list, not {shown(values)}") from e
+
+
+def shown(value: Any) -> str:
+    """A value on one short line, for a message."""
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except ValueError:  # an int of more digits than Python prints
+        return f"a {type(value).__name__}"
+
+
+def _number(value: Any) -> float | int | None:
+    """A real number as int or float, None for anything else and for what no float holds."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        return None
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    return float(value)
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if high is None:
+        return f"{_plain(low)} or more"
+    return f"up to {_plain(high)}" if low is None else f"from {_plain(low)} to {_plain(high)}"
+
+
+def _plain(number: float | None) -> str:
+    return f"{number:g}" if isinstance(number, float) else f"{number}"
+
+
+def _integers(name: str, values: Any, dtype: type[np.signedinteger] | None = None) -> np.ndarray:
+    """A flat array of integers that ``dtype`` can hold."""
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise RobustokError(f"{name} are integers, not {type(values).__name__}")
+    if isinstance(values, (list, tuple)) and {bool, np.bool_} & set(map(type, values)):
+        raise RobustokError(f"{name} are integers, not bool")
+    try:
+        given = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        given = np.asarray(None)
+    if given.ndim != 1:
+        raise RobustokError(f"{name}: give a flat list of integers, not {shown(values)}")
+    if given.size == 0:
+        return np.empty(0, np.int32)
+    if given.dtype.kind == "O" and all(type(x) is int for x in given):
+        wide = [i for i, x in enumerate(given) if not _INT64.min <= x <= _INT64.max]
+        if wide:
+            raise RobustokError(f"{name}: {shown(given[wide[0]])} at position {wide[0]} is too big")
+        given = given.astype(np.int64)
+    if given.dtype.kind not in "iu":
+        raise RobustokError(f"{name} are integers, not {given.dtype}")
+    if dtype is not None and not np.can_cast(given.dtype, dtype):
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        wrong = np.flatnonzero((given < low) | (given > high))
+        if len(wrong):
+            raise RobustokError(
+                f"{name}: {given[wrong[0]]} at position {wrong[0]} is not {_range(low, high)}"
+            )
+    return given

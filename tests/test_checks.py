@@ -1,0 +1,124 @@
+"""The border: each check gives a clean value back or one line that says what is wrong."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import robustok as rt
+from robustok import checks
+
+NO_IDS = [
+    [1.0], ["1"], "12", b"12", bytearray(b"12"), [True], [1, False], np.array([True]), [[1, 2]],
+    [[1], [2, 3]], np.zeros((2, 0), int), 5, None, {1: 2}, {1, 2}, [None], [1, None], [2**31],
+    np.array([2**32 + 1]), np.array([2**63], np.uint64), [2**64], [-(2**80), 1], [10**5000],
+    np.array([1.5]), np.array(["a"]), np.array(3), object(), [1, "a"], [np.datetime64("2020")],
+    [-1, 2**63],
+]  # fmt: skip
+
+
+def one_line(error: pytest.ExceptionInfo[rt.RobustokError]) -> bool:
+    return "\n" not in str(error.value) and 0 < len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("ids", NO_IDS)
+def test_what_is_no_id_sequence_is_refused(ids: object) -> None:
+    calls = (
+        checks.check_ids,
+        lambda x: checks.check_ids(x, 300),
+        lambda x: checks.check_id_rows([x]),
+        lambda x: checks.check_id_rows([[1], x]),
+    )
+    for call in calls:
+        with pytest.raises(rt.RobustokError) as e:
+            call(ids)
+        assert one_line(e)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[1, 2], (1, 2), range(1, 3), np.array([1, 2], np.uint64), np.array([1, 2], np.int8),
+     np.array([1, 2], object), [np.int64(1), 2], np.arange(1, 5)[::2] * 0 + [1, 2]],
+)  # fmt: skip
+def test_integers_of_every_kind_are_ids(ids: object) -> None:
+    checked = checks.check_ids(ids, 3)
+    assert checked.dtype == np.int32
+    assert checked.flags.c_contiguous
+    assert checked.tolist() == [1, 2]
+
+
+def test_an_id_outside_is_named() -> None:
+    for ids in ([0, 300], np.array([0, 300], np.uint16)):
+        with pytest.raises(rt.RobustokError, match=r"id 300 at position 1 .*\(0 to 299\)"):
+            checks.check_ids(ids, 300)
+    with pytest.raises(rt.RobustokError, match="id -1 at position 0"):
+        checks.check_ids([-1], 300)
+    assert checks.check_ids([], 0).dtype == np.int32
+
+
+def test_a_wrong_row_is_named() -> None:
+    with pytest.raises(rt.RobustokError, match="row 1: token ids"):
+        checks.check_id_rows([np.array([1]), [1.5]])
+    for rows in ("hello", b"hello", 5, None, {0: [1]}, np.array(3)):
+        with pytest.raises(rt.RobustokError, match="give a list") as e:
+            checks.check_id_rows(rows)
+        assert one_line(e)
+
+
+def test_numbers_are_finite_and_within_their_range() -> None:
+    for value in (1, 1.0, np.float32(1), np.int8(1), Fraction(1), 10_000):
+        assert checks.check_strength("alpha", value, "s") == float(value)
+    for value in (True, "1", b"1", None, [1], np.array([1.0]), float("nan"), float("inf"), -1,
+                  -1e-300, 10**400, 10_001, 1e300, 1j, Decimal(1), 10**5000):  # fmt: skip
+        with pytest.raises(
+            rt.RobustokError, match="s: alpha must be a number from 0 to 10000"
+        ) as e:
+            checks.check_strength("alpha", value, "s")
+        assert one_line(e)
+    for value in (0, 5e-324, 1e308):
+        with pytest.raises(rt.RobustokError, match="from 1e-06 to 1e"):
+            checks.check_temperature("temperature", value, "s")
+    with pytest.raises(rt.RobustokError, match=r"from 0 to 1, not 1\.5"):
+        checks.check_probability("p", 1.5, "s")
+
+
+def test_counts_are_whole() -> None:
+    assert checks.check_count("k", 3.0) == 3
+    assert checks.check_count("k", 2**31 - 1) == 2**31 - 1
+    for value in (1.5, -1, True, "3", None, float("inf"), float("nan"), 2**31, 10**400, [3]):
+        with pytest.raises(rt.RobustokError, match="k must be a whole number from 0 to") as e:
+            checks.check_count("k", value)
+        assert one_line(e)
+
+
+def test_seeds_epochs_and_keys() -> None:
+    assert checks.check_seed(-1) == checks.check_seed(2**64 - 1) == 2**64 - 1
+    assert checks.check_epoch(-(2**63)) == -(2**63)
+    for value in (1.0, True, "1", None, np.bool_(True)):
+        with pytest.raises(rt.RobustokError, match="seed must be an integer"):
+            checks.check_seed(value)
+    with pytest.raises(rt.RobustokError, match="epoch"):
+        checks.check_epoch(2**63)
+    assert checks.check_keys(None, 3).tolist() == [0, 1, 2]
+    assert checks.check_keys([-(2**63), 2**63 - 1], 2).dtype == np.int64
+    for keys in ([0.5, 1.7], [True, False], np.array([1, 2**63], np.uint64), [1], "ab", [[1, 2]]):
+        with pytest.raises(rt.RobustokError, match="keys") as e:
+            checks.check_keys(keys, 2)
+        assert one_line(e)
+
+
+def test_texts() -> None:
+    assert checks.check_texts(["a", b"\xff"]) == ["a", b"\xff"]
+    for text in ("a\ud800", "日本\udfff"):
+        with pytest.raises(rt.RobustokError, match=r"lone surrogate \(U\+D"):
+            checks.check_text(text)
+    for text in (None, 5, ["a"], bytearray(b"a")):
+        with pytest.raises(rt.RobustokError, match="a text is str or bytes, not"):
+            checks.check_text(text)
+    for texts in ("hello", b"hello", 5, None, {"a": 1}, [5]):
+        with pytest.raises(rt.RobustokError) as e:
+            checks.check_texts(texts)
+        assert one_line(e)
