@@ -25,7 +25,7 @@ from robustok import Vocabulary
 from robustok.evaluation import attack_items, solved_examples
 from robustok.evaluation.adversarial import search as search_module
 from robustok.scoring import Request, score_many
-from robustok.tasks.langgame import langgame
+from robustok.tasks.langgame_items import langgame
 from robustok.tasks.words import frequent_words
 
 _BATCH_TOKENS = 2048  # of one naive forward pass, about its best on a CPU

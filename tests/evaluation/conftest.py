@@ -8,7 +8,7 @@ from tests.oracles.models import tiny_model
 from robustok import Vocabulary
 from robustok.models import train_tokenizer
 from robustok.tasks.item import Item
-from robustok.tasks.langgame import langgame
+from robustok.tasks.langgame_items import langgame
 
 WORDS = ["up", "baby", "rain", "glad", "carry", "half", "garden", "happen", "differ", "straight"]
 

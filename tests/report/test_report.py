@@ -12,7 +12,7 @@ import pytest
 
 from robustok.errors import RobustokError
 from robustok.report import merged, write_report
-from robustok.report.findings import drop_table, findings
+from robustok.report.statements import drop_table, findings
 from robustok.report.style import colors
 from robustok.report.table import Results
 

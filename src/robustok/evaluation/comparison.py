@@ -1,4 +1,4 @@
-"""Whether a model loses by another tokenization, tested question by question."""
+"""Paired comparison of two evaluations of the same items: McNemar's test, also for clusters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import Z95
+from robustok.evaluation.intervals import Z95, exact_mcnemar
 from robustok.evaluation.result import Evaluation
 
 
@@ -61,17 +61,3 @@ def paired(first: Evaluation, second: Evaluation) -> Paired:
         squares = math.fsum(c * c for c in changes)
         p = math.erfc(abs(math.fsum(changes)) / math.sqrt(2 * squares)) if squares else 1.0
     return Paired(mean, max(-1.0, mean - half), min(1.0, mean + half), lost, won, n, p)
-
-
-def exact_mcnemar(lost: int, won: int) -> float:
-    """The two-sided probability of so uneven a split of a fair coin's throws.
-
-    >>> round(exact_mcnemar(1, 9), 4)
-    0.0215
-    """
-    n, fewer = lost + won, min(lost, won)
-    tail = math.fsum(
-        math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2))
-        for k in range(fewer + 1)
-    )
-    return min(1.0, 2 * tail)

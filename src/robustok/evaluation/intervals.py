@@ -1,4 +1,4 @@
-"""Confidence intervals for an accuracy, also when one item is scored several times."""
+"""Intervals and tests for accuracies: Wilson, Clopper-Pearson, McNemar, and draws as clusters."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Z95 = 1.959963984540054
 
 
 def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:
-    """Wilson score interval of ``correct`` successes out of ``n``, 95% unless told.
+    """Wilson score interval of ``correct`` successes out of ``n``, 95% by default.
 
     >>> low, high = wilson(8, 10)
     >>> round(low, 3), round(high, 3)
     (0.49, 0.943)
 
-    ``n`` may be an effective, fractional number. Raises RobustokError where n is not
-    positive or ``correct`` not in 0..n. Source: Wilson (1927).
+    ``n`` may be an effective, fractional number, which ``scipy.stats.binomtest`` does not take.
+    Raises RobustokError where n is not positive or ``correct`` not in 0..n. Source: Wilson (1927).
     """
     if not n > 0 or not 0 <= correct <= n:
         raise RobustokError(
@@ -33,6 +33,40 @@ def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:
     low = 0.0 if correct == 0 else max(0.0, (center - spread) / scale)
     high = 1.0 if correct == n else min(1.0, (center + spread) / scale)
     return low, high
+
+
+def clopper_pearson_upper(successes: int, trials: int, confidence: float = 0.95) -> float:
+    """Clopper-Pearson upper bound on a share: exact and one-sided.
+
+    >>> round(clopper_pearson_upper(0, 300), 6)
+    0.009936
+    >>> round(clopper_pearson_upper(3, 1000, 0.99), 5)
+    0.01001
+
+    The share at which ``successes`` or fewer of ``trials`` independent trials have probability
+    1 − ``confidence``. Raises RobustokError for impossible counts. Source: Clopper and Pearson
+    (1934).
+    """
+    from scipy.stats import binomtest
+
+    if trials < 1 or not 0 <= successes <= trials or not 0 < confidence < 1:
+        raise RobustokError(
+            f"no bound for {successes} of {trials} at confidence {confidence}: "
+            "give 0 ≤ successes ≤ trials, and a confidence between 0 and 1"
+        )
+    test = binomtest(successes, trials, alternative="less")
+    return float(test.proportion_ci(confidence, method="exact").high)
+
+
+def exact_mcnemar(lost: int, won: int) -> float:
+    """McNemar's exact test: the two-sided p of ``lost`` against ``won`` discordant pairs.
+
+    >>> round(exact_mcnemar(1, 9), 4)
+    0.0215
+    """
+    from scipy.stats import binomtest
+
+    return float(binomtest(lost, lost + won).pvalue) if lost + won else 1.0
 
 
 def clustered(

@@ -1,7 +1,7 @@
 """A study's results as something to look at: HTML, Markdown and figures."""
 
-from robustok.report.findings import findings
 from robustok.report.merge import merged
+from robustok.report.statements import findings
 from robustok.report.table import Results
 from robustok.report.write import write_report
 

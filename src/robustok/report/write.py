@@ -13,10 +13,10 @@ from robustok.files import disk_full_in_one_line, read_json, read_rows, write_wh
 from robustok.models import ARCHITECTURES
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
-from robustok.report.findings import drop_table, findings
 from robustok.report.merge import merged, perplexities
 from robustok.report.page import render
 from robustok.report.paper import beside_paper
+from robustok.report.statements import drop_table, findings
 from robustok.report.table import Results, Row, percent
 
 CAPTIONS = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from robustok.tasks.benchmarks import HUB, benchmark_files, read_benchmark
-from robustok.tasks.cute import cute
+from robustok.tasks.cute_items import cute
 from robustok.tasks.item import Item, Pair, read_items, read_pairs, read_questions, write_items
-from robustok.tasks.langgame import langgame
+from robustok.tasks.langgame_items import langgame
 from robustok.tasks.text import read_texts
 from robustok.tasks.words import clean_words, frequent_words, read_words
 

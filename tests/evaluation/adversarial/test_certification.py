@@ -19,7 +19,7 @@ from robustok import RobustokError, Vocabulary
 from robustok.evaluation import attack, certify, certify_items
 from robustok.evaluation.adversarial import certification
 from robustok.evaluation.adversarial.certificate_result import VERDICTS, Certificate
-from robustok.evaluation.binomial import share_below
+from robustok.evaluation.intervals import clopper_pearson_upper
 
 TEXT = "happen, glad"
 OPTIONS = [" up", " baby", " rain"]
@@ -115,7 +115,7 @@ def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(model: Any, vocab: Vo
             model, vocab, TEXT, OPTIONS, distance=6, limit=3, draws=40, confidence=0.8, seed=seed,
             attack=False,
         )  # fmt: skip
-        assert found.upper == share_below(found.flips, 40, 0.8)
+        assert found.upper == clopper_pearson_upper(found.flips, 40, 0.8)
         assert found.confidence == 0.8
         held.append(found.upper >= share)
     # 60 bounds at 80%: fewer than 38 hold with a chance of 1 in 1,000 (the seeds are fixed).

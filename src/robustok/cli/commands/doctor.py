@@ -22,6 +22,7 @@ NEEDED_FOR = {
     "accelerate": ("training", "train"),
     "peft": ("LoRA", "train"),
     "safetensors": ("saving models", "train"),
+    "scipy": ("confidence intervals and tests", "train"),
     "pydantic": ("studies", "study"),
     "yaml": ("studies", "study"),
     "matplotlib": ("figures", "report"),

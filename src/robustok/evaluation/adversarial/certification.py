@@ -24,7 +24,7 @@ import numpy as np
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.certificate_result import Certificate, Certification
 from robustok.evaluation.adversarial.search import Attack, Problem, Settings, climb, run
-from robustok.evaluation.binomial import share_below
+from robustok.evaluation.intervals import clopper_pearson_upper
 from robustok.evaluation.questions import Ids, Progress, check_items, encode_options, item_key
 from robustok.evaluation.questions import margins as margins_of
 from robustok.evaluation.resume import RowFile
@@ -364,7 +364,7 @@ def _certificate(
         method="enumeration" if exact else "sampling",
         scored=scored,
         flips=flips,
-        upper=flips / scored if exact else share_below(flips, scored, plan.confidence),
+        upper=flips / scored if exact else clopper_pearson_upper(flips, scored, plan.confidence),
         confidence=1.0 if exact else plan.confidence,
         margin=float(margins_of(mine, problem.label).max()),
         attacked=attacked,

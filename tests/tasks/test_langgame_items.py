@@ -7,7 +7,7 @@ import pytest
 
 from robustok.errors import RobustokError
 from robustok.tasks import Item, frequent_words, langgame
-from robustok.tasks.langgame import KINDS
+from robustok.tasks.langgame_items import KINDS
 
 WORDS = frequent_words(200)
 ITEMS = langgame(WORDS, 2400, seed=0)

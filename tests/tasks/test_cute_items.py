@@ -7,7 +7,7 @@ import pytest
 
 from robustok.errors import RobustokError
 from robustok.tasks import Item, cute, frequent_words
-from robustok.tasks.cute import CUTE_KINDS, levenshtein
+from robustok.tasks.cute_items import CUTE_KINDS, levenshtein
 
 WORDS = frequent_words(1000)
 ITEMS = cute(WORDS, 1400, seed=0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from robustok.errors import RobustokError, nearest
 from robustok.tasks.item import Item
-from robustok.tasks.langgame import SPLITS, split_of
+from robustok.tasks.langgame_items import SPLITS, split_of
 
 CUTE_KINDS = ("contains", "delete", "insert", "substitute", "orthography", "spell", "unspell")
 
