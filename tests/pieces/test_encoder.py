@@ -130,3 +130,28 @@ def test_real_tokenizers(name: str) -> None:
     vocab = real(name)
     assert (vocab._pieces is None) == (name in ("llama2", "internlm2"))
     assert vocab.encode_batch(texts) == by_tokenizer(vocab, texts)
+
+
+def test_entries_lie_at_other_places_in_every_table_and_the_ids_are_the_same() -> None:
+    first, second = byte_level(None), byte_level(None)
+    texts = ["the theater is there", "naïve café 123"]
+    assert first.encode_batch(texts) == second.encode_batch(texts) == by_tokenizer(first, texts)
+    slots = [vocab._pieces._known.slots for vocab in (first, second)]  # type: ignore[union-attr]
+    assert not (slots[0] == slots[1]).all()
+
+
+def test_an_interrupt_amid_learning_leaves_a_table_that_is_right(monkeypatch) -> None:
+    vocab = byte_level(None)
+    encoder = vocab._pieces
+    assert encoder is not None
+    vocab.encode_batch(["the"])
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder, "_learn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            vocab.encode_batch(["is there a theater, isn't it?"])
+    texts = ["the tests", "is there a theater, isn't it?"]
+    assert vocab.encode_batch(texts) == by_tokenizer(vocab, texts)

@@ -9,16 +9,19 @@ from numba import njit
 
 from robustok.kernels.memory import borrow
 
-_PRIME = np.uint64(0x100000001B3)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-
 
 class Known(NamedTuple):
-    """An open hash table: entry e is the piece ``text[start[e]:start[e + 1]]``."""
+    """An open hash table: entry e is the piece ``text[start[e]:start[e + 1]]``.
+
+    At least one slot is free, so that a search ends. ``seed`` and ``factor`` are random and secret:
+    nobody can choose texts whose pieces collide. They decide where entries lie and nothing else.
+    """
 
     slots: np.ndarray  # int32 [power of two]: entry, or -1
     start: np.ndarray  # int64 [room for entries + 1]
     text: np.ndarray  # uint8 [room for bytes]
+    seed: np.uint64
+    factor: np.uint64  # odd
 
 
 @njit(cache=True, nogil=True)
@@ -33,10 +36,10 @@ def find_pieces(known, entries, text, ends, found):
     begin = np.int64(0)
     for x in range(len(ends)):
         end = ends[x]
-        key = _MIX
+        key = known.seed
         for p in range(begin, end):
-            key = (key ^ np.uint64(text[p])) * _PRIME
-        s = np.int64((key * _MIX) >> np.uint64(32)) & mask
+            key = (key ^ np.uint64(text[p])) * known.factor
+        s = np.int64(key >> np.uint64(32)) & mask
         e = slots[s]
         while e >= 0:
             a = start[e]

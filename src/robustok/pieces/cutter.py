@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from robustok.locks import ForkSafeLock
 from robustok.pieces.pattern import END, Pattern, Symbol, automaton, read_pattern
 from robustok.tokenizer_files import TokenizerData, steps
 from robustok.utf8 import split_at_broken
@@ -49,11 +49,17 @@ class PieceCutter:
             found = None
         self._part = _split(found) if found else part
         self._pattern = read_pattern(found) if found else None
-        self._known: dict[tuple[str, tuple[bool, ...]], int] = {}  # symbols in their order
-        self.automaton: Automaton | None = None  # what decides all cuts, if there is such
-        self._lock = threading.Lock()
+        # The automaton and the numbers of its symbols, replaced in one assignment: other threads
+        # may be cutting, and learning may be interrupted.
+        self._learned: tuple[Automaton | None, dict[tuple[str, tuple[bool, ...]], int]] = None, {}
+        self._lock = ForkSafeLock()
         if self._pattern is not None:
             self.learn(map(chr, range(128)))
+
+    @property
+    def automaton(self) -> Automaton | None:
+        """What decides all cuts; None where only the library can cut."""
+        return self._learned[0]
 
     def cut(self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None) -> Any:
         """The ends of all pieces, int64, of bytes that are cut at ``edges`` in any case.
@@ -100,21 +106,21 @@ class PieceCutter:
         """Give these characters symbols of :attr:`automaton`; a new kind of them changes it."""
         assert self._pattern is not None
         with self._lock:
-            before, size = self.automaton, len(self._known)
+            before, size = self._learned[0], len(self._learned[1])
+            known = dict(self._learned[1])
             symbols = before.symbols.copy() if before else np.full(0x110000, _UNKNOWN, np.uint8)
             new = [c for c in characters if symbols[ord(c)] == _UNKNOWN]
             kinds = _properties(self._pattern, new)
             for character, kind in zip(new, kinds, strict=True):
                 own = character if character.isascii() or character in _FOLDED else ""
-                number = self._known.setdefault((own, kind), len(self._known))
+                number = known.setdefault((own, kind), len(known))
                 symbols[ord(character)] = min(number + (number >= END), _UNKNOWN)
             step: np.ndarray | None = None
-            if before is not None and len(self._known) == size:
+            if before is not None and len(known) == size:
                 step = before.step
-            elif len(self._known) < _UNKNOWN:
-                step = automaton(self._pattern, [Symbol(*key) for key in self._known])
-            # Together in one assignment: other threads may be cutting.
-            self.automaton = None if step is None else Automaton(step, symbols)
+            elif len(known) < _UNKNOWN:
+                step = automaton(self._pattern, [Symbol(*key) for key in known])
+            self._learned = None if step is None else Automaton(step, symbols), known
 
 
 def _properties(pattern: Pattern, characters: list[str]) -> list[tuple[bool, ...]]:

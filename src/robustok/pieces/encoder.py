@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from robustok.locks import ForkSafeLock
 from robustok.pieces.cutter import PieceCutter, stage_of
 from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, TokenizersEncoder, steps
@@ -40,7 +41,9 @@ class PieceEncoder:
         added = [token.content for token in tokens if token.content and not token.special]
         self._added = re.compile("|".join(map(re.escape, added)))
         self._added_starts = {content[0] for content in added}  # found ten times as fast
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
+        self._seed = np.uint64(secrets.randbits(64))
+        self._factor = np.uint64(secrets.randbits(64) | 1)
         self._forget(0, 0)
 
     def encode_batch(
@@ -79,9 +82,12 @@ class PieceEncoder:
         offsets = np.empty(len(edges), np.int64)
         with self._lock:
             room, used = len(self._known.start), self._known.start[self._entries]
-            if self._entries + len(ends) >= room or used + len(text) > len(self._known.text):
+            full = self._entries + len(ends) >= room or used + len(text) > len(self._known.text)
+            if full or self._changing:
                 self._forget(len(ends), len(text))
+            self._changing = True
             self._learn(kernels.find_pieces(self._known, self._entries, text, ends, found))
+            self._changing = False
             values = np.empty(kernels.count_ids(found, self._first), np.int32)
             kernels.gather_ids(found, self._first, self._ids, rows, values, offsets)
         return Ragged(values, offsets)
@@ -111,8 +117,9 @@ class PieceEncoder:
         room = 1 << (max(_ROOM, 2 * pieces) - 1).bit_length()
         self._known = Known(
             np.full(2 * room, -1, np.int32), np.zeros(room + 1, np.int64),
-            np.empty(max(8 * room, 2 * size), np.uint8),
+            np.empty(max(8 * room, 2 * size), np.uint8), self._seed, self._factor,
         )  # fmt: skip
+        self._changing = False  # true after an error, an interrupt or a fork amid a change
         self._entries = 0
         self._first, self._ids = np.zeros(1, np.int64), np.empty(0, np.int32)
 
