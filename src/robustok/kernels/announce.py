@@ -5,21 +5,35 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from numba import config
+
 _announced = False
 
 
+def cache_directory() -> Path | None:
+    """Where compiled kernels are kept, or None where no directory for them is writable."""
+    from robustok.kernels import trie
+
+    path = trie._fill._cache.cache_path
+    return Path(path) if path else None
+
+
 def announce_compilation() -> None:
-    """Say so on stderr, once a process, if the kernels have never been compiled on this machine."""
+    """Say on stderr, once a process, that kernels are about to be compiled."""
     global _announced
     if _announced:
         return
     _announced = True
-    from robustok.kernels import trie
-
-    cache = getattr(trie.build_trie, "_cache", None) or getattr(trie._fill, "_cache", None)
-    folder = Path(getattr(cache, "cache_path", "")) if cache is not None else None
-    if folder is not None and not any(folder.glob("trie.*.nbi")):
+    if config.DISABLE_JIT:
+        return
+    directory = cache_directory()
+    if directory is None:
+        sys.stderr.write(
+            "robustok: compiling its kernels in memory, which takes up to a minute in every "
+            "process, for no cache directory is writable: set NUMBA_CACHE_DIR to one\n"
+        )
+    elif not any(directory.glob("trie.*.nbi")):
         sys.stderr.write(
             "robustok: compiling its kernels, which happens once and takes up to a minute\n"
         )
-        sys.stderr.flush()
+    sys.stderr.flush()

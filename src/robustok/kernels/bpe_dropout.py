@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from robustok.kernels.batch import borrow_batch
+from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform
 from robustok.kernels.stochastok import find

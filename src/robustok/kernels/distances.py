@@ -6,8 +6,8 @@ Words come as types with how often each occurs; stretches too long to table come
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, moments
 from robustok.kernels.memory import borrow
 from robustok.kernels.tables import borrow_store, grades_of, ways_of

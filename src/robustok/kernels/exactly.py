@@ -7,9 +7,9 @@ the wanted cost the usual one, and draws of another cost are thrown away.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from robustok.kernels.batch import borrow_batch
+from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of, moments
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream

@@ -8,8 +8,8 @@ that have any are found by a recursion over spans.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.trie import borrow_trie, child
 

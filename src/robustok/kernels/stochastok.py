@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from robustok.kernels.batch import borrow_batch
+from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import below, stream, uniform
 from robustok.kernels.tables import SEGMENTS, borrow_store, clear, draw, grades_of, lookup, ways_of

@@ -8,9 +8,9 @@ on split counts).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from robustok.kernels.batch import borrow_batch
+from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
 from robustok.kernels.random import stream, uniform

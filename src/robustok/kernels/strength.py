@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 
 

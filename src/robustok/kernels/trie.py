@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 
 _HASH = np.uint64(0x9E3779B97F4A7C15)

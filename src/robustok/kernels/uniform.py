@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from robustok.kernels.batch import borrow_batch
+from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream

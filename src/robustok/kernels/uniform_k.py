@@ -10,7 +10,6 @@ attempts into about three. Only then are tokens drawn.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from robustok.kernels.batch import borrow_batch, spell
 from robustok.kernels.distances import (
@@ -20,6 +19,7 @@ from robustok.kernels.distances import (
     feasible,
     solve,
 )
+from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of, mark_reference
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform

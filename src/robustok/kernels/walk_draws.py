@@ -8,9 +8,9 @@ there already changes the time a draw takes and never its result.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from robustok.kernels.batch import borrow_batch
+from robustok.kernels.jit import njit
 from robustok.kernels.long import edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform

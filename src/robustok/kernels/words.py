@@ -8,8 +8,8 @@ a long stretch without one is searched for the rest by how far tokens reach.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.trie import borrow_trie, child
 
