@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.corpus.conftest import documents, write_jsonl
+from tests.test_processes import kill_at_start
 
 import robustok as rt
 from robustok.corpus import local, run_corpus
@@ -267,10 +268,21 @@ def test_killed_run_and_killed_workers(corpus: Path, tmp_path: Path, tokenizer: 
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
-def test_a_worker_that_always_dies_ends_the_run() -> None:
-    tries: dict[int, int] = {}
-    chunk: Any = type("Chunk", (), {"number": 1, "source": type("S", (), {"name": "a.txt"})})
-    for _ in range(local.TRIES - 1):
-        local._count_try(tries, chunk)
-    with pytest.raises(RobustokError, match=r"worked on a.txt was ended from outside 3 times"):
-        local._count_try(tries, chunk)
+def test_a_worker_killed_while_it_starts_is_replaced(
+    corpus: Path, tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, workers=1, **SMALL)
+    kills = kill_at_start(monkeypatch, times=2)
+    again = run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, workers=1, **SMALL)
+    assert len(kills) == 2
+    assert again == whole
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+def test_a_worker_that_always_dies_ends_the_run(
+    corpus: Path, tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = kill_at_start(monkeypatch, times=100)
+    with pytest.raises(RobustokError, match=r"a.jsonl died 3 times, the last time killed by SIGK"):
+        run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, workers=1, **SMALL)
+    assert len(kills) == local.TRIES

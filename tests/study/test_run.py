@@ -153,8 +153,23 @@ def test_a_worker_that_is_ended_from_outside_is_one_line(tmp_path: Path) -> None
             for child in multiprocessing.active_children():
                 child.kill()
 
-    with pytest.raises(RobustokError, match="ended from outside"):
+    with pytest.raises(RobustokError, match=r"that did 'data' was killed by SIGKILL[^\n]*$"):
         work_side_by_side([cell], tmp_path, 1, 1, Ends(), lambda cell: None)
+
+
+def test_an_idle_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
+    """The second worker has no task: every other cell needs the first one's result."""
+    cells = plan(STUDY)[:2]
+    assert cells[0] in cells[1].inputs.values()
+
+    class KillsIdle(Silent):
+        def progress(self, cell: Any, done: int, total: int) -> None:
+            *_, idle = sorted(multiprocessing.active_children(), key=lambda child: child.pid or 0)
+            idle.kill()
+            idle.join()
+
+    with pytest.raises(RobustokError, match=r"that waited for work was killed by SIGKILL[^\n]*$"):
+        work_side_by_side(cells, tmp_path, 2, 1, KillsIdle(), lambda cell: None)
 
 
 def test_an_error_in_a_worker_is_told_as_it_was(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from robustok.corpus.local import Told, one_thread, portable
+from robustok.corpus.local import Told, one_thread
 from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
+from robustok.processes import portable
 
 _jobs: dict[str, Job] = {}  # of this process, so that its vocabulary's tables are made once
 
@@ -69,6 +70,6 @@ def make_shards(table: pa.Table, digest: str, fetch: Callable[[], Job]) -> pa.Ta
             errors.append(None)
         except Exception as error:
             made.append(None)
-            errors.append(portable(error))
+            errors.append(pickle.dumps(portable(error)))
     schema = pa.schema([("manifest", pa.string()), ("error", pa.binary())])
     return pa.table([made, errors], schema=schema)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from robustok.corpus.transform import Retokenize
 from robustok.corpus.write import FORMATS
 from robustok.errors import RobustokError, nearest
 from robustok.files import clear_parts, is_disk_full, locked, read_json_or_none, write_json
+from robustok.processes import available_cores
 from robustok.samplers import sampler
 from robustok.versions import versions
 from robustok.vocabulary import Vocabulary
@@ -173,7 +173,7 @@ def _manifests(
         return run_on_ray(job, chunks, workers, told)
     from robustok.corpus.local import run_local
 
-    return run_local(job, chunks, workers or os.cpu_count() or 1, told)
+    return run_local(job, chunks, workers or available_cores(), told)
 
 
 def _hold_to_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[Source]) -> str:

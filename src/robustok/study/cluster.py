@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from robustok.processes import thread_limits
 from robustok.study.plan import Cell
 from robustok.study.work import do_cell, is_finished
-from robustok.study.workers import Told, limit_threads
+from robustok.study.workers import Told
 
 RETRIES = 3  # of a cell whose machine was lost; what it had saved goes on
 
@@ -48,7 +50,7 @@ def work_on_ray(
 
 
 def _do(cell: Cell, folder: Path, threads: int) -> None:
-    limit_threads(threads)
+    os.environ.update(thread_limits(threads))
     # A retried task may have finished before its machine was lost.
     if not is_finished(cell, folder):
         do_cell(cell, folder, _nobody)

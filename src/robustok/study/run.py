@@ -8,7 +8,6 @@ measured of each question) and `run.json` (what to cite: versions, seeds and dig
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from robustok.files import (
     write_rows,
     write_whole,
 )
+from robustok.processes import available_cores
 from robustok.study.plan import Cell, plan
 from robustok.study.results import MEASURED, result_rows
 from robustok.study.schema import Study
@@ -126,7 +126,7 @@ def run_study(
 
             work_on_ray(todo, folder, study.threads or 1, watch, finished)
         elif study.threads:
-            count = jobs or max(1, _cores() // study.threads)
+            count = jobs or max(1, available_cores() // study.threads)
             work_side_by_side(todo, folder, count, study.threads, watch, finished)
         else:
             _work_in_order(todo, folder, watch, finished)
@@ -188,10 +188,6 @@ def _work_in_order(
         watch.start(cell)
         do_cell(cell, folder, lambda done, total, cell=cell: watch.progress(cell, done, total))
         finished(cell)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _claim(study: Study, folder: Path) -> None:

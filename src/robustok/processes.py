@@ -1,0 +1,226 @@
+"""Worker processes, each of which does one task after another and reports over a pipe.
+
+They are `multiprocessing.Process` and `Pipe`. `concurrent.futures` does not fit: when it loses one
+process every task fails, and its processes outlive a parent that is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import parent_process
+from pathlib import Path
+from typing import Any
+
+PROGRESS, RESULT, ERROR, DIED = "progress", "result", "error", "died"
+_PR_SET_PDEATHSIG = 1
+
+Run = Callable[[Any, Callable[[Any], None]], Any]  # (task, progress) -> result
+
+
+class Worker:
+    """A process that does one task after another.
+
+    ``prepare(shared)`` is called once in the process and returns ``run(task, progress)``, which is
+    called for each task. ``prepare`` is a function of a module, and ``shared``, tasks, progress
+    values and results are pickled. ``threads`` limits the threads of numerical libraries.
+
+    ``shared`` is the first message on the pipe, not an argument of the process: writing to a
+    process that died while it started then fails with EPIPE and cannot block.
+    """
+
+    def __init__(self, prepare: Callable[[Any], Run], shared: Any, threads: int = 1) -> None:
+        # A forked process would share this one's locks and the threads of torch.
+        context = multiprocessing.get_context("spawn")
+        self.task: Any = None
+        self.pipe, child = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child,), daemon=True)
+        with environment(thread_limits(threads)):
+            self._process.start()
+        child.close()
+        self._send((prepare, shared))
+
+    def begin(self, task: Any) -> None:
+        """Send a task. That the process is dead is reported by the next :func:`receive`."""
+        self.task = task
+        self._send(task)
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+    def exit_reason(self) -> str:
+        """How the process ended, such as ``"killed by SIGKILL"``."""
+        self._process.join(10)
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def _send(self, message: Any) -> None:
+        with suppress(ConnectionError):
+            self.pipe.send(message)
+
+
+def receive(workers: Sequence[Worker]) -> Iterator[tuple[Worker, str, Any]]:
+    """Wait until a worker reports, then yield one report of each that has: (worker, kind, value).
+
+    ``kind`` is `PROGRESS`, `RESULT` (the task is finished) or `DIED`. An exception in a worker is
+    raised here.
+    """
+    by_pipe = {worker.pipe: worker for worker in workers}
+    for pipe in wait(list(by_pipe)):
+        worker = by_pipe[pipe]  # type: ignore[index]
+        try:
+            kind, value = worker.pipe.recv()
+        except (EOFError, OSError):
+            kind, value = DIED, None
+        if kind == ERROR:
+            raise value
+        yield worker, kind, value
+
+
+def portable(error: Exception) -> Exception:
+    """The error itself, or its text as a RuntimeError where it cannot be pickled."""
+    try:
+        return pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _serve(pipe: Connection) -> None:
+    """Do tasks until one fails or the parent closes the pipe. Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
+
+    def send(kind: str, value: Any) -> None:
+        message = pickle.dumps((kind, value))
+        with _exit_if_closed():
+            pipe.send_bytes(message)
+
+    def next_message() -> Any:
+        with _exit_if_closed():
+            message = pipe.recv_bytes()
+        return pickle.loads(message)
+
+    try:
+        prepare, shared = next_message()
+        run = prepare(shared)
+        while True:
+            send(RESULT, run(next_message(), lambda value: send(PROGRESS, value)))
+    except Exception as error:
+        send(ERROR, portable(error))
+
+
+@contextmanager
+def _exit_if_closed() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent does, even when that is killed with SIGKILL.
+
+    Linux delivers the signal of PR_SET_PDEATHSIG at once, also while a kernel holds the GIL.
+    Elsewhere a thread waits for the pipe to the parent to close.
+    """
+    parent = parent_process()
+    if parent is None:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent.pid:  # It died before the signal was set.
+            os._exit(1)
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def thread_limits(threads: int) -> dict[str, str]:
+    """The environment variables that limit the threads of numerical libraries."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
+    limits = dict.fromkeys(names, str(threads))
+    return limits | ({"TOKENIZERS_PARALLELISM": "false"} if threads == 1 else {})
+
+
+@contextmanager
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for processes started inside the block.
+
+    Libraries read some of them when they are imported, which is before a process runs our code.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def available_cores() -> int:
+    """The cores this process may use: its affinity, and the CPU quota of its container.
+
+    >>> available_cores() >= 1
+    True
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, _cgroup_quota())))
+
+
+def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self")) -> float:
+    """The CPU quota in cores, of cgroup v2 or v1, infinite where there is none.
+
+    A group's parents limit it too. In a container the group's path may not exist below ``root``,
+    which is then the container's own group.
+    """
+    try:
+        lines = (process / "cgroup").read_text().splitlines()
+    except OSError:
+        return math.inf
+    quotas = [math.inf]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, read = root, _quota_v2
+        elif "cpu" in controllers.split(","):
+            folder, read = root / "cpu", _quota_v1
+        else:
+            continue
+        group = folder / path.lstrip("/")
+        quotas += [read(f) for f in (group, *group.parents) if f.is_relative_to(folder)]
+    return min(quotas)
+
+
+def _quota_v2(group: Path) -> float:
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # No such group, or a quota of "max".
+        return math.inf
+
+
+def _quota_v1(group: Path) -> float:
+    try:
+        quota = int((group / "cpu.cfs_quota_us").read_text())
+        period = int((group / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return math.inf
+    return quota / period if quota > 0 else math.inf
