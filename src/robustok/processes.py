@@ -82,6 +82,7 @@ def receive(workers: Sequence[Worker]) -> Iterator[tuple[Worker, str, Any]]:
     by_pipe = {worker.pipe: worker for worker in workers}
     for pipe in wait(list(by_pipe)):
         worker = by_pipe[pipe]  # type: ignore[index]
+        value: Any
         try:
             kind, value = worker.pipe.recv()
         except (EOFError, OSError):
