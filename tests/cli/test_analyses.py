@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     tokenizer = train_tokenizer([item.query + item.answer for item in ITEMS], 290)
     for seed, name in enumerate(["canonical", "uniform"]):
-        model = small_model(290, Shape(2, 16, 2, 2, 32, 256), seed=seed)
+        model = small_model(290, Shape(2, 16, 2, 2, 32, 256), seed=seed, end_id=0)
         model.save_pretrained(folder / name)
         tokenizer.save(str(folder / name / "tokenizer.json"))
     write_items(folder / "items.jsonl", ITEMS)

@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train_tokenizer([item.query + item.answer for item in ITEMS], 290).save(
         str(folder / "tokenizer.json")
     )
-    small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0).save_pretrained(folder)
+    small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0, end_id=0).save_pretrained(folder)
     write_items(folder / "items.jsonl", ITEMS)
     return folder
 

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.utils.data import DataLoader
 
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.samplers import sampler
+from robustok.special_tokens import end_of_text
 from robustok.tasks import frequent_words
 from robustok.training import PackedStream, pretrain
 from robustok.training.packed import block_batch
@@ -120,3 +125,72 @@ def test_no_text_is_one_line(tmp_path):
     for texts in ([], [""]):
         with pytest.raises(RobustokError, match="no text to train on"):
             pretrain(tiny(), VOCAB, texts, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
+
+
+DATA = os.environ.get("ROBUSTOK_DATA")
+
+
+def named(token):
+    """A byte-level vocabulary in which id 0 is an ordinary token, as in GPT-2."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.add_special_tokens([token])
+    return rt.Vocabulary.load(tokenizer)
+
+
+@pytest.mark.parametrize("token", ["<|endoftext|>", "<|end_of_text|>", "</s>"])
+def test_documents_end_with_the_tokenizers_own_end_of_text(tmp_path, monkeypatch, token):
+    vocab = named(token)
+    end = vocab.size - 1
+    assert end_of_text(vocab) == end
+    assert vocab.tokens[0] == b"!"
+    seen = []
+    real = PackedStream.__init__
+
+    def spy(self, *args, **options):
+        seen.append(options["end"])
+        real(self, *args, **options)
+
+    monkeypatch.setattr(PackedStream, "__init__", spy)
+    model = small_model(vocab.size, Shape(1, 16, 2, 1, 16, 16), seed=0)
+    pretrain(
+        model, vocab, TEXTS, sampler=sampler("canonical", vocab), seed=0, out=tmp_path,
+        steps=1, batch_size=1, learning_rate=1e-3,
+    )  # fmt: skip
+    assert seen == [end]
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert {saved[f"{name}_token_id"] for name in ("bos", "eos", "pad")} == {end}
+    generation = json.loads((tmp_path / "generation_config.json").read_text())
+    assert generation["eos_token_id"] == end
+
+
+def test_a_tokenizer_without_an_end_of_text_needs_one_named(tmp_path):
+    vocab = named("<|what|>")
+
+    def run(out, **options):
+        model = small_model(vocab.size, Shape(1, 16, 2, 1, 16, 16), seed=0)
+        pretrain(
+            model, vocab, TEXTS, sampler=sampler("canonical", vocab), seed=0, out=out,
+            steps=1, batch_size=1, learning_rate=1e-3, **options,
+        )  # fmt: skip
+        return model.config.eos_token_id
+
+    with pytest.raises(RobustokError, match=r"no end-of-text token is known.*<\|what\|>"):
+        run(tmp_path / "a")
+    assert run(tmp_path / "b", end="<|what|>") == vocab.size - 1
+
+
+@pytest.mark.skipif(not DATA, reason="needs real tokenizers: set ROBUSTOK_DATA")
+@pytest.mark.parametrize(
+    ("name", "expected"), [("gpt2", 50256), ("llama3", 128001), ("qwen3", 151643), ("llama2", 2)]
+)
+def test_the_end_of_text_of_real_tokenizers(name, expected):
+    folder = Path(str(DATA)) / "tokenizers" / name
+    assert end_of_text(rt.Vocabulary.load(str(folder))) == expected

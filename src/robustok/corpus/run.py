@@ -20,11 +20,11 @@ from robustok.errors import RobustokError, nearest
 from robustok.files import clear_parts, is_disk_full, locked, read_json_or_none, write_json
 from robustok.processes import available_cores
 from robustok.samplers import sampler
+from robustok.special_tokens import end_of_text
 from robustok.versions import versions
 from robustok.vocabulary import Vocabulary
 
 ENGINES = ("local", "ray")
-_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
 
 Progress = Callable[[int, int], None]
 
@@ -106,7 +106,7 @@ def run_corpus(
     folder = Path(out)
     _refuse_overlap(sources, folder)
     found = find_column(sources, column)
-    last = _end_id(vocab, end) if format == "packed" else -1
+    last = end_of_text(vocab, end) if format == "packed" else -1
     settings = {
         "tokenizer": vocab.fingerprint, "scheme": spec, "seed": seed, "epoch": epoch,
         "draws": draws, "column": found.name, "kind": found.kind, "format": format,
@@ -257,25 +257,6 @@ def _refuse_overlap(sources: Sequence[Source], folder: Path) -> None:
             raise RobustokError(
                 f"the input {source.path} lies in the output folder {folder}; give another folder"
             )
-
-
-def _end_id(vocab: Vocabulary, end: str | int | None) -> int:
-    """The id that ends a document in a packed shard: the named one, or the vocabulary's usual."""
-    special = {vocab.tokens[i].decode(errors="replace"): i for i in sorted(vocab.special)}
-    if end is None:
-        for token in _ENDS:
-            if token in special:
-                return special[token]
-        raise RobustokError(
-            "no end-of-text token is known for this tokenizer; name it with --end, as "
-            f"{next((f'--end {token!r}' for token in special if token), '--end 0')}"
-        )
-    number = int(end) if str(end).isdecimal() and str(end) not in special else None
-    if number is not None and number < vocab.size:
-        return number
-    if str(end) in special:
-        return special[str(end)]
-    raise RobustokError(f"--end {end}: no such special token; {nearest(str(end), special)}")
 
 
 def _nobody(done: int, total: int) -> None: ...

@@ -80,7 +80,9 @@ SHAPES = {
 }
 
 
-def small_model(vocab_size: int, shape: str | Shape = "tiny-llm", *, seed: int) -> PreTrainedModel:
+def small_model(
+    vocab_size: int, shape: str | Shape = "tiny-llm", *, seed: int, end_id: int | None = None
+) -> PreTrainedModel:
     """Make a causal language model with random weights, the same for the same seed.
 
     >>> model = small_model(1000, "quick", seed=0)
@@ -89,6 +91,8 @@ def small_model(vocab_size: int, shape: str | Shape = "tiny-llm", *, seed: int) 
 
     ``shape`` is a :class:`Shape` or the name of one: ``tiny-llm`` (the paper's
     50-million-parameter Llama, with GPT-2's 50,257 tokens) or ``quick``.
+    ``end_id`` is the token that begins, ends and pads a text; without it the
+    configuration names none.
 
     Raises RobustokError for an unknown name.
     Source: the paper's table "Model architecture (Tiny-LLM)".
@@ -102,19 +106,19 @@ def small_model(vocab_size: int, shape: str | Shape = "tiny-llm", *, seed: int) 
         shape = SHAPES[shape]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(_config(vocab_size, shape))
+        return AutoModelForCausalLM.from_config(_config(vocab_size, shape, end_id))
 
 
-def _config(vocab_size: int, shape: Shape) -> Any:
-    """The same sizes, in the words of each architecture."""
+def _config(vocab_size: int, shape: Shape, end_id: int | None) -> Any:
+    """The configuration of each architecture for the same sizes."""
     from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, Qwen3Config
 
     common: dict[str, Any] = {
         "vocab_size": vocab_size,
         "tie_word_embeddings": shape.tied,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "pad_token_id": 0,
+        "bos_token_id": end_id,
+        "eos_token_id": end_id,
+        "pad_token_id": end_id,
         "use_cache": False,
     }
     if shape.architecture == "gpt2":

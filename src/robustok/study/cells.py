@@ -107,9 +107,12 @@ def make_pretrained_model(
 ) -> Summary:
     """A small model from random weights, trained on text or on the task with its tokenizer."""
     from robustok.models import Shape, small_model
+    from robustok.special_tokens import end_of_text
 
     shape = Shape(**cell.fields["model"])
-    model = small_model(_vocabulary(inputs).size, shape, seed=cell.fields["seed"])
+    vocab = _vocabulary(inputs)
+    end_id = end_of_text(vocab, cell.fields.get("end_of_text"))
+    model = small_model(vocab.size, shape, seed=cell.fields["seed"], end_id=end_id)
     return _train(cell, model, folder, inputs, progress)
 
 
@@ -139,6 +142,7 @@ def _train(
     draw = sampler(fields["scheme"], vocab)
     if "corpus" in inputs:
         text = read_corpus(inputs["corpus"])
+        settings["end"] = fields.get("end_of_text")
         training = pretrain(model, vocab, text, sampler=draw, **settings)
     else:
         items = read_items(inputs["data"] / "train.jsonl")

@@ -151,11 +151,13 @@ def _bases(study: Study, made: Mapping[str, Cell], repeat: int) -> Iterator[Cell
         return
     assert first is not None
     roles = ("tokenizer", "corpus") if first.source == "corpus" else ("tokenizer", "data")
+    fields = first.model_dump(exclude={"schemes"})
+    if first.end_of_text is None and "name" not in made["tokenizer"].fields:
+        del fields["end_of_text"]  # a tokenizer trained here always has the same one
     for scheme in first.schemes:
         yield Cell(
             "pretrain",
-            first.model_dump(exclude={"schemes"})
-            | {"model": model.sizes(), "scheme": scheme, "seed": study.seed + repeat},
+            fields | {"model": model.sizes(), "scheme": scheme, "seed": study.seed + repeat},
             {role: made[role] for role in roles},
             training_work(study, first, scheme),
             {"repeat": repeat},

@@ -97,6 +97,7 @@ class Training(Strict):
 class Pretraining(Training):
     source: Literal["task", "corpus"] = "task"
     schemes: tuple[str, ...] = Field(min_length=1)  # a model each
+    end_of_text: str | None = None  # the token after each document; None: the tokenizer's own
 
 
 class Lora(Strict):

@@ -12,7 +12,7 @@ from robustok.models.load import check_fit
 from robustok.training.collate import AnswerCollator
 from robustok.training.prompts import PromptDataset
 from robustok.training.recipe import Recipe
-from robustok.training.run import Progress, Training, end_id, train
+from robustok.training.run import Progress, Training, pad_id, train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -72,7 +72,7 @@ def finetune(
         model,
         dataset,
         AnswerCollator(
-            pad_id=end_id(model),
+            pad_id=pad_id(model),
             short_labels=accepts(model, "logits_to_keep"),
             positions=accepts(model, "position_ids"),
         ),

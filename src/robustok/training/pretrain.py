@@ -14,9 +14,10 @@ from robustok.errors import RobustokError
 from robustok.models.load import check_fit
 from robustok.ragged import Ragged
 from robustok.scoring.text import text_losses
+from robustok.special_tokens import end_of_text
 from robustok.training.packed import PackedStream, block_batch
 from robustok.training.recipe import Recipe
-from robustok.training.run import Progress, Training, end_id, train
+from robustok.training.run import Progress, Training, train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -38,6 +39,7 @@ def pretrain(
     held_out: Iterable[str] = (),
     held_out_samplers: Sequence[Sampler] = (),
     every: int = 500,
+    end: str | int | None = None,
     progress: Progress | None = None,
     **recipe: Any,
 ) -> Training:
@@ -53,22 +55,25 @@ def pretrain(
     ``texts`` are documents, or their canonical ids as a Ragged (which may lie
     in a memory-mapped file). Every ``every`` steps, and at the end, the
     perplexity of ``held_out`` is measured under each of ``held_out_samplers``.
+    ``end`` is the special token, or its id, that is put after each document;
+    without it the one of the model's configuration, or else of the vocabulary.
     The rest is as for :func:`finetune`.
 
-    Raises RobustokError for empty texts and as :func:`finetune` does.
+    Raises RobustokError for empty texts, where no end-of-text token is known,
+    and as :func:`finetune` does.
     Source: the paper's table "Pre-training setup for Tiny-LLM".
     """
     plan = Recipe.of(recipe)
     check_fit(model, vocab)
     context = int(model.config.max_position_embeddings)
-    end = end_id(model)
+    end_id = _end_id(model, vocab, end)
     documents = _encode(vocab, texts)
     stream = PackedStream(
         documents,
         sampler,
         seed=seed,
         context=context,
-        end=end,
+        end=end_id,
         batch_size=plan.rows_per_pass,
         total=plan.steps * plan.batch_size,
     )
@@ -77,12 +82,13 @@ def pretrain(
         rows = _encode(vocab, held_out)
         if not len(rows.values):
             raise RobustokError("there is no held-out text to measure the perplexity of")
-        callbacks.append(_Perplexity(vocab, rows, held_out_samplers, every, context, end))
+        callbacks.append(_Perplexity(vocab, rows, held_out_samplers, every, context, end_id))
     settings = {
         "sampler": sampler.spec,
         "texts": hashlib.sha256(documents.values.data).hexdigest()[:16],
         "vocabulary": vocab.fingerprint,
         "held_out": [s.spec for s in held_out_samplers],
+        "end": end_id,
     }
     return train(
         model,
@@ -95,6 +101,21 @@ def pretrain(
         progress=progress,
         callbacks=callbacks,
     )
+
+
+def _end_id(model: PreTrainedModel, vocab: Vocabulary, end: str | int | None) -> int:
+    """The id between documents, which becomes the end of text of a model that has none."""
+    config = model.config
+    known = config.eos_token_id
+    if end is None and isinstance(known, int) and known in vocab.special:
+        return known
+    end_id = end_of_text(vocab, end)
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        if getattr(config, name, None) is None:
+            setattr(config, name, end_id)
+            if model.generation_config is not None:
+                setattr(model.generation_config, name, end_id)
+    return end_id
 
 
 def _encode(vocab: Vocabulary, texts: Iterable[str] | Ragged) -> Ragged:

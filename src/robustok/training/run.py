@@ -196,8 +196,8 @@ def _is_about_writing(error: Exception) -> bool:
     return told or isinstance(error, (OSError, SafetensorError))
 
 
-def end_id(model: PreTrainedModel) -> int:
-    """The id that ends a text and fills padding; which is masked, so 0 will do for want of one."""
+def pad_id(model: PreTrainedModel) -> int:
+    """The id that fills padding. Padding is masked, so any id serves where the model names none."""
     for name in ("pad_token_id", "eos_token_id"):
         value = getattr(model.config, name, None)
         if isinstance(value, int) and value >= 0:

@@ -57,6 +57,7 @@ def command(
     held_out: Annotated[
         Path | None, typer.Option("--held-out", help="text whose perplexity is measured")
     ] = None,
+    end: Annotated[str | None, typer.Option("--end", help="the token after each document")] = None,
     as_json: Json = False,
 ) -> None:
     """Train a small model on drawn tokenizations.
@@ -67,6 +68,7 @@ def command(
     """
     from robustok.models import SHAPES, save_tokenizer, small_model
     from robustok.samplers import sampler, schedule
+    from robustok.special_tokens import end_of_text
     from robustok.tasks import read_texts
     from robustok.training import pretrain
     from robustok.vocabulary import Vocabulary
@@ -80,10 +82,11 @@ def command(
         raise RobustokError(f"unknown model shape '{shape}': {nearest(shape, SHAPES)}")
     vocab = Vocabulary.load(tokenizer)
     draw = schedule(scheme, vocab)
+    end_id = end_of_text(vocab, end)
     measured = [sampler(spec, vocab) for spec in ("canonical", "uniform")] if held_out else []
     with bar(f"pretrain {draw.spec}") as progress:
         done = pretrain(
-            small_model(vocab.size, SHAPES[shape].scaled(scale), seed=seed),
+            small_model(vocab.size, SHAPES[shape].scaled(scale), seed=seed, end_id=end_id),
             vocab,
             read_texts(texts),
             sampler=draw,
@@ -92,6 +95,7 @@ def command(
             held_out=read_texts(held_out) if held_out else (),
             held_out_samplers=measured,
             every=every,
+            end=end_id,
             progress=progress,
             **settings,
         )
