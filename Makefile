@@ -4,7 +4,7 @@ OUT ?= runs/quick
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv study test lint bench docs release clean
+.PHONY: venv study test lint fuzz bench docs release clean
 .DELETE_ON_ERROR:
 
 venv: $(STAMP)
@@ -34,6 +34,11 @@ lint: $(STAMP)
 
 test: lint .venv/.kernels
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Random calls of the public API for a minute; hours with SECONDS=20000.
+SECONDS ?= 60
+fuzz: .venv/.kernels
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --seconds $(SECONDS)
 
 bench: $(STAMP)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

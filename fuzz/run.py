@@ -1,0 +1,163 @@
+"""Fuzz the public API: random calls in a child process that may crash or hang.
+
+    python -m fuzz.run --seconds 60            # what CI does
+    python -m fuzz.run --calls 1000000 --workers 2
+    python -m fuzz.run --seed 7 --only 12345   # repeat one call, with its traceback
+
+Each call depends on the seed and its number only, so a finding is repeated by its number. The
+child writes the number of the call it is about to make into shared memory; after a crash or a
+call of more than ``--limit`` seconds the parent reports that number and starts a new child behind
+it. Exit status 1 if there is a finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import multiprocessing
+import sys
+import time
+import traceback
+from collections import Counter
+from typing import Any
+
+START_SECONDS = 300  # loading and compiling count as no call
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Fuzz the public API.")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--calls", type=int, default=sys.maxsize)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=20.0, help="seconds one call may take")
+    parser.add_argument("--first", type=int, default=0, help="number of the first call")
+    parser.add_argument("--only", type=int, help="make this call alone, in this process")
+    options = parser.parse_args()
+    if options.only is not None:
+        from fuzz.api import call
+
+        print(call(options.seed, options.only))
+        return 0
+    if options.seconds == float("inf") and options.calls == sys.maxsize:
+        options.seconds = 60.0
+    workers = [_Worker(i, options) for i in range(options.workers)]
+    started = reported = time.monotonic()
+    while any(worker.alive() for worker in workers):
+        time.sleep(0.2)
+        for worker in workers:
+            worker.look()
+        if time.monotonic() - started > options.seconds:
+            break
+        if time.monotonic() - reported > 60:
+            reported = time.monotonic()
+            print(f"{sum(w.made for w in workers):,} calls, "
+                  f"{sum(len(w.findings) for w in workers)} findings", flush=True)  # fmt: skip
+    for worker in workers:
+        worker.stop()
+    findings = Counter(f for worker in workers for f in worker.findings)
+    numbers = {f: n for worker in workers for f, n in worker.numbers.items()}
+    for finding, count in findings.most_common():
+        print(f"\n{count} x, first --seed {options.seed} --only {numbers[finding]}:\n{finding}")
+    calls = sum(w.made for w in workers)
+    print(f"\n{calls:,} calls, {findings.total()} findings of {len(findings)} kinds")
+    return 1 if findings else 0
+
+
+class _Worker:
+    """A child process, the number of the call it makes, and what it has found."""
+
+    def __init__(self, index: int, options: argparse.Namespace) -> None:
+        self.options = options
+        self.process: Any = None
+        self.findings: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self.before = 0
+        self.context = multiprocessing.get_context("spawn")
+        self.last = options.first + options.calls
+        self.start(options.first + index)
+
+    def start(self, number: int) -> None:
+        if self.process is not None:
+            self.before += self.finished.value
+        self.current: Any = self.context.Value("q", -1)
+        self.finished: Any = self.context.Value("q", 0)
+        self.pipe, child = self.context.Pipe(duplex=False)
+        run = (self.options.seed, number, self.options.workers, self.last)
+        shared = (self.current, self.finished, child)
+        self.process = self.context.Process(target=_work, args=(*run, *shared), daemon=True)
+        self.process.start()
+        child.close()
+        self.number, self.since = -1, time.monotonic()
+
+    def alive(self) -> bool:
+        return self.process is not None
+
+    def look(self) -> None:
+        """Collect findings; replace a child that crashed or hangs."""
+        if self.process is None:
+            return
+        dead = not self.process.is_alive()
+        try:
+            while self.pipe.poll():
+                number, finding = self.pipe.recv()
+                self.note(number, finding)
+        except EOFError:
+            pass
+        number = self.current.value
+        if number != self.number:
+            self.number, self.since = number, time.monotonic()
+        if dead and self.process.exitcode == 0:
+            self.process = None
+        elif dead:
+            self.restart(number, f"the process ended with status {self.process.exitcode}")
+        elif time.monotonic() - self.since > (self.options.limit if number >= 0 else START_SECONDS):
+            self.process.kill()
+            self.restart(number, f"a call of more than {self.options.limit:g} seconds")
+
+    def restart(self, number: int, finding: str) -> None:
+        self.note(number, finding)
+        if number >= 0:
+            self.start(number + self.options.workers)
+        else:
+            self.process = None
+
+    @property
+    def made(self) -> int:
+        """Calls that this worker's children have finished."""
+        return self.before + self.finished.value
+
+    def note(self, number: int, finding: str) -> None:
+        self.findings.append(finding)
+        self.numbers.setdefault(finding, number)
+
+    def stop(self) -> None:
+        self.look()
+        if self.process is not None:
+            self.process.kill()
+
+
+def _work(
+    seed: int, first: int, step: int, last: int, current: Any, finished: Any, pipe: Any
+) -> None:
+    faulthandler.enable()
+    from fuzz.api import call
+
+    with contextlib.suppress(Exception):
+        call(seed, first)  # loads and compiles, before the clock of the first call
+    for number in range(first, last, step):
+        current.value = number
+        try:
+            call(seed, number)
+        except Exception as e:  # every other error than a RobustokError is a finding
+            where = traceback.extract_tb(e.__traceback__)[-1]
+            calls = [f"{f.name}:{f.lineno}" for f in traceback.extract_tb(e.__traceback__)[1:]][:4]
+            pipe.send((number, f"{type(e).__name__}: {str(e)[:200]}\n  at {where.filename}:"
+                               f"{where.lineno} through {' > '.join(calls)}"))  # fmt: skip
+        finished.value += 1
+    pipe.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
