@@ -10,7 +10,7 @@ import pytest
 from tests.oracles.data import data_path
 
 from robustok.errors import RobustokError
-from robustok.tasks import HUB, benchmark_files, read_benchmark
+from robustok.tasks import HUB, benchmark_files, read_items
 from robustok.tasks.benchmarks import WORDED
 
 ROWS = {
@@ -20,6 +20,7 @@ ROWS = {
     "cute": {"query": "Spell cat.", "task": "spell", "choices": ["c a t", "c t a"]},
     "blimp": {"query": "", "UID": "island", "choices": ["He runs.", "He run."]},
     "piqa": {"query": "To open a jar,", "choices": ["twist the lid ", "wait"]},
+    "hellaswag": {"query": "Run: He", "ctx": "He", "choices": ["a", "b"]},
 }
 WANTED = {
     "copa": ("It rained. effect?", (" It is wet.", " It is dry.")),
@@ -31,6 +32,7 @@ WANTED = {
     "cute": ('Spell cat. Answer: "', ('c a t"', 'c t a"')),
     "blimp": ("", ("He runs.", "He run.")),
     "piqa": ("To open a jar,", (" twist the lid", " wait")),
+    "hellaswag": ("He", (" a", " b")),
 }
 
 
@@ -41,7 +43,7 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_is_worded_as_in_the_paper(name: str, tmp_path: Path) -> None:
-    (item,) = read_benchmark(write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]}))
+    (item,) = read_items(write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]}))
     assert (item.query, item.choices) == WANTED[name]
     assert item.label == 1
 
@@ -74,7 +76,7 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(datasets, "get_dataset_config_names", lambda path: ["kind-a"])
-    (item,) = read_benchmark(name)
+    (item,) = read_items(name)
     assert item.answer.strip().startswith("b")
     assert item.kind == {"toksuite": "kind-a", "blimp": "u"}.get(name, "")
     assert name in WORDED or item.choices[0] == " a"
@@ -86,25 +88,25 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
         ({"query": "q", "choices": ["a", "b"]}, "copa.jsonl:1 lacks 'label'"),
         ({"query": "q", "label": 0}, "copa.jsonl:1 lacks 'choices'"),
         ({"query": "q", "choices": ["a", "b"], "label": 0}, "lacks 'question'"),
-        ({"query": "q", "question": "?", "choices": ["a", 2], "label": 0}, "not a question"),
+        ({"query": "q", "question": "?", "choices": ["a", 2], "label": 0}, "list of strings"),
         ({"query": "q", "question": "?", "choices": ["a", "b"], "label": 5}, "label 5"),
     ],
 )
 def test_a_wrong_line_is_named(row: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match=said):
-        read_benchmark(write(tmp_path / "copa.jsonl", row))
+        read_items(write(tmp_path / "copa.jsonl", row))
 
 
 def test_an_unknown_name_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match="did you mean 'hellaswag'"):
-        read_benchmark("helaswag")
+        read_items("helaswag")
     with pytest.raises(RobustokError, match=r"holds no \.jsonl"):
         benchmark_files(tmp_path)
 
 
 def test_the_ten_at_hand_are_read_whole() -> None:
     folder = data_path("benchmarks")
-    sizes = {name: len(read_benchmark(path)) for name, path in benchmark_files(folder).items()}
+    sizes = {name: len(read_items(path)) for name, path in benchmark_files(folder).items()}
     assert len(sizes) == 10
     assert (sizes["copa"], sizes["blimp"], sizes["cute"]) == (500, 3350, 1050)
-    assert all(not item.query for item in read_benchmark(folder / "blimp.jsonl", limit=9))
+    assert all(not item.query for item in read_items(folder / "blimp.jsonl", limit=9))

@@ -33,7 +33,7 @@ def test_other_peoples_files_are_read(tmp_path):
     path = tmp_path / "b.jsonl"
     row = {"id": "x-1", "query": "q", "choices": ["a", "b"], "label": 0, "source": "s", "task": "t"}
     path.write_text(json.dumps(row) + "\n\n")
-    assert read_items(path) == [Item("x-1", "q", ("a", "b"), 0, "t")]
+    assert read_items(path) == [Item("x-1", "q", (" a", " b"), 0, "t")]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,12 @@ Scheme = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", help="the same seed gives the same draws")]
 Model = Annotated[str, typer.Argument(help="a model's folder or hub name")]
-Items = Annotated[Path, typer.Option("--items", help="JSON Lines with query, choices and label")]
+Items = Annotated[
+    str,
+    typer.Option(
+        "--items", help="JSON Lines with query, choices and label, or a benchmark on the hub"
+    ),
+]
 OwnTokenizer = Annotated[
     str | None, typer.Option("--tokenizer", "-t", help="the model's own, if not given")
 ]

@@ -35,7 +35,7 @@ Table = Annotated[
 
 def read_tasks(sources: Sequence[str], limit: int | None) -> dict[str, list[Item]]:
     """Every task by name, from files, folders and the hub."""
-    from robustok.tasks import benchmark_files, read_benchmark
+    from robustok.tasks import benchmark_files, read_items
 
     tasks: dict[str, list[Item]] = {}
     for source in sources:
@@ -43,7 +43,7 @@ def read_tasks(sources: Sequence[str], limit: int | None) -> dict[str, list[Item
         for name, place in (benchmark_files(source) if folder else {_name(source): source}).items():
             if name in tasks:
                 raise RobustokError(f"two tasks are called '{name}': give each once")
-            tasks[name] = read_benchmark(place, limit=limit)
+            tasks[name] = read_items(place, limit=limit)
     return tasks
 
 

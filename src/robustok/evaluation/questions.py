@@ -56,6 +56,17 @@ def check_items(items: Sequence[Item]) -> None:
         seen.add(item.key)
 
 
+def check_questions(items: Sequence[Item]) -> None:
+    """Raise where items are missing, share a key, or have no question to tokenize anew."""
+    check_items(items)
+    for item in items:
+        if not item.query:
+            raise RobustokError(
+                f"item '{item.key}' has no question, only sentences to choose from: "
+                "those are for `evaluate` and `icl`, so leave it out here"
+            )
+
+
 def margins(log_probs: np.ndarray, label: int, objective: str = "log-probability") -> np.ndarray:
     """max over wrong options of z − z of the right one, float64 [queries].
 

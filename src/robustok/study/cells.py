@@ -16,7 +16,6 @@ from robustok.tasks import (
     cute,
     frequent_words,
     langgame,
-    read_benchmark,
     read_items,
     write_items,
 )
@@ -42,7 +41,7 @@ def read_one_benchmark(
     cell: Cell, folder: Path, inputs: Mapping[str, Path], progress: Progress
 ) -> Summary:
     source = cell.files.get("file", cell.fields["name"])
-    items = read_benchmark(source, limit=cell.fields["items"])
+    items = read_items(source, limit=cell.fields["items"])
     write_items(folder / "test.jsonl", items)
     return {"items": len(items)}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from robustok.tasks.benchmarks import HUB, benchmark_files, read_benchmark
+from robustok.tasks.benchmarks import HUB
 from robustok.tasks.cute_items import cute
-from robustok.tasks.item import Item, Pair, read_items, read_pairs, read_questions, write_items
+from robustok.tasks.item import Item, Pair, write_items
 from robustok.tasks.langgame_items import langgame
+from robustok.tasks.read import benchmark_files, read_items, read_pairs, read_questions
 from robustok.tasks.text import read_texts
 from robustok.tasks.words import clean_words, frequent_words, read_words
 
@@ -18,7 +19,6 @@ __all__ = [
     "cute",
     "frequent_words",
     "langgame",
-    "read_benchmark",
     "read_items",
     "read_pairs",
     "read_questions",

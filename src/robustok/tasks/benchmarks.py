@@ -1,19 +1,14 @@
-"""The benchmarks of the paper as items: from JSON lines on disk, or from the hub.
+"""The wording of the paper's benchmarks, and where they lie on the hub.
 
 Each is worded as in the examples of the paper's appendix: the question as it stands, and the answer
-behind it after a space. BLiMP and other pairs of sentences have no question; their sentences are
-scored whole.
+after a space. BLiMP and other pairs of sentences have no question; their sentences are scored
+whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
-
-from robustok.errors import RobustokError, nearest
-from robustok.tasks.item import Item, read_rows
 
 Row = Mapping[str, Any]
 
@@ -39,87 +34,13 @@ class Hub(NamedTuple):
     row: Callable[[Row], dict[str, Any]]
 
 
-def read_benchmark(source: str | Path, *, limit: int | None = None) -> list[Item]:
-    """Read a benchmark: a .jsonl file, or the name of one on the hub.
-
-    >>> from pathlib import Path
-    >>> row = '{"query": "My body cast a shadow.", "question": "cause", '
-    >>> row += '"choices": ["The sun was rising.", "The grass was cut."], "label": 0}'
-    >>> _ = Path("copa.jsonl").write_text(row)
-    >>> read_benchmark("copa.jsonl")[0].query
-    'My body cast a shadow. cause?'
-
-    A line of a file holds ``query``, ``choices`` and ``label``, further ``id`` and what the
-    benchmark of that name needs (``question`` for copa). A file with another name is worded as a
-    question and its answers; one that already has its spaces (our own ``write_items``) stays as
-    it is. ``limit`` keeps the first so many.
-
-    Raises RobustokError for an unknown name and for a line that is wrong, by its number.
-    """
-    path = Path(source)
-    if path.suffix == ".jsonl" or path.is_file():
-        return list(islice(_from_file(path), limit))
-    name = str(source)
-    if name not in HUB:
-        raise RobustokError(f"no file and no benchmark '{name}': {nearest(name, HUB)}")
-    return list(islice(_from_hub(name), limit))
-
-
-def benchmark_files(folder: str | Path) -> dict[str, Path]:
-    """The benchmarks that lie in a folder, by name.
-
-    >>> from pathlib import Path
-    >>> Path("benchmarks").mkdir(exist_ok=True)
-    >>> _ = Path("benchmarks/copa.jsonl").write_text("")
-    >>> list(benchmark_files("benchmarks"))
-    ['copa']
-
-    Raises RobustokError where there is none.
-    """
-    found = {path.stem: path for path in sorted(Path(folder).glob("*.jsonl"))}
-    if not found:
-        raise RobustokError(f"'{folder}' holds no .jsonl file: give a folder of benchmarks")
-    return found
-
-
-def _from_file(path: Path) -> Iterator[Item]:
-    word = WORDED.get(path.stem, _plain)
-    for row, where, key in read_rows(path):
-        yield _item(row, word, where, key)
-
-
-def _from_hub(name: str) -> Iterator[Item]:
-    from datasets import get_dataset_config_names, load_dataset
-
-    hub = HUB[name]
-    configs = [hub.config] if hub.config else get_dataset_config_names(hub.path)
-    for config in configs:
-        rows: Any = load_dataset(hub.path, config, split=hub.split)
-        for number, row in enumerate(rows):
-            key = f"{name}-{config}-{number}"
-            ours = hub.row(row) if hub.config else {"kind": config} | hub.row(row)
-            yield _item(ours, WORDED.get(name, _plain), key, key)
-
-
-def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:
-    for name in ("choices", "label"):
-        if name not in row:
-            raise RobustokError(f"{where} lacks '{name}': give query, choices and label")
-    try:
-        query, choices, label, kind = word(row)
-        return Item(key, query, tuple(choices), int(label), kind)
-    except KeyError as e:
-        raise RobustokError(f"{where} lacks {e}, which this benchmark needs") from None
-    except (TypeError, ValueError, AttributeError) as e:
-        raise RobustokError(f"{where} is not a question with choices: {e}") from None
-
-
 def _after_space(choices: Iterable[str]) -> list[str]:
     return [choice if choice[:1].isspace() else " " + choice.strip() for choice in choices]
 
 
-def _plain(row: Row) -> Worded:
-    query, kind = row.get("query", ""), str(row.get("kind", row.get("task", "")))
+def plain(row: Row) -> Worded:
+    """A question and its answers, each after a space; without a question, whole sentences."""
+    query, kind = row["query"], str(row.get("kind", row.get("task", "")))
     # Whole sentences start a text, so nothing stands before them.
     choices = _after_space(row["choices"]) if query else [c.strip() for c in row["choices"]]
     return Worded(query, choices, row["label"], kind)
@@ -135,6 +56,11 @@ def _social_iqa(row: Row) -> Worded:
         f"Context: {row['context']}\nQuestion: {row['question']}\n"
     )  # fmt: skip
     return Worded(query, _after_space(row["choices"]), row["label"])
+
+
+def _hellaswag(row: Row) -> Worded:
+    # The context alone: the data set's own query begins with the activity's label.
+    return plain({**row, "query": row.get("ctx", row["query"])})
 
 
 def _winogrande(row: Row) -> Worded:
@@ -154,6 +80,7 @@ def _blimp(row: Row) -> Worded:
 WORDED: dict[str, Callable[[Row], Worded]] = {
     "copa": _copa,
     "balanced_copa_mirrored": _copa,
+    "hellaswag": _hellaswag,
     "social_iqa": _social_iqa,
     "winogrande": _winogrande,
     "cute": _cute,
@@ -177,8 +104,7 @@ def _hub_copa(row: Row) -> dict[str, Any]:
 
 
 def _hub_hellaswag(row: Row) -> dict[str, Any]:
-    query = f"{row['activity_label']}: {row['ctx']}"
-    return {"query": query, "choices": list(row["endings"]), "label": int(row["label"])}
+    return {"query": row["ctx"], "choices": list(row["endings"]), "label": int(row["label"])}
 
 
 def _hub_piqa(row: Row) -> dict[str, Any]:

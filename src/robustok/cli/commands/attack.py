@@ -25,7 +25,7 @@ def command(
     ] = None,
     label: Annotated[int, typer.Option("--label", help="which option is right, from 0")] = 0,
     items: Annotated[
-        Path | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
+        str | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
     ] = None,
     tokenizer: OwnTokenizer = None,
     distance: Annotated[
@@ -124,7 +124,7 @@ def _attack_one(
 def _attack_many(
     model: Any,
     vocab: Any,
-    items: Path,
+    items: str,
     limit: int | None,
     settings: dict[str, Any],
     control: bool,
@@ -134,7 +134,7 @@ def _attack_many(
 ) -> None:
     from robustok.tasks import read_items
 
-    questions = read_items(items)[:limit]
+    questions = read_items(items, limit=limit)
     found = {settings["search"]: _search(model, vocab, questions, settings, out)}
     if control:
         spent = {a.key: a.queries for a in found[settings["search"]].attacks}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +17,7 @@ NAME = "bound"
 def command(
     models: Models,
     items: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--items", help="questions to measure the real changes on, JSON Lines"),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="with --items")] = None,
@@ -76,13 +75,13 @@ def command(
 
 
 def _measure(
-    model: Any, tokenizer: str, items: Path, limit: int | None, settings: dict[str, Any]
+    model: Any, tokenizer: str, items: str, limit: int | None, settings: dict[str, Any]
 ) -> Any:
     from robustok.evaluation import lipschitz_ratios
     from robustok.tasks import read_items
     from robustok.vocabulary import Vocabulary
 
-    questions = read_items(items)[:limit]
+    questions = read_items(items, limit=limit)
     with bar(f"{settings['name']}: measured") as progress:
         return lipschitz_ratios(
             model, Vocabulary.load(tokenizer), questions, progress=progress, **settings

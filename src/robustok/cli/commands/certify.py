@@ -25,7 +25,7 @@ def command(
         typer.Option("--option", help="an answer, its leading space included; give two or more"),
     ] = None,
     items: Annotated[
-        Path | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
+        str | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
     ] = None,
     distance: Annotated[
         list[str] | None,
@@ -137,7 +137,7 @@ def _certify_many(
     model: Any,
     vocab: Any,
     name: str,
-    items: Path,
+    items: str,
     limit: int | None,
     distances: list[int | None],
     out: Path | None,
@@ -146,7 +146,7 @@ def _certify_many(
     from robustok.evaluation import certify_items
     from robustok.tasks import read_items
 
-    questions = read_items(items)[:limit]
+    questions = read_items(items, limit=limit)
     file = out and out / f"certificates-{name}.jsonl"
     with bar(name) as progress:
         return certify_items(

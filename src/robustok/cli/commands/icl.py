@@ -48,6 +48,7 @@ def command(
     with --example-scheme, their answers stay canonical.
     """
     from robustok.evaluation import Shots
+    from robustok.evaluation.questions import check_questions
     from robustok.vocabulary import Vocabulary
 
     vocab = Vocabulary.load(tokenizer or model)
@@ -55,6 +56,8 @@ def command(
     for name, questions in tasks.items():
         if len(questions) <= shots:
             raise RobustokError(f"'{name}' has {len(questions)} items: too few for {shots} shots")
+        if attack:
+            check_questions(questions)
     chosen = Shots(shots, example_scheme)
     run_tasks(
         model, vocab, tasks, scheme, draws=draws, seed=seed, shots=chosen, out=out, table=table,

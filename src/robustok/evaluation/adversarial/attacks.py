@@ -22,7 +22,7 @@ from robustok.evaluation.adversarial.search import (
     run,
 )
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.questions import Ids, Progress, check_items, encode_options, item_key
+from robustok.evaluation.questions import Ids, Progress, check_questions, encode_options, item_key
 from robustok.evaluation.resume import ResumeFile
 from robustok.models.fingerprint import model_fingerprint
 
@@ -130,6 +130,8 @@ def attack(
     """
     further = (max_neighbors, beam, restarts, search, query_budget)
     settings = Settings(tuple(distances), start, steps, objective, *further)
+    if not text:
+        raise RobustokError("the text to attack is empty: give a question")
     if len(options) < 2 or not 0 <= label < len(options):
         raise RobustokError(
             f"label {label} of {len(options)} options: give at least two, and the number of one"
@@ -182,7 +184,7 @@ def attack_items(
     Raises RobustokError as :func:`attack`, and on a resume file of other settings.
     """
     began = time.perf_counter()
-    check_items(items)
+    check_questions(items)
     own = query_budget if isinstance(query_budget, Mapping) else {}
     most = max(query_budget.values()) if isinstance(query_budget, Mapping) else query_budget
     further = (max_neighbors, beam, restarts, search, most)

@@ -25,7 +25,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.certificate_result import Certificate, Certification
 from robustok.evaluation.adversarial.search import Attack, Problem, Settings, climb, run
 from robustok.evaluation.intervals import clopper_pearson_upper
-from robustok.evaluation.questions import Ids, Progress, check_items, encode_options, item_key
+from robustok.evaluation.questions import Ids, Progress, check_questions, encode_options, item_key
 from robustok.evaluation.questions import margins as margins_of
 from robustok.evaluation.resume import RowFile
 from robustok.lattice import Lattice, distance
@@ -102,6 +102,8 @@ def certify(
 
     Raises RobustokError for fewer than two options and for impossible settings.
     """
+    if not text:
+        raise RobustokError("the text to certify is empty: give a question")
     if len(options) < 2:
         raise RobustokError("an answer needs an alternative: give at least two options")
     plan = Plan((distance,), limit, draws, confidence, seed, attack)
@@ -138,7 +140,7 @@ def certify_items(
     and not done again. ``progress`` is called with (items done, items).
     """
     began = time.perf_counter()
-    check_items(items)
+    check_questions(items)
     plan = Plan(tuple(distances), limit, draws, confidence, seed, attack)
     file = None
     done: dict[str, list[Certificate]] = {}

@@ -14,7 +14,7 @@ import torch
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.attacks import attack_items
 from robustok.evaluation.inside.states import last_states
-from robustok.evaluation.questions import Progress, as_sampler, check_items, item_key
+from robustok.evaluation.questions import Progress, as_sampler, check_questions, item_key
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.scoring.forward import quiet
@@ -100,7 +100,7 @@ def lipschitz_ratios(
     Raises RobustokError without items or draws, and where no tokenization differs.
     """
     began = time.perf_counter()
-    check_items(items)
+    check_questions(items)
     if draws < 1:
         raise RobustokError(f"{draws} draws measure nothing: ask for at least 1")
     sampler = as_sampler(sampler, vocab)

@@ -1,0 +1,167 @@
+"""Items and pairs from JSON Lines files or the hub: the one reader of every ``--items``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from robustok.errors import RobustokError, nearest
+from robustok.files import json_lines
+from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, plain
+from robustok.tasks.item import Item, Pair
+
+Wording = Callable[[Row], Worded]
+
+
+def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
+    """Read multiple-choice items: a JSON Lines file, or the name of a benchmark on the hub.
+
+    >>> from pathlib import Path
+    >>> row = '{"query": "My body cast a shadow.", "question": "cause", '
+    >>> row += '"choices": ["The sun was rising.", "The grass was cut."], "label": 0}'
+    >>> _ = Path("copa.jsonl").write_text(row)
+    >>> read_items("copa.jsonl")[0].query
+    'My body cast a shadow. cause?'
+    >>> write_items("questions.jsonl", items)
+    >>> read_items("questions.jsonl") == items
+    True
+
+    A line with ``key`` is what :func:`write_items` wrote, and stays as it is. Any other line is
+    worded as in the paper's appendix: by the benchmark that the file is named after, or else as
+    a question and its answers, each answer after a space. It holds ``query``, ``choices`` and
+    ``label``, further ``id`` and what its benchmark needs (``question`` for copa); an empty
+    ``query`` means whole sentences to choose from, as in BLiMP. ``limit`` keeps the first so
+    many.
+
+    Raises RobustokError for an unknown name and for a line that is wrong, by its number.
+    """
+    path = Path(source)
+    if path.suffix == ".jsonl" or path.is_file():
+        return list(islice(_from_file(path), limit))
+    if path.is_dir():
+        raise RobustokError(f"'{source}' is a folder: give one .jsonl file of it")
+    name = str(source)
+    if name not in HUB:
+        raise RobustokError(f"no file and no benchmark '{name}': {nearest(name, HUB)}")
+    return list(islice(_from_hub(name), limit))
+
+
+def read_pairs(path: str | Path) -> list[Pair]:
+    """Read prompts and answers from JSON lines with ``prompt`` and ``answer``.
+
+    >>> from pathlib import Path
+    >>> _ = Path("pairs.jsonl").write_text('{"query": "Spell cat.", "answer": " c a t"}\\n')
+    >>> read_pairs("pairs.jsonl")[0]
+    Pair(key='pairs-1', query='Spell cat.', answer=' c a t')
+
+    ``query`` serves for ``prompt``, ``completion`` for ``answer``. The answer
+    is put right behind the prompt, so it carries its own leading space.
+
+    Raises RobustokError naming the line that is not a pair.
+    """
+    return [_pair(row, where, key) for row, where, key in read_rows(Path(path))]
+
+
+def read_questions(source: str | Path) -> list[Item] | list[Pair]:
+    """Read what to fine-tune on: items where the first line has choices, else pairs.
+
+    >>> from pathlib import Path
+    >>> _ = Path("asked.jsonl").write_text('{"prompt": "Spell cat.", "completion": " c a t"}\\n')
+    >>> read_questions("asked.jsonl")[0].answer
+    ' c a t'
+
+    Raises RobustokError naming the line that is not what the first one is.
+    """
+    path = Path(source)
+    if not path.is_file() and path.suffix != ".jsonl":
+        return read_items(source)
+    first = next(read_rows(path))[0]
+    return read_items(path) if "choices" in first else read_pairs(path)
+
+
+def benchmark_files(folder: str | Path) -> dict[str, Path]:
+    """The benchmarks that lie in a folder, by name.
+
+    >>> from pathlib import Path
+    >>> Path("benchmarks").mkdir(exist_ok=True)
+    >>> _ = Path("benchmarks/copa.jsonl").write_text("")
+    >>> list(benchmark_files("benchmarks"))
+    ['copa']
+
+    Raises RobustokError where there is none.
+    """
+    found = {path.stem: path for path in sorted(Path(folder).glob("*.jsonl"))}
+    if not found:
+        raise RobustokError(f"'{folder}' holds no .jsonl file: give a folder of benchmarks")
+    return found
+
+
+def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Each object of a file of JSON lines, where it stands, and its key."""
+    if not path.is_file():
+        raise RobustokError(f"no file '{path}': give a JSONL file of questions")
+    number = 0
+    for number, row in json_lines(path):
+        where = f"{path}:{number}"
+        if not isinstance(row, dict):
+            raise RobustokError(f"{where} is not a JSON object: write one object a line")
+        yield row, where, str(row.get("key", row.get("id", f"{path.stem}-{number}")))
+    if not number:
+        raise RobustokError(f"'{path}' holds no questions: give one JSON object a line")
+
+
+def _pair(row: dict[str, Any], where: str, key: str) -> Pair:
+    query = row.get("prompt", row.get("query"))
+    answer = row.get("answer", row.get("completion"))
+    for name, value in (("prompt", query), ("answer", answer)):
+        if not isinstance(value, str) or not value:
+            raise RobustokError(f"{where} has no text '{name}': give prompt and answer")
+    return Pair(key, str(query), str(answer))
+
+
+def _from_file(path: Path) -> Iterator[Item]:
+    word = WORDED.get(path.stem, plain)
+    for row, where, key in read_rows(path):
+        yield _item(row, _as_written if "key" in row else word, where, key)
+
+
+def _from_hub(name: str) -> Iterator[Item]:
+    from datasets import get_dataset_config_names, load_dataset
+
+    hub = HUB[name]
+    configs = [hub.config] if hub.config else get_dataset_config_names(hub.path)
+    for config in configs:
+        rows: Any = load_dataset(hub.path, config, split=hub.split)
+        for number, row in enumerate(rows):
+            key = f"{name}-{config}-{number}"
+            ours = hub.row(row) if hub.config else {"kind": config} | hub.row(row)
+            yield _item(ours, WORDED.get(name, plain), key, key)
+
+
+def _as_written(row: Row) -> Worded:
+    kind = str(row.get("kind", row.get("task", "")))
+    return Worded(row["query"], row["choices"], row["label"], kind)
+
+
+def _item(row: Row, word: Wording, where: str, key: str) -> Item:
+    for name in ("choices", "label"):
+        if name not in row:
+            raise RobustokError(f"{where} lacks '{name}': give query, choices and label")
+    if not isinstance(row.get("query", ""), str):
+        raise RobustokError(f"{where}: the query must be a string")
+    choices, label = row["choices"], row["label"]
+    if not isinstance(choices, list) or not all(isinstance(c, str) for c in choices):
+        raise RobustokError(f"{where}: the choices must be a list of strings")
+    if not all(choices):
+        raise RobustokError(f"{where} has an empty choice: give every choice a text")
+    if not isinstance(label, int) or isinstance(label, bool):
+        raise RobustokError(f"{where}: the label must be the number of the right choice, from 0")
+    try:
+        query, choices, label, kind = word(row)
+    except KeyError as e:
+        raise RobustokError(f"{where} lacks {e}, which its wording needs") from None
+    except (TypeError, AttributeError) as e:
+        raise RobustokError(f"{where} is not a question with choices: {e}") from None
+    return Item(key, query, tuple(choices), label, kind)

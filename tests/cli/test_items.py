@@ -1,0 +1,99 @@
+"""One --items file gives every command the same questions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robustok.cli.app import run
+from robustok.errors import RobustokError
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.tasks import Item, write_items
+
+SEED = ["--seed", "0"]
+RECIPE = ["-s", "uniform", "--steps", "1", "--batch-size", "1", "--learning-rate", "1e-3"]
+COMMANDS: dict[str, tuple[str, list[str]]] = {
+    "evaluate": ("robustok.evaluation.tasks.evaluate", []),
+    "icl": ("robustok.evaluation.tasks.evaluate", ["-k", "1"]),
+    "attack": ("robustok.evaluation.attack_items", []),
+    "certify": ("robustok.evaluation.certify_items", []),
+    "bound": ("robustok.evaluation.lipschitz_ratios", []),
+    "finetune": ("robustok.training.finetune", RECIPE),
+}
+COPA = {"id": "c1", "query": "It rained.", "question": "effect", "label": 0,
+        "choices": ["It is wet.", "It is dry."]}  # fmt: skip
+BLIMP = {"id": "b1", "query": "", "UID": "island", "choices": ["He runs.", "He run."], "label": 0}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    train_tokenizer(["It rained. effect? It is wet."], 280).save(str(folder / "tokenizer.json"))
+    small_model(280, Shape(1, 16, 2, 2, 32, 256), seed=0).save_pretrained(folder)
+    return folder
+
+
+def items_of(
+    command: str, model: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Item]:
+    """The items that a command hands to its library function."""
+    target, options = COMMANDS[command]
+    received: list[Item] = []
+
+    def record(model: Any, vocab: Any, items: Any, *args: Any, **settings: Any) -> Any:
+        received.extend(items)
+        raise RobustokError("recorded")
+
+    monkeypatch.setattr(target, record)
+    if command == "finetune":
+        options = [*options, "--out", str(tmp_path / "out")]
+    assert run([command, str(model), "--items", str(path), *SEED, *options]) == 2
+    return received
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_applies_the_wording_of_the_benchmark(
+    command: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "copa.jsonl"
+    path.write_text(json.dumps(COPA) + "\n" + json.dumps({**COPA, "id": "c2"}) + "\n")
+    first, *_ = items_of(command, model, path, tmp_path, monkeypatch)
+    assert first == Item("c1", "It rained. effect?", (" It is wet.", " It is dry."), 0)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_keeps_what_write_items_wrote(
+    command: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = Item("k", 'Spell out the word " to ". Answer:', ("t o", "o t"), 0, "spelling")
+    path = tmp_path / "copa.jsonl"
+    write_items(path, [item, replace(item, key="k2")])
+    first, *_ = items_of(command, model, path, tmp_path, monkeypatch)
+    assert first == item
+
+
+@pytest.mark.parametrize("command", ["attack", "certify", "bound", "finetune"])
+def test_a_command_that_needs_questions_refuses_sentences(
+    command: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "blimp.jsonl"
+    path.write_text(json.dumps(BLIMP) + "\n")
+    options = COMMANDS[command][1]
+    if command == "finetune":
+        options = [*options, "--out", str(tmp_path / "out")]
+    assert run([command, str(model), "--items", str(path), *SEED, *options]) == 2
+    _, err = capsys.readouterr()
+    assert len(err.strip().splitlines()) == 1 and "'b1'" in err
+
+
+def test_sentences_are_evaluated(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "blimp.jsonl"
+    path.write_text(json.dumps(BLIMP) + "\n")
+    assert run(["evaluate", str(model), "--items", str(path), *SEED, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["n"] == 1
