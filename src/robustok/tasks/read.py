@@ -24,6 +24,7 @@ def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
     >>> _ = Path("copa.jsonl").write_text(row)
     >>> read_items("copa.jsonl")[0].query
     'My body cast a shadow. cause?'
+    >>> from robustok.tasks import write_items
     >>> write_items("questions.jsonl", items)
     >>> read_items("questions.jsonl") == items
     True
