@@ -98,6 +98,42 @@ def test_what_is_no_study_at_all_is_one_line(text: str) -> None:
     assert error_of(text).startswith("a.yaml")
 
 
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 60)
+)
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    (LAUGHS, "more than 20,000 values, aliases counted"),
+    (LAUGHS.replace("[", "{k: [").replace("]", "]}"), "more than 20,000 values"),
+    ("a: &a [*a]", "line 1: the value contains itself by an alias"),
+    ("a: &a {b: [1, *a]}", "contains itself"),
+    ("[" * 100_000, "nested too deeply"),
+    ("{a: " * 50_000, "nested too deeply"),
+    ("a: b\n" * 60_000, "larger than 256 KiB"),
+    ("a: 2001-99-45", "a value that cannot be read"),
+    ("a: " + "9" * 5000, "a value that cannot be read"),
+    ("? [a]\n: b", "line 1: a field's name must be plain text"),
+])  # fmt: skip
+def test_yaml_that_grows_is_one_line(text: str, reason: str) -> None:
+    with pytest.raises(RobustokError, match=reason) as error:
+        load_study(text, "bomb.yaml")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("repeats", ["1000000000", "9" * 30])
+def test_the_number_of_cells_is_bounded(repeats: str) -> None:
+    with pytest.raises(RobustokError, match=r"line \d+: repeats: the study has up to [\d,]+ cells"):
+        load_study(f"repeats: {repeats}\n{QUICK}", "a.yaml")
+
+
+def test_a_file_without_end_is_one_line(tmp_path: Path) -> None:
+    link = tmp_path / "zero.yaml"
+    link.symlink_to("/dev/zero")
+    with pytest.raises(RobustokError, match="larger than 256 KiB"):
+        find_study(str(link))
+
+
 def test_an_unknown_study_names_the_nearest() -> None:
     with pytest.raises(RobustokError, match="did you mean 'quick'"):
         find_study("quik")

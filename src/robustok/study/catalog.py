@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError, nearest
-from robustok.study.config import load_study
+from robustok.study.config import MAX_BYTES, load_study
 from robustok.study.schema import Study
 
 
@@ -41,7 +41,11 @@ def find_study(name: str, **changes: Any) -> Study:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = Path(name)
         try:
-            text = path.read_text(encoding="utf-8")
+            with path.open("rb") as file:  # A device or a pipe may have no end.
+                content = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                raise RobustokError(f"{path} is larger than {MAX_BYTES >> 10} KiB: not a study")
+            text = content.decode()
         except UnicodeDecodeError:
             raise RobustokError(f"{path} is not UTF-8 text") from None
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from functools import cache
@@ -16,14 +17,43 @@ from robustok.study.schema import Paper, PaperRow, Strict, Study
 
 Where = tuple[str | int, ...]
 
+MAX_BYTES = 256 << 10  # of a study's YAML
+MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
+MAX_CELLS = 20_000
+
+
+def _check_size(root: yaml.Node | None, source: str) -> None:
+    """Refuse YAML whose aliases make it large or endless, in time linear in its text."""
+    sizes: dict[int, int | None] = {}  # None: its children are still being counted
+
+    def size(node: yaml.Node) -> int:
+        if id(node) in sizes:
+            known = sizes[id(node)]
+            if known is None:
+                line = node.start_mark.line + 1
+                raise RobustokError(f"{source} line {line}: the value contains itself by an alias")
+            return known
+        sizes[id(node)] = None
+        children = node.value if isinstance(node, yaml.CollectionNode) else ()
+        flat = (n for child in children for n in (child if isinstance(child, tuple) else (child,)))
+        total = sizes[id(node)] = 1 + sum(map(size, flat))
+        return total
+
+    if root is not None and size(root) > MAX_NODES:
+        raise RobustokError(
+            f"{source} has more than {MAX_NODES:,} values, aliases counted: not a study"
+        )
+
 
 def _lines(node: yaml.Node | None, source: str, at: Where = ()) -> dict[Where, int]:
     """The line of every key and list entry, by its path. A key given twice is an error here."""
     found: dict[Where, int] = {}
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            here = (*at, key.value)
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise RobustokError(f"{source} line {line}: a field's name must be plain text")
+            here = (*at, key.value)
             if here in found:
                 raise RobustokError(
                     f"{source} line {line}: {_dotted(here)} is already given on line {found[here]}"
@@ -139,9 +169,20 @@ def load_study(
 
 
 def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[Where, int]]:
+    if len(text) > MAX_BYTES:
+        raise RobustokError(f"{source} is larger than {MAX_BYTES >> 10} KiB: not a study")
+    loader = yaml.SafeLoader(text)
     try:
-        lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader), source)
-        data = yaml.safe_load(text)
+        root = loader.get_single_node()
+        _check_size(root, source)
+        lines = _lines(root, source)
+        data = None if root is None else loader.construct_document(root)
+    except RobustokError:
+        raise
+    except RecursionError:
+        raise RobustokError(f"{source} is nested too deeply: not a study") from None
+    except ValueError as error:  # such as a date that no calendar has
+        raise RobustokError(f"{source} has a value that cannot be read: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
@@ -195,7 +236,7 @@ def _checked(study: Study, source: _Source) -> Study:
                 )
         return found
 
-    for path, said in _contradictions(study):
+    for path, said in itertools.chain(_too_large(study), _contradictions(study)):
         raise source.error(path, f"{_dotted(path)}: {said}")
     update: dict[str, Any] = {}
     for part, name in (
@@ -238,6 +279,25 @@ def _named_as_measured(paper: Paper) -> Paper:
         for table in paper.tables
     ]
     return paper.model_copy(update={"tables": tuple(tables)})
+
+
+def _too_large(study: Study) -> Iterator[tuple[Where, str]]:
+    """An upper bound of the number of cells, from the lengths of the study's lists."""
+
+    def length(part: Any, name: str) -> int:
+        return len(getattr(part, name)) if part else 0
+
+    bases = study.repeats * max(length(study.pretrain, "schemes"), 1)
+    models = bases * (1 + length(study.finetune, "schemes"))
+    asked = 1 + length(study.benchmarks, "names")
+    contexts = max(length(study.context, "schemes"), 1)
+    measured = asked * contexts * (length(study.evaluate, "queries") + len(study.attacks))
+    cells = models * (2 + measured + length(study.perplexity, "queries"))
+    if cells > MAX_CELLS:
+        yield (
+            ("repeats",),
+            f"the study has up to {cells:,} cells; at most {MAX_CELLS:,} are allowed",
+        )
 
 
 def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
