@@ -14,6 +14,7 @@ from robustok.corpus.local import Told, one_thread
 from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
 from robustok.processes import portable
+from robustok.ray_cluster import connect
 
 _jobs: dict[str, Job] = {}  # of this process, so that its vocabulary's tables are made once
 
@@ -27,11 +28,10 @@ def run_on_ray(
     many shards are at work at once; without it, every core has one. Ray does the chunks of a lost
     machine again elsewhere.
     """
+    connect()
     import ray
     from ray.data import DataContext, TaskPoolStrategy
 
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     DataContext.get_current().enable_progress_bars = False
     blocks = [pa.table({"chunk": [pickle.dumps(chunk)]}) for chunk in chunks]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.processes import thread_limits
+from robustok.ray_cluster import connect
 from robustok.study.plan import Cell
 from robustok.study.work import do_cell, is_finished
 from robustok.study.workers import Told
@@ -28,10 +29,9 @@ def work_on_ray(
     once its record is on the shared disk, so a machine that goes loses only what it was at; that
     is done again elsewhere, from its last checkpoint.
     """
+    connect()
     import ray
 
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False)
     task = ray.remote(num_cpus=threads, max_retries=RETRIES)(_do)
     waiting, running = list(todo), {}
     while waiting or running:
