@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,14 +55,14 @@ def test_counts_and_enumeration_are_those_by_hand(case) -> None:
 
 @given(cases(most=7))
 @FEW
-def test_neighbours_and_distance_are_those_by_hand(case) -> None:
+def test_neighbors_and_distance_are_those_by_hand(case) -> None:
     vocab, text = case
     lattice = lattice_of(vocab, text)
     paths = oracle.tokenizations(vocab, text)
     for v in paths[:6]:
         for k in range(5):
             wanted = [u for u in paths if oracle.distance(vocab, v, u) == k]
-            assert [tuple(r.tolist()) for r in lattice.neighbours(v, distance=k)] == wanted
+            assert [tuple(r.tolist()) for r in lattice.neighbors(v, distance=k)] == wanted
         for u in paths[:20]:
             assert rt.distance(vocab, v, u) == oracle.distance(vocab, v, u)
 
@@ -87,7 +89,7 @@ def test_limit_and_empty_text() -> None:
     empty = vocab.lattice("")
     assert empty.count() == 1
     assert [r.tolist() for r in empty.enumerate()] == [[]]
-    assert len(empty.neighbours([], distance=2)) == 0
+    assert len(empty.neighbors([], distance=2)) == 0
 
 
 def test_wrong_ids_are_told() -> None:
@@ -95,9 +97,130 @@ def test_wrong_ids_are_told() -> None:
     with pytest.raises(rt.RobustokError, match="id 9 at position 1 is not in the vocabulary"):
         rt.Lattice(vocab, [0, 9])
     with pytest.raises(rt.RobustokError, match="not a tokenization of the lattice's text"):
-        vocab.lattice("aa").neighbours([0])
+        vocab.lattice("aa").neighbors([0])
     with pytest.raises(rt.RobustokError, match="spell different texts"):
         rt.distance(vocab, [0], [1])
+
+
+def _counts_by_distance(vocab: rt.Vocabulary, text: bytes, ids: list[int]) -> list[int]:
+    """[d]: the tokenizations at distance d, one position and distance after another."""
+    spans = oracle.spans(vocab, tuple(ids))
+    counts = [[0] * (len(text) + 1) for _ in range(len(text))] + [[1] + [0] * len(text)]
+    for i in reversed(range(len(text))):
+        for token, bytes_ in enumerate(vocab.tokens):
+            if text.startswith(bytes_, i):
+                cost = int((i, i + len(bytes_), token) not in spans)
+                for d in range(len(text) + 1 - cost):
+                    counts[i][d + cost] += counts[i + len(bytes_)][d]
+    return counts[0]
+
+
+def test_a_large_block_is_counted_exactly() -> None:
+    """One block of 300 bytes: over 2**56 paths, so several moduli."""
+    vocab = toy([b"a", b"aa", b"aaa", b"aab", b"b"])
+    text = b"aab" * 100
+    lattice = lattice_of(vocab, text)
+    exact = _counts_by_distance(vocab, text, lattice.reference.tolist())
+    assert max(exact) > 2**112
+    assert lattice.counts() == exact[: lattice.farthest + 1]
+    assert lattice.counts(most=5) == exact[:6]
+    assert lattice.count() == sum(exact) == sum(lattice.counts(by="segments"))
+    assert lattice.count(modulus=10**9 + 7) == sum(exact) % (10**9 + 7)
+    for k in (1, 2, 77, 150, lattice.farthest):
+        expected = log(exact[k]) if exact[k] else -np.inf
+        assert np.isclose(lattice.log_count(distance=k), expected, rtol=1e-9)
+
+
+def test_a_coefficient_by_angles_is_that_of_the_table() -> None:
+    """3,000 bytes: the characteristic function is summed; few distances: exact counts."""
+    vocab = toy([b"a", b"aa", b"aaa", b"b"])
+    lattice = vocab.lattice("aaab" * 750)
+    assert 3000 * 1001 > 1 << 20
+    exact = lattice.counts()
+    for k in (400, 1000, 1700, lattice.farthest - 1, lattice.farthest):
+        assert np.isclose(lattice.log_count(distance=k), log(exact[k]), rtol=1e-9)
+    assert lattice.log_count(distance=lattice.farthest + 1) == -np.inf
+
+
+def test_infeasible_distances_of_a_long_text_have_no_count() -> None:
+    vocab = toy([b"a", b"b", b"ab"])
+    lattice = vocab.lattice("ab" * 1500)  # every distance is even
+    assert lattice.farthest == 3000
+    assert lattice.log_count(distance=1001) == lattice.log_count(distance=1) == -np.inf
+    assert np.isfinite(lattice.log_count(distance=1000))
+    assert [lattice.feasible(k) for k in (0, 1, 2, 99, 1001, 9999)] == [0, 0, 2, 98, 1000, 3000]
+
+
+def test_a_stretch_may_lack_distances() -> None:
+    vocab = toy([b"x", b"x" * 300])
+    lattice = vocab.lattice("x" * 600)
+    assert [lattice.feasible(k) for k in (2, 299, 300, 301, 302, 599, 600)] == [
+        0, 0, 300, 301, 301, 301, 600,
+    ]  # fmt: skip
+    assert lattice.log_count(distance=302) == -np.inf
+    assert np.isclose(lattice.log_count(distance=301), np.log(299))
+
+
+@given(cases(most=30))
+@FEW
+def test_feasible_distances_are_those_with_a_count(case) -> None:
+    vocab, text = case
+    lattice = lattice_of(vocab, text)
+    counts = lattice.counts()
+    for k in range(len(text) + 2):
+        assert lattice.feasible(k) == max(d for d, c in enumerate(counts) if c and d <= k)
+
+
+def test_feasible_distances_of_longer_texts() -> None:
+    """From distance 64 on the answer comes from what the segments of the text can do."""
+    vocab = toy([b"a", b"b", b"ab", b"aab", b"ba" * 40])
+    for text in (b"aab" * 60, b"ab" * 90, b"ba" * 90, b"ab" * 20 + b"aab" * 20 + b"ba" * 50):
+        lattice = lattice_of(vocab, text)
+        counts = lattice.counts()
+        for k in range(60, lattice.farthest + 1):
+            assert lattice.feasible(k) == max(d for d, c in enumerate(counts) if c and d <= k)
+
+
+def test_counts_of_any_size_are_refused_where_they_would_fill_memory() -> None:
+    vocab = toy([b"a", b"aa"])
+    lattice = vocab.lattice("a" * 20_000)
+    for call in (lattice.counts, lambda: lattice.count(distance=12_000)):
+        with pytest.raises(rt.RobustokError, match=r"over 16 MB: give a smaller"):
+            call()
+    assert lattice.count(distance=2) > 0
+    assert lattice.log_count(distance=9_000) > 0
+    with pytest.raises(rt.RobustokError, match=r"take too long: use log_count\(\)"):
+        vocab.lattice("a" * 4_000_000).count()
+
+
+def test_an_id_without_bytes_is_refused() -> None:
+    vocab = toy([b"a", b"b", b"ab"], special=[b""])
+    for call in (
+        lambda: rt.Lattice(vocab, [2, 3]),
+        lambda: vocab.lattice("ab").neighbors([2, 3]),
+        lambda: rt.distance(vocab, [2, 3], [0, 1]),
+        lambda: rt.Uniform(vocab).log_prob([2, 3]),
+        lambda: rt.UniformK(vocab, k=2).log_prob([2, 3]),
+    ):
+        with pytest.raises(rt.RobustokError, match="id 3 at position 1 has no bytes"):
+            call()
+
+
+def test_neighbors_that_no_memory_holds_are_refused() -> None:
+    lattice = toy([b"a", b"aa"]).lattice("a" * 2000)
+    with pytest.raises(rt.RobustokError, match=r"over 2\*\*31 tokens"):
+        lattice.neighbors(lattice.reference, distance=300)
+    assert len(lattice.neighbors(lattice.reference, distance=10**9)) == 0
+    for wrong in (-1, 1.5):
+        with pytest.raises(rt.RobustokError, match="distance"):
+            lattice.neighbors(lattice.reference, distance=wrong)  # type: ignore[arg-type]
+
+
+def test_neighbours_is_deprecated() -> None:
+    lattice = toy([b"a", b"b", b"ab"]).lattice("ab")
+    with pytest.warns(DeprecationWarning, match="Lattice.neighbors"):
+        rows = lattice.neighbours([2])
+    assert [row.tolist() for row in rows] == [[0, 1]]
 
 
 def test_counts_pass_any_float() -> None:

@@ -1,26 +1,32 @@
 """All tokenizations of one text: count, enumerate, measure, neighbors.
 
-Exact throughout: counts are Python integers of any size. What it does not do: draw; the samplers
-do, in floating point and much faster.
+Counts are exact Python integers of any size. The lattice factorizes at positions that no token
+spans, so counts are products over its blocks; a large block is counted modulo many primes.
+What it does not do: draw; the samplers do, in floating point and much faster.
 """
 
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from math import inf, log
+from math import inf, isnan, log
+from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_ids
+from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
-from robustok.polynomial import log_coefficient, product
+from robustok.polynomial import paths_by_degree, product
 from robustok.ragged import Ragged
+from robustok.residues import big_product, power
 from robustok.vocabulary import Vocabulary
 
 _GRADES = ("distance", "segments")
+_MOST_CELLS = 1 << 27  # positions times distances that `neighbors` may search
+_MOST_BITS = 1 << 27  # of all counts of a text by distance or segments: 16 MB
 
 
 class Lattice:
@@ -31,18 +37,19 @@ class Lattice:
     (30, 2, 2)
 
     ``ids`` is the reference that distances are measured from, the canonical ids unless given
-    otherwise. Special ids in it stay where they are. Positions are bytes.
+    otherwise. Special ids in it stay where they are. Positions are bytes. Raises RobustokError for
+    an id without bytes, which no text holds.
     """
 
-    _first: np.ndarray
-    _token: np.ndarray
-    _step: np.ndarray
+    _first: np.ndarray  # int64 [n + 1]: the edges of byte i are _first[i]:_first[i + 1]
+    _token: np.ndarray  # int32 [edges]
+    _step: np.ndarray  # int32 [edges]: byte length * 2 + cost (1: not an edge of the reference)
 
     def __init__(self, vocab: Vocabulary, ids: Sequence[int] | np.ndarray) -> None:
         from robustok.kernels.lattice import row_edges
 
         self.vocab = vocab
-        self.reference = check_ids(ids, vocab.size)
+        self.reference = check_spelled(vocab, ids)
         self.text = vocab.decode_bytes(self.reference)
         fixed = ~vocab.readable[self.reference]
         spelled = np.frombuffer(bytearray(self.text), np.uint8)
@@ -61,43 +68,89 @@ class Lattice:
 
         With ``distance``, those at exactly that distance from the reference; with ``segments``,
         those of exactly that many tokens; with both, those that are both. ``modulus`` gives the
-        remainder, for texts of megabytes.
+        remainder.
+
+        Takes O(n log n) time for a text of n bytes whose blocks (stretches without a position that
+        no token spans) are short. A block of b bytes takes O(b²) time and O(b) memory: about 3 s
+        for 256 kB. Limits on ``distance`` and ``segments`` are those of :meth:`counts`. Raises
+        RobustokError beyond; :meth:`log_count` has no limit.
         """
         if distance is None and segments is None:
-            total = 1
-            for word, times in self._words.items():
-                total *= pow(self._ways(word, None)[0], times, modulus)
-                total = total % modulus if modulus else total
-            return total
+            total = self._total(modulus)
+            return total % modulus if modulus else total
         if distance is not None and segments is not None:
-            found = self._both(distance, segments)
+            number = self._both(distance, segments)
         else:
-            by, grade = ("distance", distance) if segments is None else ("segments", segments)
-            counts = self.counts(by=by, most=grade)
-            found = counts[grade] if grade is not None and 0 <= grade < len(counts) else 0
-        return found % modulus if modulus else found
+            by, degree = ("distance", distance) if segments is None else ("segments", segments)
+            counts = self.counts(by=by, most=degree)
+            number = counts[degree] if degree is not None and 0 <= degree < len(counts) else 0
+        return number % modulus if modulus else number
 
     def counts(self, *, by: str = "distance", most: int | None = None) -> list[int]:
         """The number of tokenizations by distance or by segments, from 0 up to ``most``.
 
         >>> vocab.lattice("the").counts(by="segments")
         [0, 1, 1, 1]
+
+        All counts of n bytes are n integers of up to n bits: the result may have 16 MB (about
+        10 kB of text). A block of b bytes takes O(b³) time (2 s for 4 kB) and tens of MB. Raises
+        RobustokError beyond: give ``most``, or use :meth:`log_count`.
         """
         if by not in _GRADES:
             raise RobustokError(f"by={by!r}: count by 'distance' or by 'segments'")
         ceiling = len(self.text) if most is None else min(most, len(self.text))
-        return product(self._factors(by), ceiling) if ceiling >= 0 else []
+        if ceiling < 0:
+            return []
+        if by == "distance":
+            ceiling = min(ceiling, self.farthest)
+        if ceiling * self._log_total > _MOST_BITS * log(2):
+            raise RobustokError(
+                f"counts by {by} up to {ceiling} of this text would take over 16 MB: give a "
+                "smaller `most` or `distance`, or use log_count(distance=)"
+            )
+        factors = [(self._by_degree(*block, by, ceiling), n) for block, n in self._blocks]
+        return product(factors, ceiling)
 
     def log_count(self, *, distance: int | None = None) -> float:
-        """The natural logarithm of :meth:`count`, in floating point and so for long texts too."""
-        if distance is None:
-            return sum(t * log(self._ways(w, None)[0]) for w, t in self._words.items())
-        return log_coefficient(self._factors("distance"), distance) if distance >= 0 else -inf
+        """The natural logarithm of :meth:`count`, in floating point and in linear time.
 
-    @property
+        -inf where no tokenization has that distance.
+        """
+        if distance is None:
+            return self._log_total
+        if distance <= 0 or distance >= self.farthest + 1:
+            return 0.0 if distance == 0 else -inf
+        from robustok.kernels.coefficient import log_coefficient
+
+        found = float(log_coefficient(self._edge_arrays, distance, self.farthest))
+        if found == -inf or isnan(found):  # infeasible, or too rare for floating point
+            if self.feasible(distance) != distance:
+                return -inf
+            return log(self.count(distance=distance))
+        return found
+
+    @cached_property
     def farthest(self) -> int:
         """The largest distance that a tokenization of this text has."""
-        return sum((len(counts) - 1) * times for counts, times in self._factors("distance"))
+        from robustok.kernels.counting import farthest
+
+        return int(farthest(self._first, self._step))
+
+    def feasible(self, distance: int) -> int:
+        """The largest distance up to ``distance`` that a tokenization of this text has.
+
+        >>> vocab.lattice("the").feasible(1)
+        0
+        """
+        from robustok.kernels.feasible import largest_feasible
+
+        found = int(largest_feasible(self._edge_arrays, min(max(distance, 0), self.farthest)))
+        if found < 0:
+            raise RobustokError(
+                f"the text of {len(self.text)} bytes is too long to tell which distances up to "
+                f"{distance} it has with this vocabulary: give a smaller distance or shorter texts"
+            )
+        return found
 
     def enumerate(
         self, *, distance: int | None = None, segments: int | None = None, limit: int | None = None
@@ -114,76 +167,98 @@ class Lattice:
                 return
             yield np.asarray(path, np.int32)
 
-    def neighbours(self, ids: Sequence[int] | np.ndarray, distance: int = 2) -> Ragged:
+    def neighbors(self, ids: Sequence[int] | np.ndarray, distance: int = 2) -> Ragged:
         """The tokenizations at exactly ``distance`` from ``ids``, a row each (paper: Ne).
 
-        Splitting one token in two is distance 2, merging two into one is 1. Raises RobustokError
-        where ``ids`` is not a tokenization of this text.
+        >>> [vocab.decode(row[:1]) for row in vocab.lattice("the").neighbors(vocab.encode("the"))]
+        ['t']
+
+        Splitting one token in two is distance 2, merging two into one is 1. Takes O(n · distance)
+        time and memory for n bytes, beside the result. Raises RobustokError where ``ids`` is not a
+        tokenization of this text, and where the result would have over 2**31 tokens.
         """
         from robustok.kernels.lattice import at_distance
 
-        given = check_ids(ids, self.vocab.size)
+        given = check_spelled(self.vocab, ids)
+        distance = check_integer("distance", distance, 0)
         around = self
         if not np.array_equal(given, self.reference):
             around = Lattice(self.vocab, given)
             if around.text != self.text:
                 raise RobustokError("these ids are not a tokenization of the lattice's text")
-        if distance < 0:
-            raise RobustokError(f"distance={distance}: ask for 0 or more")
-        return Ragged(*at_distance(around._first, around._token, around._step, distance))
+        if distance > around.farthest:
+            return Ragged(np.empty(0, np.int32), np.zeros(1, np.int64))
+        if (len(self.text) + 1) * (distance + 1) > _MOST_CELLS:
+            raise RobustokError(
+                f"distance={distance} is too large to list the neighbors of {len(self.text)} "
+                "bytes: draw from `uniform-k`, or use enumerate(distance=, limit=)"
+            )
+        values, offsets, possible = at_distance(
+            around._first, around._token, around._step, distance
+        )
+        if not possible:
+            raise RobustokError(
+                f"the neighbors at distance {distance} have over 2**31 tokens: draw from "
+                "`uniform-k`, or use enumerate(distance=, limit=)"
+            )
+        return Ragged(values, offsets)
+
+    def neighbours(self, ids: Sequence[int] | np.ndarray, distance: int = 2) -> Ragged:
+        """Deprecated alias of :meth:`neighbors`."""
+        warnings.warn("use Lattice.neighbors", DeprecationWarning, stacklevel=2)
+        return self.neighbors(ids, distance)
+
+    @property
+    def _edge_arrays(self) -> Any:
+        from robustok.kernels.long import Edges
+
+        return Edges(self._first, self._token, self._step)
 
     @cached_property
-    def _words(self) -> Counter[bytes]:
-        """The independent stretches between positions no token spans, equal ones once."""
-        n = len(self.text)
-        words: Counter[bytes] = Counter()
-        if n == 0:
-            return words
-        start = np.repeat(np.arange(n), np.diff(self._first))
-        ends = np.zeros(n, np.int64)
-        np.maximum.at(ends, start, start + (self._step >> 1))
-        reach = np.maximum.accumulate(ends)
-        cuts = [0, *(np.flatnonzero(reach[:-1] <= np.arange(1, n)) + 1).tolist(), n]
-        for begin, end in itertools.pairwise(cuts):
+    def _log_total(self) -> float:
+        from robustok.kernels.long import backward
+
+        mantissa, exponent = backward(self._edge_arrays, 1.0)
+        return float(np.log(mantissa[0]) + exponent[0] * log(2.0))
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """The end of every block; int64."""
+        from robustok.kernels.counting import block_ends
+
+        return block_ends(self._first, self._step)
+
+    @cached_property
+    def _blocks(self) -> list[tuple[tuple[int, int], int]]:
+        """The blocks as (begin, end), equal ones once, and how often each occurs."""
+        times: Counter[bytes] = Counter()
+        place: dict[bytes, tuple[int, int]] = {}
+        begin = 0
+        for end in self._ends.tolist():
             first = self._first[begin : end + 1]
-            steps = self._step[first[0] : first[-1]]
-            shape = (first - first[0]).astype("<i8").tobytes() + steps.astype("<i4").tobytes()
-            words[(end - begin).to_bytes(8, "little") + shape] += 1
-        return words
+            key = (first - first[0]).tobytes() + self._step[first[0] : first[-1]].tobytes()
+            place.setdefault(key, (begin, end))
+            times[key] += 1
+            begin = end
+        return [(place[key], n) for key, n in times.items()]
 
-    def _factors(self, by: str) -> list[tuple[list[int], int]]:
-        return [(self._ways(word, by), times) for word, times in self._words.items()]
+    def _total(self, modulus: int | None) -> int:
+        """The number of all tokenizations; only equal to it modulo ``modulus`` where given."""
+        from robustok.kernels.counting import block_counts
 
-    def _ways(self, word: bytes, by: str | None) -> list[int]:
-        """Paths through one word by grade; by None all of them together."""
-        n = int.from_bytes(word[:8], "little")
-        first = np.frombuffer(word, "<i8", n + 1, 8).tolist()
-        steps = np.frombuffer(word, "<i4", first[-1], 8 + 8 * (n + 1)).tolist()
-        if by is None:
-            return [self._all_ways(n, first, steps)]
-        # A polynomial with counts below 2**bits is one integer: its value at 2**bits.
-        bits = self._all_ways(n, first, steps).bit_length() + 1
-        ways = [0] * n + [1]
-        for i in range(n - 1, -1, -1):
-            plain = dear = 0
-            for step in steps[first[i] : first[i + 1]]:
-                if step & 1 or by == "segments":
-                    dear += ways[i + (step >> 1)]
-                else:
-                    plain += ways[i + (step >> 1)]
-            ways[i] = plain + (dear << bits)
-        counts, value, mask = [], ways[0], (1 << bits) - 1
-        while value:
-            counts.append(value & mask)
-            value >>= bits
-        return counts
+        counts = block_counts(self._first, self._step, self._ends)
+        times = Counter(counts[counts > 1].tolist())
+        factors = [power(count, n, modulus) for count, n in times.items()]
+        for b in np.flatnonzero(counts < 0).tolist():
+            begin = int(self._ends[b - 1]) if b else 0
+            exact = self._by_degree(begin, int(self._ends[b]), None, 0)[0]
+            factors.append(exact % modulus if modulus else exact)
+        return big_product(factors)
 
-    @staticmethod
-    def _all_ways(n: int, first: list[int], steps: list[int]) -> int:
-        ways = [0] * n + [1]
-        for i in range(n - 1, -1, -1):
-            ways[i] = sum(ways[i + (step >> 1)] for step in steps[first[i] : first[i + 1]])
-        return ways[0]
+    def _by_degree(self, begin: int, end: int, by: str | None, most: int) -> list[int]:
+        """Paths through one block by degree up to ``most``; by None all of them together."""
+        first = self._first[begin : end + 1]
+        return paths_by_degree(first - first[0], self._step[first[0] : first[-1]], by, most)
 
     def _both(self, distance: int, segments: int) -> int:
         table: list[dict[tuple[int, int], int]] = [{} for _ in range(len(self.text) + 1)]
@@ -246,6 +321,18 @@ class Lattice:
         return f"Lattice({len(self.text)} bytes, {len(self._token)} edges)"
 
 
+def check_spelled(vocab: Vocabulary, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Ids of the vocabulary that all have bytes, as int32; else a RobustokError."""
+    given = check_ids(ids, vocab.size)
+    empty = np.flatnonzero(np.diff(vocab.token_offsets)[given] == 0)
+    if len(empty):
+        raise RobustokError(
+            f"id {given[empty[0]]} at position {empty[0]} has no bytes in this vocabulary: take "
+            "such ids out"
+        )
+    return given
+
+
 def distance(
     vocab: Vocabulary, v: Sequence[int] | np.ndarray, u: Sequence[int] | np.ndarray
 ) -> int:
@@ -256,9 +343,9 @@ def distance(
     (2, 1)
 
     Not symmetric: splitting one token in two costs 2, merging two into one costs 1. Raises
-    RobustokError where the two are not tokenizations of one text.
+    RobustokError where the two are not tokenizations of one text, and for an id without bytes.
     """
-    old, new = check_ids(v, vocab.size), check_ids(u, vocab.size)
+    old, new = check_spelled(vocab, v), check_spelled(vocab, u)
     if vocab.decode_bytes(old) != vocab.decode_bytes(new):
         raise RobustokError("distance: the two id sequences spell different texts")
     lengths = np.diff(vocab.token_offsets)

@@ -1,21 +1,56 @@
-"""Products of polynomials with counts for coefficients: exact, or as logarithms.
+"""Exact numbers of paths by degree (distance or segments): of one block, and of products.
 
-The tokenizations of a text by distance (or by segments) are the product of those of its words.
+The tokenizations of a text by degree are the product of those of its blocks.
 """
 
 from __future__ import annotations
 
-from math import inf, log
-
 import numpy as np
 
-Counts = list[int]  # [g]: how many of grade g; Python integers of any size
+from robustok.errors import RobustokError
+from robustok.residues import deficits, from_residues, multiply_large
 
-_STEEPEST = 60.0  # |slope|: beyond it all weight is on the smallest or the largest grade
+Counts = list[int]  # [g]: how many of degree g; Python integers of any size
+
+_MOST_WORK = 1 << 35  # additions that counting one block may take: about 20 seconds
+_RING = 1 << 17  # numbers in the kernel's ring of rows: it stays in the cache
+
+
+def paths_by_degree(first: np.ndarray, step: np.ndarray, by: str | None, most: int) -> Counts:
+    """The paths through one block by degree up to ``most``; by None all of them together.
+
+    ``first`` (int64 [n + 1]) and ``step`` (int32 [edges]) are the block's edges, as those of
+    `kernels.long.Edges`. Raises RobustokError where counting would take too long.
+    """
+    from robustok.kernels.counting import residues
+    from robustok.kernels.long import Edges, backward
+
+    n = len(first) - 1
+    mantissa, exponent = backward(Edges(first, step, step), 1.0)
+    bits = float(np.log2(mantissa[0])) + float(exponent[0])
+    moduli = int(bits / 55.9) + 1
+    degree = 0 if by is None else min(most, n)
+    if len(step) * moduli * (degree // 2 + 1) > _MOST_WORK:
+        raise RobustokError(
+            f"exact counts of {n} bytes without a position that no token spans take too long: use "
+            "log_count(), or shorter texts"
+        )
+    if by is None:
+        step = step & ~1
+    primes = deficits(moduli)
+    lanes = max(1, min(256, _RING // (((int(step.max()) >> 1) + 1) * (degree + 1))))
+    parts = [
+        residues(first, step, 0, n, by == "segments", degree, primes[x : x + lanes])
+        for x in range(0, moduli, lanes)
+    ]
+    counts = from_residues(np.concatenate(parts, axis=1), primes)
+    while len(counts) > 1 and not counts[-1]:
+        counts.pop()
+    return counts
 
 
 def multiply(a: Counts, b: Counts, most: int) -> Counts:
-    """The product up to grade ``most``, exactly.
+    """The product up to degree ``most``, exactly.
 
     >>> multiply([1, 2], [1, 0, 3], 2)
     [1, 2, 3]
@@ -31,12 +66,12 @@ def multiply(a: Counts, b: Counts, most: int) -> Counts:
         for p in (a, b)
     ]
     size = min(len(a) + len(b) - 1, most + 1)
-    raw = (packed[0] * packed[1]).to_bytes((len(a) + len(b)) * width, "little")
+    raw = multiply_large(*packed).to_bytes((len(a) + len(b)) * width, "little")
     return [int.from_bytes(raw[i * width : (i + 1) * width], "little") for i in range(size)]
 
 
 def product(factors: list[tuple[Counts, int]], most: int) -> Counts:
-    """The product of powers, up to grade ``most``, exactly.
+    """The product of powers, up to degree ``most``, exactly.
 
     >>> product([([1, 1], 3)], 9)
     [1, 3, 3, 1]
@@ -60,53 +95,3 @@ def _power(counts: Counts, times: int, most: int) -> Counts:
         if times:
             counts = multiply(counts, counts, most)
     return result
-
-
-def log_coefficient(factors: list[tuple[Counts, int]], grade: int) -> float:
-    """The logarithm of one coefficient of a product of powers, in floating point; -inf for 0.
-
-    >>> from math import exp
-    >>> round(exp(log_coefficient([([1, 1], 40)], 20)))
-    137846528820
-
-    Grades are weighted exp(slope·grade) with the slope that puts the mean at ``grade``, where the
-    weighted product is largest, so nothing that matters is lost to rounding.
-    """
-    logs = [(np.array([log(c) if c else -inf for c in counts]), t) for counts, t in factors]
-    slope = _slope(logs, grade)
-    total, weighted = 0.0, np.ones(1)
-    for row, times in logs:
-        weights, scale = _weights(row, slope)
-        total += times * scale
-        for _ in range(times):
-            weighted = np.convolve(weighted, weights)[: grade + 1]
-    if grade >= len(weighted) or weighted[grade] <= 0.0:
-        return -inf
-    return log(weighted[grade]) + total - slope * grade
-
-
-def _weights(row: np.ndarray, slope: float) -> tuple[np.ndarray, float]:
-    """Normalized weights and the logarithm of what they were divided by."""
-    tilted = row + slope * np.arange(len(row))
-    top = float(tilted.max())
-    weights = np.exp(tilted - top)
-    total = float(weights.sum())
-    return weights / total, top + log(total)
-
-
-def _slope(logs: list[tuple[np.ndarray, int]], grade: int) -> float:
-    low, high, slope = -_STEEPEST, _STEEPEST, 0.0
-    for _ in range(80):
-        mean = variance = 0.0
-        for row, times in logs:
-            weights, _ = _weights(row, slope)
-            at = np.arange(len(row))
-            first = float(weights @ at)
-            mean += times * first
-            variance += times * max(float(weights @ (at * at)) - first * first, 0.0)
-        if abs(mean - grade) <= 0.01 * variance**0.5:
-            break
-        low, high = (low, slope) if mean > grade else (slope, high)
-        step = slope + (grade - mean) / variance if variance > 1e-12 else inf
-        slope = step if low < step < high else 0.5 * (low + high)
-    return slope

@@ -38,7 +38,7 @@ def warmup() -> None:
             scheme.log_prob([257])
     measure(vocab, rows, rows)
     lattice = vocab.lattice("abc")
-    lattice.neighbours([257])
+    lattice.neighbors([257])
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
     vocab.encode_batch(["abc" * 40_000])  # so much that its pieces are looked up

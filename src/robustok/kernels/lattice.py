@@ -7,10 +7,16 @@ import numpy as np
 from robustok.kernels.jit import njit
 from robustok.kernels.long import edges_of, mark_reference
 
+MOST = 1 << 31  # tokens of all neighbors together
+
 
 @njit(cache=True, nogil=True)
 def row_edges(trie, text, token_offsets, ids, fixed):
-    """All edges of a row (first, token, step); a fixed id is one edge that nothing crosses."""
+    """All edges of a row (first, token, step); a fixed id is one edge that nothing crosses.
+
+    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``fixed``: bool, one per id. Every id has
+    at least one byte: no edge ends where it begins.
+    """
     n = len(text)
     first = np.empty(n + 1, np.int64)
     token = np.empty(4 * n + 16, np.int32)
@@ -56,9 +62,12 @@ def _longer(array, size):
 
 @njit(cache=True, nogil=True)
 def at_distance(first, token, step, distance):
-    """Every path of cost exactly ``distance``, shorter tokens first: (ids, offsets).
+    """Every path of cost exactly ``distance``, shorter tokens first: (ids, offsets, possible).
 
-    The walk enters a node only if the rest of the distance can be spent from there.
+    The walk enters a node only if the rest of the distance can be spent from there. ``first``
+    (int64 [n + 1]), ``token`` and ``step`` (int32 [edges]) are those of `row_edges`; every step is
+    at least 1 byte, so a path has at most n edges. Counts saturate at MOST, where nothing is
+    listed and ``possible`` is False.
     """
     n = len(first) - 1
     ways = np.zeros((n + 1, distance + 1), np.int64)
@@ -68,12 +77,15 @@ def at_distance(first, token, step, distance):
         for e in range(first[i], first[i + 1]):
             cost, j = step[e] & 1, i + (step[e] >> 1)
             for g in range(cost, distance + 1):
-                ways[i, g] += ways[j, g - cost]
-                tokens[i, g] += ways[j, g - cost] + tokens[j, g - cost]
+                ways[i, g] = min(ways[i, g] + ways[j, g - cost], MOST)
+                more = ways[j, g - cost] + tokens[j, g - cost]
+                tokens[i, g] = min(tokens[i, g] + more, MOST)
+    if tokens[0, distance] >= MOST:
+        return np.empty(0, np.int32), np.zeros(1, np.int64), False
     out = np.empty(tokens[0, distance], np.int32)
     offsets = np.zeros(ways[0, distance] + 1, np.int64)
     if ways[0, distance] == 0:
-        return out, offsets
+        return out, offsets, True
     node, left = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
     edge = np.zeros(n + 1, np.int64)
     path = np.empty(n + 1, np.int32)
@@ -99,4 +111,4 @@ def at_distance(first, token, step, distance):
         path[depth] = token[e]
         depth += 1
         node[depth], left[depth], edge[depth] = j, left[depth - 1] - cost, first[j]
-    return out, offsets
+    return out, offsets, True

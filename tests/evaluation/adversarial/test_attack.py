@@ -150,7 +150,7 @@ def test_the_cap_scores_so_many_neighbors_chosen_by_the_seed(model, vocab) -> No
 
 
 def test_the_capped_choice_is_uniform(vocab) -> None:
-    around = vocab.lattice(TEXT).neighbours(vocab.encode(TEXT), distance=2)
+    around = vocab.lattice(TEXT).neighbors(vocab.encode(TEXT), distance=2)
     known = [vocab.encode(TEXT)]
     counts = dict.fromkeys((row.tobytes() for row in around), 0)
     rounds = 3000

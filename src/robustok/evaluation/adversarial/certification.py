@@ -281,7 +281,7 @@ def _tokenizations(problem: Problem, plan: Plan) -> _Prepared:
         if exact:
             while level < most:
                 level += 1
-                rows += list(lattice.neighbours(canonical, distance=level))
+                rows += list(lattice.neighbors(canonical, distance=level))
             members = np.arange(size)
         else:
             rows = rows or [canonical]

@@ -264,9 +264,7 @@ def climb(problem: Problem, settings: Settings, seed: int) -> Search:
         beam = [(found.margin, start, log_probs[0])]
         for step in range(settings.steps):
             around = [
-                lattice.neighbours(ids, distance=d)
-                for _, ids, _ in beam
-                for d in settings.distances
+                lattice.neighbors(ids, distance=d) for _, ids, _ in beam for d in settings.distances
             ]
             left = None if settings.query_budget is None else settings.query_budget - spent
             rng = np.random.default_rng([seed, problem.number, restart, step])

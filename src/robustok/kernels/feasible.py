@@ -1,0 +1,135 @@
+"""Which distances the paths of a lattice have: exact, without a table of positions by distances.
+
+A text of which some parts take every distance from 2 up has every distance from 2 up to its
+farthest, which a linear pass shows. Other texts need one bit per position and distance.
+Edges are those of `kernels.long.Edges`, with one path of cost 0: the reference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+SEGMENT = 256  # bytes of the longest stretch between common nodes whose distances are listed
+MOST_BITS = np.int64(1) << 33  # edges times words of 64 distances; more is not attempted
+
+
+@njit(cache=True, nogil=True)
+def _farthest_path(edges):
+    """For each node the largest distance on to the end, or -1, and the edge that begins it."""
+    n = len(edges.first) - 1
+    most, best = np.full(n + 1, -1, np.int64), np.full(n + 1, -1, np.int64)
+    most[n] = 0
+    for i in range(n - 1, -1, -1):
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j = i + (edges.step[e] >> 1)
+            if most[j] >= 0 and most[j] + (edges.step[e] & 1) > most[i]:
+                most[i], best[i] = most[j] + (edges.step[e] & 1), e
+    return most, best
+
+
+@njit(cache=True, nogil=True)
+def _takes_all(edges, begin, end, far):
+    """Whether the paths from begin to end have every distance 2, 3, ... ``far``."""
+    can = np.zeros((end - begin + 1, far + 1), np.bool_)
+    can[end - begin, 0] = True
+    for i in range(end - 1, begin - 1, -1):
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j, cost = i + (edges.step[e] >> 1), edges.step[e] & 1
+            if j <= end:
+                for d in range(cost, far + 1):
+                    can[i - begin, d] |= can[j - begin, d - cost]
+    return can[0, 2:].all()
+
+
+@njit(cache=True, nogil=True)
+def flexible(edges):
+    """(farthest, simple, three, gap) of a lattice, to be added up over parts of a text.
+
+    The lattice is cut where the reference and one farthest path meet. Segments that take every
+    distance from 2 up to their own farthest make up ``simple`` (``three``: one of them reaches 3);
+    ``gap`` is the largest farthest of a segment. Stops as soon as ``simple`` exceeds ``gap``.
+    """
+    n = len(edges.first) - 1
+    most, best = _farthest_path(edges)
+    if most[0] < 0:
+        return np.int64(-1), np.int64(0), False, np.int64(0)
+    on_reference = np.zeros(n + 1, np.bool_)
+    i = np.int64(0)
+    while i < n:
+        on_reference[i] = True
+        ahead = np.int64(n)
+        for e in range(edges.first[i], edges.first[i + 1]):
+            if edges.step[e] & 1 == 0:
+                ahead = i + (edges.step[e] >> 1)
+        i = ahead
+    on_reference[n] = True
+    meet = np.empty(n + 1, np.int64)
+    count, i, gap = 0, np.int64(0), np.int64(0)
+    while True:
+        if on_reference[i]:
+            meet[count] = i
+            if count > 0:
+                gap = max(gap, most[meet[count - 1]] - most[i])
+            count += 1
+        if i == n:
+            break
+        i += edges.step[best[i]] >> 1
+    simple, three = np.int64(0), False
+    for c in range(count - 1):
+        begin, end = meet[c], meet[c + 1]
+        far = most[begin] - most[end]
+        if far >= 2 and end - begin <= SEGMENT and _takes_all(edges, begin, end, far):
+            simple += far
+            three = three or far >= 3
+        if three and simple > gap:
+            break
+    return most[0], simple, three, gap
+
+
+@njit(cache=True, nogil=True)
+def _largest_in_bits(edges, k):
+    """The largest distance up to k of a path, by one bit per distance; -1: too large to compute."""
+    n = len(edges.first) - 1
+    words = k // 64 + 1
+    if len(edges.step) * words > MOST_BITS:
+        return np.int64(-1)
+    ring = np.int64(1)
+    for e in range(len(edges.step)):
+        ring = max(ring, np.int64(edges.step[e] >> 1))
+    ring += 1
+    bits = np.zeros((ring, words), np.uint64)
+    one, top = np.uint64(1), np.uint64(63)
+    bits[n % ring, 0] = one
+    for i in range(n - 1, -1, -1):
+        row = bits[i % ring]
+        row[:] = np.uint64(0)
+        for e in range(edges.first[i], edges.first[i + 1]):
+            source = bits[(i + (edges.step[e] >> 1)) % ring]
+            if edges.step[e] & 1:
+                carry = np.uint64(0)
+                for w in range(words):
+                    row[w] |= (source[w] << one) | carry
+                    carry = source[w] >> top
+            else:
+                for w in range(words):
+                    row[w] |= source[w]
+    row = bits[0]
+    while k > 0 and (row[k >> 6] >> np.uint64(k & 63)) & one == 0:
+        k -= 1
+    return k
+
+
+@njit(cache=True, nogil=True)
+def largest_feasible(edges, k):
+    """The largest distance up to k that a path has; -1 where that is too large to compute.
+
+    The lattice has a reference path, so distance 0 is feasible.
+    """
+    if k >= 64:
+        far, simple, three, gap = flexible(edges)
+        if k >= far:
+            return far
+        if three and simple > gap:
+            return np.int64(k)
+    return _largest_in_bits(edges, np.int64(k))
