@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from robustok.guard.check import Guard
-from robustok.guard.verdict import NOT_CANONICAL, STANDS, UNKNOWN, Verdicts
+from robustok.guard.findings import KINDS, NOT_CANONICAL, NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES
+from robustok.guard.verdict import STANDS, UNKNOWN, Verdicts
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
@@ -100,7 +101,7 @@ class Audit:
     _guard: Guard = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._guard = Guard(self.vocab, allow_special=True)
+        self._guard = Guard(self.vocab, allow_special=True, max_length=None)
         self._totals: Counter[str] = Counter()
         self._kinds: Counter[str] = Counter()
         self._seen = np.zeros((2, self.vocab.size), np.int64)
@@ -123,8 +124,10 @@ class Audit:
         bins = np.ceil(np.log2((position + 1) / _FIRST_BIN)).clip(0).astype(np.int64)
         for at, which in ((self._at[0], slice(None)), (self._at[1], off)):
             at += np.bincount(bins[which], minlength=64)
-        for findings in found.in_text.values():
-            self._kinds.update({f.kind for f in findings})
+        for kind in (NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES):
+            rows_of_kind = found.finding_rows[found.table.kind == KINDS.index(kind)]
+            if len(rows_of_kind):
+                self._kinds[kind] += len(np.unique(rows_of_kind))
         for row in np.flatnonzero(~found.canonical).tolist():
             if len(self._first_rows) < 10:
                 self._first_rows.append(self._totals["rows"] + row)

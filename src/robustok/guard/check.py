@@ -1,33 +1,42 @@
-"""The guard itself: runs of ids looked up, special tokens and odd bytes found."""
+"""The guard: decodes ids, encodes their text again, and reports where the two differ.
+
+One block of rows at a time: ids that the vocabulary does not have are set aside, special ids split
+each row into segments, and the tokenizer itself encodes the text of every segment. Nothing is
+remembered between calls, so a request cannot slow down another one.
+"""
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.guard.verdict import (
+from robustok.guard import text as text_of
+from robustok.guard.canonical import SegmentEncoder
+from robustok.guard.findings import (
+    NOT_CANONICAL,
     NOT_UTF8,
-    SPECIAL,
+    SPECIAL_ID,
     SPECIAL_TEXT,
-    STANDS,
     TEXT_CHANGES,
-    Finding,
-    Verdict,
-    Verdicts,
+    UNKNOWN_ID,
+    FindingTable,
+    join_tables,
     tell,
 )
+from robustok.guard.inputs import Rows, flatten
+from robustok.guard.verdict import DEVIATES, SPECIAL, STANDS, UNKNOWN, Verdict, Verdicts
+from robustok.kernels import guard as kernels
+from robustok.kernels.announce import announce_compilation
+from robustok.kernels.guard import Canonical, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
+MAX_LENGTH = 1 << 20  # ids of one sequence
 BLOCK = 1 << 16  # ids that are judged at a time
-_LARGEST = 2**63 - 1  # an id of more bits is told of as this one
 
 
 class Guard:
@@ -40,22 +49,50 @@ class Guard:
     >>> guard.check(vocab.encode("the")).canonical
     True
 
-    Three ways to use it: :meth:`check` reports, :meth:`repair` gives the canonical ids,
-    :meth:`require` raises. A special id is a finding, for in a user's text it is smuggled in; the
-    ones that the tokenizer itself puts at the ends (a BOS) are not, and with ``allow_special``
-    none is. One guard may serve several threads; it remembers what it judged.
+    Four ways to use it: :meth:`check` reports, :meth:`admit` gives ids that a model may see or
+    raises, :meth:`repair` gives the canonical ids, :meth:`require` raises at any finding. A special
+    id is a finding, except for those that the tokenizer itself puts at the ends (a BOS); with
+    ``allow_special`` none is. A sequence of more than ``max_length`` ids (None: no limit) is an
+    error. One guard may serve several threads; it holds no lock and remembers nothing.
     """
 
-    def __init__(self, vocab: Vocabulary, *, allow_special: bool = False) -> None:
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        *,
+        allow_special: bool = False,
+        max_length: int | None = MAX_LENGTH,
+    ) -> None:
         self.vocab = vocab
         self.allow_special = allow_special
-        self._lock = threading.Lock()
-        self._memory: Any = None
+        self.max_length = max_length
+        self._encoder = SegmentEncoder(vocab)
 
     def check(self, ids: Sequence[int] | np.ndarray) -> Verdict:
-        """Judge one id sequence. Raises RobustokError for what are no integers."""
+        """Judge one id sequence.
+
+        Raises RobustokError for what is not a sequence of integers, or is too long.
+        """
         verdict: Verdict = self.check_batch([ids])[0]
         return verdict
+
+    def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Ids for a model: as they are, or repaired and checked again; int32 [m].
+
+        >>> guard.admit([*vocab.encode("t"), *vocab.encode("he")])
+        array([266], dtype=int32)
+
+        Raises RobustokError for unknown ids, for special ids, and where repairing does not give
+        canonical ids.
+        """
+        verdict = self.check(ids)
+        refused = verdict.findings.kinds & {UNKNOWN_ID, SPECIAL_ID}
+        if refused:
+            kinds = " and ".join(sorted(refused))
+            raise RobustokError(f"the ids cannot be admitted, they have findings of kind {kinds}")
+        if not verdict.canonical and not self.check(verdict.repaired).canonical:
+            raise RobustokError("the ids cannot be admitted: repairing them gives no canonical ids")
+        return verdict.repaired
 
     def repair(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """The canonical ids of the same text, int32 [m]; unknown ids are left out."""
@@ -63,217 +100,259 @@ class Guard:
 
     def require(self, ids: Sequence[int] | np.ndarray) -> None:
         """Raise RobustokError, naming the first finding, unless there is none."""
-        findings = list(self.check(ids).findings)
+        findings = self.check(ids).findings
         if findings:
-            more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+            more = f" (and {findings.total - 1} more)" if findings.total > 1 else ""
             raise RobustokError(f"{tell(self.vocab, findings[0])}{more}")
 
-    def check_batch(self, rows: Ragged | Iterable[Sequence[int] | np.ndarray]) -> Verdicts:
+    def check_batch(self, rows: Rows) -> Verdicts:
         """Judge many id sequences; much faster than one by one."""
-        given, offsets = _flat(rows)
-        inside = (given >= 0) & (given < self.vocab.size)
-        values = np.where(inside, given, -1).astype(np.int32)
-        values[inside] = np.where(self._known[values[inside]], values[inside], -1)
-        with self._lock:
-            blocks = [self._check_block(values, offsets, *b) for b in _blocks(offsets)]
-        return _joined(given, offsets, blocks)
-
-    def _check_block(
-        self, all_values: np.ndarray, all_offsets: np.ndarray, first: int, last: int
-    ) -> tuple[Any, ...]:
-        from robustok.guard.memory import Memory
-        from robustok.kernels import guard as kernels
-        from robustok.kernels.announce import announce_compilation
-
         announce_compilation()
-        offsets = all_offsets[first : last + 1] - all_offsets[first]
-        values = all_values[all_offsets[first] : all_offsets[last]]
-        rows = last - first
-        in_text, whole = self._look_at_text(values, offsets)
-        memory = self._memory = Memory.ready(self._memory, self.vocab, len(values))
-        found = memory.find(values, offsets, whole)
-        distance, splits = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        kernels.add_up(found, offsets, memory.distance, memory.splits, distance, splits)
-        marks = np.empty(len(values), np.uint8)
-        kernels.mark(found, memory.runs, len(values), marks)
-        size = kernels.repaired_size(found, memory.canonical_start)
-        repaired, stands = np.empty(size, np.int32), np.empty(size, np.bool_)
-        ends = np.zeros(rows + 1, np.int64)
-        kernels.repair(
-            found, values, offsets, memory.canonical, memory.canonical_start, memory.stands,
-            repaired, stands, ends,
+        given, offsets = flatten(rows, self.max_length)
+        blocks = [
+            self._check_block(
+                given[offsets[first] : offsets[last]], offsets[first : last + 1] - offsets[first]
+            )
+            for first, last in _blocks(offsets)
+        ]
+        return blocks[0] if len(blocks) == 1 else _joined(blocks)
+
+    # --- one block ----------------------------------------------------------------------------
+
+    def _check_block(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
+        """Judge rows ``given[offsets[i]:offsets[i + 1]]``."""
+        known = self._is_known(given)
+        kept = _keep(given, offsets, known)
+        segments, later = self._segments(kept)
+        text, texts = self._encoder.decode(segments)
+        canonical = self._encoder.encode(texts, later)
+        comparison, repaired = self._compare(segments, canonical, kept.offsets)
+
+        marks = np.full(len(given), UNKNOWN, np.uint8)
+        marks[known] = np.where(comparison.matches, STANDS, DEVIATES)
+        special = ~self.vocab.readable[kept.ids]
+        marks[kept.position[special & comparison.matches]] = SPECIAL
+        self._pass_allowed(kept, marks)
+
+        row_of_segment = np.searchsorted(kept.offsets, segments.begin, "right") - 1
+        rows = len(offsets) - 1
+        distance = np.bincount(row_of_segment, comparison.distance, rows).astype(np.int64)
+        splits = np.bincount(row_of_segment, comparison.splits, rows).astype(np.int64)
+        unknown = np.diff(offsets) - np.diff(kept.offsets)
+        table = self._findings(kept, segments, canonical, comparison, repaired, text)
+        ids = FindingTable.of(UNKNOWN_ID, np.flatnonzero(~known), np.flatnonzero(~known) + 1, 0, 0)
+        position = np.flatnonzero(marks == SPECIAL)
+        specials = FindingTable.of(SPECIAL_ID, position, position + 1)
+        not_canonical = (distance + unknown) > 0
+        return Verdicts(
+            given, offsets, marks, ~not_canonical, distance + unknown, splits,
+            self._round_trip(kept, ~not_canonical, special, table),
+            Ragged(repaired.ids, repaired.offsets), join_tables([table, ids, specials]),
         )  # fmt: skip
-        changed = found[(found[:, 1] >= 0) & memory.changed[found[:, 1]], 0]
-        for row, run in _by_row(offsets, changed):
-            end = found[np.searchsorted(found[:, 0], run, "right") :, 0]
-            self._add(in_text, TEXT_CHANGES, row, run, int(end[0]) if len(end) else len(values),
-                      values, offsets)  # fmt: skip
-        back = (distance == 0) & ~np.isin(np.arange(rows), list(in_text))
-        self._pass_frame(values, offsets, marks)
-        self._come_back(values, offsets, back)
-        return (
-            marks, distance == 0, distance, splits, back, repaired, ends, stands,
-            {first + row: tuple(f) for row, f in in_text.items()},
-        )  # fmt: skip
 
-    # --- the text that the ids spell --------------------------------------------------------------
-
-    def _look_at_text(
-        self, values: np.ndarray, offsets: np.ndarray
-    ) -> tuple[dict[int, list[Finding]], np.ndarray]:
-        """Findings in the bytes of each row, and which rows the encoder must see in one piece."""
-        from robustok.kernels import guard as kernels
-
-        v = self.vocab
-        found: dict[int, list[Finding]] = {}
-        whole = np.zeros(len(offsets) - 1, np.bool_)
-        lengths = np.where(values >= 0, np.diff(v.token_offsets)[values], 1)
-        lengths[(values < 0) | ~v.readable[values]] = 1
-        out = np.empty(int(lengths.sum()) + len(whole), np.uint8)
-        row_at = np.zeros(len(offsets), np.int64)
-        kernels.spell(values, offsets, v.readable, v.token_bytes, v.token_offsets, out, row_at)
-        text = out.tobytes()
-        spelled, parsed = self._spelled
-        broken = _broken(text)
-        hits = [m.span() for m in spelled.finditer(text)] if spelled else []
-        if not hits and not broken:
-            return found, whole
-        at = np.cumsum(lengths) - lengths + np.repeat(np.arange(len(whole)), np.diff(offsets))
-        for kind, spans in ((SPECIAL_TEXT, hits), (NOT_UTF8, broken)):
-            for begin, end in spans:
-                a, b = np.searchsorted(at, [begin, end - 1], "right") - 1
-                row = int(np.searchsorted(row_at, begin, "right")) - 1
-                whole[row] |= kind == SPECIAL_TEXT and text[begin:end] in parsed
-                self._add(found, kind, row, int(a), int(b) + 1, values, offsets)
-        return found, whole
-
-    @staticmethod
-    def _add(
-        found: dict[int, list[Finding]], kind: str, row: int, begin: int, end: int,
-        values: np.ndarray, offsets: np.ndarray,
-    ) -> None:  # fmt: skip
-        ids = tuple(values[begin:end].tolist())
-        start = int(offsets[row])
-        found.setdefault(row, []).append(Finding(kind, begin - start, end - start, ids, ids))
+    def _is_known(self, given: np.ndarray) -> np.ndarray:
+        known = (given >= 0) & (given < self.vocab.size)
+        known[known] = self._has_token[given[known]]
+        return known
 
     @cached_property
-    def _known(self) -> np.ndarray:
+    def _has_token(self) -> np.ndarray:
         return self.vocab.readable | (np.diff(self.vocab.token_offsets) > 0)
 
-    @cached_property
-    def _spelled(self) -> tuple[re.Pattern[bytes] | None, frozenset[bytes]]:
-        """What finds the special tokens in a text, and those that an encoder always parses."""
-        contents = {self.vocab.tokens[i] for i in self.vocab.special} - {b""}
-        ordered = sorted(contents, key=lambda c: (-len(c), c))
-        always = getattr(self.vocab.data.encoder, "added", ())
-        pattern = re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
-        return pattern, frozenset(a.encode() for a in always)
+    def _segments(self, kept: _Kept) -> tuple[Segments, np.ndarray]:
+        """The stretches that are encoded alone, and whether a special id precedes each."""
+        fixed = self._is_fixed[kept.ids]
+        inside = np.zeros(len(fixed) + 2, np.bool_)
+        inside[1:-1] = ~fixed
+        starts = np.zeros(len(fixed) + 1, np.bool_)
+        starts[kept.offsets] = True
+        begin = np.flatnonzero(inside[1:] & (starts | ~inside[:-1]))
+        end = np.flatnonzero(inside[:-1] & (starts | ~inside[1:]))
+        later = ~starts[begin]
+        head, _ = self._frame
+        if head and later.any():
+            rows = np.searchsorted(kept.offsets, begin, "right") - 1
+            framed = kept.offsets[rows] + len(head) == begin
+            for s in np.flatnonzero(later & framed).tolist():
+                later[s] = kept.ids[begin[s] - len(head) : begin[s]].tolist() != head
+        return Segments(kept.ids, begin, end), later
 
-    # --- special ids ------------------------------------------------------------------------------
+    @cached_property
+    def _is_fixed(self) -> np.ndarray:
+        """Ids that split a row, bool [ids].
+
+        An added token that the tokenizer finds in any text stays inside its segment, for what it
+        matches may depend on its surroundings. Not where each part of a text gets its own space.
+        """
+        fixed = ~self.vocab.readable
+        source = self.vocab.data.source
+        if _is_tokenizers(source) and not self._encoder.adds_space:
+            added = source.get_added_tokens_decoder().items()
+            fixed[[i for i, token in added if not token.special]] = False
+        return fixed
+
+    def _compare(
+        self, segments: Segments, canonical: Canonical, row_offsets: np.ndarray
+    ) -> tuple[Comparison, Repaired]:
+        ids, count = len(segments.ids), len(segments.begin)
+        comparison = Comparison(
+            np.ones(ids, np.bool_), np.zeros(len(canonical.ids), np.bool_),
+            np.zeros(count, np.int64), np.zeros(count, np.int64),
+        )  # fmt: skip
+        kernels.compare(segments, canonical, self._encoder.tokens, comparison)
+        size = ids - int((segments.end - segments.begin).sum()) + len(canonical.ids)
+        repaired = Repaired(
+            np.empty(size, np.int32), np.empty(size, np.bool_), np.empty_like(row_offsets)
+        )
+        kernels.join(segments, row_offsets, canonical, comparison.canonical_matches, repaired)
+        return comparison, repaired
+
+    # --- findings -----------------------------------------------------------------------------
+
+    def _findings(
+        self, kept: _Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
+        repaired: Repaired, text: bytes,
+    ) -> FindingTable:  # fmt: skip
+        """All findings but unknown and special ids, unsorted."""
+        tables = [self._deviations(kept, segments, canonical, comparison, repaired)]
+        spelled = text_of.find_special(self._special_pattern, text)
+        if len(spelled[0]):
+            begin, end = text_of.to_ids(segments, self._encoder.lengths, spelled)
+            # An added token inside a segment is no spelled one.
+            real = (end == begin + 1) & ~self.vocab.readable[kept.ids[begin]]
+            tables.append(FindingTable.of(SPECIAL_TEXT, *kept.given(begin[~real], end[~real])))
+        broken = text_of.find_broken(text)
+        if len(broken[0]):
+            begin, end = text_of.to_ids(segments, self._encoder.lengths, broken)
+            tables.append(FindingTable.of(NOT_UTF8, *kept.given(begin, end)))
+        return join_tables(tables)
+
+    def _deviations(
+        self, kept: _Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
+        repaired: Repaired,
+    ) -> FindingTable:  # fmt: skip
+        """Each stretch of ids that do not match, with the canonical ids in its place."""
+        if comparison.matches.all():
+            return FindingTable.of(NOT_CANONICAL, np.empty(0, np.int64), np.empty(0, np.int64))
+        off = np.zeros(len(kept.ids) + 2, np.bool_)
+        off[1:-1] = ~comparison.matches
+        starts = np.zeros(len(kept.ids) + 1, np.bool_)
+        starts[kept.offsets] = True
+        begin = np.flatnonzero(off[1:] & (starts | ~off[:-1]))
+        end = np.flatnonzero(off[:-1] & (starts | ~off[1:]))
+        # The n-th id that matches is the n-th one on both sides.
+        before = (np.cumsum(comparison.matches) - comparison.matches)[begin]
+        matching = np.flatnonzero(repaired.matches)
+        row = np.searchsorted(kept.offsets, begin, "right") - 1
+        edges = np.concatenate([[-1], matching, [len(repaired.ids)]])
+        first = np.maximum(edges[before] + 1, repaired.offsets[row])
+        last = np.minimum(edges[before + 1], repaired.offsets[row + 1])
+        deviating = FindingTable.of(NOT_CANONICAL, *kept.given(begin, end), first, last)
+        segment = np.searchsorted(segments.begin, begin, "right") - 1
+        changed = ~canonical.same_text[segment]
+        changing = FindingTable.of(
+            TEXT_CHANGES, *kept.given(begin[changed], end[changed]), first[changed], last[changed]
+        )
+        return join_tables([deviating, changing])
+
+    @cached_property
+    def _special_pattern(self) -> Any:
+        return text_of.special_pattern(self.vocab)
+
+    # --- special ids --------------------------------------------------------------------------
 
     @cached_property
     def _frame(self) -> tuple[list[int], list[int]]:
         """The ids that the tokenizer itself puts before and after a text."""
         source = self.vocab.data.source
-        if type(source).__module__.split(".")[0] != "tokenizers":
+        if not _is_tokenizers(source):
             return [], []
         ids, plain = source.encode("a").ids, self.vocab.encode("a").tolist()
         at = next((i for i in range(len(ids)) if ids[i : i + len(plain)] == plain), len(ids))
         return ids[:at], ids[at + len(plain) :]
 
-    def _pass_frame(self, values: np.ndarray, offsets: np.ndarray, marks: np.ndarray) -> None:
-        """Let special ids pass that may be there."""
+    def _pass_allowed(self, kept: _Kept, marks: np.ndarray) -> None:
+        """Mark special ids that may be there as standing."""
+        special = marks == SPECIAL
         if self.allow_special:
-            marks[marks == SPECIAL] = STANDS
-            return
-        if not (marks == SPECIAL).any():
+            marks[special] = STANDS
             return
         head, tail = self._frame
-        for begin, end in pairwise(offsets.tolist()):
-            if head and values[begin : begin + len(head)].tolist() == head and end > begin:
-                marks[begin : begin + len(head)] = STANDS
-            if tail and end - len(tail) >= begin and values[end - len(tail) : end].tolist() == tail:
-                marks[end - len(tail) : end] = STANDS
+        if not (head or tail) or not special.any():
+            return
+        rows = np.unique(np.searchsorted(kept.offsets, np.flatnonzero(special[kept.position]),
+                                         "right") - 1)  # fmt: skip
+        for row in rows.tolist():
+            begin, end = kept.offsets[row : row + 2].tolist()
+            ids = kept.ids[begin:end].tolist()
+            if head and ids[: len(head)] == head:
+                marks[kept.position[begin : begin + len(head)]] = STANDS
+            if tail and ids[-len(tail) :] == tail:
+                marks[kept.position[end - len(tail) : end]] = STANDS
 
-    def _come_back(self, values: np.ndarray, offsets: np.ndarray, back: np.ndarray) -> None:
-        """Clear ``back`` where special ids or a first space keep the text from coming back."""
-        fixed = ~self.vocab.readable[values]
-        rows = np.flatnonzero(back)
-        if not self._adds_space:
-            odd = np.flatnonzero(fixed)
-            odd = odd[~np.array([self._returns(i) for i in values[odd].tolist()], np.bool_)]
-            rows = np.unique(np.searchsorted(offsets, odd, "right") - 1)
+    def _round_trip(
+        self, kept: _Kept, canonical: np.ndarray, special: np.ndarray, table: FindingTable
+    ) -> np.ndarray:
+        """Which rows come back from decoding and encoding, special tokens parsed; bool [rows]."""
+        back = canonical.copy()
+        in_text = kept.row_of_given(table.begin)
+        back[in_text] = False
+        rows = np.unique(np.searchsorted(kept.offsets, np.flatnonzero(special), "right") - 1)
+        rows = rows[back[rows]].tolist()
+        bodies = [self._without_frame(kept.ids[kept.offsets[r] : kept.offsets[r + 1]].tolist())
+                  for r in rows]  # fmt: skip
+        tokens, adds_space = self.vocab.tokens, self._encoder.adds_space
+        texts = [b"".join([tokens[i] for i in ids]) for ids in bodies]
+        texts = [t[1:] if adds_space and t[:1] == b" " else t for t in texts]
+        again = self.vocab.encode_batch(texts, parse_special=True)
+        for row, ids, other in zip(rows, bodies, again, strict=True):
+            back[row] = ids == other.tolist()
+        return back
+
+    def _without_frame(self, ids: list[int]) -> list[int]:
         head, tail = self._frame
-        for row in rows[back[rows]].tolist():
-            ids = values[offsets[row] : offsets[row + 1]]
-            if head and ids[: len(head)].tolist() == head:
-                ids = ids[len(head) :]
-            if tail and ids[len(ids) - len(tail) :].tolist() == tail:
-                ids = ids[: len(ids) - len(tail)]
-            if self._adds_space and self.vocab.readable[ids].all():
-                back[row] = not len(ids) or self.vocab.tokens[ids[0]][:1] == b" "
-                continue
-            text = self.vocab.decode(ids)
-            text = text[1:] if self._adds_space and text[:1] == " " else text
-            back[row] = np.array_equal(self.vocab.encode(text, parse_special=True), ids)
-
-    @cached_property
-    def _adds_space(self) -> bool:
-        return self.vocab.decode_bytes(self.vocab.encode("a")) == b" a"
-
-    def _returns(self, special: int) -> bool:
-        """Whether a special id is parsed from its own text, without a change to what is around."""
-        if special not in self._returning:
-            encode, text = self.vocab.encode, self.vocab.tokens[special].decode(errors="replace")
-            self._returning[special] = all(
-                encode(f"a{space}{text}{space}a", parse_special=True).tolist()
-                == [*encode(f"a{space}").tolist(), special, *encode(f"{space}a").tolist()]
-                for space in ("", " ")
-            )
-        return self._returning[special]
-
-    @cached_property
-    def _returning(self) -> dict[int, bool]:
-        return {}
+        if head and ids[: len(head)] == head:
+            ids = ids[len(head) :]
+        if tail and ids[-len(tail) :] == tail:
+            ids = ids[: -len(tail)]
+        return ids
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"vocab": self.vocab, "allow_special": self.allow_special}
+        return {"allow_special": self.allow_special, "max_length": self.max_length,
+                "vocab": self.vocab}  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["vocab"], allow_special=state["allow_special"])
+        self.__init__(state.pop("vocab"), **state)
 
 
-def _flat(rows: Ragged | Iterable[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """All ids one after another, and where each row begins; no id is too large to be told of."""
-    if isinstance(rows, Ragged):
-        return rows.values, rows.offsets
-    arrays = []
-    for number, row in enumerate(rows):
-        ids = _array(row)
-        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise RobustokError(
-                f"sequence {number}: token ids are a list of integers, not {row!r:.60}"
-            )
-        arrays.append(ids.astype(np.int64))
-    offsets = np.zeros(len(arrays) + 1, np.int64)
-    np.cumsum([len(a) for a in arrays], out=offsets[1:])
-    return np.concatenate(arrays) if arrays else np.empty(0, np.int64), offsets
+class _Kept(NamedTuple):
+    """The ids of a block that the vocabulary has."""
+
+    ids: np.ndarray  # int32 [kept]
+    position: np.ndarray  # int64 [kept]: in the given ids
+    offsets: np.ndarray  # int64 [rows + 1]: where each row begins in ``ids``
+
+    def given(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Begin and end in the given ids of stretches of ``ids``, none of them empty."""
+        return self.position[begin], self.position[end - 1] + 1
+
+    def row_of_given(self, position: np.ndarray) -> np.ndarray:
+        """The row of each position in the given ids that is a kept one."""
+        kept = np.searchsorted(self.position, position)
+        return np.searchsorted(self.offsets, kept, "right") - 1
 
 
-def _array(row: Any) -> np.ndarray:
-    """One sequence as it is, or without what exceeds 64 bits."""
-    ids = np.asarray(row)
-    if isinstance(row, np.ndarray) or ids.dtype.kind == "i":
-        return ids
-    # Of integers too large for int64 numpy makes floats or objects.
-    ids = np.array(row, object)
-    if ids.ndim != 1 or not all(type(i) is int or isinstance(i, np.integer) for i in ids):
-        return np.asarray(row)
-    return np.array([max(min(int(i), _LARGEST), -_LARGEST) for i in ids], np.int64)
+def _keep(given: np.ndarray, offsets: np.ndarray, known: np.ndarray) -> _Kept:
+    before = np.concatenate([[0], np.cumsum(known)])
+    return _Kept(given[known].astype(np.int32), np.flatnonzero(known), before[offsets])
+
+
+def _is_tokenizers(source: Any) -> bool:
+    return type(source).__module__.split(".")[0] == "tokenizers"
 
 
 def _blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Runs of rows of about so many ids, one row at least."""
+    """First and last row of each block of about ``BLOCK`` ids, one row at least."""
     first = 0
     while first < len(offsets) - 1:
         last = int(np.searchsorted(offsets, offsets[first] + BLOCK, "right")) - 1
@@ -282,38 +361,28 @@ def _blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _by_row(offsets: np.ndarray, positions: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Each position with its row."""
-    rows = np.searchsorted(offsets, positions, "right") - 1
-    return zip(rows.tolist(), positions.tolist(), strict=True)
-
-
-def _joined(given: np.ndarray, offsets: np.ndarray, blocks: list[tuple[Any, ...]]) -> Verdicts:
+def _joined(blocks: list[Verdicts]) -> Verdicts:
     """The verdicts of all blocks as one."""
-    empty = np.empty(0, np.int64)
-    columns = list(zip(*blocks, strict=True)) or [(empty,)] * 6 + [(np.zeros(1, np.int64),)] * 3
-    marks, canonical, distance, splits, back, repaired, _, stands, _ = columns
-    ends = np.concatenate([np.diff(block[6]) for block in blocks] or [empty])
-    in_text = {row: f for block in blocks for row, f in block[8].items()}
+    if not blocks:
+        none = np.empty(0, np.int64)
+        table = FindingTable.of(NOT_CANONICAL, none, none)
+        flags, offsets = none.astype(np.bool_), np.zeros(1, np.int64)
+        rows = Ragged(none.astype(np.int32), offsets)
+        return Verdicts(none, offsets, none, flags, none, none, flags, rows, table)
+    ids = np.cumsum([0] + [len(b.given) for b in blocks]).tolist()
+    repaired = np.cumsum([0] + [len(b.repaired.values) for b in blocks]).tolist()
+    shifts = list(zip(blocks, ids, repaired, strict=False))
+    rows = Ragged(
+        np.concatenate([b.repaired.values for b in blocks]),
+        np.concatenate([[0], *(b.repaired.offsets[1:] + n for b, _, n in shifts)]),
+    )
+    columns = ("marks", "canonical", "distance", "splits", "round_trip")
+    marks, canonical, distance, splits, back = (
+        np.concatenate([getattr(b, name) for b in blocks]) for name in columns
+    )
     return Verdicts(
-        given, offsets, np.concatenate(marks), np.concatenate(canonical).astype(np.bool_),
-        np.concatenate(distance), np.concatenate(splits), np.concatenate(back).astype(np.bool_),
-        Ragged(np.concatenate(repaired), np.concatenate([[0], np.cumsum(ends)])),
-        np.concatenate(stands).astype(np.bool_), in_text,
+        np.concatenate([b.given for b in blocks]),
+        np.concatenate([[0], *(b.offsets[1:] + n for b, n, _ in shifts)]),
+        marks, canonical, distance, splits, back, rows,
+        join_tables([b.table.shifted(n, m) for b, n, m in shifts]),
     )  # fmt: skip
-
-
-def _broken(text: bytes) -> list[tuple[int, int]]:
-    """Begin and end of every stretch that is not UTF-8."""
-    found: list[tuple[int, int]] = []
-    at = 0
-    while True:
-        try:
-            text[at:].decode("utf8")
-            return found
-        except UnicodeDecodeError as e:
-            begin, end = at + e.start, at + e.end
-            if found and found[-1][1] == begin:
-                begin = found.pop()[0]
-            found.append((begin, end))
-            at = end

@@ -1,0 +1,296 @@
+"""Whether the guard's verdicts agree with the tokenizer's own decoding and encoding.
+
+    python benchmarks/guard_trial.py [--rows 20000] [--seed 0] [NAME ...]
+
+NAME is a folder of $ROBUSTOK_DATA/tokenizers, `llama2-sentencepiece`, `llama3-tiktoken`, or
+`unigram` (trained on the English texts). Rows have 1 to about 40 ids: canonical ones, ones drawn by
+several schemes, cut off at both ends, two joined in the middle, with replaced ids, with special and
+added tokens, of random ids. The expected answer does not use robustok: the library decodes each
+stretch between special ids and encodes the text again. A row whose bytes are not UTF-8 has no
+text that the library could decode: of those only the finding `not-utf8` and the repaired ids are
+judged. Prints a Markdown table with the number of disagreements; exit code 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import lzma
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import
+
+import numpy as np
+
+import robustok as rt
+from robustok.guard import NOT_UTF8, UNKNOWN_ID
+from robustok.guard.findings import KINDS
+
+NAMES = ("gpt2", "llama3", "qwen3", "llama2", "internlm2", "llama2-sentencepiece", "unigram")
+SCHEMES = ("stochastok(alpha=0.1)", "stochastok(alpha=1)", "uniform", "uniform-k(alpha=0.2)")
+BATCH = 2000
+COLUMNS = ("canonical", "false positive", "false negative", "wrong repair", "repair not canonical",
+           "not-utf8 unseen")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Library:
+    """A tokenizer library: encodes plain texts, decodes ids without special ones."""
+
+    source: Any  # what Vocabulary.load takes
+    encode: Callable[[list[str]], list[list[int]]]
+    decode: Callable[[list[list[int]]], list[str]]
+
+
+def load(name: str, data: Path, english: list[str]) -> Library:
+    """The library of one of ``NAMES`` or of a folder of tokenizers."""
+    if name == "llama2-sentencepiece":
+        import sentencepiece
+
+        processor = sentencepiece.SentencePieceProcessor()
+        processor.Load(str(data / "tokenizers/llama2/tokenizer.model"))
+        return Library(processor, lambda texts: processor.encode(texts, out_type=int),
+                       lambda rows: processor.decode(rows))  # fmt: skip
+    if name == "llama3-tiktoken":
+        return _tiktoken(data / "tokenizers/llama3")
+    from tokenizers import Tokenizer
+
+    if name == "unigram":
+        tokenizer = _trained_unigram(english)
+    else:
+        tokenizer = Tokenizer.from_file(str(data / f"tokenizers/{name}/tokenizer.json"))
+    tokenizer.encode_special_tokens = True
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        return [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def decode(rows: list[list[int]]) -> list[str]:
+        return tokenizer.decode_batch(rows, skip_special_tokens=False)
+
+    return Library(Tokenizer.from_str(tokenizer.to_str()), encode, decode)
+
+
+def _tiktoken(folder: Path) -> Library:
+    import base64
+
+    import tiktoken
+
+    lines = (folder / "tokenizer.model").read_text().splitlines()
+    ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
+    spec = json.loads((folder / "tokenizer.json").read_text())
+    pattern = next(
+        step["pattern"]["Regex"] for step in spec["pre_tokenizer"]["pretokenizers"]
+        if step["type"] == "Split"
+    )  # fmt: skip
+    special = {"<|begin_of_text|>": len(ranks), "<|end_of_text|>": len(ranks) + 1}
+    encoding = tiktoken.Encoding(
+        "llama3", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
+    )
+    return Library(encoding, lambda texts: encoding.encode_ordinary_batch(texts, num_threads=1),
+                   lambda rows: encoding.decode_batch(rows, num_threads=1))  # fmt: skip
+
+
+def _trained_unigram(texts: list[str]) -> Any:
+    """A Unigram tokenizer with byte fallback, NFKC and a space before the text."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()  # type: ignore[assignment]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=4000, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    trained.train_from_iterator((text[:2000] for text in texts[:300]), trainer)
+    pieces = json.loads(trained.to_str())["model"]["vocab"]
+    known = {piece for piece, _ in pieces}
+    worst = min(score for _, score in pieces) - 10
+    pieces += [[name, worst] for name in (f"<0x{b:02X}>" for b in range(256)) if name not in known]
+    model = models.Unigram([(p, s) for p, s in pieces], 0, True)
+    tokenizer = Tokenizer(model)
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.normalizer = normalizers.NFKC()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # type: ignore[assignment]
+    tokenizer.decoder = decoders.Sequence([  # type: ignore[assignment]
+        decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ])  # fmt: skip
+    return Tokenizer.from_str(tokenizer.to_str())
+
+
+def read_texts(path: Path) -> list[str]:
+    with lzma.open(path, "rt", encoding="utf8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+def snippets(texts: list[str], count: int, rng: np.random.Generator) -> list[str]:
+    """Pieces of 5 to 120 characters from random places."""
+    chosen = rng.integers(0, len(texts), count)
+    lengths = rng.integers(5, 120, count)
+    result = []
+    for i, length in zip(chosen.tolist(), lengths.tolist(), strict=True):
+        begin = int(rng.integers(0, max(1, len(texts[i]) - length)))
+        result.append(texts[i][begin : begin + length])
+    return result
+
+
+def rows_of(
+    vocab: rt.Vocabulary, texts: list[str], rng: np.random.Generator
+) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Kinds of rows without end, each with its name."""
+    samplers = {spec: rt.sampler(spec, vocab) for spec in SCHEMES}
+    readable, special = np.flatnonzero(vocab.readable), np.array(sorted(vocab.special), np.int32)
+    number = 0
+    while True:
+        canonical = vocab.encode_batch(snippets(texts, BATCH, rng))
+        rows = [row for row in canonical if len(row)]
+        yield "canonical", rows
+        for spec, sampler in samplers.items():
+            number += 1
+            yield spec, sampler.sample_batch(canonical, seed=number).rows()
+        yield "cut off", [_cut(row, rng) for row in rows]
+        others = [rows[i] for i in rng.permutation(len(rows)).tolist()]
+        pairs = list(zip(rows, others, strict=True))
+        yield "two joined", [np.concatenate([_cut(a, rng), _cut(b, rng)]) for a, b in pairs]
+        yield "ids replaced", [_replaced(row, readable, rng) for row in rows]
+        if len(special):
+            yield "special ids", [_inserted(row, special, rng) for row in rows]
+        yield "random ids", [rng.choice(readable, rng.integers(1, 8)) for _ in range(BATCH // 2)]
+
+
+def _cut(row: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    begin, end = sorted(rng.integers(0, len(row) + 1, 2).tolist())
+    return row[begin : max(end, begin + 1)]
+
+
+def _replaced(row: np.ndarray, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    row = row.copy()
+    row[rng.integers(0, len(row))] = rng.choice(ids)
+    return row
+
+
+def _inserted(row: np.ndarray, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.insert(row, rng.integers(0, len(row) + 1, 2), rng.choice(ids, 2))
+
+
+def expected(library: Library, rows: list[np.ndarray], splits: np.ndarray) -> list[list[int]]:
+    """Each row after decoding and encoding, ids with ``splits`` (bool [ids]) left in place."""
+    parts: list[tuple[int, list[int], bool]] = []
+    for number, row in enumerate(rows):
+        fixed = splits[row]
+        edges = np.flatnonzero(np.diff(fixed.astype(np.int8), prepend=-1, append=-1)).tolist()
+        for begin, end in itertools.pairwise(edges):
+            parts.append((number, row[begin:end].tolist(), bool(fixed[begin])))
+    texts = library.decode([ids for _, ids, fixed in parts if not fixed])
+    again = iter(library.encode(texts))
+    result: list[list[int]] = [[] for _ in rows]
+    for number, ids, fixed in parts:
+        result[number] += ids if fixed else next(again)
+    return result
+
+
+def is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def splitting(vocab: rt.Vocabulary) -> np.ndarray:
+    """Ids that no text gives, bool [ids]: the library decodes and encodes what is between them."""
+    splits = ~vocab.readable
+    decoder = getattr(vocab.data.source, "get_added_tokens_decoder", dict)()
+    splits[[i for i, token in decoder.items() if not token.special]] = False
+    return splits
+
+
+def judge(
+    vocab: rt.Vocabulary, library: Library, guard: rt.Guard, rows: list[np.ndarray],
+    show: Callable[[str, np.ndarray, list[int]], None],
+) -> Counter[str]:  # fmt: skip
+    """Count the disagreements over some rows."""
+    splits, counts = splitting(vocab), Counter[str]()
+    verdicts = guard.check_batch(rows)
+    again = guard.check_batch(verdicts.repaired)
+    wanted = expected(library, rows, splits)
+    codes = [KINDS.index(kind) for kind in (NOT_UTF8, UNKNOWN_ID)]
+    seen = set(verdicts.finding_rows[np.isin(verdicts.table.kind, codes)].tolist())
+    for i, row in enumerate(rows):
+        stretches = np.split(row, np.flatnonzero(np.diff(splits[row])) + 1)
+        valid = all(is_utf8(vocab.decode_bytes(part)) for part in stretches)
+        repaired, canonical = verdicts.repaired[i], bool(verdicts.canonical[i])
+        wrong = []
+        if not again.canonical[i]:
+            wrong.append("repair not canonical")
+        if not valid:
+            if i not in seen:
+                wrong.append("not-utf8 unseen")
+        else:
+            truth = wanted[i] == row.tolist()
+            counts["canonical"] += truth
+            if canonical != truth:
+                wrong.append("false negative" if canonical else "false positive")
+            if repaired.tolist() != wanted[i]:
+                wrong.append("wrong repair")
+        counts["not UTF-8"] += not valid
+        for kind in wrong:
+            counts[kind] += 1
+            show(kind, row, wanted[i])
+    counts["rows"] += len(rows)
+    return counts
+
+
+def trial(name: str, data: Path, rows: int, seed: int, shown: int) -> Counter[str]:
+    """All rows of one tokenizer."""
+    english = read_texts(data / "corpus/english_val.jsonl.xz")
+    texts = english[:100] + read_texts(data / "corpus/multilingual_code.jsonl.xz") * 2
+    texts += [json.loads(line)["text"] for line in (data / "corpus/hard_cases.jsonl").open()]
+    library = load(name, data, english)
+    vocab = rt.Vocabulary.load(library.source)
+    guard, rng = rt.Guard(vocab, allow_special=True), np.random.default_rng(seed)
+    counts: Counter[str] = Counter()
+    examples: Counter[str] = Counter()
+
+    def show(kind: str, row: np.ndarray, wanted: list[int]) -> None:
+        examples[kind] += 1
+        if examples[kind] <= shown:
+            text, repaired = vocab.decode_bytes(row), guard.repair(row).tolist()
+            print(f"{name}, {kind}: {row.tolist()} {text!r}\n  expected {wanted}, "
+                  f"repaired {repaired}", file=sys.stderr, flush=True)  # fmt: skip
+
+    for _, batch in rows_of(vocab, texts, rng):
+        counts += judge(vocab, library, guard, batch, show)
+        if counts["rows"] >= rows:
+            return counts
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("--rows", type=int, default=20_000, help="of each tokenizer")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--show", type=int, default=3, help="disagreements of each kind to print")
+    options = parser.parse_args()
+    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
+    columns = ("rows", "not UTF-8", *COLUMNS)
+    print(f"| tokenizer | {' | '.join(columns)} | s |\n|{'---|' * (len(columns) + 2)}", flush=True)
+    wrong = 0
+    for name in options.names:
+        start = time.process_time()
+        counts = trial(name, data, options.rows, options.seed, options.show)
+        cells = " | ".join(f"{counts[c]:,}" for c in columns)
+        print(f"| {name} | {cells} | {time.process_time() - start:.0f} |", flush=True)
+        wrong += sum(counts[c] for c in COLUMNS[1:])
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Canonical ids of the text of each segment, from the tokenizer itself.
+
+What needs care: a tokenizer may put a space before a text, and may normalize it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property
+
+import numpy as np
+
+from robustok.kernels import guard as kernels
+from robustok.kernels.guard import Canonical, Segments, Tokens
+from robustok.ragged import Ragged
+from robustok.vocabulary import Vocabulary
+
+_ROUNDS = 4  # of a normalizer that changes what it gave before
+
+
+class SegmentEncoder:
+    """The canonical encoder of a vocabulary, for segments of ids.
+
+    >>> encoder = SegmentEncoder(vocab)
+    >>> ids = vocab.encode("the")
+    >>> segments = Segments(ids, np.array([0]), np.array([len(ids)]))
+    >>> encoder.encode([b"the"], np.array([True])).ids.tolist() == ids.tolist()
+    True
+    """
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.vocab = vocab
+        self.tokens = Tokens(vocab.token_bytes, vocab.token_offsets)
+        self.lengths = np.diff(vocab.token_offsets)
+
+    @cached_property
+    def adds_space(self) -> bool:
+        """Whether the encoder puts a space before a text."""
+        return self.vocab.decode_bytes(self.vocab.encode("a")) == b" a"
+
+    @cached_property
+    def adds_space_later(self) -> bool:
+        """Whether the encoder puts a space before a text that follows a special token."""
+        for i in sorted(self.vocab.special):
+            name = self.vocab.tokens[i].decode(errors="replace")
+            ids = self.vocab.encode(f"{name}a", parse_special=True)
+            if len(ids) > 1 and ids[0] == i:
+                return self.vocab.decode_bytes(ids[1:]) == b" a"
+        return False
+
+    def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
+        """The bytes of all segments, one 0 after each, and the bytes of each."""
+        ids, begin, end = segments
+        total = np.concatenate([[0], np.cumsum(self.lengths[ids])])
+        text = np.empty(int((total[end] - total[begin]).sum()) + len(begin), np.uint8)
+        offsets = np.empty(len(begin) + 1, np.int64)
+        kernels.decode(segments, self.tokens, text, offsets)
+        joined = text.tobytes()
+        return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
+
+    def encode(self, texts: list[bytes], later: np.ndarray) -> Canonical:
+        """The canonical ids of each text; ``later`` (bool [texts]): a special id precedes it.
+
+        Where no text gives ids that spell ``texts[s]``, the ids are those of the nearest text
+        that the tokenizer has, and ``same_text[s]`` is false.
+        """
+        encoded = self.vocab.encode_batch(self._stripped(texts) if self.adds_space else texts)
+        same = self._same_text(encoded, texts)
+        if same.all():
+            return Canonical(encoded.values, encoded.offsets, same)
+        rows = encoded.rows()
+        continued = later & self.adds_space & (not self.adds_space_later)
+        if self.adds_space:
+            self._try_other_beginnings(rows, texts, continued, same)
+        self._settle(rows, np.flatnonzero(~same & ~continued))
+        encoded = Ragged.from_rows(rows)
+        return Canonical(encoded.values, encoded.offsets, same)
+
+    def _stripped(self, texts: list[bytes]) -> list[bytes]:
+        return [text[1:] if text[:1] == b" " else text for text in texts]
+
+    def _decoded(self, rows: Ragged) -> list[bytes]:
+        return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
+
+    def _same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
+        pairs = zip(self._decoded(rows), texts, strict=True)
+        return np.fromiter((a == b for a, b in pairs), np.bool_, len(texts))
+
+    def _try_other_beginnings(
+        self, rows: list[np.ndarray], texts: list[bytes], continued: np.ndarray, same: np.ndarray
+    ) -> None:
+        """Replace rows that do not come from the text without its first space, and set ``same``.
+
+        ``continued``: bool [texts], the encoder adds no space before this text.
+        """
+        # Some encoders add a space only where there is none.
+        spaced = [i for i in np.flatnonzero(~same).tolist() if texts[i][:1] == b" "]
+        self._replace(rows, same, spaced, texts, self.vocab.encode_batch(texts[i] for i in spaced))
+        others = np.flatnonzero(~same).tolist()
+        broken = [i for i in others if texts[i][:1] == b" " and _starts_broken(texts[i][1:])]
+        chosen = sorted({*broken, *np.flatnonzero(~same & continued).tolist()})
+        encoded = [np.array(self.vocab.encode_continuation(texts[i]), np.int32) for i in chosen]
+        self._replace(rows, same, chosen, texts, Ragged.from_rows(encoded))
+        for i, row in zip(chosen, encoded, strict=True):
+            if continued[i]:
+                rows[i] = row
+
+    def _replace(
+        self, rows: list[np.ndarray], same: np.ndarray, chosen: list[int], texts: list[bytes],
+        encoded: Ragged,
+    ) -> None:  # fmt: skip
+        fits = self._same_text(encoded, [texts[i] for i in chosen])
+        for i, row, fit in zip(chosen, encoded, fits.tolist(), strict=True):
+            if fit:
+                rows[i], same[i] = row, True
+
+    def _settle(self, rows: list[np.ndarray], changed: np.ndarray) -> None:
+        """Encode changed texts again until the normalizer leaves them as they are."""
+        left = changed.tolist()
+        for _ in range(_ROUNDS):
+            if not left:
+                return
+            texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
+            again = self.vocab.encode_batch(self._stripped(texts) if self.adds_space else texts)
+            pairs = list(zip(left, again, strict=True))
+            left = [i for i, row in pairs if not np.array_equal(rows[i], row)]
+            for i, row in pairs:
+                rows[i] = row
+
+
+def _starts_broken(text: bytes) -> bool:
+    """Whether a text begins with bytes that are not a UTF-8 character."""
+    for size in range(1, 5):
+        try:
+            text[:size].decode("utf8")
+        except UnicodeDecodeError:
+            continue
+        return False
+    return True

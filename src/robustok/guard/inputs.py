@@ -1,0 +1,66 @@
+"""Id sequences as a caller gives them, checked and put one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+
+Rows = Ragged | Iterable[Sequence[int] | np.ndarray]
+_LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
+
+
+def flatten(rows: Rows, max_length: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """All ids as one integer array, and where each row begins, int64 [rows + 1].
+
+    Raises RobustokError for a row that is not a sequence of integers or has more than
+    ``max_length`` of them.
+    """
+    if isinstance(rows, Ragged):
+        _check_lengths(np.diff(rows.offsets), max_length)
+        return rows.values, rows.offsets
+    arrays = [_one_row(number, row, max_length) for number, row in enumerate(rows)]
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(a) for a in arrays], out=offsets[1:])
+    if len(arrays) == 1:
+        return arrays[0], offsets
+    return np.concatenate(arrays) if arrays else np.empty(0, np.int64), offsets
+
+
+def _one_row(number: int, row: Any, max_length: int | None) -> np.ndarray:
+    if max_length is not None and hasattr(row, "__len__") and len(row) > max_length:
+        raise _too_long(number, len(row), max_length)
+    ids = _as_array(row)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise RobustokError(f"sequence {number}: token ids are a list of integers, not {row!r:.60}")
+    if ids.dtype == np.uint64:
+        ids = np.minimum(ids, np.uint64(_LARGEST))
+    return ids.astype(np.int64)
+
+
+def _as_array(row: Any) -> np.ndarray:
+    ids = np.asarray(row)
+    if isinstance(row, np.ndarray) or ids.dtype.kind == "i":
+        return ids
+    # numpy makes floats or objects of integers that do not fit int64.
+    ids = np.array(row, object)
+    if ids.ndim != 1 or not all(type(i) is int or isinstance(i, np.integer) for i in ids):
+        return np.asarray(row)
+    return np.array([max(min(int(i), _LARGEST), -_LARGEST) for i in ids], np.int64)
+
+
+def _check_lengths(lengths: np.ndarray, max_length: int | None) -> None:
+    if max_length is not None and len(lengths) and lengths.max() > max_length:
+        number = int(np.argmax(lengths > max_length))
+        raise _too_long(number, int(lengths[number]), max_length)
+
+
+def _too_long(number: int, length: int, max_length: int) -> RobustokError:
+    return RobustokError(
+        f"sequence {number} has {length} ids: the guard takes at most {max_length}; shorten it or "
+        "raise max_length"
+    )
