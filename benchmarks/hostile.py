@@ -1,0 +1,173 @@
+"""Growth of time on hostile inputs: the exponent of every operation, from 4 KB to 4 MB.
+
+    python benchmarks/hostile.py --tokenizer tokenizer.json
+    python benchmarks/hostile.py --tokenizer tokenizer.json --only guard encode --json out.json
+
+For each operation and each class of input this measures processor seconds at growing sizes and
+fits the slope of log time over log size by least squares, leaving out times below a millisecond,
+where fixed costs dominate. An exponent of 1 is linear. A series stops where the next size would
+take more than ``--cap`` seconds; the largest size reached is printed beside the exponent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import robustok as rt
+
+SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+SCHEMES = (
+    "stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform", "uniform-k(alpha=0.1)",
+    "uniform-k(alpha=1)", "uniform-k(alpha=3)", "bpe-dropout(p=0.1)", "grampa(temperature=2)",
+    "maxmatch-dropout(p=0.3)",
+)  # fmt: skip
+SHORTEST = 1e-3  # seconds; shorter times are left out of the fit
+
+
+def one_letter(size: int) -> bytes:
+    return b"a" * size
+
+
+def two_letters(size: int) -> bytes:
+    return b"ab" * (size // 2)
+
+
+def random_bytes(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+def broken_bytes(size: int) -> bytes:
+    return b"\xff" * size
+
+
+def random_letters(size: int) -> bytes:
+    """One pre-token of random letters."""
+    return bytes(random.Random(size).choices(b"acgtehilnorsu", k=size))
+
+
+def combining_marks(size: int) -> bytes:
+    return ("e\u0301\u0323" * (size // 5 + 1)).encode()[: size // 5 * 5]
+
+
+def broken_then_marks(size: int) -> bytes:
+    """One broken byte, then text that NFC changes."""
+    return b"\xff" + combining_marks(size)
+
+
+def english(size: int) -> bytes:
+    """Words with cut positions between them, for comparison."""
+    words = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "it")
+    rng = random.Random(size)
+    return " ".join(rng.choices(words, k=size // 5 + 1)).encode()[:size]
+
+
+INPUTS = (
+    one_letter, two_letters, random_letters, random_bytes, broken_bytes, combining_marks,
+    broken_then_marks, english,
+)  # fmt: skip
+
+
+def operations(vocab: rt.Vocabulary) -> dict[str, Callable[[bytes, np.ndarray], Any]]:
+    """Each takes a text and its canonical ids."""
+    guard = rt.Guard(vocab)
+    calls: dict[str, Callable[[bytes, np.ndarray], Any]] = {
+        "encode": lambda text, ids: vocab.encode(text),
+        "guard": lambda text, ids: guard.check(ids),
+        "guard bytes": lambda text, ids: guard.check(_byte_ids(vocab, text)),
+        "log_count": lambda text, ids: rt.Lattice(vocab, ids).log_count(),
+        "count": lambda text, ids: rt.Lattice(vocab, ids).count(),
+    }
+    for spec in SCHEMES:
+        try:
+            sampler = rt.sampler(spec, vocab)
+        except rt.RobustokError:
+            continue  # not for this tokenizer
+        calls[spec] = lambda text, ids, s=sampler: s.sample(ids, seed=0)
+        try:
+            sampler.log_prob(vocab.encode("a"))
+        except rt.RobustokError:
+            continue  # no exact log_prob
+        calls[f"log_prob {spec}"] = lambda text, ids, s=sampler: s.log_prob(ids)
+    return calls
+
+
+def _byte_ids(vocab: rt.Vocabulary, text: bytes) -> np.ndarray:
+    table = np.full(256, -1, np.int64)
+    for i in np.flatnonzero(vocab.ordinary).tolist():
+        if len(vocab.tokens[i]) == 1:
+            table[vocab.tokens[i][0]] = i
+    return table[np.frombuffer(text, np.uint8)]
+
+
+def series(call: Callable[..., Any], make: Callable[[int], bytes], encode: Any, cap: float) -> dict:
+    """Processor seconds by size, the exponent, and the error that ended the series, if any."""
+    seconds: dict[int, float] = {}
+    error = ""
+    for size in SIZES:
+        text, ids = encode(make, size)
+        start = time.process_time()
+        try:
+            call(text, ids)
+            if time.process_time() - start < cap / 100:  # the first call may fill caches
+                start = time.process_time()
+                call(text, ids)
+        except rt.RobustokError as e:
+            error = str(e)
+            break
+        seconds[size] = time.process_time() - start
+        if seconds[size] * 8 > cap:
+            break
+    return {"seconds": seconds, "exponent": exponent(seconds), "error": error}
+
+
+def exponent(seconds: dict[int, float]) -> float:
+    """Least-squares slope of log seconds over log size; nan below two measurable sizes."""
+    points = [(math.log(n), math.log(s)) for n, s in seconds.items() if s >= SHORTEST]
+    if len(points) < 2:
+        return math.nan
+    return float(np.polyfit(*np.array(points).T, 1)[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Exponents of time on hostile inputs.")
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--only", nargs="*", help="operations whose names hold one of these")
+    parser.add_argument("--cap", type=float, default=20.0, help="seconds one call may take")
+    parser.add_argument("--json", help="write all seconds to this file")
+    options = parser.parse_args()
+    vocab = rt.Vocabulary.load(options.tokenizer)
+    cache: dict[tuple[str, int], tuple[bytes, np.ndarray]] = {}
+
+    def encode(make: Callable[[int], bytes], size: int) -> tuple[bytes, np.ndarray]:
+        key = (make.__name__, size)
+        if key not in cache:
+            cache[key] = (text := make(size), vocab.encode(text))
+        return cache[key]
+
+    results: dict[str, dict[str, Any]] = {}
+    print(f"{'operation':38}" + "".join(f"{make.__name__:>19}" for make in INPUTS))
+    for name, call in operations(vocab).items():
+        if options.only and not any(part in name for part in options.only):
+            continue
+        results[name] = {make.__name__: series(call, make, encode, options.cap) for make in INPUTS}
+        cells = []
+        for row in results[name].values():
+            largest = max(row["seconds"], default=0)
+            reached = f"{largest >> 10} KB" if largest < 1 << 20 else f"{largest >> 20} MB"
+            cells.append("refused" if not largest else f"{row['exponent']:.2f} to {reached}")
+        print(f"{name:38}" + "".join(f"{cell:>19}" for cell in cells), flush=True)
+    if options.json:
+        with open(options.json, "w", encoding="utf8") as file:  # noqa: PTH123
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
