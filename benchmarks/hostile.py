@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -133,7 +134,8 @@ def exponent(seconds: dict[int, float]) -> float:
     points = [(math.log(n), math.log(s)) for n, s in seconds.items() if s >= SHORTEST]
     if len(points) < 2:
         return math.nan
-    return float(np.polyfit(*np.array(points).T, 1)[0])
+    sizes, times = zip(*points, strict=True)
+    return statistics.linear_regression(sizes, times).slope
 
 
 def main() -> None:
