@@ -17,7 +17,8 @@ import pytest
 import robustok as rt
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.play import application
-from robustok.play.answers import LONGEST, SAMPLES, attack_steps, picture, probabilities
+from robustok.play.answers import SAMPLES, attack_steps, picture, probabilities
+from robustok.play.questions import LONGEST
 from robustok.scoring import score
 
 TEXT = "Which word starts with 'm': one, two, me? Answer:"
@@ -98,7 +99,8 @@ def test_a_question_too_long_is_not_read_to_its_end(chunked: bool) -> None:
 
     whole = b'{"text": "' + b"a" * 30_000 + b'"}'
     with TestClient(application({"tiny": VOCAB}), base_url="http://127.0.0.1") as client:
-        answer = client.post("/api/draw", content=iter([whole]) if chunked else whole)
+        kind = {"Content-Type": "application/json"}
+        answer = client.post("/api/draw", content=iter([whole]) if chunked else whole, headers=kind)
     assert (answer.status_code, answer.json()["error"]) == (400, "the question is too long")
 
 

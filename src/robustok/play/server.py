@@ -1,30 +1,77 @@
-"""The page and its three questions, over HTTP on this machine."""
+"""The page and its three questions, over HTTP on this machine.
+
+A request is refused unless its Host is an allowed one, and a question unless the page itself asks:
+its type is JSON, and Origin and Sec-Fetch-Site are the page's own. So no web page elsewhere can
+ask through the reader's browser.
+"""
 
 from __future__ import annotations
 
-import json
-import threading
+import asyncio
 from collections.abc import Callable, Mapping
 from importlib.resources import files
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from robustok.errors import RobustokError
-from robustok.play.answers import LONGEST, attack_steps, check_text, picture, probabilities
+from robustok.play.answers import attack_steps, picture, probabilities
+from robustok.play.questions import LONGEST, options_of, read_question, seed_of, spec_of, text_of
 
 if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
-LOOPBACK = ("127.0.0.1", "localhost")
-OPTIONS = 8  # of a question, at most
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _BODY = 20_000  # bytes of a request, at most
+_BODY_SECONDS = 5.0  # for a request to send them
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src "
+    "'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+Answer = Callable[[dict[str, Any]], Any]
+
+
+def allowed_hosts(host: str, names: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The Host headers that a server at ``host`` answers, ``names`` among them.
+
+    >>> allowed_hosts("127.0.0.2")
+    ('127.0.0.1', 'localhost', '[::1]', '127.0.0.2')
+
+    Raises RobustokError where other machines can reach ``host`` and no name is given.
+    """
+    try:
+        address = ip_address(host)
+    except ValueError:
+        loopback, own = host == "localhost", host
+    else:
+        loopback = address.is_loopback
+        own = f"[{address}]" if address.version == 6 else str(address)
+    if not loopback and not names:
+        raise RobustokError(
+            f"other machines can reach {host}: give --allow-host with the name that their "
+            "browsers use for this one, or leave --host out"
+        )
+    bad = [name for name in names if "*" in name or "/" in name or not name]
+    if bad:
+        raise RobustokError(f"'{bad[0]}' is no host name: give it as in the address, without port")
+    return tuple(dict.fromkeys([*(LOOPBACK if loopback else ()), own, *names]))
 
 
 def application(
@@ -37,97 +84,108 @@ def application(
     ['/', '/api/about', '/api/draw', '/api/score', '/api/attack']
 
     ``vocabularies`` are the tokenizers to choose from, by name; ``model``, if given, goes with the
-    first. Requests for other hosts than ``hosts`` are refused, so that no web page elsewhere can
-    ask through the reader's browser.
+    first. ``hosts`` are the Host headers that are answered (:func:`allowed_hosts`).
     """
     names = list(vocabularies)
-    lock = threading.Lock()  # a model answers one question at a time
 
     async def page(request: Request) -> HTMLResponse:
-        text = files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
-        return HTMLResponse(text, headers={"Content-Security-Policy": _POLICY})
+        return HTMLResponse(
+            files("robustok.play").joinpath("page.html").read_text(encoding="utf-8")
+        )
 
     async def about(request: Request) -> JSONResponse:
         return JSONResponse({"tokenizers": names, "model": model is not None, "longest": LONGEST})
 
-    def draw(asked: dict[str, Any]) -> Any:
-        vocab = vocabularies.get(str(asked.get("tokenizer") or names[0]))
-        if vocab is None:
-            raise RobustokError(f"no tokenizer '{asked.get('tokenizer')}' here")
-        return picture(vocab, check_text(asked.get("text")), _spec(asked), seed=_seed(asked))
+    def draw(question: dict[str, Any]) -> Any:
+        name = str(question.get("tokenizer") or names[0])
+        if name not in vocabularies:
+            raise RobustokError(f"no tokenizer '{name[:60]}' here")
+        text, spec = text_of(question), spec_of(question)
+        return picture(vocabularies[name], text, spec, seed=seed_of(question))
 
-    def score(asked: dict[str, Any]) -> Any:
-        text, options = check_text(asked.get("text")), _options(asked)
-        with lock:
-            return probabilities(
-                model, vocabularies[names[0]], text, options, _spec(asked), seed=_seed(asked)
-            )
+    def score(question: dict[str, Any]) -> Any:
+        text, options, spec = text_of(question), options_of(question), spec_of(question)
+        return probabilities(
+            model, vocabularies[names[0]], text, options, spec, seed=seed_of(question)
+        )
 
-    def attack(asked: dict[str, Any]) -> Any:
-        text, options = check_text(asked.get("text")), _options(asked)
-        with lock:
-            return attack_steps(model, vocabularies[names[0]], text, options)
+    def attack(question: dict[str, Any]) -> Any:
+        return attack_steps(model, vocabularies[names[0]], text_of(question), options_of(question))
 
-    routes = [Route("/", page), Route("/api/about", about), _post("/api/draw", draw)]
+    draws, one = CapacityLimiter(2), CapacityLimiter(1)  # a model answers one question at a time
+    routes = [Route("/", page), Route("/api/about", about), _post("/api/draw", draw, draws)]
     if model is not None:
-        routes += [_post("/api/score", score), _post("/api/attack", attack)]
-    guard = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    return Starlette(routes=routes, middleware=[guard])
+        routes += [_post("/api/score", score, one), _post("/api/attack", attack, one)]
+    checks = [
+        Middleware(_SecurityHeaders),
+        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+    ]
+    return Starlette(routes=routes, middleware=checks)
 
 
-_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-)
+class _SecurityHeaders:
+    """ASGI middleware: adds _HEADERS to every response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
 
 
-def _post(path: str, answer: Callable[[dict[str, Any]], Any]) -> Route:
+def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
     """A question as JSON; what is wrong with it comes back as one line."""
 
     async def endpoint(request: Request) -> JSONResponse:
+        if problem := _not_from_the_page(request):
+            return JSONResponse({"error": problem}, status_code=403)
         try:
-            asked = json.loads(await _body(request))
-            if not isinstance(asked, dict):
-                raise RobustokError("ask with a JSON object")
-            return JSONResponse(await run_in_threadpool(answer, asked))
+            question = read_question(await _body(request))
+            async with limiter:
+                # Who waited in line and left is not answered.
+                if await request.is_disconnected():
+                    return JSONResponse({"error": "too late"}, status_code=408)
+                # Kernels and forward passes cannot be interrupted: a stopping server abandons them.
+                found = await to_thread.run_sync(answer, question, abandon_on_cancel=True)
+                return JSONResponse(found)
         except RobustokError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
-        except ValueError:
-            return JSONResponse({"error": "the question is not JSON"}, status_code=400)
+        except asyncio.CancelledError:
+            return JSONResponse({"error": "the server was stopped"}, status_code=503)
 
     return Route(path, endpoint, methods=["POST"])
+
+
+def _not_from_the_page(request: Request) -> str | None:
+    """Why a question is refused, or None; the Host header is already checked."""
+    headers = request.headers
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return "ask with Content-Type: application/json"
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower():
+        return "a page of another origin may not ask"
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return "a page of another site may not ask"
+    return None
 
 
 async def _body(request: Request) -> bytes:
     # Counted as it comes: a request in chunks does not say its length.
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _BODY:
-            raise RobustokError("the question is too long")
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > _BODY:
+                    raise RobustokError("the question is too long")
+    except TimeoutError:
+        raise RobustokError("the question came too slowly") from None
     return body
-
-
-def _spec(asked: dict[str, Any]) -> str:
-    spec = asked.get("scheme", "uniform")
-    if not isinstance(spec, str) or len(spec) > 200:
-        raise RobustokError("name a scheme, such as uniform")
-    return spec
-
-
-def _seed(asked: dict[str, Any]) -> int:
-    seed = asked.get("seed", 0)
-    if not isinstance(seed, int) or not 0 <= seed < 2**31:
-        raise RobustokError("a seed is a whole number from 0 on")
-    return seed
-
-
-def _options(asked: dict[str, Any]) -> list[str]:
-    options = asked.get("options")
-    if not isinstance(options, list) or not all(isinstance(o, str) and o for o in options):
-        raise RobustokError("give the options, a line each, the right one first")
-    if not 2 <= len(options) <= OPTIONS:
-        raise RobustokError(f"give 2 to {OPTIONS} options, the right one first")
-    return [check_text(option) for option in options]
 
 
 def serve(app: Starlette, *, host: str, port: int) -> None:
@@ -139,12 +197,19 @@ def serve(app: Starlette, *, host: str, port: int) -> None:
 
     import uvicorn
 
+    from robustok.play.connection import Connection
+
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             raise RobustokError(
-                f"{host} port {port} cannot be used ({error.strerror}): give another --port"
+                f"{host} port {port} cannot be used ({error.strerror}): give another --host or "
+                "--port"
             ) from None
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    uvicorn.run(
+        app, host=host, port=port, log_level="warning", http=Connection, ws="none", lifespan="off",
+        proxy_headers=False, server_header=False, limit_concurrency=100, timeout_keep_alive=5,
+        timeout_graceful_shutdown=1, h11_max_incomplete_event_size=16_384,
+    )  # fmt: skip

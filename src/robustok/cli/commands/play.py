@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +22,16 @@ def command(
         str | None, typer.Option("--model", help="a folder or hub name, to ask and to attack")
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="who may ask; any other than this machine is your choice")
+        str,
+        typer.Option(
+            "--host",
+            help="the address to serve at; if not a loopback one, with --allow-host",
+        ),
     ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="a name that browsers use for this machine"),
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8765,
 ) -> None:
     """Serve a page to play with tokenizations.
@@ -31,8 +40,7 @@ def command(
     answer's probability moves, and the attack step by step.
     """
     from robustok.models import load_model
-    from robustok.play import application, serve
-    from robustok.play.server import LOOPBACK
+    from robustok.play import allowed_hosts, application, serve
     from robustok.vocabulary import Vocabulary
 
     sources = [*([model] if model else []), *(tokenizer or [])]
@@ -40,12 +48,17 @@ def command(
         raise RobustokError(
             "give --tokenizer (a tokenizer.json, a folder or a hub name) or --model"
         )
+    hosts = allowed_hosts(host, tuple(allow_host or ()))
     vocabularies = {_name(source): Vocabulary.load(source) for source in sources}
     loaded = load_model(model) if model else None
-    hosts = LOOPBACK if host in LOOPBACK else ("*",)
     app = application(vocabularies, loaded, hosts=hosts)
-    typer.echo(f"http://{host}:{port} (Ctrl-C ends it)", err=True)
-    serve(app, host=host, port=port)
+    address = f"[{host}]" if ":" in host else host
+    typer.echo(f"http://{address}:{port} (Ctrl-C ends it)", err=True)
+    try:
+        serve(app, host=host, port=port)
+    except KeyboardInterrupt:
+        typer.echo("robustok: stopped", err=True)
+        os._exit(130)  # a draw or a forward pass cannot be interrupted, and an exit would wait
 
 
 def _name(source: str) -> str:

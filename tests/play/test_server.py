@@ -1,0 +1,239 @@
+"""What the playground refuses: other hosts, other origins, odd questions, long work."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.models import train_tokenizer
+from robustok.play import allowed_hosts, application, connection
+
+TEXT = "hello world, the quick brown fox"
+TOKENIZER = train_tokenizer([TEXT] * 4, 290)
+VOCAB = rt.Vocabulary.load(TOKENIZER)
+QUESTION = json.dumps({"text": TEXT}).encode()
+
+
+def post(body: bytes, host: str = "127.0.0.1:8765", **headers: str) -> tuple[int, dict[str, Any]]:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    with TestClient(application({"tiny": VOCAB}), base_url=f"http://{host}") as client:
+        answer = client.post("/api/draw", content=body, headers=names)
+        return answer.status_code, answer.json()
+
+
+def draw(scheme: str) -> tuple[int, dict[str, Any]]:
+    body = json.dumps({"text": TEXT, "scheme": scheme}).encode()
+    return post(body, Content_Type="application/json")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Content_Type": "text/plain"},
+        {"Content_Type": "text/plain; application/json"},
+        {"Content_Type": "application/json", "Origin": "https://evil.test"},
+        {"Content_Type": "application/json", "Origin": "null"},
+        {"Content_Type": "application/json", "Origin": "http://127.0.0.1:9999"},
+        {"Content_Type": "application/json", "Sec_Fetch_Site": "cross-site"},
+        {"Content_Type": "application/json", "Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_a_page_elsewhere_may_not_ask(headers: dict[str, str]) -> None:
+    assert post(QUESTION, **headers)[0] == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "[::1]:8765"])
+def test_the_page_itself_may_ask(host: str) -> None:
+    page = {"Origin": f"http://{host}", "Sec_Fetch_Site": "same-origin"}
+    assert post(QUESTION, host, Content_Type="application/json; charset=utf-8", **page)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "0:0:0:0:0:0:0:1", "localhost"])
+def test_the_host_is_checked_at_every_loopback_address(host: str) -> None:
+    app = application({"tiny": VOCAB}, hosts=allowed_hosts(host))
+    for base, code in (("evil.test", 400), ("127.0.0.1:8765", 200), ("[::1]:8765", 200)):
+        with TestClient(app, base_url=f"http://{base}") as client:
+            assert client.get("/").status_code == code
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "box.test"])
+def test_other_addresses_need_a_name_and_check_it(host: str) -> None:
+    with pytest.raises(RobustokError, match="--allow-host"):
+        allowed_hosts(host)
+    with pytest.raises(RobustokError, match="no host name"):
+        allowed_hosts(host, ("*",))
+    app = application({"tiny": VOCAB}, hosts=allowed_hosts(host, ("box.test",)))
+    for base, code in (("evil.test", 400), ("127.0.0.1", 400), ("box.test:8765", 200)):
+        with TestClient(app, base_url=f"http://{base}") as client:
+            assert client.get("/").status_code == code
+
+
+def test_no_other_page_may_frame_or_read_this_one() -> None:
+    with TestClient(application({"tiny": VOCAB}), base_url="http://localhost") as client:
+        for path in ("/", "/api/about", "/nowhere"):
+            headers = client.get(path).headers
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert headers["x-frame-options"] == "DENY"
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"[" * 15_000, "not JSON"),
+        (b'{"a": ' * 3_000, "not JSON"),
+        (b'{"text": NaN}', "not JSON"),
+        (b'{"text": "\\ud800"}', "not JSON"),
+        (b'{"text": "a", "tokenizer": "\\udfff"}', "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b'{"text": "a", "tokenizer": ["tiny"]}', "no tokenizer"),
+        (b'{"text": "a", "seed": true}', "a seed is"),
+    ],
+)
+def test_an_odd_question_is_one_line(body: bytes, error: str) -> None:
+    code, answer = post(body, Content_Type="application/json")
+    assert (code, answer["error"].count("\n")) == (400, 0)
+    assert error in answer["error"]
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "uniform-k(k=1e30)",
+        "uniform-k(k=x)",
+        "uniform-k(alpha=1e300)",
+        "stochastok(alpha=10000000)",
+        "stochastok(alpha=1, ways=100000000000000000000)",
+        "stochastok(ways=5)",
+        "stochastok(alpha=nan)",
+        "stochastok-uniform(alpha=1e300)",
+        "bpe-dropout(p=-1e9)",
+        "exactly(exactly(uniform, splits=1), splits=2)",
+        "exactly(uniform, distance=1e300)",
+        "mix(0.5 canonical, 0.5 uniform-k(alpha=1e300))",
+        "mix(0.5 canonical, 0.5 mix(0.5 canonical, 0.5 mix(0.5 uniform, 0.5 canonical)))",
+        "mix(" * 45 + "uniform" + ")" * 45,
+    ],
+)
+def test_a_scheme_of_long_work_is_refused_with_a_line_of_its_own(scheme: str) -> None:
+    code, answer = post(
+        json.dumps({"text": TEXT, "scheme": scheme}).encode(), Content_Type="application/json"
+    )
+    assert code == 400
+    assert "JSON" not in answer["error"] and "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize(
+    "scheme", ["mix(0.5 canonical, 0.5 uniform-k(k=20))", "exactly(uniform, splits=1)"]
+)
+def test_schemes_inside_schemes_are_drawn(scheme: str) -> None:
+    assert (
+        post(
+            json.dumps({"text": TEXT, "scheme": scheme}).encode(), Content_Type="application/json"
+        )[0]
+        == 200
+    )
+
+
+def test_drawing_stops_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from robustok.play import answers
+
+    monkeypatch.setattr(answers, "SECONDS", 0.0)
+    code, answer = post(QUESTION, Content_Type="application/json")
+    assert code == 400 and "shorten the text" in answer["error"]
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    import uvicorn
+
+    monkeypatch.setattr(connection, "SECONDS", 0.3)
+    port = free_port()
+    app = application({"tiny": VOCAB})
+    config = uvicorn.Config(
+        app, port=port, log_level="error", ws="none", http=connection.Connection
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield port
+    server.should_exit = True
+    thread.join()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local", b"GET /"])
+def test_a_connection_without_a_whole_request_is_closed(port: int, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as half_open:
+        half_open.sendall(sent)
+        assert half_open.recv(100) == b""
+
+
+def test_a_request_is_answered_and_its_connection_closed_later(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(b"GET /api/about HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while part := client.recv(4096):
+            received += part
+    assert received.startswith(b"HTTP/1.1 200")
+
+
+def test_ctrl_c_ends_the_server_while_a_draw_runs(tmp_path: Path) -> None:
+    tokenizer, port = tmp_path / "tokenizer.json", free_port()
+    TOKENIZER.save(str(tokenizer))
+    # A draw that never ends stands for a long forward pass.
+    script = (
+        "import sys, threading, robustok.play.server as s\n"
+        "s.picture = lambda *a, **k: (print('drawing', flush=True), threading.Event().wait())\n"
+        "from robustok.cli import main\nmain()"
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-c", script, "play", "-t", str(tokenizer), "--port", str(port)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert server.stdout is not None and server.stderr is not None
+    try:
+        assert server.stderr.readline().startswith("http://127.0.0.1")
+        client = _connect(port)
+        head = f"POST /api/draw HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(QUESTION)}\r\n"
+        client.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + QUESTION)
+        assert server.stdout.readline() == "drawing\n"
+        server.send_signal(signal.SIGINT)
+        _, errors = server.communicate(timeout=60)
+        client.close()
+    finally:
+        server.kill()
+    assert server.returncode == 130
+    assert errors.splitlines()[-1] == "robustok: stopped"
+    assert "Traceback" not in errors
+
+
+def _connect(port: int) -> socket.socket:
+    for _ in range(200):
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=60)
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise AssertionError("the server does not listen")
