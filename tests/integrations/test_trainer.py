@@ -10,7 +10,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Traine
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.integrations.chat import user_turns
+from robustok.integrations.chat import template_headers, user_turns
 from robustok.integrations.trainer import Perturb, robustify
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words
@@ -145,11 +145,37 @@ def test_masks_move_with_the_splits():
     assert moved["labels"] == moved["input_ids"] != ids.tolist()
 
 
-def test_a_row_longer_than_allowed_stays_canonical():
+def test_a_draw_longer_than_allowed_is_cut():
     row = {"input_ids": VOCAB.encode(TEXTS[0]).tolist()}
     length = len(row["input_ids"])
     perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, max_length=length)
+    whole = Perturb(rt.sampler("uniform", VOCAB), seed=0)([row])[0]["input_ids"]
+    assert perturb([row])[0]["input_ids"] == whole[:length] != row["input_ids"]
+    end = Perturb(rt.sampler("uniform", VOCAB), seed=0, max_length=length, keep_end=True)
+    assert end([row])[0]["input_ids"] == whole[-length:]
+    assert perturb.counts.tolist() == [[1, 1, 0]]
+
+
+def test_a_row_that_would_lose_its_answer_stays_canonical_and_is_counted():
+    row = Rows()[0]
+    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, max_length=len(row["input_ids"]) + 1)
     assert perturb([row]) == [row]
+    assert perturb.counts.tolist() == [[1, 0, 1]]
+
+
+def test_the_role_names_of_a_template_stay():
+    """Also with where="all", which perturbs what every role says."""
+    messages = [{"role": "user", "content": TEXTS[1]}, {"role": "assistant", "content": TEXTS[2]}]
+    ids = TOKENIZER.encode(TOKENIZER.apply_chat_template(messages, tokenize=False))
+    perturb = Perturb(
+        rt.sampler("uniform", VOCAB), seed=0, where="all",
+        headers=template_headers(TOKENIZER, VOCAB),
+    )  # fmt: skip
+    new = perturb([{"input_ids": ids}])[0]["input_ids"]
+    header = TOKENIZER.encode("<|im_start|>assistant\n")
+    assert len(header) > 2  # the role's name has several tokens here, or else it could not be cut
+    assert any(new[i : i + len(header)] == header for i in range(len(new)))
+    assert len(new) > len(ids)
 
 
 @pytest.mark.parametrize(
@@ -196,3 +222,101 @@ def test_bad_input_is_one_line():
     plain.chat_template = None
     with pytest.raises(RobustokError, match="no chat template"):
         user_turns(plain, rt.Vocabulary.load(plain))
+
+
+def plain_trainer(folder, rows, **settings) -> Trainer:
+    settings = {"per_device_train_batch_size": 4, "num_train_epochs": 1, **settings}
+    return Trainer(
+        model=small_model(VOCAB.size, Shape(1, 16, 2, 1, 16, 64), seed=0),
+        args=TrainingArguments(
+            output_dir=str(folder), report_to=[], save_strategy="no", disable_tqdm=True,
+            dataloader_pin_memory=False, **settings,
+        ),
+        train_dataset=rows,
+        processing_class=None,
+    )  # fmt: skip
+
+
+def test_blocks_of_text_are_all_perturbed(tmp_path, caplog):
+    """Rows of one length, as group_texts of the examples of transformers makes them."""
+    ids = np.concatenate(list(VOCAB.encode_batch(TEXTS)))
+    blocks = [ids[i : i + 32].tolist() for i in range(0, len(ids) - 31, 32)]
+    rows = [{"input_ids": block, "labels": block} for block in blocks]
+    trainer = plain_trainer(tmp_path, rows)
+    robustify(trainer, "uniform", seed=0, where="all", tokenizer=TOKENIZER, max_length=32)
+    with caplog.at_level("INFO"):
+        trainer.train()
+    assert f"{len(rows)} of {len(rows)} rows perturbed in epoch 1" in caplog.text
+
+
+def test_rows_are_padded_where_the_collator_does_not(tmp_path):
+    rows = [{k: v for k, v in Rows()[i].items() if k != "attention_mask"} for i in range(8)]
+    trainer = plain_trainer(tmp_path, rows)
+    robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape
+    assert (batch["labels"][batch["attention_mask"] == 0] == -100).all()
+    trainer.train()
+
+
+def test_workers_are_counted_together(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        trained(tmp_path, workers=2, epochs=1)
+    assert f"of {len(TEXTS)} rows perturbed in epoch 1" in caplog.text
+
+
+def test_robustify_twice_is_refused(tmp_path):
+    trainer = plain_trainer(tmp_path, [{"input_ids": [300, 301], "labels": [-100, 301]}])
+    robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
+    with pytest.raises(RobustokError, match="robustified already"):
+        robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
+
+
+CHATS = [
+    {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "yes"}]}
+    for text in TEXTS
+]
+
+
+def sft_trainer(folder, rows, **settings) -> Any:
+    trl = pytest.importorskip("trl")
+    datasets = pytest.importorskip("datasets")
+    tokenizer = chat_tokenizer(CHATML, ["<|im_start|>", "<|im_end|>"])
+    tokenizer.eos_token = "<|im_end|>"
+    return trl.SFTTrainer(
+        model=small_model(VOCAB.size, Shape(1, 16, 2, 1, 16, 256), seed=0),
+        args=trl.SFTConfig(
+            output_dir=str(folder), per_device_train_batch_size=8, num_train_epochs=1, bf16=False,
+            report_to=[], save_strategy="no", disable_tqdm=True, dataloader_pin_memory=False,
+            **settings,
+        ),
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("strategy", ["wrapped", "bfd"])
+def test_packing_is_refused_at_once(tmp_path, strategy):
+    texts = [{"text": text} for text in TEXTS]
+    trainer = sft_trainer(tmp_path, texts, packing=True, packing_strategy=strategy, max_length=32)
+    with pytest.raises(RobustokError, match="packing=False"):
+        robustify(trainer, "uniform", seed=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_cut_by_trl_are_perturbed(tmp_path, caplog):
+    trainer = sft_trainer(tmp_path, [{"text": text} for text in TEXTS], max_length=12)
+    robustify(trainer, "uniform", seed=0, where="all")
+    with caplog.at_level("INFO"):
+        trainer.train()
+    assert f"{len(TEXTS)} of {len(TEXTS)} rows perturbed in epoch 1" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("where", ["user", "unlabelled"])
+def test_a_loss_on_the_questions_names_the_option_of_trl(tmp_path, where):
+    trainer = sft_trainer(tmp_path, CHATS)
+    robustify(trainer, "uniform", seed=0, where=where)
+    with pytest.raises(RobustokError, match="assistant_only_loss=True"):
+        trainer.train()

@@ -1,4 +1,4 @@
-"""Where the user speaks in ids that a chat template made."""
+"""The user's turns, and the headers of all turns, in ids that a chat template made."""
 
 from __future__ import annotations
 
@@ -34,33 +34,76 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
     """
     if getattr(tokenizer, "chat_template", None) is None:
         raise RobustokError("the tokenizer has no chat template: choose where='unlabelled'")
-    special = np.zeros(vocab.size, np.bool_)
-    special[list(vocab.special)] = True
-    user = {"role": "user", "content": _PLACE}
-    said = {"role": "user", "content": "x"}
-    assistant, system = ({"role": r, "content": _PLACE} for r in ("assistant", "system"))
-    before, *others = (
-        _before(tokenizer, vocab, messages)
-        for messages in ([user], [said, assistant], [system, said])
-    )
-    opening = _opening(before, [o for o in others if o is not None], special)
+    opening = _openings(tokenizer, vocab).get("user")
     if opening is None:
         raise RobustokError(
             "the chat template marks no user turns by special tokens: choose where='unlabelled'"
         )
+    special = _special(vocab)
 
     def mask(ids: np.ndarray) -> np.ndarray:
         ids = np.asarray(ids)
         found = np.zeros(len(ids), np.bool_)
-        if len(ids) < len(opening):
-            return found
-        windows = np.lib.stride_tricks.sliding_window_view(ids, len(opening))
         ends = np.append(np.flatnonzero(special[ids]), len(ids))
-        for start in np.flatnonzero((windows == opening).all(axis=1)) + len(opening):
+        for start in _places(ids, opening) + len(opening):
             found[start : ends[np.searchsorted(ends, start)]] = True
         return found
 
     return mask
+
+
+def template_headers(
+    tokenizer: Any, vocab: Vocabulary
+) -> Callable[[np.ndarray], np.ndarray] | None:
+    """A function from ids to a mask of what opens a turn: the role's name and what is around it.
+
+    None where the tokenizer has no chat template, or one without special tokens. Takes int32 of
+    shape [n], gives bool of shape [n].
+    """
+    if getattr(tokenizer, "chat_template", None) is None:
+        return None
+    openings = list(_openings(tokenizer, vocab).values())
+
+    def mask(ids: np.ndarray) -> np.ndarray:
+        headers = np.zeros(len(ids), np.bool_)
+        for opening in openings:
+            for start in _places(np.asarray(ids), opening):
+                headers[start : start + len(opening)] = True
+        return headers
+
+    return mask if openings else None
+
+
+def _openings(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
+    """The ids that open a turn of each role and of no other."""
+    asked = {"role": "user", "content": "x"}
+    before = {
+        role: _before(tokenizer, vocab, [*earlier, {"role": role, "content": _PLACE}])
+        for role, earlier in (("user", []), ("assistant", [asked]))
+    }
+    system = [{"role": "system", "content": _PLACE}, asked]
+    before["system"] = _before(tokenizer, vocab, system)
+    special, openings = _special(vocab), {}
+    for role, ids in before.items():
+        others = [o for r, o in before.items() if r != role and o is not None]
+        opening = _opening(ids, others, special)
+        if opening is not None:
+            openings[role] = opening
+    return openings
+
+
+def _special(vocab: Vocabulary) -> np.ndarray:
+    special = np.zeros(vocab.size, np.bool_)
+    special[list(vocab.special)] = True
+    return special
+
+
+def _places(ids: np.ndarray, opening: np.ndarray) -> np.ndarray:
+    """Where ``opening`` begins in ``ids``."""
+    if len(ids) < len(opening):
+        return np.empty(0, np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(ids, len(opening))
+    return np.flatnonzero((windows == opening).all(axis=1))
 
 
 def _before(tokenizer: Any, vocab: Vocabulary, messages: list[dict[str, str]]) -> list[int] | None:
