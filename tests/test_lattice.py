@@ -199,8 +199,6 @@ def test_an_id_without_bytes_is_refused() -> None:
         lambda: rt.Lattice(vocab, [2, 3]),
         lambda: vocab.lattice("ab").neighbors([2, 3]),
         lambda: rt.distance(vocab, [2, 3], [0, 1]),
-        lambda: rt.Uniform(vocab).log_prob([2, 3]),
-        lambda: rt.UniformK(vocab, k=2).log_prob([2, 3]),
     ):
         with pytest.raises(rt.RobustokError, match="id 3 at position 1 has no bytes"):
             call()

@@ -42,6 +42,32 @@ def test_rows_that_do_not_pair_are_told() -> None:
         rt.measure(TOY, canonical, TOY.encode_batch(["abc", "abc"]))
 
 
+def test_measure_reads_bytes_and_not_lengths() -> None:
+    vocab = toy([b"a", b"b", b"ab", b"ba", b"bb"], special=[b""])
+    for old, new in (([0], [1]), ([2], [3]), ([2], [0, 0]), ([2, 0], [2, 1]), ([2], [2, 5, 0])):
+        with pytest.raises(rt.RobustokError, match="drawn row 0"):
+            rt.measure(vocab, [old], [new])
+    assert rt.measure(vocab, [[2, 5, 1]], [[0, 1, 5, 1]]).distance.tolist() == [2]
+    assert rt.measure(vocab, [[5, 2, 5]], [[2]]).distance.tolist() == [0]
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(-2, 7), max_size=4), max_size=4),
+    drawn=st.lists(st.lists(st.integers(-2, 7), max_size=4), max_size=4),
+)
+@settings(max_examples=300, deadline=None)
+def test_measure_of_any_rows_is_a_result_or_an_error(rows, drawn) -> None:
+    vocab = toy([b"a", b"b", b"ab", b"ba"], special=[b"", b"<s>"])
+    try:
+        result = rt.measure(vocab, rows, drawn)
+    except rt.RobustokError:
+        return
+    each = len(drawn) // max(len(rows), 1)
+    for i, row in enumerate(drawn):
+        assert vocab.decode_bytes(row) == vocab.decode_bytes(rows[i // each])
+        assert 0 <= result.splits[i] <= result.distance[i] <= result.tokens[i] == len(row)
+
+
 @pytest.mark.parametrize(
     ("scheme", "target"),
     [

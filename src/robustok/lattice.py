@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_ids, check_integer
+from robustok.checks import check_ids, check_integer, shown
 from robustok.errors import RobustokError
 from robustok.polynomial import paths_by_degree, product
 from robustok.ragged import Ragged
@@ -359,6 +359,8 @@ def canonical_of(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
     """The canonical ids of the text that ``ids`` spell, special ids left where they are.
 
     Encoders that put a space before the text would put a second one: that one is taken off first.
+    Raises RobustokError where the tokenizer's normalizer changes the text: no canonical ids spell
+    such a text.
     """
     pieces: list[np.ndarray] = []
     fixed = ~vocab.readable[ids]
@@ -375,6 +377,12 @@ def canonical_of(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
                 pieces.append(encoded)
                 break
         else:
+            normalized = vocab.text_bytes(text)
+            if normalized is not None and normalized not in (text, b" " + text):
+                raise RobustokError(
+                    f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
+                    "spell it"
+                )
             pieces.append(np.asarray(vocab.encode_continuation(text), np.int32))
     return np.concatenate(pieces) if pieces else np.empty(0, np.int32)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler, sampler
@@ -65,7 +66,11 @@ class Strength:
         return {name: float(x) / total for name, x in zip(MEASURES, sums, strict=True)}
 
 
-def measure(vocab: Vocabulary, canonical: Ragged, drawn: Ragged) -> Strength:
+def measure(
+    vocab: Vocabulary,
+    canonical: Ragged | Iterable[Sequence[int]],
+    drawn: Ragged | Iterable[Sequence[int]],
+) -> Strength:
     """Splits, distance and length ratio of drawn rows against their canonical ones.
 
     >>> ids = vocab.encode_batch(texts)
@@ -74,21 +79,22 @@ def measure(vocab: Vocabulary, canonical: Ragged, drawn: Ragged) -> Strength:
     1.0
 
     ``drawn`` has one row or more for each canonical row, in the order :meth:`sample_batch` gives.
-    Raises RobustokError where the rows do not pair up or spell different texts.
+    Raises RobustokError where an id is unknown, the rows do not pair up, or two that pair spell
+    different bytes. Ids without bytes count no splits and no distance.
     """
-    from robustok.kernels.strength import compare
+    from robustok.kernels.strength import compare, first_other_text
 
+    canonical, drawn = _id_rows(vocab, canonical), _id_rows(vocab, drawn)
     draws, rest = divmod(len(drawn), max(len(canonical), 1))
-    if rest or (len(canonical) and not draws):
+    if rest or (len(drawn) > 0) != (len(canonical) > 0):
         raise RobustokError(f"{len(drawn)} drawn rows do not pair with {len(canonical)} canonical")
-    found = np.zeros((2, len(drawn)), np.int64)
-    bad = compare(
-        vocab.token_offsets, canonical.values, canonical.offsets, drawn.values, drawn.offsets,
-        max(draws, 1), found[0], found[1],
-    )  # fmt: skip
-    if bad >= 0:
-        raise RobustokError(f"drawn row {bad} does not spell the text of its canonical row")
-    return Strength(found[0], found[1], drawn.lengths, np.repeat(canonical.lengths, draws))
+    rows = canonical.values, canonical.offsets, drawn.values, drawn.offsets, max(draws, 1)
+    other: int = first_other_text(vocab.token_bytes, vocab.token_offsets, *rows)
+    if other >= 0:
+        raise RobustokError(f"drawn row {other} does not spell the text of its canonical row")
+    splits, distance = np.zeros((2, len(drawn)), np.int64)
+    compare(vocab.token_offsets, *rows, splits, distance)
+    return Strength(splits, distance, drawn.lengths, np.repeat(canonical.lengths, draws))
 
 
 def at_strength(
@@ -194,9 +200,15 @@ def _diluted(parts: Sequence[str], weight: float) -> str:
 def _canonical(
     vocab: Vocabulary, texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged
 ) -> Ragged:
-    if isinstance(texts, Ragged):
-        return texts
-    rows: list[Any] = list(texts)
-    if rows and isinstance(rows[0], (str, bytes)):
-        return vocab.encode_batch(rows)
-    return Ragged.from_rows(rows)
+    if not isinstance(texts, Ragged):
+        texts = check_list("texts", texts)
+        if texts and isinstance(texts[0], (str, bytes)):
+            return vocab.encode_batch(texts)
+    return _id_rows(vocab, texts)
+
+
+def _id_rows(vocab: Vocabulary, rows: Ragged | Iterable[Any]) -> Ragged:
+    """Rows of ids of the vocabulary."""
+    ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
+    check_ids(ragged.values, vocab.size)
+    return ragged

@@ -56,6 +56,9 @@ class Vocabulary:
         # A byte-fallback twin is not in V, yet is plain text where the encoder itself chose it.
         self.readable = np.zeros(self.size, np.bool_)
         self.readable[list(data.ordinary)] = True
+        # A draw has at most one token a byte, so a token without bytes must stand in no text.
+        self.ordinary &= lengths > 0
+        self.readable &= lengths > 0
         self._forget_derived()
 
     @classmethod
@@ -257,6 +260,15 @@ class Vocabulary:
         return (
             f"Vocabulary({self.data.family}, {self.size} ids, {int(self.ordinary.sum())} ordinary)"
         )
+
+
+def check_vocabulary(vocab: Any) -> Vocabulary:
+    """The vocabulary itself, or a RobustokError for anything else."""
+    if not isinstance(vocab, Vocabulary):
+        raise RobustokError(
+            f"a Vocabulary is needed here, not {type(vocab).__name__}: Vocabulary.load() makes one"
+        )
+    return vocab
 
 
 def _one_id_per_token(data: TokenizerData) -> Iterable[int]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import exp, isclose, log
 
 import numpy as np
 import pytest
 from tests.oracles import lattice, samplers
+from tests.oracles.chi_square import assert_law
 from tests.oracles.data import real
-from tests.oracles.vocabulary import toy
+from tests.oracles.vocabulary import Greedy, toy
 
 import robustok as rt
+from robustok.tokenizer_files import TokenizerData
 
 ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
 GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
@@ -63,3 +66,74 @@ def test_a_long_text_has_a_log_prob_too() -> None:
 def test_a_scheme_without_one_says_so() -> None:
     with pytest.raises(rt.RobustokError, match="stochastok has no exact log_prob"):
         rt.StochasTok(ENGLISH, alpha=1).log_prob([0])
+
+
+SPECIAL = toy([b"a", b"b", b"c", b"ab", b"bc", b"abc"], special=[b"<s>", b""])
+S, HOLE = 6, 7
+# 5 and 6 are byte-fallback twins of 1 and 2; the encoder takes the last id of equal bytes.
+TWIN_TOKENS = [b"a", b"b", b"c", b"ab", b"bc", b"b", b"c"]
+TWINS = rt.Vocabulary(
+    TokenizerData(TWIN_TOKENS, frozenset(range(7)), frozenset([5, 6]), Greedy(TWIN_TOKENS), "toy")
+)
+EVERY_SPEC = [
+    *SPECS, "grampa(temperature=2, min_length=2)", "maxmatch-dropout(p=0.3)",
+    "maxmatch-dropout(p=0)", "mix(0.3 canonical, 0.7 uniform-k(alpha=0.5))", "uniform-k(alpha=0.5)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", EVERY_SPEC)
+def test_log_prob_with_special_ids_is_that_of_every_stretch(spec: str) -> None:
+    scheme = rt.sampler(spec, SPECIAL)
+    texts = [b"abcab", b"bc", b"abc"]
+    ways = [lattice.tokenizations(SPECIAL, text) for text in texts]
+    law = {}
+    for one, two, three in product(*ways):
+        row = (S, *one, S, S, *two, HOLE, *three)
+        law[row] = exp(scheme.log_prob(row))
+    assert isclose(sum(law.values()), 1.0, rel_tol=1e-9)
+    one, two, three = (SPECIAL.encode(text).tolist() for text in texts)
+    rows = scheme.sample_batch([[S, *one, S, S, *two, HOLE, *three]], seed=5, draws=4000)
+    assert_law(rows, law)
+
+
+@pytest.mark.parametrize("spec", EVERY_SPEC)
+@pytest.mark.parametrize("text", [b"abbc", b"bbab", b"cabb"])
+def test_log_prob_with_byte_fallback_twins(spec: str, text: bytes) -> None:
+    scheme = rt.sampler(spec, TWINS)
+    law = {}
+    for path in lattice.tokenizations(TWINS, text):
+        twins = [(i, i + 4) if i in (1, 2) else (i,) for i in path]
+        for row in product(*twins):
+            law[row] = exp(scheme.log_prob(row))
+    assert isclose(sum(law.values()), 1.0, rel_tol=1e-9)
+    ids = TWINS.encode(text)
+    assert_law(scheme.sample_batch([ids.tolist()], seed=3, draws=3000), law)
+
+
+def test_an_empty_row_and_ids_without_text() -> None:
+    for spec in EVERY_SPEC:
+        scheme = rt.sampler(spec, SPECIAL)
+        for ids in ([], [S, HOLE, S]):
+            assert isclose(scheme.log_prob(ids), 0.0, abs_tol=1e-12)
+    with pytest.raises(rt.RobustokError, match="no exact log_prob"):
+        rt.StochasTok(SPECIAL).log_prob([])
+
+
+def test_a_text_that_the_normalizer_changes_is_refused() -> None:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    from robustok.tokenizer_files import byte_alphabet
+
+    letters = {c: i for i, c in enumerate(sorted(byte_alphabet()))}
+    tokenizer = Tokenizer(models.BPE(letters, []))
+    tokenizer.normalizer = normalizers.BertNormalizer(handle_chinese_chars=True)  # type: ignore
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(False)  # type: ignore
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore
+    vocab = rt.Vocabulary.load(tokenizer)
+    assert rt.Canonical(vocab).log_prob(vocab.encode("Hello")) == 0.0
+    ids = vocab.encode("a日本b")  # spaces around each: put around them once more when encoded again
+    assert vocab.decode(ids) == "a 日  本 b"
+    for spec in ("canonical", "uniform-k(k=0)", "stochastok-uniform"):
+        with pytest.raises(rt.RobustokError, match="normalizer changes the text"):
+            rt.sampler(spec, vocab).log_prob(ids)
+    assert rt.Uniform(vocab).log_prob(ids) == 0.0

@@ -15,6 +15,8 @@ from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream
 from robustok.kernels.trie import borrow_trie
 
+_MOST_WANTED = 2.0**59  # clipped as a float: an int64 cast of more than 2**63 is undefined
+_NO_DRAW_YET = 1 << 60  # more than any gap to a wanted cost
 _FAR = 30.0  # of log z: beyond it the mean hardly moves
 
 
@@ -64,7 +66,7 @@ def draw_exactly_uniform(
     at = np.int64(0)
     for t in range(first, last):
         begin, end = batch.offsets[t], batch.offsets[t + 1]
-        wanted = np.int64(np.ceil(ratio * (end - begin) - 1e-9))
+        wanted = np.int64(min(np.ceil(ratio * (end - begin) - 1e-9), _MOST_WANTED))
         edges = edges_of(trie, text, byte_offsets[t], byte_offsets[t + 1])
         if by_splits:
             _mark_boundaries(edges, batch.values, begin, end, token_offsets)
@@ -72,7 +74,7 @@ def draw_exactly_uniform(
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
             best = np.empty(0, np.int32)
-            nearest = np.int64(1) << 60
+            nearest = _NO_DRAW_YET
             stop = at
             for _ in range(tries):
                 stop, cost, state = draw_long(edges, z, mantissa, exponent, state, out, at)

@@ -3,6 +3,10 @@
 Numba counts references with atomic operations at every call that passes an array, which costs
 small functions ten times their own work. A kernel's caller holds its arguments for as long as the
 kernel runs, so inside they may go uncounted: every kernel borrows its arguments once, at the top.
+
+Borrow arguments only. An array that a kernel allocates itself dies after its last use under its
+own name: ``x = borrow(x)`` frees it there, and every later access reads freed memory. Give it to
+another kernel as an argument, or keep its owner in use until the end.
 Uncounted arrays are still passed field by field, a kilobyte of them for a store and a trie, so what
 is called for every word or token is inlined too.
 """

@@ -14,6 +14,7 @@ from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
 from robustok.kernels.random import stream, uniform
+from robustok.kernels.stochastok import picks_of
 from robustok.kernels.tables import (
     SEGMENTS,
     borrow_store,
@@ -84,7 +85,7 @@ def draw_stochastok_uniform(
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
         m = e - b
-        splits = np.int64(np.ceil(alpha * m))
+        splits = picks_of(alpha, m)
         d = 0
         fresh = store.used[0] == 0
         while d < batch.draws:

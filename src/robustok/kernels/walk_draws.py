@@ -113,13 +113,20 @@ def _lookup(store, trie, law, text, start, end):
 
 @njit(cache=True, nogil=True)
 def _walk_long(trie, law, text, start, end, state, out, at):
-    """A walk over a stretch too long to keep; at is IMPOSSIBLE where there is none."""
+    """One walk over a stretch too long to keep; the position is IMPOSSIBLE where none exists."""
     edges, upto, possible = _steps(trie, law, text, start, end)
     if not possible:
         return np.int64(IMPOSSIBLE), state
-    edges, upto = borrow_edges(edges), borrow(upto)
+    at, state = _walk(edges, upto, end - start, state, out, at)
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def _walk(edges, upto, n, state, out, at):
+    """Follow edges from byte 0 to byte ``n``; the caller owns the arrays for the whole walk."""
+    edges, upto, out = borrow_edges(edges), borrow(upto), borrow(out)
     i = np.int64(0)
-    while i < end - start:
+    while i < n:
         e = edges.first[i]
         if edges.first[i + 1] - e > 1:
             u, state = uniform(state)

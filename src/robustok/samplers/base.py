@@ -15,12 +15,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from robustok.checks import (
+    MAX_COUNT,
+    check_epoch,
+    check_ids,
+    check_integer,
+    check_keys,
+    check_list,
+    check_seed,
+    check_texts,
+)
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
-from robustok.vocabulary import Text, Vocabulary
+from robustok.samplers.texts import texts_of
+from robustok.vocabulary import Text, Vocabulary, check_vocabulary
 
 _SMALL = 1 << 16  # tokens; a smaller batch is not worth a second thread
-_MASK = (1 << 64) - 1
+_MOST_THREADS = 64  # more than these and than there are cores gain nothing
 
 
 class Sampler(ABC):
@@ -40,7 +51,7 @@ class Sampler(ABC):
     inner: ClassVar[str] = ""  # the parameter that takes what a spec gives without a name
 
     def __init__(self, vocab: Vocabulary) -> None:
-        self.vocab = vocab
+        self.vocab = check_vocabulary(vocab)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -50,7 +61,7 @@ class Sampler(ABC):
     @property
     def spec(self) -> str:
         """The normalized spec string; ``sampler(s.spec, vocab)`` makes an equal sampler."""
-        inside = ", ".join(f"{k}={_show(v)}" for k, v in self.parameters.items())
+        inside = ", ".join(f"{k}={show(v)}" for k, v in self.parameters.items())
         return f"{self.name}({inside})" if inside else self.name
 
     def sample(
@@ -67,7 +78,8 @@ class Sampler(ABC):
         ``text`` is a string, bytes, or its canonical ids. ``keep`` marks ids that stay as they
         are (bool, one per id). The same as one row of :meth:`sample_batch`.
         """
-        rows = [text] if isinstance(text, (str, bytes)) else Ragged.from_rows([text])
+        key = check_integer("key", key, -(2**63), 2**63 - 1)
+        rows: list[Any] = [text]
         return self.sample_batch(rows, seed=seed, keys=[key], epoch=epoch, keep=keep)[0]
 
     def sample_batch(
@@ -86,36 +98,48 @@ class Sampler(ABC):
         ``texts`` are strings, bytes, or canonical ids (a Ragged or a list of sequences). ``keys``
         names the rows (int64; default: their position), so that a row keeps its draws in any
         order or batch. ``keep`` is bool, aligned with the ids of all rows one after another.
-        ``threads`` changes the time only. Raises RobustokError for ids outside the vocabulary.
+        ``threads`` changes the time only. ``seed`` is any integer (its lowest 64 bits count), a key
+        and ``epoch`` fit int64, ``draws`` is from 1 to 2**31 - 1. Raises RobustokError for anything
+        else, for ids outside the vocabulary, and where the draws need more memory than there is.
         """
-        if draws < 1:
-            raise RobustokError(f"draws={draws}: ask for at least 1")
-        rows = texts if isinstance(texts, Ragged) else list(texts)
-        count = len(rows)
-        seed_, epoch_ = _integer("seed", seed) & _MASK, _integer("epoch", epoch)
-        if keys is None:
-            keys_ = np.arange(count, dtype=np.int64)
-        else:
-            keys_ = np.asarray(keys, dtype=np.int64)
-            if keys_.shape != (count,):
-                raise RobustokError(f"{len(keys_)} keys for {count} rows: give one key a row")
+        draws = check_integer("draws", draws, 1, MAX_COUNT)
+        rows = texts if isinstance(texts, Ragged) else check_list("texts", texts)
+        keys_ = check_keys(keys, len(rows))
+        seed_, epoch_ = check_seed(seed), check_epoch(epoch)
         from robustok.kernels.announce import announce_compilation
         from robustok.samplers import run
 
         announce_compilation()
 
         plan = run.Plan(np.uint64(seed_), np.int64(epoch_), draws, _threads(threads))
-        if rows and not isinstance(rows, Ragged) and isinstance(rows[0], (str, bytes)):
-            if keep is None and (drawn := self._draw_strings(rows, keys_, plan)) is not None:
-                return drawn
-            rows = self.vocab.encode_batch(rows)  # type: ignore[arg-type]
-        ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)  # type: ignore
-        if keep is not None and np.shape(keep) != ragged.values.shape:
-            raise RobustokError("keep marks ids: one bool for each id of the batch")
-        return run.draw_rows(self, ragged, keep, keys_, plan)
+        try:
+            if rows and isinstance(rows[0], (str, bytes)):
+                texts_ = check_texts(rows)
+                if keep is None and (drawn := self._draw_strings(texts_, keys_, plan)) is not None:
+                    return drawn
+                rows = self.vocab.encode_batch(texts_)
+            ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
+            return run.draw_rows(self, ragged, _check_keep(keep, ragged), keys_, plan)
+        except MemoryError as e:
+            raise RobustokError(
+                f"{self.name}: {draws} draws of {len(rows)} rows do not fit into memory: "
+                "draw less at a time"
+            ) from e
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
-        """The log-probability that this scheme draws exactly ``ids`` for their text."""
+        """The log-probability that this scheme draws exactly ``ids`` for the text they spell.
+
+        Minus infinity where it never does. Ids that are no text (special tokens) stay where they
+        are: each stretch between them is a text of its own, and their log-probabilities add up.
+        Raises RobustokError for ids outside the vocabulary, for a scheme without an exact
+        probability, and where the tokenizer's normalizer changes the text.
+        """
+        given = check_ids(ids, self.vocab.size)
+        texts = texts_of(self.vocab, given)
+        return float(sum(self._log_prob_text(text) for text in texts or [given[:0]]))
+
+    def _log_prob_text(self, ids: np.ndarray) -> float:
+        """The same for the ids of one text; 0 for an empty one."""
         raise RobustokError(
             f"{self.name} has no exact log_prob: its draws reach one result in very many ways "
             "(exact: canonical, uniform, uniform-k, stochastok-uniform, grampa, unigram, "
@@ -125,6 +149,11 @@ class Sampler(ABC):
     def _draw_strings(self, rows: Any, keys: np.ndarray, plan: Any) -> Ragged | None:
         """Draw straight from strings where a scheme needs no canonical ids; None: it does."""
         return None
+
+    @property
+    def inner_samplers(self) -> Sequence[Sampler]:
+        """The samplers that this one draws by."""
+        return ()
 
     def _prepare(self, batch: Any) -> Any:
         """The batch as the scheme's kernel wants it, made once for all threads."""
@@ -148,35 +177,31 @@ class Sampler(ABC):
         vars(self).update(state)
 
 
-def strength(name: str, value: float, scheme: str) -> float:
-    """A strength as float: finite and not negative, or a RobustokError."""
+def show(value: Any) -> str:
+    """A parameter as a spec has it: read back it is the same value."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    short = f"{value:g}"
+    return short if float(short) == value else str(value)
+
+
+def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:
+    if keep is None:
+        return None
     try:
-        number = float(value)
+        marks = np.asarray(keep)
     except (TypeError, ValueError):
-        raise RobustokError(f"{scheme}: {name} must be a number, not {value!r}") from None
-    if not 0 <= number < float("inf"):
-        raise RobustokError(f"{scheme}: {name} must be 0 or more and finite, not {value}")
-    return number
-
-
-def _show(value: Any) -> str:
-    return (
-        f'"{value}"' if isinstance(value, str) else f"{value:g}" if value == value else str(value)
-    )
-
-
-def _integer(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise RobustokError(f"{name} must be an integer, not {value!r}: every draw needs a seed")
-    return int(value)
+        marks = np.empty(0, np.object_)
+    if marks.shape != rows.values.shape or (marks.dtype != np.bool_ and marks.size):
+        raise RobustokError("keep marks ids: one bool for each id of the batch")
+    return marks.astype(np.bool_)
 
 
 def _threads(threads: int | None) -> int:
+    cores = os.cpu_count() or 1
     if threads is None:
-        return os.cpu_count() or 1
-    if threads < 1:
-        raise RobustokError(f"threads={threads}: ask for at least 1")
-    return threads
+        return cores
+    return min(check_integer("threads", threads, 1), max(_MOST_THREADS, cores))
 
 
 def spread(total: int, weights: np.ndarray, threads: int) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_probability
 from robustok.errors import RobustokError
 from robustok.samplers.base import Sampler
 from robustok.vocabulary import Vocabulary
@@ -35,7 +36,7 @@ class BpeDropout(Sampler):
 
     def __init__(self, vocab: Vocabulary, *, p: float = 0.1, rule: str = "provilkov") -> None:
         super().__init__(vocab)
-        self.p = probability("p", p, self.name)
+        self.p = check_probability("p", p, self.name)
         if rule not in _RULES:
             raise RobustokError(
                 f"bpe-dropout: rule must be one of {', '.join(_RULES)}, not {rule!r}"
@@ -108,17 +109,6 @@ def is_bpe(vocab: Vocabulary) -> bool:
     return vocab.data.merges is not None or vocab.data.family.endswith("BPE")
 
 
-def probability(name: str, value: float, scheme: str) -> float:
-    """A probability as float, or a RobustokError."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise RobustokError(f"{scheme}: {name} must be a number, not {value!r}") from None
-    if not 0 <= number <= 1:
-        raise RobustokError(f"{scheme}: {name} is a probability, from 0 to 1, not {value}")
-    return number
-
-
 def _cutter_of(vocab: Vocabulary) -> tuple[Any, np.ndarray]:
     from robustok.pieces.cutter import PieceCutter
 
@@ -129,9 +119,14 @@ def _cutter_of(vocab: Vocabulary) -> tuple[Any, np.ndarray]:
 
 
 def _tables(vocab: Vocabulary, by_result: bool) -> Any:
-    from robustok.kernels.bpe_dropout import build_merges
+    from robustok.kernels.bpe_dropout import BITS, build_merges
 
     left, right, result = _merge_list(vocab)
+    if max(vocab.size, len(result)) > 1 << BITS:
+        raise RobustokError(
+            f"bpe-dropout: {vocab.size:,} ids and {len(result):,} merges are too many: the merge "
+            f"table packs each into {BITS} bits, so at most {1 << BITS:,}"
+        )
     ranks = np.arange(len(result), dtype=np.int32)
     if by_result:  # sentencepiece ranks the piece that is made, however it is made
         first = np.full(vocab.size, len(result), np.int32)
@@ -154,8 +149,10 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if data.merges is not None:
         pairs = data.merges
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
-        made = [ids[vocab.tokens[a] + vocab.tokens[b]] for a, b in pairs.tolist()]
-        return pairs[:, 0].copy(), pairs[:, 1].copy(), np.array(made, np.int32)
+        made = [ids.get(vocab.tokens[a] + vocab.tokens[b], -1) for a, b in pairs.tolist()]
+        result = np.array(made, np.int32)
+        kept = result >= 0  # a merge whose result is no token of V would draw a special token
+        return pairs[kept, 0], pairs[kept, 1], result[kept]
     from robustok.kernels.stochastok import pairs_of
 
     start, left, right = pairs_of(vocab.trie, vocab.token_bytes, vocab.token_offsets,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_strength
 from robustok.errors import RobustokError
-from robustok.samplers.base import Sampler, strength
+from robustok.samplers.base import Sampler, show
 from robustok.samplers.uniform import Uniform
 from robustok.samplers.uniform_k import UniformK
 from robustok.vocabulary import Vocabulary
@@ -52,13 +54,22 @@ class Exactly(Sampler):
                 raise RobustokError("exactly: give one scheme, as exactly(uniform, splits=0.5)")
             scheme = scheme[0]
         self.scheme = sampler(scheme, vocab)
+        if _depth(self.scheme) > 1:
+            raise RobustokError(
+                f"exactly: {self.scheme.spec} has two exactly within each other already: each "
+                f"takes up to {_TRIES} draws of the inner one"
+            )
         self.measure, self.target = one_measure(
             "exactly", splits=splits, distance=distance, length_ratio=length_ratio
         )
 
     @property
+    def inner_samplers(self) -> Sequence[Sampler]:
+        return (self.scheme,)
+
+    @property
     def spec(self) -> str:
-        return f"{self.name}({self.scheme.spec}, {self.measure}={self.target:g})"
+        return f"{self.name}({self.scheme.spec}, {self.measure}={show(self.target)})"
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.samplers.run import room_for
@@ -129,10 +140,16 @@ class Exactly(Sampler):
         return found[MEASURES.index(self.measure)]
 
 
+def _depth(scheme: Sampler) -> int:
+    """How many samplers of this class are within each other."""
+    inner = max((_depth(s) for s in scheme.inner_samplers), default=0)
+    return inner + isinstance(scheme, Exactly)
+
+
 def one_measure(who: str, **targets: float | None) -> tuple[str, float]:
     """The one target that is given, checked."""
     given = [(name, value) for name, value in targets.items() if value is not None]
     if len(given) != 1:
         raise RobustokError(f"{who}: give one of {', '.join(MEASURES)}, as splits=0.5")
     name, value = given[0]
-    return name, strength(name, value, who)
+    return name, check_strength(name, value, who)

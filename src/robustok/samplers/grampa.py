@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from robustok.errors import RobustokError
-from robustok.samplers.walk import WalkSampler, plain_law, positive
+from robustok.checks import check_count, check_temperature
+from robustok.samplers.walk import WalkSampler, plain_law
 from robustok.vocabulary import Vocabulary
 
 
@@ -19,7 +19,7 @@ class Grampa(WalkSampler):
     T = 1 is uniform over all tokenizations; T above 1 favors long tokens, since more ways on follow
     a short one. Tokens of fewer than ``min_length`` bytes are left out, but where no longer one
     starts the longest is taken; so the uniform law of T = 1 is over what is left. Left to right,
-    as the authors' code by default. Raises RobustokError for a temperature not above 0.
+    as the authors' code by default. ``temperature`` is from 1e-6 to 1e6.
     """
 
     name = "grampa"
@@ -27,12 +27,8 @@ class Grampa(WalkSampler):
 
     def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0, min_length: int = 1) -> None:
         super().__init__(vocab)
-        self.temperature = positive("temperature", temperature, self.name)
-        if isinstance(min_length, bool) or min_length != int(min_length) or min_length < 1:
-            raise RobustokError(
-                f"grampa: min_length must be a whole number of bytes from 1 on, not {min_length}"
-            )
-        self.min_length = int(min_length)
+        self.temperature = check_temperature("temperature", temperature, self.name)
+        self.min_length = check_count("grampa: min_length", min_length, 1)
 
     @property
     def parameters(self) -> dict[str, Any]:

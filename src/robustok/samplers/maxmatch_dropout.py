@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from robustok.samplers.bpe_dropout import probability
+from robustok.checks import check_probability
+from robustok.samplers.canonical import Canonical
 from robustok.samplers.walk import WalkSampler, plain_law
 from robustok.vocabulary import Vocabulary
 
@@ -27,19 +28,16 @@ class MaxMatchDropout(WalkSampler):
 
     def __init__(self, vocab: Vocabulary, *, p: float = 0.1) -> None:
         super().__init__(vocab)
-        self.p = probability("p", p, self.name)
+        self.p = check_probability("p", p, self.name)
 
     @property
     def parameters(self) -> dict[str, Any]:
         return {"p": self.p}
 
-    def log_prob(self, ids: Any) -> float:
-        """The sum over the steps; special ids cost nothing. Exact."""
+    def _log_prob_text(self, ids: np.ndarray) -> float:
         if self.p == 0.0:
-            from robustok.samplers.canonical import Canonical
-
-            return Canonical(self.vocab).log_prob(ids)
-        return super().log_prob(ids)
+            return Canonical(self.vocab)._log_prob_text(ids)
+        return super()._log_prob_text(ids)
 
     def _law(self) -> Any:
         from robustok.kernels.walk import MAXMATCH
@@ -48,8 +46,6 @@ class MaxMatchDropout(WalkSampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if self.p == 0.0:
-            from robustok.samplers.canonical import Canonical
-
             Canonical(self.vocab)._draw(batch, first, last, out, ends)
         else:
             super()._draw(batch, first, last, out, ends)

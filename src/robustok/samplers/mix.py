@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_list, check_number, shown
 from robustok.errors import RobustokError
 from robustok.samplers.base import Sampler
 from robustok.vocabulary import Vocabulary
@@ -32,16 +33,20 @@ class Mix(Sampler):
         self, vocab: Vocabulary, *, parts: Sequence[str | tuple[float, str | Sampler]]
     ) -> None:
         super().__init__(vocab)
-        read = [_read(part) for part in parts]
+        read = [_read(part) for part in check_list("mix: parts", parts)]
         if len(read) < 2:
             raise RobustokError("mix: give two schemes or more, as mix(0.5 canonical, 0.5 uniform)")
         weights = np.array([weight for weight, _ in read])
-        if not (np.all(weights >= 0) and abs(weights.sum() - 1) < 1e-6):
+        if abs(weights.sum() - 1) >= 1e-6:
             raise RobustokError(f"mix: the weights must add up to 1, not {weights.sum():g}")
         from robustok.samplers.registry import sampler
 
         self.weights = weights
         self.samplers = [sampler(scheme, vocab) for _, scheme in read]
+
+    @property
+    def inner_samplers(self) -> Sequence[Sampler]:
+        return self.samplers
 
     @property
     def spec(self) -> str:
@@ -51,7 +56,8 @@ class Mix(Sampler):
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The log of the weighted mean of the parts' probabilities; exact where theirs are."""
         pairs = [(w, s) for w, s in zip(self.weights, self.samplers, strict=True) if w > 0]
-        return float(np.logaddexp.reduce([np.log(w) + s.log_prob(ids) for w, s in pairs]))
+        terms = [np.log(w) + s.log_prob(ids) for w, s in pairs]
+        return min(float(np.logaddexp.reduce(terms)), 0.0)  # rounding can pass 0
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels.batch import gather
@@ -92,12 +98,14 @@ class Mix(Sampler):
 
 
 def _read(part: str | tuple[float, str | Sampler]) -> tuple[float, str | Sampler]:
-    if not isinstance(part, str):
-        return float(part[0]), part[1]
-    weight, _, scheme = part.partition(" ")
-    try:
-        return float(weight), scheme.strip()
-    except ValueError:
+    if isinstance(part, str):
+        weight, _, scheme = part.partition(" ")
+        try:
+            part = float(weight), scheme.strip()
+        except ValueError:
+            part = ()  # type: ignore[assignment]
+    if not isinstance(part, (tuple, list)) or len(part) != 2:
         raise RobustokError(
-            f"mix: write each part as a weight and a scheme, as '0.5 uniform', not '{part}'"
-        ) from None
+            f"mix: write each part as a weight and a scheme, as '0.5 uniform', not {shown(part)}"
+        )
+    return check_number("mix: a weight", part[0], 0.0, 1.0), part[1]

@@ -6,6 +6,7 @@ import re
 from inspect import Parameter, signature
 from typing import Any
 
+from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.base import Sampler
 from robustok.samplers.bpe_dropout import BpeDropout
@@ -19,7 +20,7 @@ from robustok.samplers.stochastok_uniform import StochasTokUniform
 from robustok.samplers.uniform import Uniform
 from robustok.samplers.uniform_k import UniformK
 from robustok.samplers.unigram import Unigram
-from robustok.vocabulary import Vocabulary
+from robustok.vocabulary import Vocabulary, check_vocabulary
 
 SCHEMES: dict[str, type[Sampler]] = {
     scheme.name: scheme
@@ -29,6 +30,7 @@ SCHEMES: dict[str, type[Sampler]] = {
     )
 }  # fmt: skip
 
+_LONGEST, _DEEPEST = 10_000, 8
 _SPEC = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
@@ -38,11 +40,25 @@ def sampler(spec: str | Sampler, vocab: Vocabulary) -> Sampler:
     >>> sampler("uniform-k(alpha=.50)", vocab).spec
     'uniform-k(alpha=0.5)'
 
-    Raises RobustokError for an unknown scheme or parameter, naming the nearest.
+    A sampler is returned as it is. Raises RobustokError for an unknown scheme or parameter, naming
+    the nearest, and for a sampler of another vocabulary.
     """
+    check_vocabulary(vocab)
     if isinstance(spec, Sampler):
+        if spec.vocab is not vocab and spec.vocab.fingerprint != vocab.fingerprint:
+            raise RobustokError(
+                f"{spec.spec} is a sampler of another vocabulary ({spec.vocab}): make it for "
+                f"{vocab}"
+            )
         return spec
     name, arguments = parse(spec)
+    missing = [
+        p.name for p in signature(SCHEMES[name]).parameters.values()
+        if p.kind is Parameter.KEYWORD_ONLY and p.default is Parameter.empty
+        and p.name not in arguments
+    ]  # fmt: skip
+    if missing:
+        raise RobustokError(f"{name} needs {missing[0]}, as {SCHEMES[name].example}")
     return SCHEMES[name](vocab, **arguments)
 
 
@@ -52,7 +68,7 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
     >>> parse("stochastok(alpha=1, ways=3)")
     ('stochastok', {'alpha': 1, 'ways': 3})
     """
-    match = _SPEC.fullmatch(spec)
+    match = _SPEC.fullmatch(check_spec(spec))
     if not match:
         raise RobustokError(f"cannot read the scheme {spec!r}: write it as uniform-k(alpha=0.5)")
     name, inside = match[1], (match[2] or "").strip()
@@ -81,6 +97,21 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
             raise RobustokError(f"{name} has no parameter '{key}': {hint}")
         arguments[key] = _value(value)
     return name, arguments
+
+
+def check_spec(spec: Any) -> str:
+    """A spec string of at most 10,000 characters and 8 schemes within each other."""
+    if not isinstance(spec, str):
+        raise RobustokError(f"a scheme is a string as 'uniform-k(alpha=0.5)', not {shown(spec)}")
+    if len(spec) > _LONGEST:
+        raise RobustokError(f"a scheme of {len(spec)} characters: give at most {_LONGEST}")
+    depth = deepest = 0
+    for c in spec:
+        depth += (c == "(") - (c == ")")
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST:
+        raise RobustokError(f"a scheme {deepest} levels deep: give at most {_DEEPEST}")
+    return spec
 
 
 def _split(spec: str, inside: str) -> list[str]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
 
 
+_MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
+
+
 class Plan(NamedTuple):
     """What a draw depends on beside its row, and how many threads may work."""
 
@@ -75,7 +78,10 @@ def draw_texts(
         sampler._room(last - first, *(int(x[last] - x[first]) for x in (offsets, byte_offsets)))
         for first, last in jobs
     ]
-    starts = np.cumsum([0, *rooms]) * plan.draws
+    sizes = [room * plan.draws for room in rooms]  # Python integers do not overflow
+    if sum(sizes) + (len(offsets) - 1) * plan.draws >= _MOST_IDS:
+        raise MemoryError
+    starts = np.cumsum([0, *sizes])
     out = np.empty(starts[-1], np.int32)
     ends = np.zeros((len(offsets) - 1) * plan.draws + 1, np.int64)
 

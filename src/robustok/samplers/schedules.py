@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING
 
+from robustok.checks import check_number
 from robustok.errors import RobustokError
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
     from robustok.vocabulary import Vocabulary
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_RAMP = re.compile(rf"(?:(\w+)\s*=\s*)?({_NUMBER})\s*->\s*({_NUMBER})")
+# Possessive quantifiers: no backtracking, so a long run of digits takes linear time.
+_NUMBER = r"[-+]?(?:\d++\.?+\d*+|\.\d++)(?:[eE][-+]?\d++)?+"
+_RAMP = re.compile(rf"(?:(\w++)\s*+=\s*+)?({_NUMBER})\s*+->\s*+({_NUMBER})")
 _WHOLE = ("k", "ways", "min_length")
 
 
@@ -29,12 +32,16 @@ def at_progress(spec: str, progress: float) -> str:
     Every ``a->b`` moves on a straight line; whole-number parameters are rounded. A spec without
     one stays as it is. Raises RobustokError for a progress outside [0, 1].
     """
-    if not 0 <= progress <= 1:
-        raise RobustokError(f"progress={progress}: it runs from 0 to 1")
+    from robustok.samplers.registry import check_spec
+
+    spec = check_spec(spec)
+    progress = check_number("progress", progress, 0.0, 1.0)
 
     def now(ramp: re.Match[str]) -> str:
         name, start, stop = ramp[1], float(ramp[2]), float(ramp[3])
         value = start + (stop - start) * progress
+        if not isfinite(value):
+            raise RobustokError(f"{ramp[0]}: a schedule goes from one finite number to another")
         shown = str(round(value)) if name in _WHOLE else f"{value:.9g}"
         return f"{name}={shown}" if name else shown
 

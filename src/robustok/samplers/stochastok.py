@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from robustok.errors import RobustokError
-from robustok.samplers.base import strength
+from robustok.checks import check_count, check_strength
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
 
@@ -19,7 +18,8 @@ class StochasTok(TabledSampler):
     [b'hell', b'o', b' world']
 
     The expansions of a token are all its cuts into two tokens, with ``ways=3`` into two or three,
-    listed together and equally likely. A pick whose token has none is spent.
+    listed together and equally likely. A pick whose token has none is spent. ``alpha`` is from 0
+    to 10,000.
     """
 
     name = "stochastok"
@@ -27,10 +27,8 @@ class StochasTok(TabledSampler):
 
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.1, ways: int = 2) -> None:
         super().__init__(vocab)
-        self.alpha = strength("alpha", alpha, self.name)
-        if isinstance(ways, bool) or ways != int(ways) or ways < 2:
-            raise RobustokError(f"stochastok: ways must be a whole number from 2 on, not {ways}")
-        self.ways = int(ways)
+        self.alpha = check_strength("alpha", alpha, self.name)
+        self.ways = check_count("stochastok: ways", ways, 2)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -57,7 +55,9 @@ class StochasTok(TabledSampler):
         alpha = np.float64(self.alpha)
         if self.ways == 2:
             start, left, right = self._pairs()
-            stochastok.draw_stochastok(start, left, right, batch, alpha, first, last, out, ends)
+            stochastok.draw_stochastok(
+                start, left, right, v.token_offsets, batch, alpha, first, last, out, ends
+            )
             return
         self._with_store(
             lambda store: stochastok.draw_stochastok_ways(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil, comb, inf, log
 from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_ids
+from robustok.checks import check_strength
 from robustok.errors import RobustokError
-from robustok.samplers.base import strength
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
 
@@ -26,7 +24,7 @@ class StochasTokUniform(TabledSampler):
 
     The shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
     allows is clipped to the most it does. ``support="pairwise"`` keeps only segmentations that
-    repeated two-way splits through tokens reach.
+    repeated two-way splits through tokens reach. ``alpha`` is from 0 to 10,000.
     """
 
     name = "stochastok-uniform"
@@ -34,7 +32,7 @@ class StochasTokUniform(TabledSampler):
 
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
         super().__init__(vocab)
-        self.alpha = strength("alpha", alpha, self.name)
+        self.alpha = check_strength("alpha", alpha, self.name)
         if support not in _SUPPORTS:
             raise RobustokError(
                 f"stochastok-uniform: support must be 'all' or 'pairwise', not {support!r}"
@@ -45,18 +43,12 @@ class StochasTokUniform(TabledSampler):
     def parameters(self) -> dict[str, Any]:
         return {"alpha": self.alpha} | ({"support": self.support} if self.support != "all" else {})
 
-    def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
+    def _log_prob_text(self, ids: np.ndarray) -> float:
         """The probability of the split counts times that of each token's segmentation."""
         from robustok.lattice import canonical_of
 
-        given = check_ids(ids, self.vocab.size)
-        canonical = canonical_of(self.vocab, given)
-        total = 0.0
-        for theirs, ours in _texts(self.vocab, canonical, given):
-            total += self._log_prob_text(theirs, ours)
-        return total
-
-    def _log_prob_text(self, canonical: list[int], given: list[int]) -> float:
+        canonical = canonical_of(self.vocab, ids).tolist()
+        given = ids.tolist()
         pieces = _pieces(self.vocab, canonical, given)
         if pieces is None:
             return -inf
@@ -79,7 +71,11 @@ class StochasTokUniform(TabledSampler):
         return result + log(ways_to_share) - log(comb(splits + m - 1, m - 1))
 
     def _allowed(self, token: int, cut: list[int]) -> bool:
-        if self.support == "all" or len(cut) < 3:
+        if len(cut) == 1:
+            return cut[0] == token
+        if not self.vocab.ordinary[cut].all():
+            return False
+        if self.support == "all" or len(cut) == 2:
             return True
         from robustok.kernels import pairwise
 
@@ -107,21 +103,6 @@ class StochasTokUniform(TabledSampler):
             ),
             last,
         )  # fmt: skip
-
-
-def _texts(vocab: Vocabulary, canonical: np.ndarray, given: np.ndarray) -> Any:
-    """The texts between special tokens, canonical and given, side by side."""
-
-    def stretches(ids: np.ndarray) -> list[list[int]]:
-        rows: list[list[int]] = [[]]
-        for i in ids.tolist():
-            if vocab.readable[i]:
-                rows[-1].append(i)
-            else:
-                rows.append([])
-        return rows
-
-    return zip(stretches(canonical), stretches(given), strict=True)
 
 
 def _pieces(vocab: Vocabulary, canonical: list[int], given: list[int]) -> list[list[int]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -36,4 +37,8 @@ class TabledSampler(Sampler):
         while kernel(store) < last:
             scale *= 4
             store = new_store(scale)
-        self._stores.append(store)
+        # At most one idle store a core: more threads than cores gain nothing, and a store may hold
+        # 36 MB. A larger one is for the rare text that fills a store alone.
+        if scale == 1:
+            self._stores.append(store)
+            del self._stores[os.cpu_count() or 1 :]

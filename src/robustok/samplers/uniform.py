@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_ids
 from robustok.ragged import Ragged
 from robustok.samplers.tabled import TabledSampler
 
@@ -24,11 +22,13 @@ class Uniform(TabledSampler):
     name = "uniform"
     example = "uniform"
 
-    def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
-        """Minus the logarithm of the number of tokenizations."""
+    def _log_prob_text(self, ids: np.ndarray) -> float:
+        """Minus the logarithm of the number of tokenizations; minus infinity off V."""
         from robustok.lattice import Lattice
 
-        return -Lattice(self.vocab, check_ids(ids, self.vocab.size)).log_count()
+        if not self.vocab.ordinary[ids].all():
+            return -np.inf
+        return -Lattice(self.vocab, ids).log_count()
 
     def _draw_strings(self, rows: Any, keys: np.ndarray, plan: Any) -> Ragged | None:
         from robustok.samplers.run import draw_texts

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_ids
+from robustok.checks import check_count, check_strength
 from robustok.errors import RobustokError
-from robustok.samplers.base import strength
 from robustok.samplers.tabled import TabledSampler
+from robustok.samplers.texts import is_drawable
 from robustok.vocabulary import Vocabulary
 
 
@@ -26,6 +25,7 @@ class UniformK(TabledSampler):
 
     Tokens across canonical boundaries are included. Where no tokenization lies at distance k, the
     nearest distance below that has one is taken. Each stretch between special tokens is a text.
+    ``alpha`` is from 0 to 10,000, ``k`` from 0 to 2**31 - 1.
     """
 
     name = "uniform-k"
@@ -37,28 +37,26 @@ class UniformK(TabledSampler):
         super().__init__(vocab)
         if (alpha is None) == (k is None):
             raise RobustokError("uniform-k: give either alpha (per token) or k, as uniform-k(k=20)")
-        if k is not None and ((isinstance(k, float) and not k.is_integer()) or k < 0):
-            raise RobustokError(f"uniform-k: k must be a whole number, 0 or more, not {k}")
-        self.alpha = None if alpha is None else strength("alpha", alpha, self.name)
-        self.k = None if k is None else int(k)
+        self.alpha = None if alpha is None else check_strength("alpha", alpha, self.name)
+        self.k = None if k is None else check_count("uniform-k: k", k)
 
     @property
     def parameters(self) -> dict[str, Any]:
         return {"alpha": self.alpha} if self.k is None else {"k": self.k}
 
-    def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
+    def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number at distance k; minus infinity at another distance."""
         from robustok.lattice import Lattice, canonical_of, distance
 
-        given = check_ids(ids, self.vocab.size)
-        canonical = canonical_of(self.vocab, given)
-        m = int(self.vocab.readable[canonical].sum())
+        canonical = canonical_of(self.vocab, ids)
+        if not is_drawable(self.vocab, canonical, ids):
+            return -np.inf
         lattice = Lattice(self.vocab, canonical)
-        k = self.k if self.k is not None else ceil((self.alpha or 0.0) * m)
+        k = self.k if self.k is not None else ceil((self.alpha or 0.0) * len(canonical))
         k = min(k, lattice.farthest)
         while (log_count := lattice.log_count(distance=k)) == -np.inf:
             k -= 1
-        return -log_count if distance(self.vocab, canonical, given) == k else -np.inf
+        return -log_count if distance(self.vocab, canonical, ids) == k else -np.inf
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
         # Tokens that are not the reference's are k, and of the reference's some are left.

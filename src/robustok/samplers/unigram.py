@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_temperature
 from robustok.errors import RobustokError
-from robustok.samplers.walk import WalkSampler, positive
+from robustok.samplers.walk import WalkSampler
 from robustok.vocabulary import Vocabulary
 
 _UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character it does not know
@@ -24,7 +25,8 @@ class Unigram(WalkSampler):
 
     Temperature 1 is the model's own law; 1 / temperature is SentencePiece's ``alpha``. Bytes stand
     for characters that are no piece, all bytes of one together scored 10 below the least piece.
-    Raises RobustokError where the tokenizer has no Unigram scores.
+    ``temperature`` is from 1e-6 to 1e6. Raises RobustokError where the tokenizer has no Unigram
+    scores.
     """
 
     name = "unigram"
@@ -32,7 +34,7 @@ class Unigram(WalkSampler):
 
     def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0) -> None:
         super().__init__(vocab)
-        self.temperature = positive("temperature", temperature, self.name)
+        self.temperature = check_temperature("temperature", temperature, self.name)
         if vocab.data.scores is None or vocab.data.family.endswith("BPE"):
             raise RobustokError(
                 f"unigram needs the piece scores of a Unigram tokenizer: this one is "

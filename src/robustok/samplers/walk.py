@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_ids
 from robustok.errors import RobustokError
 from robustok.samplers.tabled import TabledSampler
 
@@ -19,18 +17,13 @@ class WalkSampler(TabledSampler):
         """A `kernels.walk.Law`."""
         raise NotImplementedError
 
-    def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
-        """The sum over the steps; special ids cost nothing. Exact."""
+    def _log_prob_text(self, ids: np.ndarray) -> float:
+        """The sum over the steps. Exact."""
         from robustok.kernels.walk import log_prob_walk
 
-        v, law = self.vocab, self._law()
-        given = check_ids(ids, v.size)
-        total = 0.0
-        for stretch in np.split(given, np.flatnonzero(~v.readable[given])):
-            plain = np.ascontiguousarray(stretch[v.readable[stretch]])
-            text = np.frombuffer(v.decode_bytes(plain), np.uint8)
-            total += log_prob_walk(v.trie, text, plain, v.token_offsets, law)
-        return total
+        v = self.vocab
+        text = np.frombuffer(bytearray(v.decode_bytes(ids)), np.uint8)
+        return log_prob_walk(v.trie, text, ids, v.token_offsets, self._law())
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels.batch import spelled
@@ -56,14 +49,3 @@ def plain_law(kind: int, setting: float, least: int = 1) -> Any:
     from robustok.kernels.walk import Law
 
     return Law(kind, setting, least, np.zeros(0), np.zeros(0, np.bool_))
-
-
-def positive(name: str, value: float, scheme: str) -> float:
-    """A number above 0 and finite, or a RobustokError."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise RobustokError(f"{scheme}: {name} must be a number, not {value!r}") from None
-    if not 0 < number < float("inf"):
-        raise RobustokError(f"{scheme}: {name} must be above 0 and finite, not {value}")
-    return number

@@ -1,0 +1,182 @@
+"""Samplers refuse what they cannot take, in one line, and stay inside their arrays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracles.strategies import cases
+from tests.oracles.vocabulary import toy
+
+import robustok as rt
+
+TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a", b"bc"], special=[b"<s>", b""])
+OTHER = toy([b"a", b"b", b"c", b" "])
+HUGE = ["1e300", "1e18", "1e19", "10001", "inf", "nan", "-1", "1e400"]
+REFUSED = [
+    *(f"{scheme}={value})" for value in HUGE for scheme in (
+        "stochastok(alpha", "stochastok(ways=3, alpha", "stochastok-uniform(alpha",
+        "stochastok-uniform(support=pairwise, alpha", "uniform-k(alpha", "exactly(uniform, splits",
+        "exactly(uniform, distance", "exactly(stochastok(alpha=1), length_ratio",
+        "mix(0.5 canonical, 0.5 stochastok(alpha", "maxmatch-dropout(p",
+    )),
+    *(f"{setting}={value})" for value in ("1e300", "1e-300", "1e7", "5e-324", "0", "nan")
+      for setting in ("grampa(temperature",)),
+    *(f"{count}={value})" for value in (2**31, 2**63, 10**30, "1e300", -1, 1.5, "inf", "nan", "x")
+      for count in ("uniform-k(k", "stochastok(ways", "grampa(min_length")),
+    "mix(1e300 canonical, 0.5 uniform)", "mix(nan canonical, 1 uniform)", "mix(a b, c d)", "mix()",
+    "mix(2 canonical, -1 uniform)", "exactly()", "exactly(uniform)", "exactly(splits=1)",
+    "exactly(" * 9 + "uniform" + ", splits=1)" * 9, "(" * 5000, "exactly(" * 2000, "", "a" * 20_000,
+    "exactly(exactly(exactly(uniform, splits=1), splits=1), splits=1)",
+]  # fmt: skip
+
+
+def closed(spec: str) -> str:
+    return spec + ")" * max(0, spec.count("(") - spec.count(")")) if len(spec) < 200 else spec
+
+
+@pytest.mark.parametrize("spec", sorted({closed(s) for s in REFUSED}), ids=lambda s: s[:60])
+def test_a_setting_out_of_range_is_refused_in_one_line(spec: str) -> None:
+    for call in (rt.sampler, rt.schedule):
+        with pytest.raises(rt.RobustokError) as e:
+            call(spec, TOY)
+        assert "\n" not in str(e.value)
+
+
+LARGEST = [
+    "stochastok(alpha=10000)", "stochastok(alpha=10000, ways=2147483647)",
+    "stochastok-uniform(alpha=10000)", "stochastok-uniform(alpha=10000, support=pairwise)",
+    "uniform-k(alpha=10000)", "uniform-k(k=2147483647)", "grampa(temperature=1e6)",
+    "grampa(temperature=1e-6)", "grampa(min_length=2147483647)", "maxmatch-dropout(p=1)",
+    "exactly(uniform, splits=10000)", "exactly(uniform, length_ratio=10000)",
+    "exactly(uniform, distance=10000)", "exactly(uniform, length_ratio=0)",
+    "exactly(stochastok(alpha=10000), splits=10000)",
+    "mix(1e-300 uniform, 1 stochastok(alpha=10000))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", LARGEST)
+def test_the_largest_settings_keep_the_text(spec: str) -> None:
+    scheme = rt.sampler(spec, TOY)
+    for ids in (TOY.encode("abc ab cab" * 20), [8, *TOY.encode("abc"), 9, 9], []):
+        row = scheme.sample(ids, seed=1)
+        assert TOY.decode_bytes(row) == TOY.decode_bytes(ids)
+
+
+@given(case=cases(most=40), alpha=st.floats(0, 50), ways=st.integers(2, 5), seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_stochastok_splits_all_it_can_at_a_large_alpha(case, alpha, ways, seed) -> None:
+    vocab, text = case
+    ids = vocab.data.encoder.encode_bytes(text)
+    some = rt.StochasTok(vocab, alpha=alpha, ways=ways).sample(ids, seed=seed)
+    every = rt.StochasTok(vocab, alpha=10_000, ways=ways).sample(ids, seed=seed)
+    assert vocab.decode_bytes(some) == vocab.decode_bytes(every) == text
+    # Five-way splits take every token of these vocabularies to letters.
+    assert ways < 5 or len(every) == len(text)
+
+
+def test_a_sampler_of_another_vocabulary_is_refused() -> None:
+    scheme = rt.Uniform(OTHER)
+    same = toy([b"a", b"b", b"c", b" "])
+    assert rt.sampler(scheme, same) is scheme
+    for call in (
+        lambda: rt.sampler(scheme, TOY),
+        lambda: rt.Mix(TOY, parts=[(0.5, "canonical"), (0.5, scheme)]),
+        lambda: rt.Exactly(TOY, scheme=scheme, splits=1),
+    ):
+        with pytest.raises(rt.RobustokError, match="another vocabulary"):
+            call()
+
+
+def test_specs_name_every_digit() -> None:
+    for spec in ("uniform-k(k=1234567)", "stochastok(alpha=0.123456789)", "stochastok(alpha=0.1)",
+                 "exactly(uniform, splits=0.1234567)"):  # fmt: skip
+        assert rt.sampler(spec, TOY).spec == spec
+
+
+def test_a_string_or_bytes_is_no_batch() -> None:
+    for texts in ("hello", b"hello", 5, None):
+        for call in (rt.Uniform(TOY).sample_batch, TOY.encode_batch):
+            with pytest.raises(rt.RobustokError, match="give a list"):
+                call(texts, **({"seed": 0} if call != TOY.encode_batch else {}))  # type: ignore
+    for rows in (["ab", [1]], [[1], "ab"]):
+        with pytest.raises(rt.RobustokError):
+            rt.Uniform(TOY).sample_batch(rows, seed=0)  # type: ignore[arg-type]
+
+
+def test_more_draws_than_memory_are_refused() -> None:
+    for draws in (2**31 - 1, 2**31, 2**70):
+        with pytest.raises(rt.RobustokError):
+            rt.Uniform(TOY).sample_batch(["abc" * 100_000] * 1000, seed=0, draws=draws)
+
+
+def test_stores_do_not_grow_with_the_number_of_threads() -> None:
+    scheme = rt.Uniform(TOY)
+    start = threading.Barrier(12)
+
+    def draw() -> None:
+        start.wait()
+        for seed in range(20):
+            scheme.sample("abc ab" * 200, seed=seed)
+
+    threads = [threading.Thread(target=draw) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 <= len(scheme._stores) <= (os.cpu_count() or 1)
+
+
+def test_a_token_without_bytes_stands_in_no_text() -> None:
+    vocab = toy([b"a", b"b", b"", b"ab"])
+    assert not vocab.readable[2]
+    row = [2, 2, 3, 2, 3] + [2] * 500
+    for spec in ("canonical", "uniform", "stochastok(alpha=3)", "uniform-k(k=2)", "grampa"):
+        drawn = rt.sampler(spec, vocab).sample(row, seed=0)
+        assert (drawn == 2).sum() == 503
+        assert vocab.decode_bytes(drawn) == b"abab"
+
+
+_PERTURBED = """
+import hashlib, sys
+import robustok as rt
+from tests.oracles.vocabulary import toy
+long = bytes(range(97, 105))
+vocab = toy([bytes([b]) for b in long] + [long[i:j] for i in range(7) for j in range(i + 2, 9)])
+digest = hashlib.sha256()
+text = vocab.encode_batch(["abcdefgh" * 2000, "abc", "hgfedcba" * 300])
+for spec in sys.argv[1:]:
+    rows = rt.sampler(spec, vocab).sample_batch(text, seed=1, draws=2)
+    for i, row in enumerate(rows):
+        assert vocab.decode_bytes(row) == vocab.decode_bytes(text[i // 2])
+    digest.update(spec.encode() + rows.values.tobytes() + rows.offsets.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_draws_read_no_freed_memory() -> None:
+    """The same draws where malloc overwrites each block that is freed."""
+    specs = [
+        "canonical", "stochastok(alpha=1)", "stochastok(alpha=2, ways=3)", "uniform", "grampa",
+        "stochastok-uniform(alpha=1)", "stochastok-uniform(support=pairwise)", "uniform-k(alpha=1)",
+        "grampa(temperature=2, min_length=2)", "maxmatch-dropout(p=0.3)",
+        "exactly(uniform, splits=1)", "mix(0.5 canonical, 0.5 uniform)",
+    ]  # fmt: skip
+    root = Path(__file__).parents[2]
+    digests = []
+    for perturb in ({}, {"MALLOC_PERTURB_": "165"}):
+        environment = os.environ | perturb
+        environment["PYTHONPATH"] = os.pathsep.join([str(root), *filter(None, sys.path)])
+        run = subprocess.run(
+            [sys.executable, "-c", _PERTURBED, *specs], env=environment, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr[-2000:]
+        digests.append(run.stdout)
+    assert digests[0] == digests[1]
