@@ -9,7 +9,7 @@ import lzma
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -211,6 +211,39 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests_of(folder: Path, *patterns: str, skip: Container[str] = ()) -> dict[str, str]:
+    """The SHA-256 of a folder's files by their path in it; hidden files are left out.
+
+    ``patterns`` are globs; without any, all files are taken, in subfolders too. ``skip`` are names.
+    """
+    paths = {path for pattern in patterns or ("**/*",) for path in folder.glob(pattern)}
+    names = {path.relative_to(folder): path for path in paths if path.is_file()}
+    return {
+        name.as_posix(): sha256_of(path)
+        for name, path in sorted(names.items())
+        if path.name not in skip and not any(part.startswith(".") for part in name.parts)
+    }
+
+
+def find_damage(folder: Path, digests: Any) -> str | None:
+    """The first file that is missing or has not the given SHA-256, or None."""
+    if not isinstance(digests, dict):
+        return "no checksums"
+    for name, digest in digests.items():
+        try:
+            if sha256_of(folder / name) != digest:
+                return f"{name} has changed"
+        except OSError:
+            return f"{name} is missing"
+    return None
+
+
+def json_digest(value: Any) -> str:
+    """A short hash of a JSON value, the same after it was written and read."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # Locks

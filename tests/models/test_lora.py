@@ -28,9 +28,9 @@ def logits(model):
         return model.eval()(IDS).logits
 
 
-def tune(model, out):
+def tune(model, out, seed=0):
     return finetune(
-        model, VOCAB, ITEMS, sampler=sampler("uniform", VOCAB), seed=0, out=out,
+        model, VOCAB, ITEMS, sampler=sampler("uniform", VOCAB), seed=seed, out=out,
         steps=20, batch_size=16, learning_rate=1e-2,
     )  # fmt: skip
 
@@ -51,6 +51,15 @@ def test_only_the_adapter_is_trained_and_it_loads_merged(tmp_path):
     again = add_lora(load_model(tmp_path / "base"), seed=0)
     assert tune(again, tmp_path / "out") == done
     torch.testing.assert_close(logits(again), logits(model))
+
+
+def test_another_seed_is_named_and_not_called_another_model(tmp_path):
+    base(tmp_path / "base")
+    tune(add_lora(load_model(tmp_path / "base"), seed=0), tmp_path / "out")
+    with pytest.raises(RobustokError, match="seed = 0, not 1"):
+        tune(add_lora(load_model(tmp_path / "base"), seed=1), tmp_path / "out", seed=1)
+    with pytest.raises(RobustokError, match="an adapter made with another seed"):
+        tune(add_lora(load_model(tmp_path / "base"), seed=1), tmp_path / "out")
 
 
 def test_an_unknown_layer_is_one_line(tmp_path):

@@ -118,7 +118,7 @@ def test_training_lowers_the_loss_and_leaves_a_model_that_loads(tmp_path):
         assert finetune(same, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN) == done
     with pytest.raises(RobustokError, match="another folder"):
         finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=1, out=tmp_path, **PLAN)
-    with pytest.raises(RobustokError, match="of another model"):
+    with pytest.raises(RobustokError, match="of other initial weights"):
         finetune(tiny(seed=1), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
 
 

@@ -8,7 +8,7 @@ from robustok.training.packed import PackedStream
 from robustok.training.pretrain import pretrain
 from robustok.training.prompts import PromptDataset
 from robustok.training.recipe import PRESETS, Recipe
-from robustok.training.run import Perplexity, Training
+from robustok.training.result import Perplexity, Training
 
 __all__ = [
     "PRESETS",

@@ -12,7 +12,9 @@ from robustok.models.load import check_fit
 from robustok.training.collate import AnswerCollator
 from robustok.training.prompts import PromptDataset
 from robustok.training.recipe import Recipe
-from robustok.training.run import Progress, Training, pad_id, train
+from robustok.training.result import Training
+from robustok.training.run import pad_id, train
+from robustok.training.watch import Progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -52,7 +54,8 @@ def finetune(
     goes on by itself where a killed one stopped.
 
     Raises RobustokError for a vocabulary larger than the model's embedding, a
-    loss that is not a number, a folder of another run, and a full disk.
+    loss that is not a number, a folder of another run or in use by one, and a
+    full disk.
     Source: the paper's tables on supervised fine-tuning.
     """
     plan = Recipe.of(recipe)

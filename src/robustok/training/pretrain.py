@@ -17,7 +17,9 @@ from robustok.scoring.text import text_losses
 from robustok.special_tokens import end_of_text
 from robustok.training.packed import PackedStream, block_batch
 from robustok.training.recipe import Recipe
-from robustok.training.run import Progress, Training, train
+from robustok.training.result import Training
+from robustok.training.run import train
+from robustok.training.watch import Progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

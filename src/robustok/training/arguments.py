@@ -1,0 +1,64 @@
+"""From a recipe to the arguments of transformers' Trainer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from transformers import TrainingArguments
+
+from robustok.errors import RobustokError
+from robustok.training.recipe import Recipe
+
+LOG_EVERY = 10  # steps
+
+
+def trainer_arguments(recipe: Recipe, seed: int, folder: Path) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(folder),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=recipe.rows_per_pass,
+        gradient_accumulation_steps=recipe.accumulate,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type="warmup_stable_decay",
+        lr_scheduler_kwargs={
+            "num_decay_steps": recipe.steps - recipe.warmup,
+            "decay_type": "linear",
+            "min_lr_ratio": recipe.final_rate,
+        },
+        warmup_steps=recipe.warmup,
+        weight_decay=recipe.weight_decay,
+        adam_beta1=recipe.betas[0],
+        adam_beta2=recipe.betas[1],
+        max_grad_norm=recipe.clip,
+        # Explicit: otherwise processes without an accelerator do not form a group.
+        use_cpu=not torch.accelerator.is_available(),
+        bf16=recipe.precision == "bfloat16",
+        torch_compile=recipe.compiled,
+        seed=seed % 2**32,
+        data_seed=seed % 2**32,
+        logging_steps=LOG_EVERY,
+        logging_nan_inf_filter=False,
+        include_num_input_tokens_seen="non_padding",
+        save_strategy="steps",
+        # A multiple of the logging steps: a checkpoint does not hold a partial sum of losses.
+        save_steps=-(-recipe.save_every // LOG_EVERY) * LOG_EVERY,
+        save_total_limit=2,
+        dataloader_num_workers=recipe.workers,
+        dataloader_persistent_workers=recipe.workers > 0,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_drop_last=False,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        report_to=[],
+    )
+
+
+def check_sharding() -> None:
+    """Refuse FSDP without an accelerator: accelerate would run DDP without a notice."""
+    requested = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if requested and not torch.accelerator.is_available():
+        raise RobustokError(
+            "FSDP needs accelerators, and there are none here: launch without --use_fsdp"
+        )
