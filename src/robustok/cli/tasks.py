@@ -86,7 +86,7 @@ def run_tasks(
     _show(model, results, as_json)
     _write(results, out, table)
     if resume is not None:
-        resume.unlink()
+        resume.unlink(missing_ok=True)
 
 
 def _show(model: str, results: Sequence[TaskResult], as_json: bool) -> None:

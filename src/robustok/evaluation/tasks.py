@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,36 +72,37 @@ def evaluate_tasks(
     given it. ``progress`` gets items done, of how many, and of what.
     """
     samplers = [as_sampler(scheme, vocab) for scheme in schemes]
-    kept = None
-    if resume_file is not None:
-        config = {
-            "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
-            "draws": draws, "seed": seed,
-            "shots": [shots.count, shots.scheme] if shots else None,
-            "items": {name: items_digest(items) for name, items in tasks.items()},
-        }  # fmt: skip
-        kept = RowFile(resume_file, config)
-    total, done = sum(map(len, tasks.values())) * len(samplers), 0
-    results: list[TaskResult] = []
-    for name, items in tasks.items():
-        first: Evaluation | None = None
-        context, asked = _context(vocab, items, shots, seed)
-        for sampler in samplers:
-            key = f"{name} {sampler.spec}"
-            if kept and key in kept.rows:
-                found = _from_row(kept.rows[key])
-            else:
-                told = _told(progress, key, done, total)
-                found = evaluate(
-                    model, vocab, asked, sampler, draws=draws, seed=seed, context=context,
-                    progress=told,
-                )  # fmt: skip
-                if kept:
-                    kept.add_row({"key": key, **_to_row(found)})
-            done += len(items)
-            results.append(TaskResult(name, found, paired(first, found) if first else None))
-            first = first or found
-    return results
+    with ExitStack() as stack:
+        kept = None
+        if resume_file is not None:
+            config = {
+                "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
+                "draws": draws, "seed": seed,
+                "shots": [shots.count, shots.scheme] if shots else None,
+                "items": {name: items_digest(items) for name, items in tasks.items()},
+            }  # fmt: skip
+            kept = stack.enter_context(RowFile(resume_file, config))
+        total, done = sum(map(len, tasks.values())) * len(samplers), 0
+        results: list[TaskResult] = []
+        for name, items in tasks.items():
+            first: Evaluation | None = None
+            context, asked = _context(vocab, items, shots, seed)
+            for sampler in samplers:
+                key = f"{name} {sampler.spec}"
+                if kept and key in kept.rows:
+                    found = _from_row(kept.rows[key])
+                else:
+                    told = _told(progress, key, done, total)
+                    found = evaluate(
+                        model, vocab, asked, sampler, draws=draws, seed=seed, context=context,
+                        progress=told,
+                    )  # fmt: skip
+                    if kept:
+                        kept.add_row({"key": key, **_to_row(found)})
+                done += len(items)
+                results.append(TaskResult(name, found, paired(first, found) if first else None))
+                first = first or found
+        return results
 
 
 def _context(

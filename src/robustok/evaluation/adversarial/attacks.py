@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -178,7 +179,9 @@ def attack_items(
 
     The settings are those of :func:`attack`, for each item on its own; ``query_budget`` may
     give one number per item key, so that ``search="random"`` spends what another attack
-    spent. With ``resume_file``, finished items are kept there and not attacked again.
+    spent. With ``resume_file``, finished items are kept there and not attacked again, but
+    for those of the group of items at which the earlier run stopped: the results are equal
+    to those of an uninterrupted run, to the last bit.
     ``each`` is called with every finished attack, ``progress`` with (done, total).
 
     Raises RobustokError as :func:`attack`, and on a resume file of other settings.
@@ -189,20 +192,24 @@ def attack_items(
     most = max(query_budget.values()) if isinstance(query_budget, Mapping) else query_budget
     further = (max_neighbors, beam, restarts, search, most)
     settings = Settings(tuple(distances), start, steps, objective, *further)
-    file = None
-    if resume_file is not None:
-        told = _config(model, vocab, settings, seed, context, suffix, own)
-        file = ResumeFile(resume_file, told, items)
-    tally = _Tally(items, file, progress, each)
 
     def begin(problem: Problem) -> Search:
-        budget_of_it = own.get(problem.key, settings.query_budget)
-        return _search(problem, replace(settings, query_budget=budget_of_it), seed)
+        limit = own.get(problem.key, settings.query_budget)
+        return _search(problem, replace(settings, query_budget=limit), seed)
 
-    problems = (
-        _problem(item, vocab, context, suffix) for item in items if item.key not in tally.done
-    )
-    run(model, problems, begin, budget=budget, pool=_POOL, finished=tally.add)
+    with ExitStack() as stack:
+        file = None
+        if resume_file is not None:
+            config = _config(model, vocab, settings, seed, context, suffix, own)
+            file = stack.enter_context(ResumeFile(resume_file, config, items))
+        tally = _Tally(items, file, progress, each)
+        # In fixed groups, so that a resumed run forms the same batches as an uninterrupted one.
+        for at in range(0, len(items), _POOL):
+            group = items[at : at + _POOL]
+            if all(item.key in tally.done for item in group):
+                continue
+            problems = (_problem(item, vocab, context, suffix) for item in group)
+            run(model, problems, begin, budget=budget, pool=_POOL, finished=tally.add)
     return tally.summary(settings.spec, seed, time.perf_counter() - began)
 
 
@@ -222,10 +229,12 @@ class _Tally:
         self.computed, self.naive, self.path = 0, 0, ""
 
     def add(self, attack: Attack, computed: int, naive: int, path: str) -> None:
-        self.done[attack.key] = attack
         self.computed += computed
         self.naive += naive
         self.path = path
+        if attack.key in self.done:  # repeated for the sake of its group
+            return
+        self.done[attack.key] = attack
         if self.file is not None:
             self.file.add(attack)
         if self.each is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -142,20 +143,23 @@ def certify_items(
     began = time.perf_counter()
     check_questions(items)
     plan = Plan(tuple(distances), limit, draws, confidence, seed, attack)
-    file = None
     done: dict[str, list[Certificate]] = {}
-    if resume_file is not None:
-        file = RowFile(resume_file, _config(model, vocab, plan, context, suffix), items)
-        for key, row in file.rows.items():
-            done[key] = [Certificate.from_json(c) for c in row["certificates"]]
-    waiting = [item for item in items if item.key not in done]
-    for block in _blocks(waiting, vocab, context, suffix, plan):
-        for found in _certify_block(model, block, plan, budget):
-            done[found[0].key] = found
-            if file is not None:
-                file.add_row({"key": found[0].key, "certificates": [c.to_json() for c in found]})
-        if progress is not None:
-            progress(sum(item.key in done for item in items), len(items))
+    with ExitStack() as stack:
+        file = None
+        if resume_file is not None:
+            config = _config(model, vocab, plan, context, suffix)
+            file = stack.enter_context(RowFile(resume_file, config, items))
+            for key, row in file.rows.items():
+                done[key] = [Certificate.from_json(c) for c in row["certificates"]]
+        waiting = [item for item in items if item.key not in done]
+        for block in _blocks(waiting, vocab, context, suffix, plan):
+            for found in _certify_block(model, block, plan, budget):
+                key = found[0].key
+                done[key] = found
+                if file is not None:
+                    file.add_row({"key": key, "certificates": [c.to_json() for c in found]})
+            if progress is not None:
+                progress(sum(item.key in done for item in items), len(items))
     return Certification(
         certificates=tuple(c for item in items for c in done[item.key]),
         distances=plan.distances,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -135,22 +136,24 @@ def embedding_distances(
     measured = [word for word in spellings if ways[word] > 1]
     if not measured:
         raise RobustokError("no word has a second tokenization: give longer words")
-    file = None
-    if resume_file is not None:
-        file = RowFile(resume_file, _config(model, vocab, draws, seed, sentence, context))
-    found = {} if file is None else {k: np.array(r["distances"]) for k, r in file.rows.items()}
-    waiting = [word for word in measured if word not in found]
-    drawn = draw_others(vocab, {word: spellings[word].ids for word in waiting}, draws, seed)
-    step = max(1, _ROWS // (draws + 1))
-    for begin in range(0, len(waiting), step):
-        block = waiting[begin : begin + step]
-        new = _measure(model, {w: (spellings[w], drawn[w]) for w in block}, context, budget)
-        found |= new
-        if file is not None:
-            for word, values in new.items():
-                file.add_row({"key": word, "distances": values.tolist()})
-        if progress is not None:
-            progress(len(measured) - len(waiting) + begin + len(block), len(measured))
+    with ExitStack() as stack:
+        file = None
+        if resume_file is not None:
+            config = _config(model, vocab, draws, seed, sentence, context)
+            file = stack.enter_context(RowFile(resume_file, config))
+        found = {} if file is None else {k: np.array(r["distances"]) for k, r in file.rows.items()}
+        waiting = [word for word in measured if word not in found]
+        drawn = draw_others(vocab, {word: spellings[word].ids for word in waiting}, draws, seed)
+        step = max(1, _ROWS // (draws + 1))
+        for begin in range(0, len(waiting), step):
+            block = waiting[begin : begin + step]
+            new = _measure(model, {w: (spellings[w], drawn[w]) for w in block}, context, budget)
+            found |= new
+            if file is not None:
+                for word, values in new.items():
+                    file.add_row({"key": word, "distances": values.tolist()})
+            if progress is not None:
+                progress(len(measured) - len(waiting) + begin + len(block), len(measured))
     gaps = np.stack([found[word] for word in measured])
     weighted = np.zeros((len(spellings), gaps.shape[1]))
     weighted[: len(gaps)] = gaps * [[1 - 1 / ways[word]] for word in measured]
