@@ -17,6 +17,7 @@ from robustok.errors import RobustokError
 from robustok.locks import ForkSafeLock
 from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, read_tokenizer
+from robustok.utf8 import split_at_broken
 
 if TYPE_CHECKING:
     from robustok.kernels.trie import Trie
@@ -66,8 +67,9 @@ class Vocabulary:
         """Read a tokenizer.
 
         ``source`` is the path of a tokenizer.json or a SentencePiece .model, a folder with one, a
-        hub name, or a tokenizers, transformers, tiktoken or sentencepiece object. Raises
-        RobustokError where it is missing, broken, or of a kind that cannot be read as bytes.
+        hub name (``owner/name`` or ``owner/name@revision``), or a tokenizers, transformers,
+        tiktoken or sentencepiece object. Raises RobustokError where it is missing, broken, or of
+        a kind that cannot be read as bytes.
         """
         return source if isinstance(source, Vocabulary) else cls(read_tokenizer(source))
 
@@ -172,7 +174,7 @@ class Vocabulary:
 
     def _encode_rows(self, texts: list[Text], parse_special: bool) -> list[list[int]]:
         strings: list[str] = []
-        odd: dict[int, bytes] = {}
+        broken: dict[int, bytes] = {}
         for i, text in enumerate(texts):
             if isinstance(text, str):
                 strings.append(text)
@@ -181,47 +183,50 @@ class Vocabulary:
                 strings.append(text.decode("utf8"))
             except UnicodeDecodeError:
                 strings.append("")
-                odd[i] = text
+                broken[i] = text
         rows = self.data.encoder.encode_batch(strings, parse_special)
-        for i, raw in odd.items():
-            rows[i] = self._encode_broken(raw, parse_special)
+        for i, raw in broken.items():
+            rows[i] = self._encode_broken(raw, parse_special, at_start=True)
         return rows
 
-    def _encode_broken(self, raw: bytes, parse_special: bool) -> list[int]:
+    def _encode_broken(self, raw: bytes, parse_special: bool, at_start: bool) -> list[int]:
         """Bytes that are not UTF-8: valid stretches canonically, the rest byte by byte."""
+        parts = list(split_at_broken(raw))
+        strings = [raw[a:b].decode("utf8") for a, b, valid in parts if valid]
         ids: list[int] = []
-        position = 0
-        while position < len(raw):
-            try:
-                valid, bad = raw[position:].decode("utf8"), 0
-            except UnicodeDecodeError as e:
-                valid, bad = raw[position : position + e.start].decode("utf8"), e.end - e.start
-            stretch = len(valid.encode("utf8"))
-            if stretch:
-                ids += self._encode_stretch(valid, parse_special, first=position == 0)
-            position += stretch
-            ids += [self._byte_id(b) for b in raw[position : position + bad]]
-            position += bad
+        if at_start and parts[0][2]:
+            ids += self.data.encoder.encode_batch(strings[:1], parse_special)[0]
+            parts, strings = parts[1:], strings[1:]
+        encoded = self._encode_amid(strings, parse_special)
+        for begin, end, valid in parts:
+            part = raw[begin:end]
+            ids += encoded[part] if valid else map(self._byte_id, part)
         return ids
 
-    def _encode_stretch(self, text: str, parse_special: bool, first: bool) -> list[int]:
-        """A stretch after broken bytes must not gain the space some encoders put at the start."""
-        encode = self.data.encoder.encode_batch
-        ids = encode([text], parse_special)[0]
-        if first or self.decode_bytes(ids) == text.encode("utf8"):
-            return ids
-        wanted = text.encode("utf8")
-        # Something else goes before it; one that does not grow together with its first letter.
-        for before in ("\n", "0", "a"):
-            guarded = encode([before + text], parse_special)[0]
-            for cut in range(len(guarded)):
-                if self.decode_bytes(guarded[cut:]) == wanted:
-                    return guarded[cut:]
-        return [self._byte_id(b) for b in text.encode("utf8")]
+    def _encode_amid(self, strings: list[str], parse_special: bool) -> dict[bytes, list[int]]:
+        """The ids of stretches that follow other bytes, without a space that an encoder adds."""
+        encode, tokens = self.data.encoder.encode_batch, self.tokens
+        encoded: dict[bytes, list[int]] = {}
+        left = list(dict.fromkeys(strings))
+        # Alone, or after something that does not grow together with its first letter.
+        for before in ("", "\n", "0", "a"):
+            rows = encode([before + text for text in left], parse_special) if left else []
+            for text, row in zip(left, rows, strict=True):
+                wanted = text.encode("utf8")
+                start, size = len(row), 0
+                while start and size < len(wanted):
+                    start -= 1
+                    size += len(tokens[row[start]])
+                if b"".join([tokens[i] for i in row[start:]]) == wanted and (before or not start):
+                    encoded[wanted] = row[start:]
+            left = [text for text in left if text.encode("utf8") not in encoded]
+        for text in left:
+            encoded[text.encode("utf8")] = [self._byte_id(b) for b in text.encode("utf8")]
+        return encoded
 
     def encode_continuation(self, text: bytes) -> list[int]:
         """Canonical ids of bytes in mid-text, where no encoder's first space belongs."""
-        return self._encode_broken(b"\xff" + text, False)[1:]
+        return self._encode_broken(text, False, at_start=False)
 
     def _byte_id(self, byte: int) -> int:
         found = self._byte_ids.get(byte)

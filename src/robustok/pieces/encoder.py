@@ -134,6 +134,8 @@ def piece_encoder(data: TokenizerData) -> PieceEncoder | None:
     encoder = data.encoder
     if data.family != "byte-level BPE" or not isinstance(encoder, TokenizersEncoder):
         return None
+    if not encoder.complete:
+        return None  # what has no token must be refused
     if encoder.prefix or type(encoder.tokenizer.normalizer).__name__ not in _NORMALIZERS:
         return None
     stages = steps(stage_of(encoder.tokenizer, "pre_tokenizer"), "pretokenizers")

@@ -1,0 +1,221 @@
+"""Read a tokenizer.json, the format of the ``tokenizers`` library, as plain data.
+
+Byte-level BPE, SentencePiece-style BPE and Unigram. What it does not read: WordPiece and WordLevel,
+whose tokens are not parts of the text's bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.tokenizer_data import TokenizerData, byte_alphabet, library_errors, steps
+from robustok.tokenizers_encoder import make_encoder
+
+_HOLES = 100_000  # ids without a token that a vocabulary may have, beside as many as it has tokens
+
+
+def from_json(text: str, name: str) -> TokenizerData:
+    """The tokenizer of a tokenizer.json; ``name`` is what messages call it.
+
+    Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
+    read as bytes of the text.
+    """
+    from tokenizers import Tokenizer
+
+    with _malformed(name):
+        spec = json.loads(text)
+        kind = _check_kind(spec["model"], name)
+    with library_errors(f"{name}: the tokenizers library refuses it"):
+        tokenizer = Tokenizer.from_str(text)
+    with _malformed(name):
+        return _read(tokenizer, spec, kind, name)
+
+
+@contextmanager
+def _malformed(name: str) -> Iterator[None]:
+    """Report what reading a file of other types than expected raises."""
+    try:
+        yield
+    except RobustokError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
+        reason = " ".join(str(e).split())[:200]
+        raise RobustokError(f"{name}: not a tokenizer.json ({type(e).__name__}: {reason})") from e
+
+
+def _check_kind(model: dict, name: str) -> str:
+    kind = model.get("type") or ("BPE" if "merges" in model else "unknown")
+    if kind not in ("BPE", "Unigram"):
+        raise RobustokError(
+            f"{name}: a {kind} tokenizer is not supported, its tokens are not bytes of the text "
+            "(supported: BPE and Unigram)"
+        )
+    for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(affix):
+            raise RobustokError(f"{name}: BPE with {affix} {model[affix]!r} is not supported")
+    return kind
+
+
+def _read(tokenizer: Any, spec: dict, kind: str, name: str) -> TokenizerData:
+    model = spec["model"]
+    byte_level, metaspace = _spelling(spec, name)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if kind == "BPE" and model.get("dropout"):
+        tokenizer.model.dropout = None
+    vocab = _vocab_of(model, kind, name)
+    added = _added_tokens(tokenizer, vocab, byte_level, name)
+    tokens, ordinary, fallback = _token_bytes(vocab, added, byte_level, metaspace, model, name)
+    complete = _has_every_byte(tokens, ordinary, fallback, byte_level)
+    if kind == "BPE" and not complete and model.get("unk_token") is None:
+        # The library leaves out what it has no token for; where the name is not in the vocabulary
+        # it raises instead.
+        tokenizer.model.unk_token = "<unk>" * (1 + max(map(len, vocab), default=0))
+    encoder = make_encoder(tokenizer, spec, vocab, ordinary, metaspace, complete)
+    merges = scores = None
+    if kind == "BPE":
+        pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+        known = ordinary | fallback
+        merges = np.array(
+            [(vocab[a], vocab[b]) for a, b in pairs if {vocab[a], vocab[b], vocab[a + b]} <= known],
+            np.int32,
+        ).reshape(-1, 2)
+    else:
+        scores = {i: float(piece[1]) for i, piece in enumerate(model["vocab"])}
+    family = "byte-level" if byte_level else "sentencepiece"
+    return TokenizerData(
+        tokens, ordinary, fallback, encoder, f"{family} {kind}", merges,
+        bool(model.get("ignore_merges")), scores, tokenizer,
+    )  # fmt: skip
+
+
+def _spelling(spec: dict, name: str) -> tuple[bool, bool]:
+    """Whether pieces are spelled in the byte-level alphabet, and whether "▁" is a space."""
+    decoder = spec.get("decoder")
+    decoders = steps(decoder, "decoders")
+    pre = steps(spec.get("pre_tokenizer"), "pretokenizers")
+    kinds = [s["type"] for s in pre]
+    if any(s["type"] == "ByteLevel" for s in steps(spec.get("normalizer"), "normalizers")):
+        raise RobustokError(f"{name}: a ByteLevel normalizer is not supported")
+    if kinds.count("ByteLevel") > 1:
+        raise RobustokError(f"{name}: two ByteLevel pre-tokenizers are not supported")
+    byte_level = "ByteLevel" in kinds
+    if not byte_level and any(s["type"] == "ByteLevel" for s in decoders):
+        raise RobustokError(
+            f"{name}: it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its ids "
+            "do not give the text back"
+        )
+    for stage in (*pre, *decoders):
+        if stage["type"] == "Metaspace" and stage.get("replacement", "▁") != "▁":
+            raise RobustokError(
+                f"{name}: Metaspace with {stage['replacement']!r} is not supported, only with '▁'"
+            )
+    metaspace = not byte_level and (
+        "Metaspace" in kinds
+        or any(s["type"] == "Metaspace" for s in decoders)
+        or "▁" in json.dumps(decoder, ensure_ascii=False)
+    )
+    return byte_level, metaspace
+
+
+def _vocab_of(model: dict, kind: str, name: str) -> dict[str, int]:
+    if kind == "Unigram":
+        return {piece[0]: i for i, piece in enumerate(model["vocab"])}
+    if not isinstance(model.get("vocab"), dict) or "merges" not in model:
+        raise RobustokError(f"{name}: the BPE model has no vocabulary or no merges")
+    vocab: dict[str, int] = model["vocab"]
+    if len(set(vocab.values())) < len(vocab):
+        pieces: dict[int, str] = {}
+        for piece, i in vocab.items():
+            if pieces.setdefault(i, piece) != piece:
+                raise RobustokError(
+                    f"{name}: tokens {pieces[i]!r} and {piece!r} have the same id {i}"
+                )
+    return vocab
+
+
+def _added_tokens(
+    tokenizer: Any, vocab: dict[str, int], byte_level: bool, name: str
+) -> dict[int, Any]:
+    """The added tokens by id, as the library numbers them, which may not be as the file does."""
+    added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
+    taken = {i: piece for piece, i in vocab.items()}
+    alphabet = byte_alphabet()
+    for i, token in added.items():
+        content = token.content
+        if taken.get(i, content) != content:
+            raise RobustokError(
+                f"{name}: added token {content!r} gets the id {i} of token {taken[i]!r}"
+            )
+        if i in taken and byte_level and all(c in alphabet for c in content):
+            spelled = bytes(alphabet[c] for c in content)
+            if not token.special and spelled != content.encode():
+                raise RobustokError(
+                    f"{name}: added token {content!r} (id {i}) is also the bytes {spelled!r}"
+                )
+    return added
+
+
+def _token_bytes(
+    vocab: dict[str, int],
+    added: dict[int, Any],
+    byte_level: bool,
+    metaspace: bool,
+    model: dict,
+    name: str,
+) -> tuple[list[bytes], frozenset[int], frozenset[int]]:
+    """The bytes of every id, the ordinary ids, and of these the byte-fallback ones."""
+    size = max([*vocab.values(), *added], default=-1) + 1
+    if size > 2 * (len(vocab) + len(added)) + _HOLES:
+        raise RobustokError(f"{name}: id {size - 1} in a vocabulary of {len(vocab)} tokens")
+    tokens: list[bytes] = [b""] * size
+    unknown = model.get("unk_token")
+    unknown_id = vocab.get(unknown) if isinstance(unknown, str) else model.get("unk_id")
+    ordinary, fallback = set(), set()
+    alphabet = byte_alphabet()
+    for piece, i in vocab.items():
+        if i == unknown_id or (i in added and added[i].special):
+            tokens[i] = piece.encode()
+            continue
+        if i in added:  # a user-defined symbol of the model itself: plain text
+            tokens[i] = piece.encode().replace("▁".encode(), b" ") if metaspace else piece.encode()
+        elif byte_level:
+            try:
+                tokens[i] = bytes([alphabet[c] for c in piece])
+            except KeyError as e:
+                raise RobustokError(
+                    f"{name}: token {piece!r} (id {i}) is not in the byte-level alphabet"
+                ) from e
+        elif model.get("byte_fallback") and _is_byte(piece):
+            tokens[i] = bytes([int(piece[3:5], 16)])
+            fallback.add(i)
+        else:
+            tokens[i] = (piece.replace("▁", " ") if metaspace else piece).encode()
+        if tokens[i]:
+            ordinary.add(i)
+    for i, token in added.items():  # control tokens keep their text, so that decoding shows them
+        if i not in ordinary:
+            tokens[i] = token.content.encode()
+    return tokens, frozenset(ordinary), frozenset(fallback)
+
+
+def _is_byte(piece: str) -> bool:
+    """Whether a piece is the name of a byte, as the library writes it: ``<0x0A>``."""
+    return len(piece) == 6 and piece in _BYTE_NAMES
+
+
+_BYTE_NAMES = frozenset(f"<0x{b:02X}>" for b in range(256))
+
+
+def _has_every_byte(
+    tokens: Sequence[bytes], ordinary: frozenset[int], fallback: frozenset[int], byte_level: bool
+) -> bool:
+    """Whether every byte has a token that the model falls back to, so that any text is encoded."""
+    ids = ordinary if byte_level else fallback
+    return len({tokens[i] for i in ids if len(tokens[i]) == 1}) == 256
