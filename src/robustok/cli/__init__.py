@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """The `robustok` command."""
+    _open_closed_streams()
     try:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ModuleNotFoundError:
         sys.stderr.write("robustok: the command line needs more: pip install 'robustok[all]'\n")
         sys.exit(2)
-    from robustok.cli.app import run
+    try:
+        from robustok.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while modules are imported
+        sys.stderr.write("robustok: stopped\n")
+        code = 130
+    sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Stand /dev/null in for streams that the shell closed, as `>&-` does; Python has None there.
+
+    A file opened later would get their numbers, and with them what is printed.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # Opened in this order, each gets the lowest free number: its own.
+            number = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+            setattr(sys, name, os.fdopen(number, mode))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -33,31 +35,12 @@ from robustok.cli.commands import (
     study,
 )
 from robustok.errors import RobustokError
-
-EXTRAS = {
-    "torch": "train",
-    "transformers": "train",
-    "accelerate": "train",
-    "datasets": "train",
-    "peft": "train",
-    "safetensors": "train",
-    "pydantic": "study",
-    "yaml": "study",
-    "matplotlib": "report",
-    "jinja2": "report",
-    "wordfreq": "words",
-    "lm_eval": "lm-eval",
-    "starlette": "play",
-    "uvicorn": "play",
-    "pyarrow": "corpus",
-    "zstandard": "corpus",
-    "ray": "ray",
-}
+from robustok.extras import EXTRAS, missing_line
+from robustok.version import __version__
 
 app = typer.Typer(
     name="robustok",
     help="Sample, count, train on, evaluate on and attack with every tokenization of a string.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -91,8 +74,31 @@ for module in COMMANDS:
 app.add_typer(analyze.app, name=analyze.NAME)
 
 
+_OUTPUT_CLOSED = 141  # as a shell reports a command that SIGPIPE ended
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"robustok {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="print the version"),
+    ] = False,
+) -> None:
+    """Options of `robustok` itself."""
+
+
 def run(args: Sequence[str]) -> int:
-    """Run one command line and return its exit code: 0, or 2 after one line on what is wrong."""
+    """Run one command line and return its exit code.
+
+    0; 2 after one line on what is wrong; 130 after an interrupt; 141 where the reader of the
+    output went away; `guard` and `audit` have 1 for findings.
+    """
     debug = "--debug" in args
     # transformers draws a bar for each load of weights, in the middle of ours, and a hub that
     # cannot be reached is told of many times before the error that we show.
@@ -105,32 +111,83 @@ def run(args: Sequence[str]) -> int:
             standalone_mode=False,
         )
         sys.stdout.flush()
+        if code == 130:  # what typer makes of a KeyboardInterrupt
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
-        return _say("stopped; nothing finished is lost", 130)
-    except BrokenPipeError:
-        # The reader went away, as `head` does; Python would complain again at its own exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _fail("stopped; nothing finished is lost", 130)
+    except SystemExit as error:
+        # typer and rich turn a broken pipe into exit code 1; rich only that of standard output,
+        # which it has replaced by /dev/null then. typer also ends so after shell completion.
+        if isinstance(error.__context__, BrokenPipeError):
+            if error.__suppress_context__:
+                return _OUTPUT_CLOSED
+            return _broken_pipe(error.__context__)
+        return error.code if isinstance(error.code, int) else 0
+    except BrokenPipeError as error:
+        return _broken_pipe(error)
     except Exception as error:
         if debug:
             raise
-        return _say(_line(error), 2)
+        return _fail(error_line(error), 2)
+    except BaseException as error:
+        # A panic inside a Rust library is no Exception.
+        if debug or type(error).__name__ != "PanicException":
+            raise
+        return _fail(f"a library failed: {_reason(error)} (--debug shows where)", 2)
 
 
-def _line(error: Exception) -> str:
+def error_line(error: Exception) -> str:
+    """One line on what is wrong and what to do.
+
+    >>> error_line(OSError(28, "No space left on device", "out.jsonl"))
+    'No space left on device: out.jsonl'
+    """
     # Typer's own errors, of the copy of click that it carries or of click itself.
-    if callable(said := getattr(error, "format_message", None)):
-        at = getattr(getattr(error, "ctx", None), "command_path", "robustok")
-        return " ".join(str(said()).split()).rstrip(".") + f"; see {at} --help"
+    if callable(message := getattr(error, "format_message", None)):
+        command = getattr(getattr(error, "ctx", None), "command_path", "robustok")
+        return " ".join(str(message()).split()).rstrip(".") + f"; see {command} --help"
     if isinstance(error, RobustokError):
         return str(error)
-    if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(error.name or "")):
-        return f"this needs {error.name}: pip install 'robustok[{extra}]'"
-    reason = " ".join(str(error).split()) or "no reason given"
-    return f"{type(error).__name__}: {reason} (--debug shows where)"
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return missing_line(error.name)
+    if isinstance(error, OSError) and error.strerror:
+        return ": ".join(str(part) for part in (error.strerror, error.filename) if part is not None)
+    if isinstance(error, MemoryError):
+        return "out of memory: give less at once"
+    return f"{type(error).__name__}: {_reason(error)} (--debug shows where)"
 
 
-def _say(line: str, code: int) -> int:
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split()) or "no reason given"
+
+
+def _broken_pipe(error: BrokenPipeError) -> int:
+    if not _reader_left():  # the pipe to a process of ours
+        return _fail(error_line(error), 2)
+    _drop_output()
+    return _OUTPUT_CLOSED
+
+
+def _reader_left() -> bool:
+    """Whether standard output is a pipe without a reader, as `head` leaves it."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    except (AttributeError, OSError, ValueError):  # no poll on Windows; no file behind stdout
+        return False
+
+
+def _drop_output() -> None:
+    """Discard what is not printed yet: Python would fail at its own exit, trying to print it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(line: str, code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
     sys.stderr.write(f"robustok: {line}\n")
     return code

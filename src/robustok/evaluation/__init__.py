@@ -1,5 +1,9 @@
 """Accuracy of a model over tokenizations: sampled, and the worst that a search finds."""
 
+from robustok.extras import require
+
+require("torch", "transformers")
+
 from robustok.evaluation.accuracy import evaluate as evaluate
 from robustok.evaluation.adversarial.attacks import AttackEvaluation as AttackEvaluation
 from robustok.evaluation.adversarial.attacks import attack as attack

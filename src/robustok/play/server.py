@@ -189,7 +189,7 @@ async def _body(request: Request) -> bytes:
 
 
 def serve(app: Starlette, *, host: str, port: int) -> None:
-    """Serve until interrupted.
+    """Serve until interrupted; KeyboardInterrupt leaves it.
 
     Raises RobustokError where the port is taken.
     """
@@ -208,8 +208,9 @@ def serve(app: Starlette, *, host: str, port: int) -> None:
                 f"{host} port {port} cannot be used ({error.strerror}): give another --host or "
                 "--port"
             ) from None
-    uvicorn.run(
+    config = uvicorn.Config(
         app, host=host, port=port, log_level="warning", http=Connection, ws="none", lifespan="off",
         proxy_headers=False, server_header=False, limit_concurrency=100, timeout_keep_alive=5,
         timeout_graceful_shutdown=1, h11_max_incomplete_event_size=16_384,
     )  # fmt: skip
+    uvicorn.Server(config).run()

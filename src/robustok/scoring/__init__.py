@@ -1,5 +1,9 @@
 """Log-likelihood of many tokenizations that share prefixes, for the price of the prefix tree."""
 
+from robustok.extras import require
+
+require("torch", "transformers")
+
 from robustok.scoring.capability import scoring_path as scoring_path
 from robustok.scoring.engine import Request as Request
 from robustok.scoring.engine import Scores as Scores

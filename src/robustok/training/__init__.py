@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from robustok.extras import require
+
+require("torch", "transformers")
+
 from robustok.training.collate import AnswerCollator
 from robustok.training.finetune import finetune
 from robustok.training.packed import PackedStream

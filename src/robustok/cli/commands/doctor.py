@@ -10,27 +10,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from robustok.cli.options import Json, print_json
+from robustok.extras import EXTRAS
 from robustok.versions import versions
 
 NAME = "doctor"
-
-NEEDED_FOR = {
-    "torch": ("training, scoring and evaluation", "train"),
-    "transformers": ("training, scoring and evaluation", "train"),
-    "accelerate": ("training", "train"),
-    "peft": ("LoRA", "train"),
-    "safetensors": ("saving models", "train"),
-    "scipy": ("confidence intervals and tests", "train"),
-    "pydantic": ("studies", "study"),
-    "yaml": ("studies", "study"),
-    "matplotlib": ("figures", "report"),
-    "jinja2": ("reports", "report"),
-    "wordfreq": ("LangGame without a word file", "words"),
-    "sentencepiece": ("SentencePiece .model files", ""),
-    "tiktoken": ("tiktoken encodings", ""),
-}
 
 
 def command(as_json: Json = False) -> None:
@@ -42,15 +28,16 @@ def command(as_json: Json = False) -> None:
     console = Console(highlight=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, release in found["versions"].items():
-        table.add_row(name, release)
+        table.add_row(name, Text(release))
     table.add_row("platform", found["platform"])
     table.add_row("cores", str(found["cores"]))
     table.add_row("devices", ", ".join(found["devices"]) or "none (torch is not installed)")
     for name, place in found["caches"].items():
-        table.add_row(name, place)
+        table.add_row(name, Text(place))
     console.print(table)
     for entry in found["missing"]:
-        console.print(f"missing {entry['package']}, for {entry['for']}: {entry['install']}")
+        line = f"missing {entry['package']}, for {entry['for']}: {entry['install']}"
+        console.print(line, markup=False, soft_wrap=True)
     if not found["missing"]:
         console.print("nothing is missing")
 
@@ -66,15 +53,11 @@ def _findings() -> dict[str, Any]:
             "hub cache": os.environ.get("HF_HOME", str(Path("~/.cache/huggingface").expanduser())),
         },
         "missing": [
-            {"package": name, "for": purpose, "install": _install(name, extra)}
-            for name, (purpose, extra) in NEEDED_FOR.items()
+            {"package": name, "for": extra.purpose, "install": extra.install(name)}
+            for name, extra in EXTRAS.items()
             if find_spec(name) is None
         ],
     }
-
-
-def _install(name: str, extra: str) -> str:
-    return f"pip install 'robustok[{extra}]'" if extra else f"pip install {name}"
 
 
 def _cores() -> int:

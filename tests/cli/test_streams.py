@@ -1,0 +1,118 @@
+"""Exit codes and messages where output or input are not there, as a shell sees them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import robustok
+from robustok.cli import app as cli
+from robustok.models import train_tokenizer
+
+TEXT = "which word starts with street"
+ROBUSTOK = f"{sys.executable} -m robustok"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    train_tokenizer([TEXT] * 3, 290).save(str(path))
+    return str(path)
+
+
+def shell(line: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, timeout=300
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def sample(tokenizer: str, draws: int) -> str:
+    return f"{ROBUSTOK} sample '{TEXT}' -t {tokenizer} -s uniform --seed 0 -n {draws}"
+
+
+def test_a_reader_that_goes_away_is_no_error(tokenizer: str) -> None:
+    code, out, err = shell(f"{sample(tokenizer, 20_000)} | head -1")
+    assert (code, out.count("\n"), err) == (141, 1, "")
+
+
+def test_guard_never_ends_with_the_code_for_findings_because_of_head(tokenizer: str) -> None:
+    rows = f"{sys.executable} -c \"print('[1, 2, 3]\\n' * 20000)\""
+    code, _, err = shell(f"{rows} | {ROBUSTOK} guard - -t {tokenizer} | head -1")
+    assert (code, err) == (141, "")
+
+
+def test_a_closed_output_is_silent(tokenizer: str) -> None:
+    assert shell(f"{sample(tokenizer, 3)} >&-") == (0, "", "")
+
+
+def test_a_closed_input_is_an_empty_one(tokenizer: str) -> None:
+    assert shell(f"{ROBUSTOK} sample - -t {tokenizer} -s uniform --seed 0 <&-") == (0, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_disk_is_one_line(tokenizer: str) -> None:
+    code, _, err = shell(f"{sample(tokenizer, 3)} >/dev/full")
+    assert (code, err) == (2, "robustok: No space left on device\n")
+
+
+def test_the_version_is_printed() -> None:
+    expected = f"robustok {robustok.__version__}\n"
+    assert shell(f"{ROBUSTOK} --version") == (0, expected, "")
+
+
+def test_a_shell_completes_the_commands() -> None:
+    environment = "COMP_WORDS='robustok samp' COMP_CWORD=1 _ROBUSTOK_COMPLETE=complete_bash"
+    assert shell(f"{environment} {ROBUSTOK}") == (0, "sample\n", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "code"),
+    [
+        (KeyboardInterrupt(), "stopped; nothing finished is lost", 130),
+        (type("PanicException", (BaseException,), {})("boom"), "a library failed: boom", 2),
+        (OSError(30, "Read-only file system", "out.jsonl"), "Read-only file system: out.jsonl", 2),
+        (BrokenPipeError(32, "Broken pipe"), "Broken pipe", 2),  # of a process of ours
+        (MemoryError(), "out of memory", 2),
+    ],
+)
+def test_any_end_is_one_line(
+    error: BaseException,
+    line: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr("robustok.cli.commands.doctor._findings", fail)
+    assert cli.run(["doctor"]) == code
+    err = capsys.readouterr().err.strip()
+    assert err.startswith(f"robustok: {line}") and "\n" not in err
+
+
+def test_doctor_names_extras_with_their_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("robustok.cli.commands.doctor.find_spec", lambda name: None)
+    assert cli.run(["doctor"]) == 0
+    out = capsys.readouterr().out
+    for package, extra in (
+        ("torch", "train"), ("datasets", "train"), ("lm_eval", "lm-eval"), ("pyarrow", "corpus"),
+        ("zstandard", "corpus"), ("starlette", "play"), ("uvicorn", "play"), ("ray", "ray"),
+    ):  # fmt: skip
+        assert f"missing {package}, for " in out
+        assert f"pip install 'robustok[{extra}]'" in out
+
+
+@pytest.mark.parametrize("module", ["evaluation", "models", "scoring", "training"])
+def test_a_bare_import_says_which_extra_is_missing(module: str) -> None:
+    script = f"import sys; sys.modules['torch'] = None; import robustok.{module}"
+    code, _, err = shell(f'{sys.executable} -c "{script}"')
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert last == "ModuleNotFoundError: this needs torch: pip install 'robustok[train]'"
