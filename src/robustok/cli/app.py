@@ -117,11 +117,8 @@ def run(args: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped; nothing finished is lost", 130)
     except SystemExit as error:
-        # typer and rich turn a broken pipe into exit code 1; rich only that of standard output,
-        # which it has replaced by /dev/null then. typer also ends so after shell completion.
+        # typer and rich turn a broken pipe into exit code 1. typer also ends so after completion.
         if isinstance(error.__context__, BrokenPipeError):
-            if error.__suppress_context__:
-                return _OUTPUT_CLOSED
             return _broken_pipe(error.__context__)
         return error.code if isinstance(error.code, int) else 0
     except BrokenPipeError as error:
@@ -171,8 +168,10 @@ def _broken_pipe(error: BrokenPipeError) -> int:
 
 def _reader_left() -> bool:
     """Whether standard output is a pipe without a reader, as `head` leaves it."""
-    poll = select.poll()
     try:
+        if os.path.sameopenfile(sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)):
+            return True  # rich puts it in the place of such a pipe
+        poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
         return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
     except (AttributeError, OSError, ValueError):  # no poll on Windows; no file behind stdout
