@@ -19,7 +19,7 @@ from robustok.ragged import Ragged
 from robustok.samplers import Sampler, sampler
 from robustok.samplers.exactly import MEASURES, Exactly, one_measure
 from robustok.samplers.registry import parse
-from robustok.vocabulary import Text, Vocabulary
+from robustok.vocabulary import Text, Vocabulary, check_vocabulary
 
 _DIALS = {  # the parameter that sets a scheme's strength
     "stochastok": "alpha",
@@ -84,6 +84,7 @@ def measure(
     """
     from robustok.kernels.strength import compare, first_other_text
 
+    check_vocabulary(vocab)
     canonical, drawn = _id_rows(vocab, canonical), _id_rows(vocab, drawn)
     draws, rest = divmod(len(drawn), max(len(canonical), 1))
     if rest or (len(drawn) > 0) != (len(canonical) > 0):
@@ -125,6 +126,7 @@ def at_strength(
     wanted, target = one_measure(
         "at_strength", splits=splits, distance=distance, length_ratio=length_ratio
     )
+    check_vocabulary(vocab)
     name, arguments = parse(scheme)
     if exact and name in ("uniform", "uniform-k") and wanted == "distance":
         return sampler(f"uniform-k(alpha={target:.9g})", vocab)
@@ -141,7 +143,7 @@ def at_strength(
     def make(value: float) -> Sampler:
         value = float(f"{value:.9g}")
         if name == "mix":
-            return sampler(_diluted(arguments["parts"], value), vocab)
+            return sampler(_diluted(arguments.get("parts", ()), value), vocab)
         shown = ", ".join(f"{key}={x}" for key, x in (arguments | {dial: value}).items())
         return sampler(f"{name}({shown})", vocab)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,3 +215,30 @@ def test_kept_ids_stay() -> None:
         drawn = rt.BpeDropout(TOY, p=0.9).sample(ids, seed=seed, keep=keep)
         assert drawn[0] == ids[0]
         assert TOY.decode_bytes(drawn) == b"abc abcab abc"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_merge_that_makes_no_token_of_text_is_left_out(rule: str) -> None:
+    data = TOY.data
+    made = TOY.tokens.index(b"abc")
+    vocab = rt.Vocabulary(replace(data, ordinary=data.ordinary - {made}))
+    row = [TOY.tokens.index(letter) for letter in (b"a", b"b", b"c")]
+    drawn = rt.BpeDropout(vocab, p=0.3, rule=rule).sample_batch([row], seed=0, draws=200)
+    assert not (drawn.values == made).any()
+    assert all(vocab.decode_bytes(ids) == b"abc" for ids in drawn)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_token_without_bytes_stays(rule: str) -> None:
+    names = {**byte_alphabet(), "ab": 256, "": 257}
+    vocab = rt.Vocabulary.load(Tokenizer(models.BPE(names, [("a", "b")])))
+    drawn = rt.BpeDropout(vocab, p=0.5, rule=rule).sample([257, 256, 257, 257, 256], seed=1)
+    assert (drawn == 257).sum() == 3
+    assert vocab.decode_bytes(drawn) == b"abab"
+
+
+def test_more_ids_than_the_merge_table_holds_are_refused(monkeypatch) -> None:
+    monkeypatch.setattr("robustok.kernels.bpe_dropout.BITS", 8)
+    vocab = rt.Vocabulary.load(tokenizer())
+    with pytest.raises(rt.RobustokError, match=r"merges are too many.* at most 256"):
+        rt.BpeDropout(vocab, p=0.5).sample("abc", seed=0)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
@@ -27,6 +28,7 @@ class Place(NamedTuple):
 def place_of(vocab: Vocabulary, text: Text, token: int) -> Place:
     """Find a canonical token; raises RobustokError where the text has no such."""
     canonical = vocab.encode(text)
+    token = check_integer("token", token)
     if not 0 <= token < len(canonical):
         said = f"it has 0 to {len(canonical) - 1}" if len(canonical) else "it is empty"
         raise RobustokError(f"the text has no canonical token {token}: {said}")
@@ -45,8 +47,7 @@ def in_blocks(
 
     Every draw is a row of its own key, so that the size of a block changes nothing.
     """
-    if draws < 1:
-        raise RobustokError(f"draws={draws}: ask for at least 1")
+    draws = check_integer("draws", draws, 1)
     for done in range(0, draws, BLOCK):
         size = min(BLOCK, draws - done)
         rows = Ragged(np.tile(canonical, size), np.arange(size + 1) * len(canonical))

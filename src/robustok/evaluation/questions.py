@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.checks import check_ids
 from robustok.errors import RobustokError
 
 if TYPE_CHECKING:
@@ -26,19 +27,19 @@ def item_key(key: str) -> int:
 
 
 def as_sampler(sampler: Any, vocab: Vocabulary) -> Any:
-    """The sampler of a spec string; a sampler stays itself."""
-    if isinstance(sampler, str):
-        from robustok.samplers import sampler as build
+    """The sampler of a spec string; a sampler of this vocabulary stays itself."""
+    from robustok.samplers import Sampler
+    from robustok.samplers import sampler as build
 
-        return build(sampler, vocab)
-    return sampler
+    return build(sampler, vocab) if isinstance(sampler, (str, Sampler)) else sampler
 
 
 def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:
     """Options as ids: text is tokenized canonically, ids stay as they are (int32)."""
     encoded = []
     for option in options:
-        ids = vocab.encode(option) if isinstance(option, str) else np.asarray(option, np.int32)
+        is_text = isinstance(option, (str, bytes))
+        ids = vocab.encode(option) if is_text else check_ids(option, vocab.size)
         if not len(ids):
             raise RobustokError(f"option {option!r} has no tokens: every option needs some")
         encoded.append(ids)

@@ -15,6 +15,7 @@ from robustok.samplers.exactly import Exactly
 from robustok.samplers.grampa import Grampa
 from robustok.samplers.maxmatch_dropout import MaxMatchDropout
 from robustok.samplers.mix import Mix
+from robustok.samplers.schedules import Schedule
 from robustok.samplers.stochastok import StochasTok
 from robustok.samplers.stochastok_uniform import StochasTokUniform
 from robustok.samplers.uniform import Uniform
@@ -45,11 +46,7 @@ def sampler(spec: str | Sampler, vocab: Vocabulary) -> Sampler:
     """
     check_vocabulary(vocab)
     if isinstance(spec, Sampler):
-        if spec.vocab is not vocab and spec.vocab.fingerprint != vocab.fingerprint:
-            raise RobustokError(
-                f"{spec.spec} is a sampler of another vocabulary ({spec.vocab}): make it for "
-                f"{vocab}"
-            )
+        check_vocabulary_of(spec, vocab)
         return spec
     name, arguments = parse(spec)
     missing = [
@@ -60,6 +57,15 @@ def sampler(spec: str | Sampler, vocab: Vocabulary) -> Sampler:
     if missing:
         raise RobustokError(f"{name} needs {missing[0]}, as {SCHEMES[name].example}")
     return SCHEMES[name](vocab, **arguments)
+
+
+def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
+    """Raise RobustokError where a sampler or a schedule was made for another vocabulary."""
+    if scheme.vocab is not vocab and scheme.vocab.fingerprint != vocab.fingerprint:
+        raise RobustokError(
+            f"{scheme.spec} is a sampler of another vocabulary ({scheme.vocab}): make it for "
+            f"{vocab}"
+        )
 
 
 def parse(spec: str) -> tuple[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from transformers import TrainerCallback
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit
 from robustok.ragged import Ragged
+from robustok.samplers.registry import check_vocabulary_of
 from robustok.scoring.text import text_losses
 from robustok.special_tokens import end_of_text
 from robustok.training.packed import PackedStream, block_batch
@@ -67,6 +68,8 @@ def pretrain(
     """
     plan = Recipe.of(recipe)
     check_fit(model, vocab)
+    for scheme in (sampler, *held_out_samplers):
+        check_vocabulary_of(scheme, vocab)
     context = int(model.config.max_position_embeddings)
     end_id = _end_id(model, vocab, end)
     documents = _encode(vocab, texts)

@@ -12,6 +12,7 @@ from torch.utils.data import Sampler as Order
 
 from robustok.errors import RobustokError, nearest
 from robustok.ragged import Ragged
+from robustok.samplers.registry import check_vocabulary_of
 from robustok.training.moving import moves, scheme_at
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class PromptDataset(Dataset):
             )
         if not items:
             raise RobustokError("there are no questions to train on: give at least one")
+        check_vocabulary_of(sampler, vocab)
         self.sampler, self.seed, self.overflow = sampler, seed, overflow
         self.prompts = vocab.encode_batch([item.query for item in items])
         self.answers = vocab.encode_batch([item.answer for item in items])
