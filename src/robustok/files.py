@@ -136,6 +136,14 @@ def read_json(path: Path) -> Any:
         ) from None
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object of a JSON file. Raises RobustokError for anything else, as :func:`read_json`."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise RobustokError(f"{path} is damaged (not a JSON object): remove it")
+    return value
+
+
 def read_json_or_none(path: Path) -> Any:
     """The value of a JSON file, or None where the file is missing or damaged."""
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.files import disk_full_in_one_line, read_json, read_rows, write_whole
+from robustok.files import disk_full_in_one_line, read_json, read_object, read_rows, write_whole
 from robustok.models import ARCHITECTURES
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
@@ -50,7 +50,7 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
     Raises RobustokError where a folder holds no results.
     """
     rows = [row for each in (folder, *others) for row in _rows(each)]
-    study = read_json(folder / "study.json")
+    study = read_object(folder / "study.json")
     out = out or folder
     results = Results(merged(rows))
     with disk_full_in_one_line(out):

@@ -19,7 +19,8 @@ from robustok.files import (
     clear_parts,
     disk_full_in_one_line,
     locked,
-    read_json,
+    read_object,
+    sha256_of,
     write_json,
     write_rows,
     write_whole,
@@ -28,7 +29,7 @@ from robustok.processes import available_cores
 from robustok.study.plan import Cell, plan
 from robustok.study.results import MEASURED, result_rows
 from robustok.study.schema import Study
-from robustok.study.work import do_cell, is_finished, place_of, record_of
+from robustok.study.work import do_cell, place_of, record_of
 from robustok.study.workers import work_side_by_side
 from robustok.versions import versions
 
@@ -112,11 +113,19 @@ def run_study(
     cells = plan(study)
     with disk_full_in_one_line(folder), locked(folder), _sharing(folder, cells_folder):
         _claim(study, folder)
-        records = {cell.key: record_of(cell, folder) for cell in cells if is_finished(cell, folder)}
+        read = {cell.key: record_of(cell, folder) for cell in cells}
+        records = {key: record for key, record in read.items() if record is not None}
+        _remove_damaged_copies(records, folder)
         watch.plan(cells, set(records))
 
         def finished(cell: Cell) -> None:
-            records[cell.key] = record_of(cell, folder)
+            record = record_of(cell, folder)
+            if record is None:
+                raise RobustokError(
+                    f"the files of '{cell.label}' changed right after they were written: check the"
+                    " disk, and that nothing else writes there"
+                )
+            records[cell.key] = record
             watch.finish(cell, records[cell.key])
             _write_results(study, cells, records, folder)
 
@@ -163,6 +172,15 @@ def _write_results(
     return rows
 
 
+def _remove_damaged_copies(records: Mapping[str, dict[str, Any]], folder: Path) -> None:
+    """Remove files in `items` that differ from those of their cells; they are copied again."""
+    for key, record in records.items():
+        copy = folder / "items" / f"{key}.jsonl"
+        digest = record.get("files", {}).get("items.jsonl")
+        if digest and copy.exists() and sha256_of(copy) != digest:
+            copy.unlink()
+
+
 @contextmanager
 def _sharing(folder: Path, cells_folder: Path | None) -> Iterator[None]:
     """Let a run's `cells` be a folder that other studies use too."""
@@ -203,7 +221,7 @@ def _claim(study: Study, folder: Path) -> None:
             )
         write_json(path, wanted)
         return
-    there = read_json(path)
+    there = read_object(path)
     difference = _difference(_decisive(there), _decisive(wanted))
     if difference:
         raise RobustokError(

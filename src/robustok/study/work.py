@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
@@ -10,13 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from robustok.files import read_json, write_json
+from robustok.files import digests_of, find_damage, json_digest, read_json_or_none, write_json
 from robustok.study.cells import KINDS, Progress
 from robustok.study.plan import Cell
 from robustok.versions import versions
 
 RECORD = "cell.json"  # of a cell's files the last to be written
+LOG = "log.txt"
+FIELDS = {"kind", "fields", "inputs", "seconds", "versions", "result"}  # of a record
 SAVED_EVERY = 30  # seconds between two notes of how long an unfinished cell has run
+
+
+_log = logging.getLogger(__name__)
 
 
 def place_of(cell: Cell, folder: Path) -> Path:
@@ -28,9 +34,35 @@ def is_finished(cell: Cell, folder: Path) -> bool:
     return (place_of(cell, folder) / RECORD).exists()
 
 
-def record_of(cell: Cell, folder: Path) -> dict[str, Any]:
-    """What is kept of a finished cell."""
-    return read_json(place_of(cell, folder) / RECORD)
+def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
+    """The record of a finished cell whose files are as it left them, or None.
+
+    The checksums of a damaged cell do not match: it is reported in one line of the log, and its
+    record is removed, so that the cell is done again.
+    """
+    path = place_of(cell, folder) / RECORD
+    if not path.exists():
+        return None
+    record = read_json_or_none(path)
+    damage = _damage(record, path.parent)
+    if damage is None:
+        return record
+    _log.warning("the cell '%s' in %s is damaged (%s): it is done again",
+                 cell.label, path.parent, damage)  # fmt: skip
+    path.unlink()
+    return None
+
+
+def _damage(record: Any, place: Path) -> str | None:
+    """What is wrong with a cell's record or the files it lists, in a few words."""
+    if not isinstance(record, dict):
+        return RECORD
+    if set(record) == FIELDS:  # of a release without checksums
+        return None
+    content = {name: value for name, value in record.items() if name != "digest"}
+    if set(content) != FIELDS | {"files"} or record.get("digest") != json_digest(content):
+        return f"{RECORD} has changed"
+    return find_damage(place, record["files"])
 
 
 def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
@@ -44,7 +76,7 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
         spent.note()
         progress(done, total)
 
-    log = place / "log.txt"
+    log = place / LOG
     _note(log, f"{cell.label} begins, process {os.getpid()} on {platform.node()}")
     try:
         result = KINDS[cell.kind](cell, place, inputs, noted)
@@ -59,9 +91,10 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
         "versions": versions(),
         "result": result,
     }
-    write_json(place / RECORD, record)
-    _note(log, f"done after {record['seconds']} s")
     spent.forget()
+    record["files"] = digests_of(place, skip=(RECORD, LOG))
+    write_json(place / RECORD, record | {"digest": json_digest(record)})
+    _note(log, f"done after {record['seconds']} s")
 
 
 def _note(log: Path, text: str) -> None:
@@ -75,7 +108,8 @@ class _Stopwatch:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._before: float = read_json(path) if path.exists() else 0.0
+        before = read_json_or_none(path)
+        self._before = float(before) if isinstance(before, (int, float)) else 0.0
         self._start = self._noted = time.monotonic()
 
     def total(self) -> float:
