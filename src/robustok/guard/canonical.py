@@ -24,7 +24,7 @@ class SegmentEncoder:
     >>> encoder = SegmentEncoder(vocab)
     >>> ids = vocab.encode("the")
     >>> segments = Segments(ids, np.array([0]), np.array([len(ids)]))
-    >>> encoder.encode([b"the"], np.array([True])).ids.tolist() == ids.tolist()
+    >>> encoder.encode([b"the"], segments, np.array([False])).ids.tolist() == ids.tolist()
     True
     """
 
@@ -58,13 +58,16 @@ class SegmentEncoder:
         joined = text.tobytes()
         return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
 
-    def encode(self, texts: list[bytes], later: np.ndarray) -> Canonical:
+    def encode(self, texts: list[bytes], segments: Segments, later: np.ndarray) -> Canonical:
         """The canonical ids of each text; ``later`` (bool [texts]): a special id precedes it.
 
-        Where no text gives ids that spell ``texts[s]``, the ids are those of the nearest text
-        that the tokenizer has, and ``same_text[s]`` is false.
+        ``segments`` are the ids that spell the texts. Where no text gives ids that spell
+        ``texts[s]``, the ids are those of the nearest text that the tokenizer has, and
+        ``same_text[s]`` is false.
         """
         encoded = self.vocab.encode_batch(self._stripped(texts) if self.adds_space else texts)
+        if same_ids(segments, encoded):
+            return Canonical(encoded.values, encoded.offsets, np.ones(len(texts), np.bool_))
         same = self._same_text(encoded, texts)
         if same.all():
             return Canonical(encoded.values, encoded.offsets, same)
@@ -126,6 +129,14 @@ class SegmentEncoder:
             left = [i for i, row in pairs if not np.array_equal(rows[i], row)]
             for i, row in pairs:
                 rows[i] = row
+
+
+def same_ids(segments: Segments, encoded: Ragged | Canonical) -> bool:
+    """Whether the segments are all ids there are, and have these canonical ids."""
+    values = encoded.values if isinstance(encoded, Ragged) else encoded.ids
+    return np.array_equal(segments.ids, values) and np.array_equal(
+        segments.begin, encoded.offsets[:-1]
+    )
 
 
 def _starts_broken(text: bytes) -> bool:

@@ -14,20 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.guard import text as text_of
 from robustok.guard.canonical import SegmentEncoder
 from robustok.guard.findings import (
+    NO_FINDINGS,
     NOT_CANONICAL,
     NOT_UTF8,
+    SAME,
     SPECIAL_ID,
     SPECIAL_TEXT,
     TEXT_CHANGES,
     UNKNOWN_ID,
+    Findings,
     FindingTable,
     join_tables,
     tell,
 )
 from robustok.guard.inputs import Rows, flatten
+from robustok.guard.text import find_broken, find_special, special_pattern, to_ids
 from robustok.guard.verdict import DEVIATES, SPECIAL, STANDS, UNKNOWN, Verdict, Verdicts
 from robustok.kernels import guard as kernels
 from robustok.kernels.announce import announce_compilation
@@ -36,7 +39,8 @@ from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
 MAX_LENGTH = 1 << 20  # ids of one sequence
-BLOCK = 1 << 16  # ids that are judged at a time
+BLOCK = 1 << 18  # ids that are judged at a time
+SHORT = 256  # ids of a sequence that is first compared as a whole
 
 
 class Guard:
@@ -66,15 +70,38 @@ class Guard:
         self.vocab = vocab
         self.allow_special = allow_special
         self.max_length = max_length
-        self._encoder = SegmentEncoder(vocab)
+        self._encoder = vocab.derived("segment encoder", lambda: SegmentEncoder(vocab))
 
     def check(self, ids: Sequence[int] | np.ndarray) -> Verdict:
         """Judge one id sequence.
 
         Raises RobustokError for what is not a sequence of integers, or is too long.
         """
-        verdict: Verdict = self.check_batch([ids])[0]
+        given, offsets = flatten([ids], self.max_length)
+        plain = self._check_plain(given) if 0 < len(given) <= SHORT else None
+        if plain is not None:
+            return plain
+        announce_compilation()
+        verdict: Verdict = self._check_block(given, offsets)[0]
         return verdict
+
+    def _check_plain(self, given: np.ndarray) -> Verdict | None:
+        """The verdict on canonical ids of plain text, None for all others."""
+        if given.min() < 0 or given.max() >= self.vocab.size:
+            return None
+        if not self.vocab.readable[given].all():
+            return None
+        ids, tokens = given.tolist(), self.vocab.tokens
+        text = b"".join([tokens[i] for i in ids])
+        pattern = self._special_pattern
+        if len(find_broken(text)[0]) or (pattern and pattern.search(text)):
+            return None
+        if self._encoder.adds_space and text[:1] == b" ":
+            text = text[1:]
+        encoded = self.vocab.encode(text)
+        if encoded.tolist() != ids:
+            return None
+        return Verdict(True, 0, 0, True, Findings(NO_FINDINGS, given, encoded), encoded)
 
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Ids for a model: as they are, or repaired and checked again; int32 [m].
@@ -125,7 +152,7 @@ class Guard:
         kept = _keep(given, offsets, known)
         segments, later = self._segments(kept)
         text, texts = self._encoder.decode(segments)
-        canonical = self._encoder.encode(texts, later)
+        canonical = self._encoder.encode(texts, segments, later)
         comparison, repaired = self._compare(segments, canonical, kept.offsets)
 
         marks = np.full(len(given), UNKNOWN, np.uint8)
@@ -139,15 +166,14 @@ class Guard:
         distance = np.bincount(row_of_segment, comparison.distance, rows).astype(np.int64)
         splits = np.bincount(row_of_segment, comparison.splits, rows).astype(np.int64)
         unknown = np.diff(offsets) - np.diff(kept.offsets)
-        table = self._findings(kept, segments, canonical, comparison, repaired, text)
-        ids = FindingTable.of(UNKNOWN_ID, np.flatnonzero(~known), np.flatnonzero(~known) + 1, 0, 0)
-        position = np.flatnonzero(marks == SPECIAL)
-        specials = FindingTable.of(SPECIAL_ID, position, position + 1)
+        in_text = self._findings(kept, segments, canonical, comparison, repaired, text)
+        table = join_tables([in_text, _single_ids(UNKNOWN_ID, ~known, 0),
+                             _single_ids(SPECIAL_ID, marks == SPECIAL, SAME)])  # fmt: skip
         not_canonical = (distance + unknown) > 0
         return Verdicts(
             given, offsets, marks, ~not_canonical, distance + unknown, splits,
-            self._round_trip(kept, ~not_canonical, special, table),
-            Ragged(repaired.ids, repaired.offsets), join_tables([table, ids, specials]),
+            self._round_trip(kept, ~not_canonical, special, in_text),
+            Ragged(repaired.ids, repaired.offsets), table,
         )  # fmt: skip
 
     def _is_known(self, given: np.ndarray) -> np.ndarray:
@@ -215,15 +241,15 @@ class Guard:
     ) -> FindingTable:  # fmt: skip
         """All findings but unknown and special ids, unsorted."""
         tables = [self._deviations(kept, segments, canonical, comparison, repaired)]
-        spelled = text_of.find_special(self._special_pattern, text)
+        spelled = find_special(self._special_pattern, text)
         if len(spelled[0]):
-            begin, end = text_of.to_ids(segments, self._encoder.lengths, spelled)
+            begin, end = to_ids(segments, self._encoder.lengths, spelled)
             # An added token inside a segment is no spelled one.
             real = (end == begin + 1) & ~self.vocab.readable[kept.ids[begin]]
             tables.append(FindingTable.of(SPECIAL_TEXT, *kept.given(begin[~real], end[~real])))
-        broken = text_of.find_broken(text)
+        broken = find_broken(text)
         if len(broken[0]):
-            begin, end = text_of.to_ids(segments, self._encoder.lengths, broken)
+            begin, end = to_ids(segments, self._encoder.lengths, broken)
             tables.append(FindingTable.of(NOT_UTF8, *kept.given(begin, end)))
         return join_tables(tables)
 
@@ -233,7 +259,7 @@ class Guard:
     ) -> FindingTable:  # fmt: skip
         """Each stretch of ids that do not match, with the canonical ids in its place."""
         if comparison.matches.all():
-            return FindingTable.of(NOT_CANONICAL, np.empty(0, np.int64), np.empty(0, np.int64))
+            return NO_FINDINGS
         off = np.zeros(len(kept.ids) + 2, np.bool_)
         off[1:-1] = ~comparison.matches
         starts = np.zeros(len(kept.ids) + 1, np.bool_)
@@ -255,9 +281,9 @@ class Guard:
         )
         return join_tables([deviating, changing])
 
-    @cached_property
+    @property
     def _special_pattern(self) -> Any:
-        return text_of.special_pattern(self.vocab)
+        return self.vocab.derived("special pattern", lambda: special_pattern(self.vocab))
 
     # --- special ids --------------------------------------------------------------------------
 
@@ -297,6 +323,8 @@ class Guard:
         back = canonical.copy()
         in_text = kept.row_of_given(table.begin)
         back[in_text] = False
+        if not special.any():
+            return back
         rows = np.unique(np.searchsorted(kept.offsets, np.flatnonzero(special), "right") - 1)
         rows = rows[back[rows]].tolist()
         bodies = [self._without_frame(kept.ids[kept.offsets[r] : kept.offsets[r + 1]].tolist())
@@ -347,6 +375,14 @@ def _keep(given: np.ndarray, offsets: np.ndarray, known: np.ndarray) -> _Kept:
     return _Kept(given[known].astype(np.int32), np.flatnonzero(known), before[offsets])
 
 
+def _single_ids(kind: str, flags: np.ndarray, canonical: int) -> FindingTable:
+    """A finding for each flagged id."""
+    position = np.flatnonzero(flags)
+    if not len(position):
+        return NO_FINDINGS
+    return FindingTable.of(kind, position, position + 1, canonical, canonical)
+
+
 def _is_tokenizers(source: Any) -> bool:
     return type(source).__module__.split(".")[0] == "tokenizers"
 
@@ -365,10 +401,9 @@ def _joined(blocks: list[Verdicts]) -> Verdicts:
     """The verdicts of all blocks as one."""
     if not blocks:
         none = np.empty(0, np.int64)
-        table = FindingTable.of(NOT_CANONICAL, none, none)
         flags, offsets = none.astype(np.bool_), np.zeros(1, np.int64)
         rows = Ragged(none.astype(np.int32), offsets)
-        return Verdicts(none, offsets, none, flags, none, none, flags, rows, table)
+        return Verdicts(none, offsets, none, flags, none, none, flags, rows, NO_FINDINGS)
     ids = np.cumsum([0] + [len(b.given) for b in blocks]).tolist()
     repaired = np.cumsum([0] + [len(b.repaired.values) for b in blocks]).tolist()
     shifts = list(zip(blocks, ids, repaired, strict=False))

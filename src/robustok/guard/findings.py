@@ -69,8 +69,15 @@ class FindingTable(NamedTuple):
         )  # fmt: skip
 
 
+_NONE = np.empty(0, np.int64)
+NO_FINDINGS = FindingTable(np.empty(0, np.uint8), _NONE, _NONE, _NONE, _NONE)
+
+
 def join_tables(tables: Sequence[FindingTable]) -> FindingTable:
     """All findings of several tables, in order."""
+    tables = [table for table in tables if len(table.kind)]
+    if len(tables) < 2:
+        return tables[0] if tables else NO_FINDINGS
     columns = [np.concatenate(column) for column in zip(*tables, strict=True)]
     kind, begin, end, *_ = columns
     order = np.lexsort((kind, end, begin))

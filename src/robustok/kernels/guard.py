@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.jit import njit
+from robustok.kernels.memory import borrow
 
 
 class Tokens(NamedTuple):
@@ -71,13 +72,15 @@ def decode(segments, tokens, text, text_offsets):
     ``text``: uint8, as long as the bytes of all segments plus one byte a segment. ``text_offsets``:
     int64 [segments + 1]; segment s is ``text[text_offsets[s]:text_offsets[s + 1] - 1]``.
     """
+    ids, data, offsets = borrow(segments.ids), borrow(tokens.data), borrow(tokens.offsets)
+    text = borrow(text)
     at = np.int64(0)
     text_offsets[0] = 0
     for s in range(len(segments.begin)):
         for i in range(segments.begin[s], segments.end[s]):
-            t = segments.ids[i]
-            for p in range(tokens.offsets[t], tokens.offsets[t + 1]):
-                text[at] = tokens.data[p]
+            t = ids[i]
+            for p in range(offsets[t], offsets[t + 1]):
+                text[at] = data[p]
                 at += 1
         text[at] = 0
         at += 1

@@ -1,0 +1,159 @@
+"""The guard in front of strangers: limits, hostile rows, and what repairing must give."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
+from tests.oracles.data import real
+from tokenizers import AddedToken, Tokenizer
+
+import robustok as rt
+from robustok.guard import NOT_CANONICAL, NOT_UTF8, SPECIAL_ID, TEXT_CHANGES, UNKNOWN_ID, Guard
+from robustok.guard.findings import MAX_FINDINGS
+
+
+def test_repair_is_canonical_where_nfc_takes_a_character_apart() -> None:
+    guard = Guard(real("qwen3"))
+    repaired = guard.check([145522, 12774]).repaired
+    assert guard.check(repaired).canonical
+    assert repaired.tolist() == guard.vocab.encode(guard.vocab.decode([145522, 12774])).tolist()
+
+
+def test_repair_is_canonical_for_every_character_that_nfc_changes() -> None:
+    import unicodedata
+
+    vocab = byte_level(LLAMA3, nfc=True)
+    changed = [c for c in map(chr, [*range(0x300, 0xD800), *range(0xF900, 0xFB50)])
+               if unicodedata.normalize("NFC", c) != c]  # fmt: skip
+    single = [vocab.tokens.index(bytes([b])) for b in range(256)]
+    rows = [
+        [single[b] for b in (before + c + after).encode()]
+        for c in changed for before, after in (("", ""), ("the", " rest"), (" ", "\u0301"))
+    ]  # fmt: skip
+    verdicts = Guard(vocab).check_batch(rows)
+    assert Guard(vocab).check_batch(verdicts.repaired).canonical.all()
+
+
+def test_a_first_word_without_its_space_is_a_finding() -> None:
+    vocab = metaspace(prefix=True)
+    guard, with_space = Guard(vocab), vocab.encode("the")
+    without = [i for i, token in enumerate(vocab.tokens) if token == b"t"][-1:]
+    rest = vocab.encode_continuation(b"he")
+    verdict = guard.check([*without, *rest])
+    assert not verdict.canonical and not verdict.round_trip
+    assert TEXT_CHANGES in verdict.findings.kinds
+    assert verdict.repaired.tolist() == with_space.tolist()
+    assert guard.check(with_space).canonical
+
+
+def test_a_lone_first_space_is_a_finding() -> None:
+    vocab = metaspace(prefix=True)
+    space = vocab.encode_continuation(b" ")
+    verdict = Guard(vocab).check(space)
+    assert not verdict.canonical and TEXT_CHANGES in verdict.findings.kinds
+    assert verdict.repaired.tolist() == []
+    assert Guard(real("llama2")).check([29871]).canonical is False
+
+
+@pytest.mark.parametrize("options", [{"single_word": True}, {"lstrip": True}, {"rstrip": True}])
+def test_added_tokens_that_depend_on_their_surroundings(options: dict[str, bool]) -> None:
+    vocab = byte_level(LLAMA3)
+    tokenizer = Tokenizer.from_str(vocab.data.source.to_str())
+    tokenizer.add_tokens([AddedToken("<w>", normalized=False, **options)])
+    vocab = rt.Vocabulary.load(tokenizer)
+    texts = ["the <w> rest", "the<w>rest", "<w>", "  <w>  the", "the <w><w> rest", "a<w> b"]
+    guard = Guard(vocab, allow_special=True)
+    assert guard.check_batch(vocab.encode_batch(texts)).canonical.all()
+    added = vocab.size - 1
+    inside = [*vocab.encode("the").tolist(), added, *vocab.encode("rest").tolist()]
+    expected = vocab.encode(vocab.decode(inside)).tolist() == inside
+    assert guard.check(inside).canonical == expected
+
+
+def test_a_replacing_normalizer_is_no_reason_to_cut_there() -> None:
+    spec = json.loads(metaspace(prefix=False).data.source.to_str())
+    spec["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "t"}
+    vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
+    words = vocab.encode_batch(["the rest", "the", "rest", " a", "e e"]).rows()
+    space = [i for i, token in enumerate(vocab.tokens) if token == b" " and vocab.readable[i]][0]
+    rows = [*words, *(np.array([*a, space, *b]) for a in words for b in words)]
+    verdicts = Guard(vocab).check_batch(rows)
+    for row, canonical, repaired in zip(rows, verdicts.canonical, verdicts.repaired, strict=True):
+        again = vocab.encode(vocab.decode(row))
+        assert canonical == np.array_equal(again, row)
+        assert repaired.tolist() == again.tolist()
+
+
+def test_ids_around_an_unknown_one_are_joined(gpt2_like: rt.Vocabulary) -> None:
+    guard = Guard(gpt2_like)
+    t, he = int(gpt2_like.encode("t")[0]), int(gpt2_like.encode("he")[0])
+    verdict = guard.check([t, 99999, he])
+    assert verdict.repaired.tolist() == gpt2_like.encode("the").tolist()
+    assert verdict.findings.kinds == {UNKNOWN_ID, NOT_CANONICAL}
+    assert guard.check(verdict.repaired).canonical
+
+
+def test_admit_repairs_and_refuses(gpt2_like: rt.Vocabulary) -> None:
+    guard = Guard(gpt2_like)
+    the, t, he = (gpt2_like.encode(text).tolist() for text in ("the", "t", "he"))
+    assert guard.admit(the).tolist() == the
+    assert guard.admit([*t, *he]).tolist() == the
+    for wrong in ([*the, 0], [*the, 99999], [-1]):
+        with pytest.raises(rt.RobustokError, match="cannot be admitted"):
+            guard.admit(wrong)
+
+
+def test_findings_are_listed_up_to_a_limit_and_counted_to_the_end(
+    gpt2_like: rt.Vocabulary,
+) -> None:
+    guard = Guard(gpt2_like)
+    findings = guard.check([99999] * 5000 + [0]).findings
+    assert (len(findings), findings.total) == (MAX_FINDINGS, 5001)
+    assert bool(findings) and findings.kinds == {UNKNOWN_ID, SPECIAL_ID}
+    assert findings[-1].begin == MAX_FINDINGS - 1
+    assert not guard.check(gpt2_like.encode("the")).findings
+    with pytest.raises(rt.RobustokError, match=r"and 5000 more"):
+        guard.require([99999] * 5000 + [0])
+
+
+def test_a_special_id_behind_many_findings_is_not_admitted(gpt2_like: rt.Vocabulary) -> None:
+    cut = [*gpt2_like.encode("t").tolist(), *gpt2_like.encode("he").tolist()]
+    row = [*cut, *gpt2_like.encode(" ").tolist()] * (MAX_FINDINGS + 10) + [0]
+    with pytest.raises(rt.RobustokError, match="special-id"):
+        Guard(gpt2_like).admit(row)
+
+
+def test_long_sequences_are_refused(gpt2_like: rt.Vocabulary) -> None:
+    guard = Guard(gpt2_like, max_length=3)
+    assert guard.check([1, 2, 3]) is not None
+    batch = rt.Ragged.from_rows([[2], [2, 2, 2, 2]])
+    for rows in ([[2], [2, 2, 2, 2]], batch):
+        with pytest.raises(rt.RobustokError, match="sequence 1 has 4 ids: the guard takes at most"):
+            guard.check_batch(rows)
+    with pytest.raises(rt.RobustokError, match="at most 1048576"):
+        Guard(gpt2_like).check(range(2**20 + 1))
+    assert len(Guard(gpt2_like, max_length=None).check([2] * (2**20 + 1)).repaired)
+
+
+def test_a_fast_and_a_slow_check_agree(
+    vocab: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["the rest", "", " ", "  the", "é", "12345", "the <|end|>", "a\n\n b", "東京"]
+    rows = [vocab.encode(text) for text in texts] + [vocab.encode(b"the \xff")]
+    guard = Guard(vocab)
+    fast = [guard.check(row) for row in rows]
+    monkeypatch.setattr("robustok.guard.check.SHORT", 0)
+    assert fast == [guard.check(row) for row in rows]
+    for verdict, row in zip(fast, rows, strict=True):
+        assert verdict.repaired.tolist() == guard.check(row).repaired.tolist()
+
+
+def test_every_stretch_of_broken_bytes_is_a_finding(gpt2_like: rt.Vocabulary) -> None:
+    byte, the = gpt2_like.tokens.index(b"\xff"), gpt2_like.encode("the").tolist()
+    verdict = Guard(gpt2_like).check([byte, byte, *the] * 50)
+    broken = [f for f in verdict.findings if f.kind == NOT_UTF8]
+    step = 2 + len(the)
+    assert [(f.begin, f.end) for f in broken] == [(step * i, step * i + 2) for i in range(50)]
