@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import robustok as rt
 from robustok.cli.app import run
+from robustok.cli.commands.audit import _share
 from robustok.models import train_tokenizer
 
 TEXT = "which word starts with street"
@@ -134,3 +136,55 @@ def test_audit_reports_drift_and_its_code(
     assert said.code == 0 and said.out.startswith("0 of 1 sequences drifted (0%)")
     assert Said(capsys, "audit", str(path), "-t", tokenizer, "--column", "x").code == 0
     assert Said(capsys, "audit", str(tmp_path / "none.jsonl"), "-t", tokenizer).code == 2
+
+
+def test_each_line_is_answered_before_the_next_is_read(
+    capsys: pytest.CaptureFixture[str],
+    tokenizer: str,
+    vocab: rt.Vocabulary,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for _ in range(3):
+            yield f"{vocab.encode(TEXT).tolist()}\n"
+            answers.append(capsys.readouterr().out)
+
+    monkeypatch.setattr("sys.stdin", lines())
+    assert run(["guard", "-", "-t", tokenizer, "--json"]) == 0
+    assert [json.loads(answer)["canonical"] for answer in answers] == [True] * 3
+
+
+def test_a_bad_line_gets_an_error_and_the_others_their_verdict(
+    capsys: pytest.CaptureFixture[str],
+    tokenizer: str,
+    vocab: rt.Vocabulary,
+    drawn: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good = vocab.encode(TEXT).tolist()
+    lines = f"{good}\n[1.5]\n{'[' * 100_000}\n{drawn}\n{good * 9}\n"
+    command = ("guard", "-", "-t", tokenizer, "--max-length", str(len(drawn)))
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    answer = Said(capsys, *command, "--json")
+    objects = [json.loads(line) for line in answer.out.splitlines()]
+    assert answer.code == 2
+    assert [o.get("canonical", o.get("line")) for o in objects] == [True, 2, 3, False, 5]
+    assert "integers" in objects[1]["error"] and "at most" in objects[4]["error"]
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    answer = Said(capsys, *command, "--mode", "repair")
+    assert answer.code == 2
+    assert [json.loads(line) for line in answer.out.splitlines()] == [good, good]
+    assert [line.split(":")[1] for line in answer.err.splitlines()] == [
+        " line 2", " line 3", " line 5",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "share"),
+    [(0, 0, "0%"), (1, 800, "0.12%"), (5, 5, "100%"), (9960, 10000, "99.6%"),
+     (99999, 100000, "99.9%"), (1, 3, "33%"), (1, 10**9, "<0.0001%")],
+)  # fmt: skip
+def test_shares_have_no_exponent(part: int, whole: int, share: str) -> None:
+    assert _share(part, whole) == share

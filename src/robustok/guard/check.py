@@ -29,7 +29,7 @@ from robustok.guard.findings import (
     join_tables,
     tell,
 )
-from robustok.guard.inputs import Rows, flatten
+from robustok.guard.inputs import Rows, check_row, flatten
 from robustok.guard.text import find_broken, find_special, special_pattern, to_ids
 from robustok.guard.verdict import DEVIATES, SPECIAL, STANDS, UNKNOWN, Verdict, Verdicts
 from robustok.kernels import guard as kernels
@@ -77,12 +77,12 @@ class Guard:
 
         Raises RobustokError for what is not a sequence of integers, or is too long.
         """
-        given, offsets = flatten([ids], self.max_length)
+        given = check_row(ids, self.max_length)
         plain = self._check_plain(given) if 0 < len(given) <= SHORT else None
         if plain is not None:
             return plain
         announce_compilation()
-        verdict: Verdict = self._check_block(given, offsets)[0]
+        verdict: Verdict = self._check_block(given, np.array([0, len(given)]))[0]
         return verdict
 
     def _check_plain(self, given: np.ndarray) -> Verdict | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import shown
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 
@@ -21,22 +22,24 @@ def flatten(rows: Rows, max_length: int | None) -> tuple[np.ndarray, np.ndarray]
     ``max_length`` of them.
     """
     if isinstance(rows, Ragged):
-        _check_lengths(np.diff(rows.offsets), max_length)
+        lengths = rows.lengths
+        if max_length is not None and len(lengths) and lengths.max() > max_length:
+            number = int(np.argmax(lengths > max_length))
+            raise _too_long(f"sequence {number}: ", int(lengths[number]), max_length)
         return rows.values, rows.offsets
-    arrays = [_one_row(number, row, max_length) for number, row in enumerate(rows)]
+    arrays = [check_row(row, max_length, f"sequence {number}: ") for number, row in enumerate(rows)]
     offsets = np.zeros(len(arrays) + 1, np.int64)
     np.cumsum([len(a) for a in arrays], out=offsets[1:])
-    if len(arrays) == 1:
-        return arrays[0], offsets
     return np.concatenate(arrays) if arrays else np.empty(0, np.int64), offsets
 
 
-def _one_row(number: int, row: Any, max_length: int | None) -> np.ndarray:
+def check_row(row: Any, max_length: int | None, label: str = "") -> np.ndarray:
+    """One id sequence as int64; ``label`` begins the message of an error."""
     if max_length is not None and hasattr(row, "__len__") and len(row) > max_length:
-        raise _too_long(number, len(row), max_length)
+        raise _too_long(label, len(row), max_length)
     ids = _as_array(row)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise RobustokError(f"sequence {number}: token ids are a list of integers, not {row!r:.60}")
+        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
     if ids.dtype == np.uint64:
         ids = np.minimum(ids, np.uint64(_LARGEST))
     return ids.astype(np.int64)
@@ -53,14 +56,8 @@ def _as_array(row: Any) -> np.ndarray:
     return np.array([max(min(int(i), _LARGEST), -_LARGEST) for i in ids], np.int64)
 
 
-def _check_lengths(lengths: np.ndarray, max_length: int | None) -> None:
-    if max_length is not None and len(lengths) and lengths.max() > max_length:
-        number = int(np.argmax(lengths > max_length))
-        raise _too_long(number, int(lengths[number]), max_length)
-
-
-def _too_long(number: int, length: int, max_length: int) -> RobustokError:
+def _too_long(label: str, length: int, max_length: int) -> RobustokError:
     return RobustokError(
-        f"sequence {number} has {length} ids: the guard takes at most {max_length}; shorten it or "
-        "raise max_length"
+        f"{label}{length} ids, the guard takes at most {max_length}: shorten the sequence or raise "
+        "max_length"
     )

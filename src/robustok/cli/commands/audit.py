@@ -89,8 +89,14 @@ def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
 
 
 def _share(part: int, whole: int) -> str:
+    """A share in percent: two significant digits, no exponent, 100% only where it is all.
+
+    >>> _share(1, 800), _share(799, 800), _share(800, 800), _share(996, 1000)
+    ('0.12%', '99.9%', '100%', '99.6%')
     """
-    >>> _share(1, 800)
-    '0.12%'
-    """
-    return f"{100 * part / max(whole, 1):.2g}%" if part else "0%"
+    if not part or part == whole:
+        return "100%" if part else "0%"
+    percent = 100 * part / whole
+    if percent < 10:
+        return f"{percent:.2g}%" if percent >= 0.0001 else "<0.0001%"
+    return f"{min(percent, 99.9):.1f}%" if percent > 99 else f"{percent:.0f}%"

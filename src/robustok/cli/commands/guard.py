@@ -1,10 +1,11 @@
-"""robustok guard: is an id sequence canonical, and what is it repaired?"""
+"""robustok guard: is an id sequence canonical, and what are its canonical ids?"""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import typer
@@ -24,31 +25,40 @@ def command(
     tokenizer: Tokenizer,
     mode: Annotated[
         Literal["report", "strict", "repair"],
-        typer.Option("--mode", help="tell all, stop at the first finding, or print repaired ids"),
+        typer.Option("--mode", help="report all, stop at the first finding, or print repaired ids"),
     ] = "report",
     allow_special: Annotated[
         bool, typer.Option("--allow-special", help="special ids are no finding")
     ] = False,
+    max_length: Annotated[int, typer.Option("--max-length", min=1, help="ids of one sequence")] = 1
+    << 20,
     as_json: Json = False,
 ) -> None:
     """Judge IDS against the canonical encoding of their own text.
 
+    With - every line is answered as soon as it is read; a line that is not a sequence of ids gets
+    an error, and the next ones are still judged.
     Exit code 0: nothing found (in repair mode: nothing is left after it). 1: findings.
     2: not a sequence of ids.
     """
     from robustok.guard import Guard
     from robustok.vocabulary import Vocabulary
 
-    given = sys.stdin.read().splitlines() if ids == "-" else [ids]
-    rows = [_parsed(line) for line in given]
-    guard = Guard(Vocabulary.load(tokenizer), allow_special=allow_special)
-    verdicts = guard.check_batch(rows)
-    clean = verdicts.clean
-    if mode == "repair":
-        clean = guard.check_batch(verdicts.repaired).clean
-    for number, verdict in enumerate(verdicts):
+    guard = Guard(Vocabulary.load(tokenizer), allow_special=allow_special, max_length=max_length)
+    code = 0
+    for number, line in _lines(ids):
+        try:
+            verdict = guard.check(_parsed(line))
+        except RobustokError as error:
+            if number is None:
+                raise
+            _print_error(number, error, as_json)
+            code = 2
+            continue
+        left = guard.check(verdict.repaired).findings if mode == "repair" else verdict.findings
+        code = max(code, 1 if left else 0)
         if mode == "strict" and verdict.findings:
-            _print_first(guard.vocab, verdict, number if ids == "-" else None)
+            _print_first(guard.vocab, verdict, number)
             break
         if as_json:
             print_json(verdict.as_dict())
@@ -56,16 +66,35 @@ def command(
             print_json(verdict.repaired.tolist())
         elif mode == "report":
             _print(guard.vocab, verdict)
-    if not clean.all():
-        raise typer.Exit(1)
+        sys.stdout.flush()
+    if code:
+        raise typer.Exit(code)
+
+
+def _lines(ids: str) -> Iterator[tuple[int | None, str]]:
+    """The argument, or each line of standard input with its number."""
+    if ids != "-":
+        yield None, ids
+        return
+    lines = getattr(sys.stdin, "buffer", sys.stdin)
+    for number, line in enumerate(lines, 1):
+        yield number, line.decode("utf8", "replace") if isinstance(line, bytes) else line
+
+
+def _print_error(number: int, error: RobustokError, as_json: bool) -> None:
+    if as_json:
+        print_json({"line": number, "error": str(error)})
+        sys.stdout.flush()
+    else:
+        typer.echo(f"robustok: line {number}: {error}", err=True)
 
 
 def _parsed(text: str) -> list[Any]:
     try:
         return json.loads(text) if text.lstrip().startswith("[") else _numbers(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RobustokError(
-            f"not a sequence of ids: {text[:60]!r}; write it as 1,2,3 or [1, 2, 3]"
+            f"not a sequence of ids: {text[:60].strip()!r}; write it as 1,2,3 or [1, 2, 3]"
         ) from None
 
 
@@ -76,22 +105,22 @@ def _numbers(text: str) -> list[int]:
 def _print_first(vocab: Any, verdict: Any, number: int | None) -> None:
     from robustok.guard import tell
 
-    where = "" if number is None else f"line {number + 1}, "
+    where = "" if number is None else f"line {number}, "
     typer.echo(f"robustok: {where}{tell(vocab, verdict.findings[0])}", err=True)
 
 
 def _print(vocab: Any, verdict: Any) -> None:
     from robustok.guard import tell
 
-    said = "canonical" if verdict.canonical else "not canonical"
+    state = "canonical" if verdict.canonical else "not canonical"
     back = "comes back" if verdict.round_trip else "does not come back"
     typer.echo(
-        f"{said}: distance {verdict.distance}, splits {verdict.splits}; "
+        f"{state}: distance {verdict.distance}, splits {verdict.splits}; "
         f"{back} from decoding and encoding"
     )
     for finding in verdict.findings[:SHOWN]:
         typer.echo(f"  {tell(vocab, finding)}")
-    if len(verdict.findings) > SHOWN:
-        typer.echo(f"  and {len(verdict.findings) - SHOWN} more; --json has them all")
+    if verdict.findings.total > SHOWN:
+        typer.echo(f"  and {verdict.findings.total - SHOWN:,} more")
     if not verdict.canonical:
         typer.echo(f"repaired: {','.join(map(str, verdict.repaired.tolist()))}")
