@@ -130,7 +130,8 @@ def show_memory(args: argparse.Namespace) -> None:
             seen.append(memory_of(process.pid))
             time.sleep(0.5)
         stop(process)
-        manifests = [json.loads(p.read_text()) for p in (out / "manifests").glob("*.json")]
+        paths = (out / "__run__" / "manifests").glob("*.json")
+        manifests = [json.loads(path.read_text()) for path in paths]
         done = sum(m["input"]["stop"] - m["input"]["start"] for m in manifests)
         quarter = max(len(seen) // 4, 1)
         for kind, name in enumerate(("proportional", "resident")):

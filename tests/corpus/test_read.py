@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
+import subprocess
+import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.corpus.conftest import write_jsonl
 
-from robustok.corpus.read import Column, Reject, find_column, read_chunk
+from robustok.corpus.read import find_column, read_chunk
+from robustok.corpus.rows import Column, Reject
 from robustok.corpus.sources import cut_chunks, find_sources
 from robustok.errors import RobustokError
 
@@ -85,7 +90,7 @@ def test_parquet(tmp_path: Path, groups: int) -> None:
     table = pa.table({"other": range(40), "text": texts, "id": range(40)})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=groups)
     rows, rejects = read(tmp_path)
-    assert rows == [t for t in texts if t]
+    assert rows == [t.encode() for t in texts if t]
     assert [r.position for r in rejects] == list(range(0, 40, 7))
     assert rejects[0].reason == "field 'text' is null"
 
@@ -163,4 +168,176 @@ def test_files_of_one_corpus_agree(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "b.parquet")
     with pytest.raises(RobustokError, match=r"b\.parquet: no field 'text'"):
+        read(tmp_path)
+
+
+LIMIT = 1000
+
+
+def read_bounded(path: Path, column: Column = TEXT, shard: int = 300) -> tuple[list, list[Reject]]:
+    rows: list[Any] = []
+    rejects: list[Reject] = []
+    for chunk in cut_chunks(find_sources(path), shard):
+        for batch in read_chunk(chunk, column, 500, max_row_bytes=LIMIT):
+            rows += batch.table.column(column.name).to_pylist()
+            rejects += batch.rejects
+    return rows, rejects
+
+
+@pytest.mark.parametrize("kind", ["", ".gz", ".zst", ".xz"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_line_that_is_too_long_is_a_reject(tmp_path: Path, kind: str, end: bytes) -> None:
+    lines = [b"a", b"b" * LIMIT, b"c" * (LIMIT + 1), b"d", b"e" * 5_000_000, b"f"]
+    data = end.join(lines) + end
+    path = tmp_path / f"a.txt{kind}"
+    path.write_bytes(compressed(kind, data) if kind else data)
+    rows, rejects = read_bounded(path)
+    assert rows == [b"a", b"b" * LIMIT, b"d", b"f"]
+    assert [reject.row for reject in rejects] == [None, None]
+    assert [data[reject.position :][:1] for reject in rejects] == [b"c", b"e"]
+    assert "more than 1,000; --max-row-bytes allows longer ones" in rejects[0].reason
+
+
+def test_a_last_line_that_is_too_long_is_a_reject(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\n" + b"b" * 9000)
+    rows, rejects = read_bounded(tmp_path)
+    assert rows == [b"a"]
+    assert [reject.position for reject in rejects] == [2]
+
+
+@pytest.mark.parametrize("kind", ["text", "ids"])
+def test_a_parquet_row_that_is_too_long_is_a_reject(tmp_path: Path, kind: str) -> None:
+    small: Any = "a" if kind == "text" else [1]
+    large: Any = "b" * 1001 if kind == "text" else [1] * 251
+    rows = [small, large, None, small, large]
+    pq.write_table(pa.table({kind: rows}), tmp_path / "a.parquet", row_group_size=2)
+    found, rejects = read_bounded(tmp_path, Column(kind, kind))
+    assert found == [b"a" if kind == "text" else [1]] * 2
+    assert [(r.position, "--max-row-bytes" in r.reason) for r in rejects] == [
+        (1, True), (2, False), (4, True)
+    ]  # fmt: skip
+
+
+def test_a_text_file_can_be_one_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\n\ntwo\r\n" * 20)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"x" * (LIMIT + 1)))
+    (tmp_path / "c.txt").write_bytes(b"")
+    rows: list[Any] = []
+    rejects: list[Reject] = []
+    for chunk in cut_chunks(find_sources(tmp_path, "document"), 50):
+        for batch in read_chunk(chunk, TEXT, 500, max_row_bytes=LIMIT):
+            rows += batch.table.column("text").to_pylist()
+            rejects += batch.rejects
+    assert rows == [b"one\n\ntwo\r\n" * 20]
+    assert [reject.position for reject in rejects] == [0]
+    with pytest.raises(RobustokError, match="unknown sample_by 'lines': did you mean 'line'"):
+        find_sources(tmp_path, "lines")
+
+
+BOMB = """
+import resource, sys
+from pathlib import Path
+from robustok.corpus.read import find_column, read_chunk
+from robustok.corpus.rows import Column
+from robustok.corpus.sources import cut_chunks, find_sources
+limit = int(Path("/proc/self/statm").read_text().split()[0]) * 4096 + (250 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+sources = find_sources(sys.argv[1])
+try:
+    find_column(sources, None)
+except ValueError as error:
+    print(error)
+for chunk in cut_chunks(sources):
+    for batch in read_chunk(chunk, Column("text", "text"), 1 << 19):
+        print(len(batch.table), len(batch.rejects))
+"""
+
+
+@pytest.mark.parametrize("kind", [".gz", ".zst", ".xz"])
+def test_a_line_that_expands_is_read_in_bounded_memory(tmp_path: Path, kind: str) -> None:
+    """A line of 300 MB from a file of 1 MB or less."""
+    path = tmp_path / f"a.jsonl{kind}"
+    path.write_bytes(one_line(kind, b"x" * (1 << 20), 300))
+    assert path.stat().st_size < 2 << 20
+    assert read_in_250_mb(path)[-1] == "0 1"
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_parquet_file_that_expands_is_read_in_bounded_memory(
+    tmp_path: Path, dictionary: bool
+) -> None:
+    """600 MB in one page, or a value of 1 MB in a dictionary that 600 rows repeat."""
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": ["x" * (1 << 20)] * 600})
+    pq.write_table(table, path, compression="zstd", use_dictionary=dictionary)
+    assert path.stat().st_size < 2 << 20
+    counts = [line.split() for line in read_in_250_mb(path)]
+    if not dictionary:
+        assert counts == [["0", "1"]]
+    else:
+        assert sum(int(rows) for rows, _ in counts) == 600
+
+
+def read_in_250_mb(path: Path) -> list[str]:
+    """For each batch of a file how many documents and rejects it has."""
+    done = subprocess.run(
+        [sys.executable, "-c", BOMB, str(path)], capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def one_line(kind: str, block: bytes, count: int) -> bytes:
+    if kind == ".xz":
+        squeeze: Any = lzma.LZMACompressor(preset=0)
+    else:
+        squeeze = zlib.compressobj(wbits=31) if kind == ".gz" else None
+        squeeze = squeeze or zstandard.ZstdCompressor().compressobj()
+    return b"".join([*(squeeze.compress(block) for _ in range(count)), squeeze.flush()])
+
+
+def test_links_and_pipes_in_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write_jsonl(folder / "a.jsonl", ["x"])
+    (folder / "b.jsonl").symlink_to("a.jsonl")
+    assert [s.name for s in find_sources(folder)] == ["a.jsonl"]
+    (tmp_path / "secret").write_text("root:x:0:0")
+    (folder / "c.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(RobustokError, match=r"c\.txt is a link to .*secret, outside"):
+        find_sources(folder)
+    assert len(find_sources(folder / "c.txt")) == 1, "a link that is named is followed"
+    (folder / "c.txt").unlink()
+    os.mkfifo(folder / "d.jsonl")
+    for path in (folder, folder / "d.jsonl", folder / "d.*"):
+        with pytest.raises(RobustokError, match=r"d\.jsonl is not a regular file"):
+            find_sources(path)
+
+
+def test_damaged_parquet_metadata_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"document {i}" for i in range(50)]}), path)
+    data = path.read_bytes()
+    size = int.from_bytes(data[-8:-4], "little")
+    refused = 0
+    for at in range(len(data) - 8 - size, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+        try:
+            read(tmp_path, find_column(find_sources(tmp_path), None))
+        except RobustokError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 10
+
+
+@pytest.mark.parametrize(("columns", "reason"), [
+    ([("text", "x"), ("id", {"a": 1})], "the field 'id' is a struct<a: int64>"),
+    ([("text", "x"), ("id", [1])], "the field 'id' is a list<"),
+    ([("text", "x"), ("id", b"\xff")], "the field 'id' is no string"),
+    ([("text", "x"), ("text", "y")], "two columns are named 'text'"),
+])  # fmt: skip
+def test_parquet_columns_that_cannot_be_read(tmp_path: Path, columns: Any, reason: str) -> None:
+    names, values = zip(*columns, strict=True)
+    table = pa.Table.from_arrays([pa.array([value]) for value in values], names=list(names))
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(RobustokError, match=reason):
         read(tmp_path)

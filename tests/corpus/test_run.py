@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import signal
@@ -87,7 +88,7 @@ def test_every_document_once_and_a_receipt_that_tells(
     assert receipt.settings["tokenizer"] == vocab.fingerprint
     wanted = {"scheme": SCHEME, "seed": 5, "epoch": 1, "draws": 2, "column": "text"}
     assert wanted.items() <= receipt.settings.items()
-    said = json.loads((tmp_path / "out" / "receipt.json").read_text())
+    said = json.loads((tmp_path / "out" / "__run__" / "receipt.json").read_text())
     assert said["digest"] == receipt.digest
     for file in (f for shard in said["shards"] for f in shard["files"]):
         assert sha256_of(tmp_path / "out" / file["name"]) == file["sha256"]
@@ -96,18 +97,21 @@ def test_every_document_once_and_a_receipt_that_tells(
 def test_packed(
     corpus: Path, tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
 ) -> None:
-    run: dict[str, Any] = dict(draws=2, format="packed", context=16, **SMALL)
+    run: dict[str, Any] = dict(draws=2, format="packed", block_size=16, **SMALL)
     receipt = run_corpus(corpus, tmp_path / "packed", tokenizer, SCHEME, **run)
     run_corpus(corpus, tmp_path / "rows", tokenizer, SCHEME, draws=2, **SMALL)
     (end,) = vocab.special
     for shard in receipt.shards:
-        for draw, file in enumerate(shard["files"]):
+        for draw, file in enumerate(shard["files"][::2]):
             blocks = np.load(tmp_path / "packed" / file["name"], mmap_mode="r")
             assert (blocks.dtype, blocks.shape[1]) == (np.int32, 16)
             name = f"part-{shard['shard']:06d}.parquet"
             rows = pq.read_table(tmp_path / "rows" / "data" / name).to_pylist()
-            ids = [i for r in rows if r["draw"] == draw for i in [*r["input_ids"], end]]
+            documents = [[*r["input_ids"], end] for r in rows if r["draw"] == draw]
+            ids = [i for document in documents for i in document]
             flat = blocks.reshape(-1).tolist()
+            offsets = np.load(tmp_path / "packed" / file["name"].replace(".npy", ".offsets.npy"))
+            assert [flat[a:b] for a, b in itertools.pairwise(offsets)] == documents
             assert flat[: len(ids)] == ids
             assert flat[len(ids) :] == [end] * (-len(ids) % 16)
 
@@ -166,7 +170,9 @@ def test_rows_that_cannot_be_tokenized_are_set_aside(
     source = write_jsonl(tmp_path / "a.jsonl", rows, "input_ids")
     receipt = run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=0)
     assert (receipt.documents, receipt.rejects) == (18, 2)
-    lines = (tmp_path / "out" / "rejects" / "part-000000.jsonl").read_text().splitlines()
+    lines = (
+        (tmp_path / "out" / "__run__" / "rejects" / "part-000000.jsonl").read_text().splitlines()
+    )
     rejects = {r["position"]: r for r in map(json.loads, lines)}
     assert len(rejects) == 2
     reasons = [rejects[at]["reason"] for at in sorted(rejects)]
@@ -179,13 +185,22 @@ def test_a_run_that_changed_nothing_fails(
     tmp_path: Path, tokenizer: Path, inline: list[int]
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents(5))
-    for number, scheme in enumerate(("canonical", "uniform-k(alpha=0)")):
-        with pytest.raises(RobustokError, match="the run changed nothing: all 5 rows"):
-            run_corpus(source, tmp_path / f"{number}", tokenizer, scheme, seed=0)
+    with pytest.raises(RobustokError, match="the run changed nothing: all 5 rows"):
+        run_corpus(source, tmp_path / "0", tokenizer, "uniform-k(alpha=0)", seed=0)
     bad = tmp_path / "b.jsonl"
     bad.write_text('{"text": "\\ud800"}\n')
     with pytest.raises(RobustokError, match="not one document could be read: all 1 rows"):
         run_corpus(bad, tmp_path / "none", tokenizer, SCHEME, seed=0)
+
+
+def test_a_canonical_corpus_is_a_control(
+    tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", documents(5))
+    receipt = run_corpus(source, tmp_path / "out", tokenizer, "canonical", seed=0)
+    assert (receipt.rows, receipt.changed) == (5, 0)
+    ids = [row["input_ids"] for row in rows_of(tmp_path / "out")]
+    assert ids == [vocab.encode(text).tolist() for text in documents(5)]
 
 
 def test_a_full_disk_is_one_line_and_costs_nothing(
@@ -246,17 +261,17 @@ def test_killed_run_and_killed_workers(corpus: Path, tmp_path: Path, tokenizer: 
         write_jsonl(corpus / f"more{i}.jsonl", documents(70, seed=i))
     out = tmp_path / "out"
     process = start(corpus, out, tokenizer)
-    wait_for(process, out / "manifests", 2)
+    wait_for(process, out / "__run__" / "manifests", 2)
     helpers = psutil.Process(process.pid).children()
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     _, alive = psutil.wait_procs(helpers, timeout=20)
     assert not alive, "a worker outlived the run that started it"
-    finished = len(list((out / "manifests").glob("*.json")))
+    finished = len(list((out / "__run__" / "manifests").glob("*.json")))
 
     process = start(corpus, out, tokenizer)
     for more in (2, 4):
-        wait_for(process, out / "manifests", finished + more)
+        wait_for(process, out / "__run__" / "manifests", finished + more)
         workers = psutil.Process(process.pid).children()
         busy = [p for p in workers if "spawn_main" in " ".join(p.cmdline())]
         os.kill(busy[0].pid, signal.SIGKILL)

@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from robustok.corpus.read import find_column
-from robustok.corpus.shard import COUNTED, Job
+from robustok.corpus.read import find_column, find_kept
+from robustok.corpus.rows import MAX_ROW_BYTES
+from robustok.corpus.shard import COUNTED, RUN, Job
 from robustok.corpus.sources import Chunk, Source, cut_chunks, find_sources
 from robustok.corpus.transform import Retokenize
 from robustok.corpus.write import FORMATS
 from robustok.errors import RobustokError, nearest
-from robustok.files import clear_parts, is_disk_full, locked, read_json_or_none, write_json
+from robustok.files import clear_parts, disk_full_in_one_line, locked, read_json_or_none, write_json
 from robustok.processes import available_cores
 from robustok.samplers import sampler
 from robustok.special_tokens import end_of_text
@@ -31,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a run did; `receipt.json` holds the same.
+    """What a run did; `__run__/receipt.json` holds the same.
 
     >>> from pathlib import Path
     >>> _ = Path("small.txt").write_text("hello world\\nthe revolution\\n")
@@ -68,8 +69,11 @@ def run_corpus(
     epoch: int = 0,
     draws: int = 1,
     column: str | None = None,
+    keep_columns: Sequence[str] | str = (),
+    sample_by: str = "line",
+    max_row_bytes: int = MAX_ROW_BYTES,
     format: str = "parquet",
-    context: int = 2048,
+    block_size: int | None = None,
     end: str | int | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -84,56 +88,79 @@ def run_corpus(
     >>> receipt.realised
     {'splits': 0.5, 'distance': 1.0, 'growth': 1.5}
 
-    ``inputs`` are files, folders or patterns of Parquet, JSON Lines or text (a document a line),
-    the latter two also compressed; ``column`` is the field that holds texts or canonical ids (the
-    first there is of text, input_ids and ids). ``format`` is ``"parquet"``, with a row a draw (see
-    :class:`~robustok.corpus.transform.Retokenize`), or ``"packed"``: `.npy` files of rows of
-    ``context`` ids, documents ended by ``end``. ``engine`` is ``"local"``, with ``workers``
-    processes (default: a core each), or ``"ray"``. ``progress`` hears the input bytes that are
-    done, and all.
+    ``inputs`` are files, folders or patterns of Parquet, JSON Lines or text, the latter two also
+    compressed. A document of a text file is a line, or the whole file with
+    ``sample_by="document"``. ``column`` is the field that holds texts or canonical ids (the first
+    there is of text, input_ids and ids). A row of more than ``max_row_bytes`` bytes is a reject.
+
+    ``format`` is ``"parquet"``, with a row a draw (see
+    :class:`~robustok.corpus.transform.Retokenize`) that also has the fields ``keep_columns`` (or
+    ``"all"``), or a kind of token files, documents ended by ``end``: ``"packed"``, `.npy` files of
+    rows of ``block_size`` ids (2048), ``"megatron"`` or ``"nanotron"``.
+
+    ``engine`` is ``"local"``, with ``workers`` processes (default: a core each), or ``"ray"``.
+    ``progress`` is called with the input bytes that are done, and all.
 
     The files written are the same from either engine and any number of workers. A run that was
     stopped, however, goes on when called again with the same arguments; finished shards are known
-    by their checksums. Rows that cannot be read are set aside in ``out/rejects``.
+    by their checksums. Rows that cannot be read are set aside in ``out/__run__/rejects``.
 
-    Raises RobustokError for settings that cannot be, an ``out`` that holds another run, a full
-    disk, and for a run that changed nothing.
+    Raises RobustokError for settings that are wrong or have no effect, an ``out`` that holds
+    another run, a full disk, and for a run that changed nothing, unless its scheme is canonical.
     """
-    _check(engine, format, draws=draws, context=context, workers=workers)
+    _check(engine, format, draws=draws, block_size=block_size, workers=workers,
+           max_row_bytes=max_row_bytes)  # fmt: skip
+    _check_format_options(format, block_size=block_size, end=end, keep_columns=keep_columns)
     vocab = Vocabulary.load(tokenizer)
     spec = sampler(scheme, vocab).spec
-    sources = find_sources(inputs)
+    sources = find_sources(inputs, sample_by)
     folder = Path(out)
     _refuse_overlap(sources, folder)
-    found = find_column(sources, column)
-    last = end_of_text(vocab, end) if format == "packed" else -1
+    field = find_column(sources, column, max_row_bytes)
+    kept = find_kept(sources, keep_columns, field, max_row_bytes)
+    block_size = block_size or 2048
+    last = -1 if format == "parquet" else end_of_text(vocab, end)
     settings = {
         "tokenizer": vocab.fingerprint, "scheme": spec, "seed": seed, "epoch": epoch,
-        "draws": draws, "column": found.name, "kind": found.kind, "format": format,
-        **({"context": context, "end": last} if format == "packed" else {}),
+        "draws": draws, "column": field.name, "kind": field.kind, "format": format,
+        "sample_by": sample_by, "max_row_bytes": max_row_bytes,
+        **({"keep_columns": {f.name: str(f.type) for f in kept}} if kept else {}),
+        **({"block_size": block_size} if format == "packed" else {}),
+        **({"end": last} if format != "parquet" else {}),
         **({"shard_bytes": shard_bytes} if shard_bytes else {}),
     }  # fmt: skip
-    retokenize = Retokenize(vocab, spec, seed, epoch, draws, found.name)
-    try:
-        with locked(folder):
-            digest = _hold_to_plan(folder, settings, sources)
-            job = Job(folder.absolute(), retokenize, found, format, context, last, digest)
-            chunks = cut_chunks(sources, shard_bytes)
+    names = tuple(f.name for f in kept)
+    retokenize = Retokenize(vocab, spec, seed, epoch, draws, field.name, names)
+    with disk_full_in_one_line(folder), locked(folder):
+        digest = _hold_to_plan(folder, settings, sources)
+        job = Job(
+            folder.absolute(), retokenize, field, kept, max_row_bytes, format, block_size, last,
+            digest,
+        )  # fmt: skip
+        chunks = cut_chunks(sources, shard_bytes)
+        _clear(folder)
+        try:
+            _work(job, chunks, engine, workers, progress or _nobody)
+        finally:
             _clear(folder)
-            try:
-                _work(job, chunks, engine, workers, progress or _nobody)
-            finally:
-                _clear(folder)
-            receipt = _receipt(job, chunks, settings)
-            write_json(folder / "receipt.json", asdict(receipt))
-    except Exception as error:
-        if not is_disk_full(error):
-            raise
-        raise RobustokError(
-            f"the disk that holds {folder} is full; free some space and give the same command"
-            " again: it goes on from the last finished shard"
-        ) from error
+        receipt = _receipt(job, chunks, settings)
+        write_json(folder / RUN / "receipt.json", asdict(receipt))
     return _useful(receipt, folder)
+
+
+def _check_format_options(format: str, **options: Any) -> None:
+    """Refuse an option that has no effect on this format."""
+    used = {
+        "parquet": ("keep_columns",), "packed": ("block_size", "end"), "megatron": ("end",),
+        "nanotron": ("end",),
+    }  # fmt: skip
+    for name, value in options.items():
+        if value not in (None, (), []) and name not in used[format]:
+            formats = " or ".join(f for f in FORMATS if name in used[f])
+            raise RobustokError(
+                f"--{name.replace('_', '-')} has no effect with --format {format}: leave it out, or"
+                f" give --format {formats}"
+            )
 
 
 def _check(engine: str, format: str, **counts: int | None) -> None:
@@ -182,7 +209,7 @@ def _hold_to_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[S
         "settings": dict(settings),
         "inputs": [[source.name, source.size, source.modified] for source in sources],
     }
-    path = folder / "plan.json"
+    path = folder / RUN / "plan.json"
     before = read_json_or_none(path)
     if before is None:
         if any((folder / "data").glob("*")):
@@ -199,7 +226,7 @@ def _hold_to_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[S
 
 def _clear(folder: Path) -> None:
     """Remove what workers left that were killed."""
-    for name in ("data", "manifests", "rejects"):
+    for name in ("data", RUN, f"{RUN}/manifests", f"{RUN}/rejects"):
         clear_parts(folder / name)
 
 
@@ -239,10 +266,11 @@ def _useful(receipt: Receipt, folder: Path) -> Receipt:
     """The receipt of a run that did something."""
     if not receipt.documents:
         raise RobustokError(
-            f"not one document could be read: all {receipt.rejects:,} rows are in {folder}/rejects,"
+            f"not one document could be read: all {receipt.rejects:,} rows are in"
+            f" {folder}/{RUN}/rejects,"
             " each with its reason"
         )
-    if not receipt.changed:
+    if not receipt.changed and receipt.settings["scheme"] != "canonical":
         raise RobustokError(
             f"the run changed nothing: all {receipt.rows:,} rows in {folder} are canonical; choose"
             f" a scheme that changes something, not {receipt.settings['scheme']}"

@@ -12,15 +12,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from robustok.corpus.read import Column, Reject, read_chunk
+from robustok.corpus.read import read_chunk
+from robustok.corpus.rows import Column, Reject
 from robustok.corpus.sources import Chunk
 from robustok.corpus.transform import Retokenize
-from robustok.corpus.write import PackedShard, ParquetShard, ShardWriter
+from robustok.corpus.write import open_writer
 from robustok.errors import RobustokError
 from robustok.files import part_of, read_json_or_none, sha256_of, write_json
 
 _BATCH = 1 << 19  # bytes of text worked on at once, over the number of draws
 _LEAST = 1 << 16
+
+# Readers of data sets pass over folders whose name begins so: `datasets`, Spark, `pyarrow.dataset`.
+RUN = "__run__"
 
 Tell = Callable[[int], None]
 
@@ -35,8 +39,10 @@ class Job:
     out: Path
     retokenize: Retokenize
     column: Column
+    kept: tuple[pa.Field, ...]
+    max_row_bytes: int
     format: str
-    context: int
+    block_size: int
     end: int
     digest: str
 
@@ -45,10 +51,10 @@ class Job:
         return self.out / "data"
 
     def manifest(self, chunk: Chunk) -> Path:
-        return self.out / "manifests" / f"{chunk.name}.json"
+        return self.out / RUN / "manifests" / f"{chunk.name}.json"
 
     def rejects(self, chunk: Chunk) -> Path:
-        return self.out / "rejects" / f"{chunk.name}.jsonl"
+        return self.out / RUN / "rejects" / f"{chunk.name}.jsonl"
 
 
 def make_shard(job: Job, chunk: Chunk, tell: Tell = lambda read: None) -> dict[str, Any]:
@@ -65,9 +71,12 @@ def make_shard(job: Job, chunk: Chunk, tell: Tell = lambda read: None) -> dict[s
     counts: dict[str, int] = {}
     files: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        writer = _open_writer(job, chunk, stack)
+        writer = open_writer(
+            job.format, job.data / chunk.name, stack, draws=job.retokenize.draws, kept=job.kept,
+            block_size=job.block_size, end=job.end, vocabulary=job.retokenize.vocab,
+        )  # fmt: skip
         aside = _Rejects(job.rejects(chunk), stack)
-        for batch in read_chunk(chunk, job.column, _batch_size(job)):
+        for batch in read_chunk(chunk, job.column, _batch_size(job), job.kept, job.max_row_bytes):
             tables, rejects = _transformed(job, batch.table, batch.positions)
             aside.write(chunk, [*batch.rejects, *rejects])
             for table in tables:
@@ -112,13 +121,6 @@ def finished(job: Job, chunk: Chunk) -> dict[str, Any] | None:
 
 def _batch_size(job: Job) -> int:
     return max(_BATCH // job.retokenize.draws, _LEAST)
-
-
-def _open_writer(job: Job, chunk: Chunk, stack: ExitStack) -> ShardWriter:
-    if job.format == "parquet":
-        return ParquetShard(job.data, chunk.name, stack)
-    draws = job.retokenize.draws
-    return PackedShard(job.data, chunk.name, stack, draws, job.context, job.end)
 
 
 def _transformed(
@@ -174,7 +176,7 @@ class _Rejects:
             if self._file is None:
                 part = self._stack.enter_context(part_of(self._path))
                 self._file = self._stack.enter_context(part.open("w", encoding="utf8"))
-                self.parts = {f"rejects/{self._path.name}": part}
+                self.parts = {f"{RUN}/rejects/{self._path.name}": part}
             self._file.write(line)
             self.count += 1
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import glob
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from robustok.errors import RobustokError
+import pyarrow as pa
+
+from robustok.errors import RobustokError, nearest
 from robustok.files import COMPRESSIONS, decompressed
 
 FORMATS = {
@@ -24,6 +26,7 @@ FORMATS = {
     ".json": "jsonl",
     ".txt": "text",
 }
+SAMPLE_BY = ("line", "document")  # what a document of a text file is
 _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
 _SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # bytes of input a shard, and how many shards
 
@@ -58,17 +61,26 @@ class Chunk:
         return f"part-{self.number:06d}"
 
 
-def find_sources(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
+def find_sources(
+    inputs: str | Path | Sequence[str | Path], sample_by: str = "line"
+) -> list[Source]:
     """The files that paths, folders and glob patterns mean, in the order of their names.
 
     A folder is searched to its depth for files of known kinds; names that begin with a dot or an
-    underscore are passed over. Raises RobustokError for what is missing, empty or of no known kind.
+    underscore are passed over. ``sample_by`` says what a document of a text file is: a ``"line"``,
+    or the whole file (``"document"``). Raises RobustokError for what is missing, empty or of no
+    known kind, for what is no regular file, and for links in a folder that lead out of it.
     """
+    if sample_by not in SAMPLE_BY:
+        raise RobustokError(f"unknown sample_by '{sample_by}': {nearest(sample_by, SAMPLE_BY)}")
     given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     found: dict[Path, Source] = {}
     for entry in given:
         for source in _sources_of(Path(entry)):
             found.setdefault(source.path.resolve(), source)
+    if sample_by == "document":
+        found = {p: replace(s, format="document") if s.format == "text" else s
+                 for p, s in found.items()}  # fmt: skip
     if not found:
         raise RobustokError(f"no files in {', '.join(map(str, given))}: it takes {_KINDS}")
     return sorted(found.values(), key=lambda source: (source.name, str(source.path)))
@@ -120,13 +132,20 @@ def _below(path: Path) -> list[Source]:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    return [
-        p
-        for p in sorted(folder.rglob("*"))
-        if p.is_file()
-        and kind_of(p)
-        and not any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)
-    ]
+    """The corpus files of a folder. A link that leads out of it could name any file."""
+    root = folder.resolve()
+    files = []
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        if hidden or path.is_dir() or not kind_of(path):
+            continue
+        if path.is_symlink() and not path.resolve().is_relative_to(root):
+            raise RobustokError(
+                f"{path} is a link to {path.resolve()}, outside {folder}: remove it, or name the"
+                " file itself"
+            )
+        files.append(path)
+    return files
 
 
 def kind_of(path: Path) -> tuple[str, str] | None:
@@ -145,6 +164,8 @@ def kind_of(path: Path) -> tuple[str, str] | None:
 def _source(path: Path, name: str) -> Source:
     found = kind_of(path)
     assert found is not None
+    if not path.is_file():
+        raise RobustokError(f"{path} is not a regular file: copy its content to one")
     status = path.stat()
     return Source(path.absolute(), name, *found, status.st_size, status.st_mtime_ns)
 
@@ -152,7 +173,7 @@ def _source(path: Path, name: str) -> Source:
 def _ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
     if file.format == "parquet":
         return _row_group_ranges(file, wanted)
-    if file.compression:
+    if file.compression or file.format == "document":
         return [(0, None, file.size)]
     count = max(1, -(-file.size // wanted))
     edges = [file.size * i // count for i in range(count + 1)]
@@ -160,9 +181,13 @@ def _ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
 
 
 def _row_group_ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
-    metadata = parquet_file(file).metadata
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
+    try:
+        metadata = parquet_file(file).metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        columns = [[g.column(c) for c in range(g.num_columns)] for g in groups]
+        sizes = [sum(c.total_compressed_size for c in group) for group in columns]
+    except (pa.ArrowException, OSError, OverflowError) as error:
+        raise unreadable(file, error) from error
     ranges: list[tuple[int, int | None, int]] = []
     start, raw, size = 0, 0, 0
     for i, group in enumerate(groups):
@@ -173,12 +198,25 @@ def _row_group_ranges(file: Source, wanted: int) -> list[tuple[int, int | None, 
     return ranges
 
 
-def parquet_file(file: Source) -> Any:
-    """The open Parquet file, read page by page, so that a large row group takes no more memory."""
-    import pyarrow as pa
+def parquet_file(file: Source, dictionaries: Sequence[str] = ()) -> Any:
+    """The open Parquet file, read page by page, so that a large row group takes no more memory.
+
+    ``dictionaries`` are the columns that stay dictionary-encoded. Raises RobustokError for a file
+    whose metadata is damaged.
+    """
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(file.path, buffer_size=1 << 20, pre_buffer=False)
-    except pa.ArrowInvalid as error:
-        raise RobustokError(f"{file.path}: not a Parquet file ({error})") from error
+        return pq.ParquetFile(
+            file.path, read_dictionary=list(dictionaries), buffer_size=1 << 20, pre_buffer=False
+        )
+    except (pa.ArrowException, OSError, OverflowError) as error:
+        raise unreadable(file, error) from error
+
+
+def unreadable(file: Source, error: Exception) -> Exception:
+    """One line for a Parquet file that cannot be opened; an error of the disk stays as it is."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+        return error
+    reason = " ".join(str(error).split())
+    return RobustokError(f"{file.path}: not a Parquet file, or a damaged one ({reason})")

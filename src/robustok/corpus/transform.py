@@ -48,6 +48,8 @@ class Retokenize:
     A document's draws depend on its key, the seed, the epoch and the draw's number, and on nothing
     else. The key is a hash of the document's ``id``, where it has one, and of its canonical ids.
 
+    ``keep`` names columns of the table that are repeated for every draw, after the others.
+
     Raises RobustokError for a document that cannot be tokenized.
     """
 
@@ -57,12 +59,14 @@ class Retokenize:
     epoch: int = 0
     draws: int = 1
     column: str = "text"
+    keep: tuple[str, ...] = ()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        if self.column not in table.column_names:
-            raise RobustokError(
-                f"the table has no column '{self.column}': it has {', '.join(table.column_names)}"
-            )
+        for name in (self.column, *self.keep):
+            if name not in table.column_names:
+                raise RobustokError(
+                    f"the table has no column '{name}': it has {', '.join(table.column_names)}"
+                )
         rows = self._canonical(table.column(self.column))
         count = len(rows)
         names = _names(table)
@@ -82,7 +86,10 @@ class Retokenize:
             found.splits.astype(np.int32),
             found.distance.astype(np.int32),
         ]
-        return pa.Table.from_arrays([_array(column) for column in columns], schema=SCHEMA)
+        out = pa.Table.from_arrays([_array(column) for column in columns], schema=SCHEMA)
+        for name in self.keep:
+            out = out.append_column(name, _kept(table.column(name)).take(pa.array(again)))
+        return out
 
     def _canonical(self, column: pa.ChunkedArray) -> Ragged:
         if column.null_count:
@@ -137,6 +144,16 @@ def _names(table: pa.Table) -> pa.Array:
         return pa.nulls(len(table), pa.string())
     names = table.column("id").cast(pa.string()).combine_chunks()
     return names if isinstance(names, pa.Array) else pa.concat_arrays(names.chunks)
+
+
+def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A kept column; documents are binary when they come from a corpus, and kept as text."""
+    if not pa.types.is_large_binary(column.type):
+        return column
+    try:
+        return column.cast(pa.large_string()).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise RobustokError(f"a text to keep is not UTF-8: {error}") from None
 
 
 def _array(column: Any) -> pa.Array:

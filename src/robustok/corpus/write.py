@@ -1,7 +1,19 @@
-"""The two kinds of shards: Parquet with a row for each draw, and full blocks as `.npy`."""
+"""The kinds of shards: Parquet with a row for each draw, and token files for training.
+
+The token files of a shard have one set for each draw, so that training on one after the other does
+not meet a document twice in a row. Each document is followed by the end token.
+
+- ``packed``: `.npy`, int32 of shape [rows, block_size]; the last row is filled up with the end
+  token. `.offsets.npy`, int64: where each document starts in the flat array, and where the last
+  one ends.
+- ``megatron``: the indexed data set of Megatron-LM, `.bin` and `.idx`, a document a sequence.
+- ``nanotron``: the token files of datatrove, `.ds`, `.ds.index` and `.ds.metadata`.
+"""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,9 +24,13 @@ import pyarrow.parquet as pq
 
 from robustok.corpus.transform import SCHEMA
 from robustok.files import part_of
+from robustok.vocabulary import Vocabulary
 
-FORMATS = ("parquet", "packed")
+FORMATS = ("parquet", "packed", "megatron", "nanotron")
 _GROUP = 1 << 20  # ids in a row group, at least
+# The largest vocabularies whose ids take two bytes, as each reader expects it.
+_UINT16 = {"megatron": 65499, "nanotron": 65536}
+_MEGATRON_CODES = {"<u2": 8, "<i4": 4}  # of NumPy types, in the index
 
 
 class ShardWriter(Protocol):
@@ -27,13 +43,35 @@ class ShardWriter(Protocol):
     def close(self) -> None: ...
 
 
+def open_writer(
+    format: str,
+    path: Path,
+    stack: ExitStack,
+    *,
+    draws: int,
+    kept: Sequence[pa.Field],
+    block_size: int,
+    end: int,
+    vocabulary: Vocabulary,
+) -> ShardWriter:
+    """The writer of a shard; its files are ``path`` with what the format appends."""
+    if format == "parquet":
+        return ParquetShard(path, stack, kept)
+    if format == "packed":
+        return PackedShard(path, stack, draws, end, block_size)
+    if format == "megatron":
+        return MegatronShard(path, stack, draws, end, vocabulary)
+    return NanotronShard(path, stack, draws, end, vocabulary)
+
+
 class ParquetShard:
     """One Parquet file, compressed with zstd, in row groups of some million ids."""
 
-    def __init__(self, folder: Path, name: str, stack: ExitStack) -> None:
-        part = stack.enter_context(part_of(folder / f"{name}.parquet"))
-        self.parts = {f"{name}.parquet": part}
-        self._writer = stack.enter_context(pq.ParquetWriter(part, SCHEMA, compression="zstd"))
+    def __init__(self, path: Path, stack: ExitStack, kept: Sequence[pa.Field]) -> None:
+        part = stack.enter_context(part_of(path.with_name(f"{path.name}.parquet")))
+        self.parts = {f"{path.name}.parquet": part}
+        schema = pa.schema([*SCHEMA, *kept])
+        self._writer = stack.enter_context(pq.ParquetWriter(part, schema, compression="zstd"))
         self._waiting: list[pa.Table] = []
         self._ids = 0
 
@@ -54,47 +92,112 @@ class ParquetShard:
         self._waiting, self._ids = [], 0
 
 
-class PackedShard:
-    """Documents end to end, cut into rows of ``context`` ids: an int32 array in `.npy` a draw.
-
-    After each document comes ``end``, and the last row is filled up with it. A draw has a file of
-    its own, so that a model that is trained on one after the other does not meet a document twice
-    in a row. `numpy.load(file, mmap_mode="r")` opens it without reading it.
-    """
+class _TokenShard:
+    """Files of tokens, document after document, and the end of each document."""
 
     def __init__(
-        self, folder: Path, name: str, stack: ExitStack, draws: int, context: int, end: int
+        self,
+        path: Path,
+        stack: ExitStack,
+        draws: int,
+        end: int,
+        dtype: str,
+        suffixes: Sequence[str],
     ) -> None:
-        names = [f"{name}.draw{draw}.npy" for draw in range(draws)]
-        self.parts = {n: stack.enter_context(part_of(folder / n)) for n in names}
-        self._files = [stack.enter_context(part.open("w+b")) for part in self.parts.values()]
-        self._sizes = [0] * draws
-        self._context, self._end = context, end
-        for file in self._files:
-            _write_header(file, 0, context)
+        self.parts: dict[str, Path] = {}
+        self._end, self._dtype = end, np.dtype(dtype)
+        self._ends: list[list[int]] = [[] for _ in range(draws)]
+        self._files: list[list[Any]] = []
+        for draw in range(draws):
+            names = [f"{path.name}.draw{draw}{suffix}" for suffix in suffixes]
+            parts = [stack.enter_context(part_of(path.with_name(name))) for name in names]
+            self.parts |= dict(zip(names, parts, strict=True))
+            self._files.append([stack.enter_context(part.open("w+b")) for part in parts])
 
     def write(self, table: pa.Table) -> None:
         rows = table.column("input_ids").combine_chunks()
         values, offsets = rows.values.to_numpy(), rows.offsets.to_numpy()
-        for draw, file in enumerate(self._files):
-            mine = np.flatnonzero(table.column("draw").to_numpy() == draw)
-            ids = [x for i in mine for x in (values[offsets[i] : offsets[i + 1]], [self._end])]
+        numbers = table.column("draw").to_numpy()
+        for draw, (file, *_) in enumerate(self._files):
+            of_draw = np.flatnonzero(numbers == draw)
+            ids = [x for i in of_draw for x in (values[offsets[i] : offsets[i + 1]], [self._end])]
             if ids:
-                flat = np.concatenate(ids).astype("<i4")
-                flat.tofile(file)
-                self._sizes[draw] += len(flat)
+                np.concatenate(ids).astype(self._dtype).tofile(file)
+                lengths = offsets[of_draw + 1] - offsets[of_draw] + 1
+                self._ends[draw] += (self._size(draw) + np.cumsum(lengths, dtype=np.int64)).tolist()
 
     def close(self) -> None:
-        for file, size in zip(self._files, self._sizes, strict=True):
-            blocks = -(-size // self._context)
-            np.full(blocks * self._context - size, self._end, "<i4").tofile(file)
-            file.seek(0)
-            _write_header(file, blocks, self._context)
-            file.close()
+        for draw, files in enumerate(self._files):
+            self._finish(files, self._size(draw), np.array(self._ends[draw], np.int64))
+            for file in files:
+                file.close()
+
+    def _size(self, draw: int) -> int:
+        return self._ends[draw][-1] if self._ends[draw] else 0
+
+    def _finish(self, files: Sequence[Any], size: int, ends: np.ndarray) -> None:
+        """Write the files beside the tokens, ``size`` of them; documents end at ``ends``."""
+        raise NotImplementedError
 
 
-def _write_header(file: Any, rows: int, context: int) -> None:
+class PackedShard(_TokenShard):
+    """Rows of ``block_size`` ids. `numpy.load(file, mmap_mode="r")` opens them without reading."""
+
+    def __init__(self, path: Path, stack: ExitStack, draws: int, end: int, block_size: int) -> None:
+        super().__init__(path, stack, draws, end, "<i4", (".npy", ".offsets.npy"))
+        self._block_size = block_size
+        for file, _ in self._files:
+            _write_header(file, 0, block_size)
+
+    def _finish(self, files: Sequence[Any], size: int, ends: np.ndarray) -> None:
+        tokens, offsets = files
+        rows = -(-size // self._block_size)
+        np.full(rows * self._block_size - size, self._end, "<i4").tofile(tokens)
+        tokens.seek(0)
+        _write_header(tokens, rows, self._block_size)
+        np.save(offsets, np.concatenate([[0], ends]).astype("<i8"), allow_pickle=False)
+
+
+class MegatronShard(_TokenShard):
+    """An indexed data set of Megatron-LM: `megatron.core.datasets.indexed_dataset` reads it."""
+
+    def __init__(
+        self, path: Path, stack: ExitStack, draws: int, end: int, vocabulary: Vocabulary
+    ) -> None:
+        dtype = "<u2" if vocabulary.size <= _UINT16["megatron"] else "<i4"
+        super().__init__(path, stack, draws, end, dtype, (".bin", ".idx"))
+
+    def _finish(self, files: Sequence[Any], size: int, ends: np.ndarray) -> None:
+        _, index = files
+        starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(ends)]
+        code = _MEGATRON_CODES[self._dtype.str]
+        documents = np.arange(len(ends) + 1)
+        index.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(ends), len(documents)))
+        index.write((ends - starts).astype("<i4").tobytes())
+        index.write((starts * self._dtype.itemsize).astype("<i8").tobytes())
+        index.write(documents.astype("<i8").tobytes())
+
+
+class NanotronShard(_TokenShard):
+    """Token files of datatrove, which nanotron trains on."""
+
+    def __init__(
+        self, path: Path, stack: ExitStack, draws: int, end: int, vocabulary: Vocabulary
+    ) -> None:
+        dtype = "<u2" if vocabulary.size <= _UINT16["nanotron"] else "<u4"
+        super().__init__(path, stack, draws, end, dtype, (".ds", ".ds.index", ".ds.metadata"))
+        self._fingerprint = vocabulary.fingerprint
+
+    def _finish(self, files: Sequence[Any], size: int, ends: np.ndarray) -> None:
+        _, index, metadata = files
+        index.write(ends.astype("<u8").tobytes())
+        # The tokenizer and the bytes of a token, and the number of tokens, twice.
+        about = f"{self._fingerprint}|{self._dtype.itemsize}\n{size}\n{size:,} tokens"
+        metadata.write(about.encode())
+
+
+def _write_header(file: Any, rows: int, block_size: int) -> None:
     """NumPy leaves room in it for a first dimension that grows, so it keeps its length."""
-    about = {"descr": "<i4", "fortran_order": False, "shape": (rows, context)}
+    about = {"descr": "<i4", "fortran_order": False, "shape": (rows, block_size)}
     np.lib.format.write_array_header_1_0(file, about)
     file.flush()

@@ -25,7 +25,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="IN...",
-            help="files, folders or patterns: .parquet, .jsonl, .txt (a document a line), "
+            help="files, folders or patterns: .parquet, .jsonl, .txt, "
             "the last two also .gz, .zst or .xz",
         ),
     ],
@@ -36,7 +36,11 @@ def command(
     draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="draws a document")] = 1,
     format_: Annotated[
         str,
-        typer.Option("--format", help="parquet: a row a draw; packed: .npy of full blocks"),
+        typer.Option(
+            "--format",
+            help="parquet: a row a draw; packed: .npy of full blocks; megatron: .bin and .idx; "
+            "nanotron: .ds",
+        ),
     ] = "parquet",
     engine: Annotated[
         str, typer.Option("--engine", help="local, or ray for a cluster that shares the folders")
@@ -48,17 +52,30 @@ def command(
         str | None,
         typer.Option("--column", help="the texts or canonical ids [default: text, input_ids, ids]"),
     ] = None,
+    keep_columns: Annotated[
+        str | None,
+        typer.Option("--keep-columns", help="other fields to keep: a,b or all [parquet]"),
+    ] = None,
+    sample_by: Annotated[
+        str, typer.Option("--sample-by", help="a document of a .txt file: line, or document")
+    ] = "line",
+    max_row_bytes: Annotated[
+        int, typer.Option("--max-row-bytes", min=1, help="longer rows are set aside")
+    ] = 16 << 20,
     epoch: Annotated[int, typer.Option("--epoch", min=0, help="another one, other draws")] = 0,
-    context: Annotated[int, typer.Option("--context", min=1, help="ids a packed row")] = 2048,
+    block_size: Annotated[
+        int | None, typer.Option("--block-size", min=1, help="ids a packed row [default: 2048]")
+    ] = None,
     end: Annotated[
-        str | None, typer.Option("--end", help="the token after each packed document")
+        str | None,
+        typer.Option("--end", help="the token after each document [packed, megatron, nanotron]"),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Draw every document of a corpus anew.
 
-    The same command goes on with a run that was stopped. OUT/data has the shards, OUT/receipt.json
-    what was done, OUT/rejects the rows that could not be read.
+    The same command goes on with a run that was stopped. OUT/data has the shards,
+    OUT/__run__/receipt.json what was done, OUT/__run__/rejects the rows that could not be read.
     """
     from dataclasses import asdict
 
@@ -74,8 +91,11 @@ def command(
             epoch=epoch,
             draws=draws,
             column=column,
+            keep_columns=_names(keep_columns),
+            sample_by=sample_by,
+            max_row_bytes=max_row_bytes,
             format=format_,
-            context=context,
+            block_size=block_size,
             end=end,
             engine=engine,
             workers=workers,
@@ -94,7 +114,15 @@ def command(
         f"{found['growth']:.3f} tokens"
     )
     if receipt.rejects:
-        typer.echo(f"{receipt.rejects:,} rows were set aside, with reasons: {out / 'rejects'}")
+        typer.echo(
+            f"{receipt.rejects:,} rows were set aside, with reasons: {out / '__run__' / 'rejects'}"
+        )
+
+
+def _names(given: str | None) -> list[str] | str:
+    if given == "all":
+        return given
+    return [name.strip() for name in (given or "").split(",") if name.strip()]
 
 
 @contextmanager

@@ -1,0 +1,205 @@
+"""Documents of Parquet files, decoded in slices so that a small file cannot fill the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from robustok.corpus.rows import (
+    Batch,
+    Column,
+    Reject,
+    batch_schema,
+    empty_table,
+    next_or_reject,
+    too_long,
+)
+from robustok.corpus.sources import Chunk, Source, parquet_file
+from robustok.errors import RobustokError
+
+_ROWS = 1 << 16  # read at once, at most
+_EXPANSION = 200  # times that a row group may grow when it is decompressed
+
+
+def parquet_batches(
+    chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
+) -> Iterator[Batch]:
+    """The documents of a range of row groups in batches of about ``size`` bytes.
+
+    Columns of text stay dictionary-encoded until a slice of about ``size`` bytes is decoded: a
+    long value that many rows repeat is in memory once. A row of more than ``limit`` bytes is a
+    reject.
+    """
+    source = chunk.source
+    names = _wanted(source, column, kept)
+    texts = [f.name for f in parquet_file(source).schema_arrow if f.name in names and _is_text(f)]
+    file = parquet_file(source, texts)
+    groups, rejects = _sound_groups(file.metadata, chunk, names, limit)
+    metadata = [file.metadata.row_group(i) for i in groups]
+    positions = np.concatenate(
+        [np.empty(0, np.int64), *(_positions(file.metadata, i) for i in groups)]
+    )
+    average = max(sum(map(_decoded_size, metadata)) // max(len(positions), 1), 1)
+    batches = file.iter_batches(max(1, min(size // average, _ROWS)), groups, names)
+    done = 0
+    while True:
+        batch = next_or_reject(batches)
+        if batch is None or isinstance(batch, Reject):
+            rejects += [] if batch is None else [batch]
+            nothing = np.empty(0, np.int64)
+            yield Batch(empty_table(column, kept), nothing, rejects, chunk.size)
+            return
+        table = pa.Table.from_batches([batch])
+        where = positions[done : done + len(table)]
+        done += len(table)
+        read = chunk.size * done // max(len(positions), 1)
+        for part, rows, long in _slices(table, where, column.name, size, limit):
+            yield Batch(_decoded(part, source, column, kept), rows, long, read)
+
+
+def _positions(metadata: Any, group: int) -> np.ndarray:
+    first = sum(metadata.row_group(i).num_rows for i in range(group))
+    return np.arange(first, first + metadata.row_group(group).num_rows)
+
+
+def _sound_groups(
+    metadata: Any, chunk: Chunk, names: Sequence[str], limit: int
+) -> tuple[list[int], list[Reject]]:
+    """The row groups of a chunk, but for those that expand far beyond what text does.
+
+    A page is decompressed as a whole, so its size cannot be bounded while it is read.
+    """
+    sound: list[int] = []
+    rejects: list[Reject] = []
+    for i in range(chunk.start, chunk.stop or 0):
+        group = metadata.row_group(i)
+        columns = [group.column(c) for c in range(group.num_columns)]
+        columns = [c for c in columns if c.path_in_schema.split(".")[0] in names]
+        packed = sum(c.total_compressed_size for c in columns)
+        size = sum(c.total_uncompressed_size for c in columns)
+        if size > max(4 * limit, _EXPANSION * packed):
+            reason = (
+                f"row group {i} has {packed:,} bytes that expand to {size:,}, and is not read;"
+                " --max-row-bytes allows larger ones"
+            )
+            rejects.append(Reject(int(_positions(metadata, i)[0]), reason))
+        else:
+            sound.append(i)
+    return sound, rejects
+
+
+def _wanted(source: Source, column: Column, kept: Sequence[pa.Field]) -> list[str]:
+    """The columns to read. Raises RobustokError where they are not what the other files have."""
+    schema = parquet_file(source).schema_arrow
+    names = [column.name, "id", *(field.name for field in kept)]
+    wanted = [name for name in dict.fromkeys(names) if name in schema.names]
+    for name in wanted:
+        if schema.names.count(name) > 1:
+            raise RobustokError(f"{source.path}: two columns are named '{name}'; rename one")
+    if column.name not in wanted or arrow_kind(schema.field(column.name)) != column.kind:
+        raise RobustokError(
+            f"{source.path}: no field '{column.name}' that holds {column.kind}, as the other "
+            "files have"
+        )
+    if "id" in wanted and pa.types.is_nested(schema.field("id").type):
+        raise RobustokError(
+            f"{source.path}: the field 'id' is a {schema.field('id').type}; a document's id is a"
+            " text or a number: drop or rename the field"
+        )
+    return wanted
+
+
+def _decoded_size(group: Any) -> int:
+    """Bytes of a row group when decoded: run-length encoding hides how many values there are."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    return sum(max(c.total_uncompressed_size, 4 * c.num_values) for c in columns)
+
+
+def _slices(
+    table: pa.Table, positions: np.ndarray, name: str, size: int, limit: int
+) -> Iterator[tuple[pa.Table, np.ndarray, list[Reject]]]:
+    """The rows that have a document of at most ``limit`` bytes, cut where they sum to ``size``."""
+    sizes = sum(_sizes(column) for column in table.columns)
+    assert isinstance(sizes, np.ndarray)
+    valid = table.column(name).is_valid().to_numpy()
+    short = sizes <= limit
+    rejects = [Reject(int(p), f"field '{name}' is null") for p in positions[~valid]]
+    long = np.flatnonzero(valid & ~short)
+    rejects += [too_long(int(positions[i]), int(sizes[i]), limit) for i in long]
+    rows = np.flatnonzero(valid & short)
+    full = np.cumsum(sizes[rows]) // size
+    for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
+        yield table.take(pa.array(part)), positions[part], rejects
+        rejects = []
+
+
+def _sizes(column: pa.ChunkedArray) -> np.ndarray:
+    """Bytes of each value of a column, int64."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        parts = [
+            pc.call_function("take", [_lengths(c.dictionary), c.indices]) for c in column.chunks
+        ]
+        lengths = pa.chunked_array(parts, parts[0].type if parts else pa.int32())
+    elif _is_binary(kind) or _is_list(kind):
+        lengths = _lengths(column)
+    else:
+        return np.full(len(column), 8, np.int64)
+    return lengths.fill_null(0).to_numpy().astype(np.int64)
+
+
+def _lengths(values: Any) -> Any:
+    if _is_binary(values.type):
+        return pc.call_function("binary_length", [values])
+    return pc.call_function("multiply", [pc.call_function("list_value_length", [values]), 4])
+
+
+def _decoded(table: pa.Table, source: Source, column: Column, kept: Sequence[pa.Field]) -> pa.Table:
+    """A slice as a batch has it: ids keep their type, and a column that the file lacks is null."""
+    schema = batch_schema(column, kept)
+    arrays = []
+    for field in schema:
+        if field.name not in table.column_names:
+            arrays.append(pa.nulls(len(table), field.type))
+            continue
+        values = table.column(field.name)
+        if field.name == column.name and column.kind == "ids":
+            arrays.append(values)
+            continue
+        try:
+            if pa.types.is_dictionary(values.type):
+                values = values.cast(values.type.value_type)
+            arrays.append(values.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            reason = " ".join(str(error).split())
+            raise RobustokError(
+                f"{source.path}: the field '{field.name}' is no {field.type}: {reason}"
+            ) from None
+    return pa.Table.from_arrays(arrays, names=schema.names)
+
+
+def arrow_kind(field: pa.Field) -> str | None:
+    """What a column can hold: ``text``, ``ids`` or None."""
+    if _is_text(field):
+        return "text"
+    kind = field.type
+    return "ids" if _is_list(kind) and pa.types.is_integer(kind.value_type) else None
+
+
+def _is_text(field: pa.Field) -> bool:
+    return _is_binary(field.type)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string,
+             pa.types.is_binary, pa.types.is_large_binary)  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(kind) for test in tests)
