@@ -95,3 +95,11 @@ def test_sentences_without_a_question_are_scored_whole(model, vocab) -> None:
             score_naively(model, [[0]], [rows[c * 4 + draw].tolist()], ())[0, 0] for c in (0, 1)
         )
         assert found.margins[draw] == pytest.approx(bad - good, abs=1e-3)
+
+
+def test_the_marginal_of_a_long_text_is_a_number(model, vocab) -> None:
+    """The weights of its draws underflow relative to the canonical tokenization."""
+    (found,) = marginal(model, vocab, ["straight garden happen differ " * 25], draws=4, seed=0)
+    assert found.log_marginal >= found.log_canonical
+    assert 0 <= found.error < math.inf
+    assert 1 <= found.effective <= 4

@@ -31,6 +31,12 @@ Schemes = Annotated[
     list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
 ]
 Draws = Annotated[int, typer.Option("--draws", "-n", min=1)]
+Overflow = Annotated[
+    str,
+    typer.Option(
+        "--overflow", help="of a row longer than the context: error, drop, left or canonical"
+    ),
+]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="the trained model's folder")]
 Steps = Annotated[int, typer.Option("--steps", min=1)]

@@ -60,6 +60,7 @@ def run_tasks(
     draws: int,
     seed: int,
     shots: Shots | None = None,
+    overflow: str = "error",
     out: Path | None = None,
     table: Path | None = None,
     as_json: bool = False,
@@ -80,6 +81,7 @@ def run_tasks(
             draws=draws,
             seed=seed,
             shots=shots,
+            overflow=overflow,
             resume_file=resume,
             progress=progress,
         )
@@ -97,6 +99,7 @@ def _show(model: str, results: Sequence[TaskResult], as_json: bool) -> None:
         if as_json:
             row = {"model": model, "task": result.task}
             row |= {name: getattr(one, name) for name in fields}
+            row |= {"overflowed": one.overflowed} if one.overflowed else {}
             if result.against:
                 row |= {"difference": result.against.difference, "p": result.against.p}
             print_json(row)

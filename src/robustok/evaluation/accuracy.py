@@ -10,6 +10,7 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
+from robustok.evaluation.overflow import Window
 from robustok.evaluation.questions import (
     Ids,
     Progress,
@@ -40,6 +41,7 @@ def evaluate(
     draws: int = 10,
     seed: int,
     context: Ids | None = None,
+    overflow: str = "error",
     budget: int | None = None,
     progress: Progress = None,
 ) -> Evaluation:
@@ -56,7 +58,12 @@ def evaluate(
     after the context or else the model's start token. A draw depends on (seed, item key, draw
     number) alone.
 
-    Raises RobustokError without items or draws.
+    ``overflow`` says what becomes of a draw that does not fit the model's context with its
+    answers: ``error``; ``drop`` (the item is left out); ``left`` (the start of the prompt is cut
+    off); ``canonical`` (the canonical question stands in). ``overflowed`` of the result counts
+    such draws.
+
+    Raises RobustokError without items or draws, and by ``overflow``.
     """
     began = time.perf_counter()
     check_items(items)
@@ -66,10 +73,12 @@ def evaluate(
     draws = 1 if sampler.spec == "canonical" else draws
     outcomes: list[Outcome] = []
     computed, naive, path = 0, 0, ""
+    window = Window(model, overflow)
     contexts: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
-        requests = _requests(block, vocab, sampler, draws, seed, context, model)
+        fitted = _fitted(window, block, vocab, sampler, draws, seed, context, model)
+        block, requests = [item for item, _ in fitted], [request for _, request in fitted]
         scored = score_many(model, requests, budget=budget, contexts=contexts)
         for item, scores in zip(block, scored, strict=True):
             log_probs = scores.log_probs if item.query else by_draw(scores.log_probs, item)
@@ -78,11 +87,13 @@ def evaluate(
             naive += scores.tokens_naive
             path = scores.path
         if progress is not None:
-            progress(len(outcomes), len(items))
+            progress(min(begin + _BLOCK, len(items)), len(items))
+    if not outcomes:
+        raise RobustokError("no item fits the model's context: choose overflow left or canonical")
     accuracy, low, high = clustered([o.correct for o in outcomes], draws)
     return Evaluation(
         *(accuracy, low, high),
-        n=len(items),
+        n=len(outcomes),
         draws=draws,
         query=sampler.spec,
         seed=seed,
@@ -91,7 +102,28 @@ def evaluate(
         path=path,
         tokens_computed=computed,
         tokens_naive=naive,
+        overflowed=window.overflowed,
     )
+
+
+def _fitted(
+    window: Window,
+    block: Sequence[Item],
+    vocab: Vocabulary,
+    sampler: Any,
+    draws: int,
+    seed: int,
+    context: Ids | None,
+    model: Any,
+) -> list[tuple[Item, Request]]:
+    """The items that are scored, and their requests cut or replaced to fit the model."""
+    requests = _requests(block, vocab, sampler, draws, seed, context, model)
+    fitted = []
+    for item, request in zip(block, requests, strict=True):
+        fitting = window.fit(request, item.key, vocab.encode(item.query))
+        if fitting is not None:
+            fitted.append((item, fitting))
+    return fitted
 
 
 def _requests(

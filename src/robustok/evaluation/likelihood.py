@@ -170,17 +170,19 @@ def marginal(
 def _sum(canonical: float, others: np.ndarray, count: int, draws: int) -> Marginal:
     if count == 1 or not len(others):
         return Marginal(canonical, canonical, 0.0, count, draws, float(draws))
-    top = max(canonical, float(others.max()))
-    weights = np.exp(others - top)
-    # Python divides integers of any size; their logarithm would lose the small ones.
-    log_rest = math.log(count - 1) + math.log(weights.mean()) if weights.any() else -math.inf
-    rest, first = math.exp(min(log_rest, 700.0)), math.exp(canonical - top)
-    total = first + rest
-    spread = float(weights.std(ddof=1) / weights.mean()) if len(weights) > 1 else math.inf
+    # In logarithms throughout, relative to the greatest: a long text's other tokenizations are
+    # less likely than the canonical one by factors that underflow.
+    weights = np.exp(others - others.max())
+    log_rest = math.log(count - 1) + float(others.max()) + math.log(weights.mean())
+    log_marginal = float(np.logaddexp(canonical, log_rest))
+    error = math.inf
+    if len(weights) > 1:
+        spread = float(weights.std(ddof=1) / weights.mean())
+        error = math.exp(log_rest - log_marginal) * spread / math.sqrt(len(weights))
     return Marginal(
-        log_marginal=top + math.log(total),
+        log_marginal=log_marginal,
         log_canonical=canonical,
-        error=rest / total * spread / math.sqrt(len(weights)),
+        error=error,
         tokenizations=count,
         draws=draws,
         effective=float(weights.sum() ** 2 / (weights**2).sum()),

@@ -39,7 +39,8 @@ class Evaluation:
     ('uniform', 8, 3, 8)
 
     ``accuracy`` is the mean over items of the fraction of correct draws; ``low`` and
-    ``high`` bound it at 95%, with items as clusters; ``n`` counts items. ``path``,
+    ``high`` bound it at 95%, with items as clusters; ``n`` counts items; ``overflowed`` the
+    draws that did not fit the model's context. ``path``,
     ``tokens_computed`` and ``tokens_naive`` are those of the scoring engine.
     """
 
@@ -55,11 +56,13 @@ class Evaluation:
     path: str
     tokens_computed: int
     tokens_naive: int
+    overflowed: int = 0
 
     def __str__(self) -> str:
         return (
             f"{self.query}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
             f"{self.n} items × {self.draws} draws"
+            + (f", {self.overflowed} longer than the context" if self.overflowed else "")
         )
 
     def table(self) -> list[dict[str, object]]:

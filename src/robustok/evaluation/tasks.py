@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ def evaluate_tasks(
     draws: int = 10,
     seed: int,
     shots: Shots | None = None,
+    overflow: str = "error",
     resume_file: str | Path | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[TaskResult]:
@@ -67,9 +68,10 @@ def evaluate_tasks(
     >>> [(r.task, r.evaluation.query, r.evaluation.n) for r in results]
     [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
 
-    With ``shots`` the last so many items of a task are shown solved and not asked. Finished pairs
-    of task and scheme are kept in ``resume_file``, and not measured again when the same call is
-    given it. ``progress`` gets items done, of how many, and of what.
+    ``overflow`` is that of :func:`evaluate`; items that either scheme drops are left out of the
+    paired difference. With ``shots`` the last so many items of a task are shown solved and not
+    asked. Finished pairs of task and scheme are kept in ``resume_file``, and not measured again
+    when the same call is given it. ``progress`` gets items done, of how many, and of what.
     """
     samplers = [as_sampler(scheme, vocab) for scheme in schemes]
     with ExitStack() as stack:
@@ -80,6 +82,7 @@ def evaluate_tasks(
                 "draws": draws, "seed": seed,
                 "shots": [shots.count, shots.scheme] if shots else None,
                 "items": {name: items_digest(items) for name, items in tasks.items()},
+                "overflow": overflow,
             }  # fmt: skip
             kept = stack.enter_context(RowFile(resume_file, config))
         total, done = sum(map(len, tasks.values())) * len(samplers), 0
@@ -95,14 +98,25 @@ def evaluate_tasks(
                     told = _told(progress, key, done, total)
                     found = evaluate(
                         model, vocab, asked, sampler, draws=draws, seed=seed, context=context,
-                        progress=told,
+                        overflow=overflow, progress=told,
                     )  # fmt: skip
                     if kept:
                         kept.add_row({"key": key, **_to_row(found)})
                 done += len(items)
-                results.append(TaskResult(name, found, paired(first, found) if first else None))
+                results.append(TaskResult(name, found, _against(first, found)))
                 first = first or found
         return results
+
+
+def _against(first: Evaluation | None, second: Evaluation) -> Paired | None:
+    """The paired difference over the items that neither evaluation dropped."""
+    if first is None:
+        return None
+    common = {o.key for o in first.outcomes} & {o.key for o in second.outcomes}
+    return paired(*(
+        replace(e, outcomes=tuple(o for o in e.outcomes if o.key in common))
+        for e in (first, second)
+    )) if common else None  # fmt: skip
 
 
 def _context(

@@ -216,6 +216,7 @@ def evaluate_model(
         draws=fields["draws"],
         seed=fields["seed"],
         context=context,
+        overflow="left",
         progress=progress,
     )
     return _measured(result, items, folder)
@@ -273,7 +274,7 @@ def _measured(result: Any, items: Sequence[Item], folder: Path) -> Summary:
         "n": result.n,
         "draws": result.draws,
         "chance": sum(1 / len(item.choices) for item in items) / len(items),
-    }
+    } | ({"overflowed": result.overflowed} if getattr(result, "overflowed", 0) else {})
 
 
 def _vocabulary(inputs: Mapping[str, Path]) -> Any:

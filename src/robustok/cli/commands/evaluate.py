@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robustok.cli.options import Draws, Json, Limit, Model, OwnTokenizer, Schemes, Seed
+from robustok.cli.options import Draws, Json, Limit, Model, Overflow, OwnTokenizer, Schemes, Seed
 from robustok.cli.tasks import Per, Table, Tasks, read_tasks, run_tasks
 
 NAME = "evaluate"
@@ -16,6 +16,7 @@ def command(
     scheme: Schemes = None,
     draws: Draws = 10,
     limit: Limit = None,
+    overflow: Overflow = "error",
     out: Per = None,
     table: Table = None,
     as_json: Json = False,
@@ -31,5 +32,14 @@ def command(
     tasks = read_tasks(items, limit)
     vocab = Vocabulary.load(tokenizer or model)
     run_tasks(
-        model, vocab, tasks, scheme, draws=draws, seed=seed, out=out, table=table, as_json=as_json
+        model,
+        vocab,
+        tasks,
+        scheme,
+        draws=draws,
+        seed=seed,
+        overflow=overflow,
+        out=out,
+        table=table,
+        as_json=as_json,
     )

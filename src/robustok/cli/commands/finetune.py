@@ -11,6 +11,7 @@ from robustok.cli.options import (
     Json,
     Model,
     Out,
+    Overflow,
     OwnTokenizer,
     Scheme,
     Seed,
@@ -58,12 +59,7 @@ def command(
     rank: Annotated[int, typer.Option("--lora-rank", min=1)] = 8,
     lora_alpha: Annotated[float, typer.Option("--lora-alpha")] = 32,
     lora_dropout: Annotated[float, typer.Option("--lora-dropout")] = 0.05,
-    overflow: Annotated[
-        str,
-        typer.Option(
-            "--overflow", help="of a row longer than the context: error, drop, left or canonical"
-        ),
-    ] = "error",
+    overflow: Overflow = "error",
     tokenizer: OwnTokenizer = None,
     as_json: Json = False,
 ) -> None:

@@ -11,6 +11,7 @@ from robustok.cli.options import (
     Json,
     Limit,
     Model,
+    Overflow,
     OwnTokenizer,
     Schemes,
     Seed,
@@ -38,6 +39,7 @@ def command(
     scheme: Schemes = None,
     draws: Draws = 10,
     limit: Limit = None,
+    overflow: Overflow = "error",
     out: Per = None,
     table: Table = None,
     as_json: Json = False,
@@ -60,8 +62,8 @@ def command(
             check_questions(questions)
     chosen = Shots(shots, example_scheme)
     run_tasks(
-        model, vocab, tasks, scheme, draws=draws, seed=seed, shots=chosen, out=out, table=table,
-        as_json=as_json,
+        model, vocab, tasks, scheme, draws=draws, seed=seed, shots=chosen, overflow=overflow,
+        out=out, table=table, as_json=as_json,
     )  # fmt: skip
     if attack:
         for name, questions in tasks.items():
