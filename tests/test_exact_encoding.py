@@ -35,7 +35,7 @@ def trained(*, prefix: bool = False, digits: bool = False, alphabet: bool = True
 def fallback(missing: str = "", **model) -> Tokenizer:
     """A BPE with byte fallback, without one of the byte tokens."""
     pieces = [*(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "b", "ab"]
-    vocab = {piece: i for i, piece in enumerate(pieces) if piece != missing}
+    vocab = {piece: i for i, piece in enumerate(p for p in pieces if p != missing)}
     spec = {
         "type": "BPE", "vocab": vocab, "merges": [["a", "b"]], "byte_fallback": True,
         "unk_token": None, "dropout": None, "continuing_subword_prefix": None,

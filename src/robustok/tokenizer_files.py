@@ -53,14 +53,25 @@ def _read(source: Any) -> TokenizerData:
     if module == "sentencepiece":
         return from_processor(source)
     if module == "tokenizers":
-        return from_json(source.to_str(), "the tokenizer object")
+        return _from_object(source)
     backend = getattr(source, "backend_tokenizer", None)
     if backend is not None:
-        return from_json(backend.to_str(), "the tokenizer object")
+        return _from_object(backend)
     raise RobustokError(
         f"cannot read a tokenizer from {type(source).__name__}: pass a path, a hub name, or a "
         "tokenizers, transformers (fast), tiktoken or sentencepiece object"
     )
+
+
+def _from_object(tokenizer: Any) -> TokenizerData:
+    if type(tokenizer.model).__name__ == "BPE":
+        ids = tokenizer.get_vocab(with_added_tokens=False).values()
+        if max(ids, default=-1) >= len(ids):
+            raise RobustokError(
+                f"the tokenizer object: its {len(ids)} tokens have ids up to {max(ids)}: the "
+                "tokenizers library needs ids without holes"
+            )
+    return from_json(tokenizer.to_str(), "the tokenizer object")
 
 
 def _from_name(name: str) -> TokenizerData:

@@ -17,8 +17,6 @@ from robustok.errors import RobustokError
 from robustok.tokenizer_data import TokenizerData, byte_alphabet, library_errors, steps
 from robustok.tokenizers_encoder import make_encoder
 
-_HOLES = 100_000  # ids without a token that a vocabulary may have, beside as many as it has tokens
-
 
 def from_json(text: str, name: str) -> TokenizerData:
     """The tokenizer of a tokenizer.json; ``name`` is what messages call it.
@@ -130,6 +128,7 @@ def _vocab_of(model: dict, kind: str, name: str) -> dict[str, int]:
     if not isinstance(model.get("vocab"), dict) or "merges" not in model:
         raise RobustokError(f"{name}: the BPE model has no vocabulary or no merges")
     vocab: dict[str, int] = model["vocab"]
+    largest = max(vocab.values(), default=-1)
     if len(set(vocab.values())) < len(vocab):
         pieces: dict[int, str] = {}
         for piece, i in vocab.items():
@@ -137,6 +136,11 @@ def _vocab_of(model: dict, kind: str, name: str) -> dict[str, int]:
                 raise RobustokError(
                     f"{name}: tokens {pieces[i]!r} and {piece!r} have the same id {i}"
                 )
+    if largest >= len(vocab):  # saved or pickled, such a tokenizer loses tokens
+        raise RobustokError(
+            f"{name}: its {len(vocab)} tokens have ids up to {largest}: the tokenizers library "
+            "needs ids without holes"
+        )
     return vocab
 
 
@@ -172,8 +176,6 @@ def _token_bytes(
 ) -> tuple[list[bytes], frozenset[int], frozenset[int]]:
     """The bytes of every id, the ordinary ids, and of these the byte-fallback ones."""
     size = max([*vocab.values(), *added], default=-1) + 1
-    if size > 2 * (len(vocab) + len(added)) + _HOLES:
-        raise RobustokError(f"{name}: id {size - 1} in a vocabulary of {len(vocab)} tokens")
     tokens: list[bytes] = [b""] * size
     unknown = model.get("unk_token")
     unknown_id = vocab.get(unknown) if isinstance(unknown, str) else model.get("unk_id")

@@ -20,7 +20,10 @@ _PROPERTY = r"\\[pP]\{\w+\}|\\[sSdDwW]"  # what the library is asked about a cha
 _FIRST = 0xE000  # the character that stands for the first property of a pattern
 _ONE = ("LITERAL", "NOT_LITERAL", "IN", "ANY")  # what reads one character
 _TOGETHER = {"s": "st", "f": "fil"}  # where case is ignored, ß, ﬆ, ﬀ, ﬁ and ﬂ match two letters
-_MOST = 4096  # states; no pattern of a tokenizer comes near
+# Limits of an automaton; those of known tokenizers have about 40 places and 20 states.
+_MOST = 4096  # states
+_MOST_PLACES = 4096
+_MOST_STEPS = 4_000_000  # places that are visited while the states are made
 
 
 class Symbol(NamedTuple):
@@ -62,7 +65,7 @@ def read_pattern(text: str) -> Pattern | None:
         made += piece
     try:
         tree = parser.parse(made)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return None
     other = tree.state.flags & ~(re.IGNORECASE | re.UNICODE)
     return None if other else Pattern(tuple(properties), tree)
@@ -77,7 +80,7 @@ def automaton(pattern: Pattern, symbols: Sequence[Symbol]) -> np.ndarray | None:
     """
     try:
         program = _Program(pattern, symbols)
-    except _Unclear:
+    except (_Unclear, RecursionError):
         return None
     sets = np.array(program.sets)
     _, some, which = np.unique(sets, axis=1, return_index=True, return_inverse=True)
@@ -90,7 +93,7 @@ def automaton(pattern: Pattern, symbols: Sequence[Symbol]) -> np.ndarray | None:
             after, matched = program.follow(places, sets[:, column])
             row.append(2 * states.setdefault(after, len(states)) + matched)
         rows.append(row)
-        if len(states) > _MOST:
+        if len(states) > _MOST or program.steps > _MOST_STEPS:
             return None
     return np.array(rows, np.int16)[:, which.reshape(-1)]
 
@@ -102,6 +105,7 @@ class _Program:
         self._symbols = symbols
         self.sets: list[np.ndarray] = [np.zeros(len(symbols) + 1, np.bool_)]
         self._places: list[tuple[str, int, tuple[int, ...]]] = [("match", 0, ())]
+        self.steps = 0  # places visited so far
         self.entry = self._sequence(pattern.tree, 0, pattern.tree.state.flags)
 
     def follow(self, places: tuple[int, ...], held: np.ndarray) -> tuple[tuple[int, ...], bool]:
@@ -114,6 +118,7 @@ class _Program:
         ahead = list(reversed(places))
         while ahead:
             place = ahead.pop()
+            self.steps += 1
             if place in seen:
                 continue
             seen.add(place)
@@ -131,6 +136,8 @@ class _Program:
         if held is not None:
             number = len(self.sets)
             self.sets.append(held)
+        if len(self._places) >= _MOST_PLACES:
+            raise _Unclear
         self._places.append((kind, number, following))
         return len(self._places) - 1
 
