@@ -191,3 +191,119 @@ def test_strength_is_the_ceiling_of_alpha_times_m() -> None:
     for alpha in (0.1, 0.5, 1.0, 3.0):
         row = rt.UniformK(vocab, alpha=alpha).sample(ids, seed=2)
         assert rt.distance(vocab, ids, row) == ceil(alpha * len(ids))
+
+
+def test_uniform_k_ends_where_a_long_stretch_lacks_the_distance() -> None:
+    vocab = toy([b"x", b"x" * 300])
+    for k, expected in ((2, 0), (299, 0), (300, 300), (450, 300)):
+        row = rt.UniformK(vocab, k=k).sample("x" * 300, seed=0)
+        assert rt.distance(vocab, [1], row) == expected
+    rows = rt.UniformK(vocab, k=310).sample_batch(["x" * 600], seed=0, draws=3000)
+    offsets = [int(np.flatnonzero(np.asarray(row) == 1)[0]) for row in rows]
+    law = {(at,): Fraction(1, 299) for at in range(1, 300)}  # distance 301 is the nearest below
+    assert_law([(at,) for at in offsets], law)
+
+
+def test_uniform_k_draws_what_is_too_rare_for_rejection() -> None:
+    """Under any weights, distance 41 has a probability below 1e-15 here: a table is drawn from."""
+    vocab = toy([b"x", b"xx", b"xxx", b"x" * 120, b"x" * 240])
+    ids = canonical(vocab, b"x" * 240)
+    assert vocab.lattice("x" * 240).count(distance=41) == 41
+    rows = draws(rt.UniformK(vocab, k=41), ids, 2000)
+    law = {(2,) * at + (3,) + (2,) * (40 - at): Fraction(1, 41) for at in range(41)}
+    assert_law(rows, law)
+
+
+def _ways_on(length: int, period: int, k: int) -> list[list[int]]:
+    """[i][d]: paths of steps 1 to 3 from i to ``length`` at distance d."""
+    ways = [[0] * (k + 1) for _ in range(length)] + [[1] + [0] * k]
+    for i in reversed(range(length)):
+        for size in range(1, min(3, length - i) + 1):
+            cost = int(i % period != 0 or size != period)
+            for d in range(cost, k + 1):
+                ways[i][d] += ways[i + size][d - cost]
+    return ways
+
+
+@pytest.mark.parametrize(("k", "count"), [(300, 3000), (3, 600), (1349, 600)])
+def test_stages_of_a_long_stretch_follow_the_law(k: int, count: int) -> None:
+    """1,350 bytes without a cut: the first tokens, and how far the middle is from the reference."""
+    length = 1350
+    vocab = toy([b"a", b"aa", b"aaa"])
+    ids = canonical(vocab, b"a" * length)
+    rows = draws(rt.UniformK(vocab, k=k), ids, count)
+    assert all(rt.distance(vocab, ids, row) == k for row in rows)
+    on = _ways_on(length, 3, k)
+    law: dict[tuple[int, ...], Fraction] = {}
+    states = [((), 0, k)]
+    for _ in range(4):
+        states = [
+            ((*path, size - 1), i + size, d - int(i % 3 != 0 or size != 3))
+            for path, i, d in states
+            for size in range(1, 4)
+            if d - int(i % 3 != 0 or size != 3) >= 0
+        ]
+    for path, i, d in states:
+        if on[i][d]:
+            law[path] = Fraction(on[i][d], on[0][k])
+    assert_law((row[:4] for row in rows), law)
+    # The distance of the last 300 bytes, where a token ends at their beginning.
+    cut = length - 300
+    before = _ways_on(cut, 3, k)[0]
+    split = [Fraction(before[k - d] * on[cut][d], on[0][k]) for d in range(k + 1)]
+    seen: list[tuple[int, ...]] = []
+    for row in rows:
+        ends = np.cumsum(np.asarray(row) + 1)
+        at = np.flatnonzero(ends == cut)
+        tokens = np.asarray(row)[at[0] + 1 :] if len(at) else None
+        begins = ends - np.asarray(row) - 1
+        if tokens is not None:
+            cost = (begins % 3 != 0) | (np.asarray(row) != 2)
+            seen.append((int(cost[at[0] + 1 :].sum()),))
+    whole = sum(split)
+    assert_law(seen, {(d,): p / whole for d, p in enumerate(split) if p})
+
+
+def test_the_tree_draws_summands_given_their_sum() -> None:
+    from robustok.kernels.sum_tree import build_tree, draw_tree
+
+    pmf, start = np.array([0.5, 0.0, 0.3, 0.2, 0.9, 0.1]), np.array([0, 4, 6])
+    block, words = np.array([0, 1, 0, 1, 1]), np.array([4, 3, 2, 1, 0])
+    tree = build_tree(pmf, start, block)
+    law: dict[tuple[int, ...], Fraction] = {}
+    for path in np.ndindex(4, 2, 4, 2, 2):
+        p = np.prod([pmf[start[x] + d] for x, d in zip(block, path, strict=True)])
+        if sum(path) == 4 and p > 0:
+            law[tuple(int(d) for d in path[::-1])] = Fraction(float(p))
+    whole = sum(law.values())
+    assert np.isclose(tree.table[tree.base[1] + 4 - tree.low[1]], float(whole))
+    state, rows = np.uint64(7), []
+    for _ in range(5000):
+        distance = np.zeros(5, np.int64)
+        state = np.uint64(draw_tree(tree, words, 4, state, distance))
+        rows.append(tuple(distance.tolist()))
+    assert_law(rows, {path: p / whole for path, p in law.items()})
+
+
+def test_uniform_k_of_very_many_words_is_at_its_distance() -> None:
+    """40,000 words: more than are convolved one after another."""
+    vocab = toy([b" ", b"a", b"b", b" a", b"ab", b" ab"])
+    ids = canonical(vocab, b" ab" * 40_000)
+    for k in (3, 30_000, 119_999):
+        row = rt.UniformK(vocab, k=k).sample(ids, seed=k)
+        assert vocab.decode_bytes(row) == b" ab" * 40_000
+        assert rt.distance(vocab, ids, row) == k
+
+
+@pytest.mark.parametrize("text", ["Z", "Q" * 100, "abZ", "ab Z ab" * 20])
+def test_a_byte_that_no_token_has_raises(text: str) -> None:
+    vocab = toy([b"a", b"b", b"ab", b" "])
+    batch = np.frombuffer(text.encode(), np.uint8)
+    scheme = rt.Uniform(vocab)
+    from robustok.samplers.run import Plan, draw_texts
+
+    offsets, zero = np.array([0, len(batch)]), np.zeros(1, np.int64)
+    plan = Plan(np.uint64(0), np.int64(0), 1, 1)
+    with pytest.raises(rt.RobustokError, match="lacks a token for one of its bytes"):
+        draw_texts(scheme, batch.copy(), offsets, offsets, zero, zero, plan)
+    assert vocab.decode_bytes(scheme.sample("ab ab", seed=0)) == b"ab ab"

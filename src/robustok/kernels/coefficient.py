@@ -12,8 +12,8 @@ all but some fifty passes are short.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, moments
 
 STEEPEST = 60.0  # |slope|: beyond it only the nearest or the farthest path has weight

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from robustok.kernels.feasible import flexible, largest_feasible
 from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, moments
 from robustok.kernels.memory import borrow
@@ -86,6 +87,40 @@ def _newton(ways, start, times, longs, k, slope, pmf, powers):
 
 
 @njit(cache=True, nogil=True)
+def solve_far(ways, start, times, longs, k, pmf):
+    """As `solve`, by Newton steps on the logit of the mean, which converge at both ends.
+
+    Returns the slope, and the variances of the distance of all words and of ``longs``.
+    """
+    longest, farthest = np.int64(1), np.int64(0)
+    for x in range(len(times)):
+        longest = max(longest, start[x + 1] - start[x])
+        farthest += (start[x + 1] - start[x] - 1) * times[x]
+    for x in range(len(longs)):
+        farthest += flexible(longs[x])[0]
+    powers = np.empty(longest)
+    low, high = -STEEPEST, STEEPEST
+    slope = STEEPEST if k >= farthest else 0.0
+    mean, var = _weigh(ways, start, times, slope, longs, pmf, powers)
+    for _ in range(100):
+        if k >= farthest or abs(mean - k) <= 0.2 * np.sqrt(var) or high - low < 1e-12:
+            break
+        if mean > k:
+            high = slope
+        else:
+            low = slope
+        slope = 0.5 * (low + high)
+        if var > 0.0 and 0.0 < mean < farthest:
+            gap = np.log(k / (farthest - k)) - np.log(mean / (farthest - mean))
+            step = (high if mean > k else low) + gap * mean * (farthest - mean) / (farthest * var)
+            if low < step < high:
+                slope = step
+        mean, var = _weigh(ways, start, times, slope, longs, pmf, powers)
+    _, words = _weigh(ways, start, times, slope, longs[:0], pmf, powers)
+    return slope, words, var - words
+
+
+@njit(cache=True, nogil=True)
 def solve(ways, start, times, longs, k, pmf):
     """log z for a text, and the distances of its types under it.
 
@@ -112,63 +147,38 @@ def solve(ways, start, times, longs, k, pmf):
 
 
 @njit(cache=True, nogil=True)
-def _farthest(edges):
-    """The largest distance of a path of a long stretch."""
-    n = len(edges.first) - 1
-    most = np.full(n + 1, -1, np.int64)
-    most[n] = 0
-    for i in range(n - 1, -1, -1):
-        for e in range(edges.first[i], edges.first[i + 1]):
-            j = i + (edges.step[e] >> 1)
-            if most[j] >= 0:
-                most[i] = max(most[i], most[j] + (edges.step[e] & 1))
-    return most[0]
-
-
-@njit(cache=True, nogil=True)
 def feasible(store, types, times, longs, k):
-    """The largest distance up to k that some tokenization has."""
-    most, simple, three = np.int64(0), np.int64(0), False
+    """The largest distance up to k that some tokenization has, or -1 where this does not show it.
+
+    Words with every distance 2, 3, ... up to their farthest make every sum from 2 on; whatever
+    steps the other words take are bridged once the first reach further than one such step.
+    """
+    most, simple, three, gap = np.int64(0), np.int64(0), False, np.int64(0)
+    one = k == 0
     for x in range(len(types)):
         w0, far = ways_of(store, types[x]), grades_of(store, types[x])
         most += far * times[x]
+        one = one or (far >= 1 and store.floats[w0 + 1] > 0.0)
         whole = far >= 2
         for d in range(2, far):
             whole = whole and store.floats[w0 + d] > 0.0
         if whole:
             simple += far * times[x]
             three = three or far >= 3
-    for x in range(len(longs)):  # a stretch of hundreds of bytes has every distance but 1
-        far = _farthest(longs[x])
+        else:
+            gap = max(gap, far)
+    for x in range(len(longs)):
+        far, flexible_sum, has_three, step = flexible(longs[x])
         most += far
-        if far >= 3:
-            simple += far
-            three = True
+        simple += flexible_sum
+        three = three or has_three
+        gap = max(gap, step)
+        one = one or largest_feasible(longs[x], 1) == 1
     if k >= most:
         return most
-    # Words with every distance 0, 2, 3 … add up to every sum but 1.
-    if three and 2 <= k <= simple:
-        return k
-    can = np.zeros(k + 1, np.bool_)
-    can[0] = True
-    for x in range(len(types)):
-        w0, far = ways_of(store, types[x]), grades_of(store, types[x])
-        for _ in range(times[x]):
-            for s in range(k, 0, -1):
-                for d in range(1, min(far, s) + 1):
-                    if can[s - d] and store.floats[w0 + d] > 0.0:
-                        can[s] = True
-                        break
-    for x in range(len(longs)):
-        far = _farthest(longs[x])
-        for s in range(k, 1, -1):
-            for d in range(2, min(far, s) + 1):
-                if can[s - d]:
-                    can[s] = True
-                    break
-    while not can[k]:
-        k -= 1
-    return k
+    if k <= 1:
+        return k if one else np.int64(0)
+    return np.int64(k) if three and simple > gap else np.int64(-1)
 
 
 @njit(cache=True, nogil=True)
@@ -219,4 +229,6 @@ def convolve_block(pmf, start, block, k, base, low, high):
 @njit(cache=True, nogil=True)
 def block_size(words):
     """How many words to convolve: the table grows with it, the attempts needed shrink with it."""
-    return words if words <= 48 else min(max(np.int64(words ** (2.0 / 3.0)), 48), 1024)
+    if words <= 48:
+        return words
+    return max(min(max(np.int64(words ** (2.0 / 3.0)), 48), 1024), words // 32)

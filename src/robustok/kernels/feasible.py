@@ -8,7 +8,8 @@ Edges are those of `kernels.long.Edges`, with one path of cost 0: the reference.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from robustok.kernels.jit import njit
 
 SEGMENT = 256  # bytes of the longest stretch between common nodes whose distances are listed
 MOST_BITS = np.int64(1) << 33  # edges times words of 64 distances; more is not attempted

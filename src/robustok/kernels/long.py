@@ -69,6 +69,26 @@ def mark_reference(edges, ids, id_start, id_end, token_offsets):
 
 
 @njit(cache=True, nogil=True)
+def joined(longs):
+    """All unbroken stretches as one lattice."""
+    nodes, count = np.int64(0), np.int64(0)
+    for x in range(len(longs)):
+        nodes += len(longs[x].first) - 1
+        count += len(longs[x].token)
+    first = np.empty(nodes + 1, np.int64)
+    token, step = np.empty(count, np.int32), np.empty(count, np.int32)
+    node, at = np.int64(0), np.int64(0)
+    for x in range(len(longs)):
+        n, edges = len(longs[x].first) - 1, len(longs[x].token)
+        first[node : node + n] = longs[x].first[:n] + at
+        token[at : at + edges] = longs[x].token
+        step[at : at + edges] = longs[x].step
+        node, at = node + n, at + edges
+    first[nodes] = count
+    return Edges(first, token, step)
+
+
+@njit(cache=True, nogil=True)
 def backward(edges, z):
     """Weights of all paths from each node to the end: mantissas and binary exponents."""
     edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
@@ -127,7 +147,11 @@ def moments(edges, z, mantissa, exponent):
 
 @njit(cache=True, nogil=True)
 def draw_long(edges, z, mantissa, exponent, state, out, at):
-    """Append a path drawn with weight z**distance; returns the end, its distance, the state."""
+    """Append a path drawn with weight z**distance; returns the end, its distance, the state.
+
+    The lattice must have a path: mantissa[0] > 0. Then every node that is reached has one on to
+    the end, so an edge is always chosen.
+    """
     edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
     mantissa, exponent, out = borrow(mantissa), borrow(exponent), borrow(out)
     n = len(edges.first) - 1

@@ -16,6 +16,7 @@ from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
 from robustok.kernels.random import stream, uniform
 from robustok.kernels.stochastok import picks_of
 from robustok.kernels.tables import (
+    NO_PATH,
     SEGMENTS,
     borrow_store,
     clear,
@@ -74,7 +75,7 @@ def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
 def draw_stochastok_uniform(
     trie, store, token_bytes, token_offsets, batch, alpha, pairwise, first, last, out, out_ends
 ):
-    """Draw texts first..last; returns the first text not drawn, for want of room in the store."""
+    """Draw texts first..last; returns the first text the store had no room for, or NO_PATH."""
     trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     out, out_ends = borrow(out), borrow(out_ends)
@@ -112,6 +113,8 @@ def draw_stochastok_uniform(
                 entry = _entry(
                     trie, store, token_bytes, token_offsets, token, key, pairwise, cuts, merged
                 )
+                if entry == NO_PATH:
+                    return np.int64(NO_PATH)
                 if entry < 0:
                     full = True
                     break

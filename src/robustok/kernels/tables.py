@@ -12,16 +12,20 @@ or the nodes.
 
 from __future__ import annotations
 
+import secrets
 from typing import NamedTuple
 
 import numpy as np
 
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
-from robustok.kernels.random import uniform
+from robustok.kernels.random import mix, uniform
 from robustok.kernels.trie import child
 
 ALL, SEGMENTS, DISTANCE = 0, 1, 2
+NO_ROOM = -1  # the store is full
+NOT_DRAWN = -3  # too rare or too large to be drawn
+NO_PATH = -2  # the vocabulary has no tokenization of the bytes: nothing may be drawn from a record
 LISTED = 32  # tokenizations; more than these are walked
 _SINGLE = 1 << 18  # ids that are looked up without a hash: a vocabulary of today, and no more
 _HEAD = 4  # 8-byte words of a record before its key
@@ -32,7 +36,7 @@ _OFFSET = np.int64((1 << 40) - 1)
 class Store(NamedTuple):
     """Records in one buffer, seen as 8-byte integers and floats, as int32 and as bytes."""
 
-    used: np.ndarray  # int64 [3]: words filled, records, stamps given
+    used: np.ndarray  # int64 [4]: words filled, records, stamps given, random seed of the hash
     slots: np.ndarray  # int64: hash tag and record position + 1, or 0
     single: np.ndarray  # int64 [_SINGLE]: by token id, for words that are one token; or 0
     words: np.ndarray
@@ -47,7 +51,9 @@ def new_store(scale: int = 1) -> Store:
     views = (words, words.view(np.float64), words.view(np.int32), words.view(np.uint8))
     # Read at every look-up, so on cache lines of its own: beside a small array that another thread
     # writes to, it made both threads together as slow as one.
-    used = np.zeros(8 + 3 + 8, np.int64)[8:11]
+    used = np.zeros(8 + 4 + 8, np.int64)[8:12]
+    # Random, so that no text can be made whose keys collide. No draw depends on it.
+    used[3] = secrets.randbits(63)
     return Store(used, np.zeros(scale << 18, np.int64), np.zeros(_SINGLE, np.int64), *views)
 
 
@@ -94,12 +100,12 @@ def _row(i, n, grades):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _hash(key, start, end):
-    h = np.uint64(0xCBF29CE484222325)
+def _hash(seed, key, start, end):
+    h = np.uint64(0xCBF29CE484222325) ^ np.uint64(seed)
     for p in range(start, end):
         h = (h ^ np.uint64(key[p])) * np.uint64(0x9E3779B97F4A7C15)
         h ^= h >> np.uint64(29)
-    return h
+    return mix(h ^ np.uint64(seed))
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -127,7 +133,7 @@ def find(store, mode, key, key_start, key_end):
     if mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
         return store.single[key[key_start]] - 1
     mask = len(store.slots) - 1
-    h = _hash(key, key_start, key_end)
+    h = _hash(store.used[3], key, key_start, key_end)
     tag = np.int64((h >> _BITS) << _BITS)
     slot = np.int64(h) & mask
     size = key_end - key_start
@@ -147,18 +153,18 @@ def find(store, mode, key, key_start, key_end):
 
 @njit(cache=True, nogil=True)
 def insert(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
-    """The record of a word that was not there, or -1 when the store is full.
+    """The record of a word that was not there; NO_ROOM, or NO_PATH.
 
     ``text[start:end]`` are the word's bytes.
     """
     mask = len(store.slots) - 1
     if 2 * store.used[1] >= len(store.slots):
-        return np.int64(-1)
+        return np.int64(NO_ROOM)
     record = _build(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets)
     if record >= 0 and mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
         store.single[key[key_start]] = record + 1
     elif record >= 0:
-        h = _hash(key, key_start, key_end)
+        h = _hash(store.used[3], key, key_start, key_end)
         slot = np.int64(h) & mask
         while store.slots[slot] != 0:
             slot = (slot + 1) & mask
@@ -168,7 +174,7 @@ def insert(store, trie, mode, key, key_start, key_end, text, start, end, token_o
 
 @njit(cache=True, nogil=True, inline="always")
 def lookup(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
-    """The record of a word, made if new; -1 when the store is full."""
+    """The record of a word, made if new; NO_ROOM, or NO_PATH."""
     record = find(store, mode, key, key_start, key_end)
     if record < 0:
         record = insert(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets)
@@ -277,7 +283,7 @@ def _list_paths(store, first, packed, grades, strides, body):
 
 @njit(cache=True, nogil=True)
 def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
-    """A new record, or -1 when the store has no room for it."""
+    """A new record; NO_ROOM, or NO_PATH: every record has a path, on which `draw` relies."""
     n = end - start
     size = key_end - key_start
     first, packed = _edges(trie, text, start, end)
@@ -288,6 +294,8 @@ def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_o
     while grades > 0 and ways[0, grades] == 0.0:
         grades -= 1
     total = ways[0].sum()
+    if total == 0.0:
+        return np.int64(NO_PATH)
     listed, short = total <= LISTED, total < 2**31
     key_words = (size + 7) // 8 if mode == ALL else (size + 1) // 2
     record = store.used[0]
@@ -303,7 +311,7 @@ def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_o
         numbers = _row(n, n, grades) + 1
         after = body + (n + 2) // 2 + first[n] + ((numbers + 1) // 2 if short else numbers)
     if after > len(store.words):
-        return np.int64(-1)
+        return np.int64(NO_ROOM)
 
     store.words[record] = size
     kind = np.int64(listed) | np.int64(short) << 1
@@ -349,7 +357,11 @@ def _ways(store, short, numbers, at):
 
 @njit(cache=True, nogil=True, inline="always")
 def draw(store, record, grade, state, out, at):
-    """Append a uniform path of exactly this grade to ``out``; returns the end and the state."""
+    """Append a uniform path of exactly this grade to ``out``; returns the end and the state.
+
+    The record must have a way of this grade (``ways_of``): only then do the list and the nodes
+    that are read belong to the record, and ``out`` needs no more room than the word has bytes.
+    """
     sizes = store.words[record + 1]
     grades = (sizes >> 32) & 0xFFFF
     body = record + _HEAD + (sizes & 0xFFFF) + grades + 1

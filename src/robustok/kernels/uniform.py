@@ -9,33 +9,37 @@ from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream
-from robustok.kernels.tables import ALL, borrow_store, clear, draw, lookup
+from robustok.kernels.tables import ALL, NO_PATH, borrow_store, clear, draw, lookup
 from robustok.kernels.trie import borrow_trie
 from robustok.kernels.words import LONG, word_ends
 
 
 @njit(cache=True, nogil=True)
 def _draw_stretch(trie, text, start, end, state, out, at):
-    """One draw of a stretch too long to table."""
+    """One draw of a stretch too long to table; the position is NO_PATH where it has none."""
     edges = edges_of(trie, text, start, end)
     mantissa, exponent = backward(edges, 1.0)
+    if mantissa[0] == 0.0:
+        return np.int64(NO_PATH), state
     at, _, state = draw_long(edges, 1.0, mantissa, exponent, state, out, at)
     return at, state
 
 
 @njit(cache=True, nogil=True)
 def _draw_text(trie, store, text, start, end, ends, state, out, at):
-    """One draw of one text, word by word; the position is -1 when the store is full."""
+    """One draw of one text, word by word; the position is NO_ROOM or NO_PATH where it fails."""
     trie, store = borrow_trie(trie), borrow_store(store)
     text, ends, out = borrow(text), borrow(ends), borrow(out)
     begin = start
     for w in range(word_ends(trie, text, start, end, ends)):
         if ends[w] - begin > LONG:
             at, state = _draw_stretch(trie, text, begin, ends[w], state, out, at)
+            if at < 0:
+                return at, state
         else:
             entry = lookup(store, trie, ALL, text, begin, ends[w], text, begin, ends[w], ends)
             if entry < 0:
-                return np.int64(-1), state
+                return entry, state
             at, state = draw(store, entry, 0, state, out, at)
         begin = ends[w]
     return at, state
@@ -43,7 +47,7 @@ def _draw_text(trie, store, text, start, end, ends, state, out, at):
 
 @njit(cache=True, nogil=True)
 def draw_uniform(trie, store, batch, first, last, out, out_ends):
-    """Draw texts first..last; returns the first text not drawn, which the store had no room for."""
+    """Draw texts first..last; returns the first text the store had no room for, or NO_PATH."""
     trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
     out, out_ends = borrow(out), borrow(out_ends)
     longest = np.int64(0)
@@ -60,13 +64,15 @@ def draw_uniform(trie, store, batch, first, last, out, out_ends):
                 trie, store, batch.values, batch.offsets[t], batch.offsets[t + 1], ends, state,
                 out, at,
             )  # fmt: skip
+            if end == NO_PATH:
+                return np.int64(NO_PATH)
             if end < 0:
                 if fresh:
-                    return t
+                    return np.int64(t)
                 clear(store)
                 fresh = True
                 continue
             at = end
             out_ends[(t - first) * batch.draws + d] = at
             d += 1
-    return last
+    return np.int64(last)

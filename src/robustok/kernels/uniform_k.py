@@ -2,9 +2,12 @@
 
 Give every token that is not the reference's a weight z. Words are independent under the product
 of weights, so each draws its own distance; a draw whose distances sum to k is uniform over
-distance k, whatever z. z is chosen so that the expected sum is k, and the last block of words is
-not drawn blindly but from the convolution of its distance counts, which turns about a hundred
-attempts into about three. Only then are tokens drawn.
+distance k, whatever z. z is chosen so that the expected sum is k. Draws of another sum are
+rejected, early: the last words are drawn from the convolution of their distances (`convolve_block`,
+`sum_tree`), or the last part of the unbroken stretches is (`tail`). Only then are tokens drawn.
+
+Every loop of rejections is bounded. Where one uses up its tries (the distance is feasible but very
+rare at any z), the text is drawn from a table of positions by distances.
 """
 
 from __future__ import annotations
@@ -12,28 +15,48 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, spell
+from robustok.kernels.cost_table import draw_by_table
 from robustok.kernels.distances import (
     block_size,
     convolve_block,
     copy_ways,
     feasible,
     solve,
+    solve_far,
 )
+from robustok.kernels.feasible import largest_feasible
 from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of, mark_reference
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.tables import DISTANCE, borrow_store, clear, draw, find, grades_of, insert
+from robustok.kernels.staged import draw_by_tail, draw_distances
+from robustok.kernels.sum_tree import SumTree, build_tree, draw_tree
+from robustok.kernels.tables import (
+    DISTANCE,
+    NO_ROOM,
+    NOT_DRAWN,
+    borrow_store,
+    clear,
+    draw,
+    find,
+    grades_of,
+    insert,
+)
 from robustok.kernels.trie import borrow_trie
 from robustok.kernels.words import LONG, word_ends
 
 TABLED = 256  # bytes of the longest word whose distances are tabled
+STAGED = 1024  # bytes of unbroken stretches beyond which their last part is drawn apart
+TREE = 1024  # words of the largest block that is convolved one word after another
+TRIES = 4096  # of a draw by block; the longest expect some 100
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _add_word(trie, store, token_bytes, token_offsets, ids, first, last, text, types, times, count,
               stamp, longs):  # fmt: skip
-    """The kind of the word ids[first:last], and the number of types after it; -1 types when full.
+    """The kind of the word ids[first:last], and the number of types after it.
+
+    The number of types is a negative code of `kernels.tables` where the store takes no record.
 
     A kind is an index of ``types``, or -1 - i for the i-th of ``longs``.
     """
@@ -48,7 +71,7 @@ def _add_word(trie, store, token_bytes, token_offsets, ids, first, last, text, t
             return -np.int64(len(longs)), count
         record = insert(store, trie, DISTANCE, ids, first, last, text, 0, size, token_offsets)
         if record < 0:
-            return np.int64(0), np.int64(-1)
+            return np.int64(0), record
     if store.words[record + 2] != stamp:
         store.words[record + 2], store.words[record + 3] = stamp, count
         types[count], times[count] = record, 0
@@ -61,7 +84,7 @@ def _add_word(trie, store, token_bytes, token_offsets, ids, first, last, text, t
 @njit(cache=True, nogil=True)
 def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, ends, kinds, types,
                 times, longs):  # fmt: skip
-    """Cut a text into words and find their types; returns how many of each, -1 words when full.
+    """Cut a text into words and find their types; returns how many of each, or a code.
 
     A word ends where no token holds the two bytes that meet; a long one is searched further.
     """
@@ -97,7 +120,7 @@ def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, 
                 count, stamp, longs,
             )  # fmt: skip
             if count < 0:
-                return np.int64(-1), count
+                return count, count
             words += 1
             begin = stop
         first = v + 1
@@ -129,28 +152,15 @@ def _draw_block(pmf, start, block, block_words, table, base, low, high, rest, st
 
 
 @njit(cache=True, nogil=True)
-def _draw_text(
-    store, ids, token_offsets, words, kind, types, times, longs, k, state0, out, at, ends
+def _draw_by_block(
+    store, words, kind, types, longs, z, pmf, start, upto, middle, k, state0, out, at, ends
 ):
-    """All draws of one text at distance k; draw d starts from state0[d] and ends at ends[d]."""
-    store, out, kind, types = borrow_store(store), borrow(out), borrow(kind), borrow(types)
-    start = np.empty(len(types) + 1, np.int64)
-    start[0] = 0
-    for x in range(len(types)):
-        start[x + 1] = start[x] + grades_of(store, types[x]) + 1
-    pmf, upto = np.empty(start[-1]), np.empty(start[-1])
-    copy_ways(store, types, start, upto)
-    z = np.exp(solve(upto, start, times, longs, k, pmf))
-    middle = np.empty(len(types), np.int64)
-    for x in range(len(types)):
-        total = 0.0
-        middle[x] = start[x]
-        for d in range(start[x], start[x + 1]):
-            total += pmf[d]
-            upto[d] = total
-            middle[x] += total < 0.5
-    long_ways = [backward(longs[x], z) for x in range(len(longs))]
+    """Draws at distance k whose last block of words is drawn given the sum of the others.
 
+    Returns the end, and how many draws were made before one used up its tries.
+    """
+    store, out, kind, types = borrow_store(store), borrow(out), borrow(kind), borrow(types)
+    long_ways = [backward(longs[x], z) for x in range(len(longs))]
     tabled = 0
     for w in range(words):
         tabled += kind[w] >= 0
@@ -165,7 +175,15 @@ def _draw_text(
             block[size - taken], block_words[size - taken] = kind[begin], begin
     base = np.empty(size + 1, np.int64)
     low, high = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
-    table, best = convolve_block(pmf, start, block, k, base, low, high)
+    tree = SumTree(pmf[:0], base[:0], low[:0], high[:0])
+    if size > TREE:
+        tree = build_tree(pmf, start, block)
+        table, best = tree.table, 0.0
+        base[0], low[0], high[0] = tree.base[1], tree.low[1], tree.high[1]
+        for s in range(high[0] - low[0] + 1):
+            best = max(best, table[base[0] + s])
+    else:
+        table, best = convolve_block(pmf, start, block, k, base, low, high)
 
     distance = np.empty(words, np.int64)
     bound = np.int64(1)
@@ -175,7 +193,8 @@ def _draw_text(
     path_ends = np.zeros(len(longs) + 1, np.int64)
     for d in range(len(state0)):
         state = state0[d]
-        while True:
+        accepted = False
+        for _ in range(TRIES):
             rest = k
             for x in range(len(longs)):
                 ways = long_ways[x]
@@ -183,24 +202,21 @@ def _draw_text(
                     longs[x], z, ways[0], ways[1], state, path, path_ends[x]
                 )
                 rest -= far
-            for w in range(begin):
-                x = kind[w]
-                if x >= 0:
-                    u, state = uniform(state)
-                    there = middle[x]  # the median, so that few steps are left
-                    while there > start[x] and u < upto[there - 1]:
-                        there -= 1
-                    while there < start[x + 1] - 1 and u >= upto[there]:
-                        there += 1
-                    distance[w] = there - start[x]
-                    rest -= distance[w]
+            total, state = draw_distances(kind, begin, start, upto, middle, state, distance)
+            rest -= total
             if low[0] <= rest <= high[0]:
                 u, state = uniform(state)
                 if u * best < table[base[0] + rest - low[0]]:
+                    accepted = True
                     break
-        state = _draw_block(
-            pmf, start, block, block_words, table, base, low, high, rest, state, distance
-        )
+        if not accepted:
+            return at, d
+        if size > TREE:
+            state = draw_tree(tree, block_words, rest, state, distance)
+        else:
+            state = _draw_block(
+                pmf, start, block, block_words, table, base, low, high, rest, state, distance
+            )
         for w in range(words):
             if kind[w] >= 0:
                 at, state = draw(store, types[kind[w]], distance[w], state, out, at)
@@ -210,7 +226,55 @@ def _draw_text(
                     out[at] = path[p]
                     at += 1
         ends[d] = at
-    return at
+    return at, len(state0)
+
+
+@njit(cache=True, nogil=True)
+def _draw_text(store, token_offsets, words, kind, types, times, longs, k, state0, out, at, ends):
+    """Draws of one text at distance k; draw d starts from state0[d] and ends at ends[d].
+
+    Returns the end, and how many draws were made before one used up its tries.
+    """
+    start = np.empty(len(types) + 1, np.int64)
+    start[0] = 0
+    for x in range(len(types)):
+        start[x + 1] = start[x] + grades_of(store, types[x]) + 1
+    pmf, upto = np.empty(start[-1]), np.empty(start[-1])
+    copy_ways(store, types, start, upto)
+    long_bytes = np.int64(0)
+    for x in range(len(longs)):
+        long_bytes += len(longs[x].first) - 1
+    if long_bytes > STAGED:
+        slope, by_words, by_longs = solve_far(upto, start, times, longs, k, pmf)
+    else:
+        slope = solve(upto, start, times, longs, k, pmf)
+        by_words, by_longs = 1.0, 0.0
+    z = np.exp(slope)
+    middle = np.empty(len(types), np.int64)
+    for x in range(len(types)):
+        total = 0.0
+        middle[x] = start[x]
+        for d in range(start[x], start[x + 1]):
+            total += pmf[d]
+            upto[d] = total
+            middle[x] += total < 0.5
+    if long_bytes > STAGED and (by_longs > by_words or words == len(longs)):
+        return draw_by_tail(
+                store, token_offsets, words, kind, types, longs, z, start, upto, middle, k, state0,
+                out, at, ends,
+            )  # fmt: skip
+    return _draw_by_block(
+        store, words, kind, types, longs, z, pmf, start, upto, middle, k, state0, out, at, ends
+    )
+
+
+@njit(cache=True, nogil=True)
+def _whole(trie, token_bytes, token_offsets, ids, start, end, text):
+    """The lattice of a whole text, with the ids as reference; ``text`` has room for its bytes."""
+    size = spell(token_bytes, token_offsets, ids, start, end, text, 0)
+    edges = edges_of(trie, text, 0, size)
+    mark_reference(edges, ids, start, end, token_offsets)
+    return edges
 
 
 @njit(cache=True, nogil=True)
@@ -219,7 +283,7 @@ def draw_uniform_k(
 ):
     """Distance ceil(alpha·m) for each text of m tokens, or ``fixed_k`` where that is not negative.
 
-    Returns the first text not drawn, for want of room in the store.
+    Returns the first text that the store had no room for, or NO_PATH or NOT_DRAWN.
     """
     trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
@@ -250,18 +314,24 @@ def draw_uniform_k(
                 trie, store, token_bytes, token_offsets, batch.values, b, e, text, ends, kind,
                 types, times, longs,
             )  # fmt: skip
-            if words < 0:
+            if words == NO_ROOM:
                 if store.used[0] == 0:
-                    return t
+                    return np.int64(t)
                 clear(store)
                 longs.clear()
                 words, count = _read_words(
                     trie, store, token_bytes, token_offsets, batch.values, b, e, text, ends, kind,
                     types, times, longs,
                 )  # fmt: skip
-                if words < 0:
-                    return t
-            k = feasible(store, types[:count], times[:count], longs, k)
+            if words < 0:
+                return np.int64(t) if words == NO_ROOM else words
+            wanted = k
+            k = feasible(store, types[:count], times[:count], longs, wanted)
+            if k < 0:
+                edges = _whole(trie, token_bytes, token_offsets, batch.values, b, e, text)
+                k = largest_feasible(edges, wanted)
+                if k < 0:
+                    return np.int64(NOT_DRAWN)
         if k == 0:
             for d in range(batch.draws):
                 for v in range(b, e):
@@ -271,8 +341,13 @@ def draw_uniform_k(
             continue
         for d in range(batch.draws):
             states[d] = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-        at = _draw_text(
-            store, batch.values, token_offsets, words, kind, types[:count], times[:count], longs,
-            k, states, out, at, drawn,
+        at, done = _draw_text(
+            store, token_offsets, words, kind, types[:count], times[:count], longs, k, states, out,
+            at, drawn,
         )  # fmt: skip
-    return last
+        if done < batch.draws:
+            edges = _whole(trie, token_bytes, token_offsets, batch.values, b, e, text)
+            at = draw_by_table(edges, k, states[done:], out, at, drawn[done:])
+            if at < 0:
+                return np.int64(NOT_DRAWN)
+    return np.int64(last)

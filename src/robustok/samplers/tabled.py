@@ -6,8 +6,18 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from robustok.errors import RobustokError
 from robustok.samplers.base import Sampler
 from robustok.vocabulary import Vocabulary
+
+_NO_PATH = (
+    "the vocabulary has no tokenization of the text: it lacks a token for one of its bytes; use a "
+    "tokenizer with all 256 bytes, or take such characters out"
+)
+_TOO_RARE = (
+    "uniform-k: this distance is too rare among the tokenizations of the text to be drawn: take "
+    "another k or alpha, or shorter texts"
+)
 
 
 class TabledSampler(Sampler):
@@ -26,15 +36,21 @@ class TabledSampler(Sampler):
         self._stores = []
 
     def _with_store(self, kernel: Callable[[Any], int], last: int) -> None:
-        """Call ``kernel(store)``, which returns the first text it had no room for, or ``last``."""
-        from robustok.kernels.tables import new_store
+        """Call ``kernel(store)``, which returns the first text it had no room for, or ``last``.
+
+        Raises RobustokError where it returns another code of `kernels.tables`.
+        """
+        from robustok.kernels.tables import NO_PATH, new_store
 
         try:
             store = self._stores.pop()
         except IndexError:
             store = new_store()
         scale = 1
-        while kernel(store) < last:
+        while (reached := kernel(store)) < last:
+            if reached < 0:
+                self._stores.append(store)
+                raise RobustokError(_NO_PATH if reached == NO_PATH else _TOO_RARE)
             scale *= 4
             store = new_store(scale)
         # At most one idle store a core: more threads than cores gain nothing, and a store may hold

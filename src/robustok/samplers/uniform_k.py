@@ -54,8 +54,10 @@ class UniformK(TabledSampler):
         lattice = Lattice(self.vocab, canonical)
         k = self.k if self.k is not None else ceil((self.alpha or 0.0) * len(canonical))
         k = min(k, lattice.farthest)
-        while (log_count := lattice.log_count(distance=k)) == -np.inf:
-            k -= 1
+        log_count = lattice.log_count(distance=k)
+        if log_count == -np.inf:
+            k = lattice.feasible(k)
+            log_count = lattice.log_count(distance=k)
         return -log_count if distance(self.vocab, canonical, ids) == k else -np.inf
 
     def _room(self, texts: int, tokens: int, size: int) -> int:

@@ -1,0 +1,50 @@
+"""Draws at an exact total cost from a table of positions by costs: for what is rare and short."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robustok.kernels.jit import njit
+from robustok.kernels.random import uniform
+from robustok.kernels.tables import NOT_DRAWN
+
+TABLE = 1 << 24  # positions times costs
+
+
+@njit(cache=True, nogil=True)
+def draw_by_table(edges, k, state0, out, at, ends):
+    """Draws at distance k from the number of paths on by node and distance, as logarithms.
+
+    Returns the end, or NOT_DRAWN where the table would be too large.
+    """
+    n = len(edges.first) - 1
+    if (n + 1) * (k + 1) > TABLE:
+        return np.int64(NOT_DRAWN)
+    logs = np.full((n + 1, k + 1), -np.inf)
+    logs[n, 0] = 0.0
+    for i in range(n - 1, -1, -1):
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j, cost = i + (edges.step[e] >> 1), edges.step[e] & 1
+            for g in range(cost, k + 1):
+                if logs[j, g - cost] > -np.inf:
+                    logs[i, g] = np.logaddexp(logs[i, g], logs[j, g - cost])
+    for d in range(len(state0)):
+        state, i, rest = state0[d], np.int64(0), np.int64(k)
+        while i < n:
+            u, state = uniform(state)
+            chosen = np.int64(-1)
+            for e in range(edges.first[i], edges.first[i + 1]):
+                j, cost = i + (edges.step[e] >> 1), edges.step[e] & 1
+                if cost <= rest and logs[j, rest - cost] > -np.inf:
+                    chosen = e
+                    u -= np.exp(logs[j, rest - cost] - logs[i, rest])
+                    if u < 0.0:
+                        break
+            if chosen < 0:
+                return np.int64(NOT_DRAWN)
+            out[at] = edges.token[chosen]
+            at += 1
+            rest -= edges.step[chosen] & 1
+            i += edges.step[chosen] >> 1
+        ends[d] = at
+    return at
