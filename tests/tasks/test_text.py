@@ -4,8 +4,13 @@ import gzip
 import json
 import lzma
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from robustok.corpus.read import read_chunk
+from robustok.corpus.rows import Column
+from robustok.corpus.sources import cut_chunks, find_sources
 from robustok.errors import RobustokError
 from robustok.tasks import read_texts
 
@@ -17,26 +22,38 @@ def test_documents_come_from_every_kind_of_file(tmp_path):
     (tmp_path / "a.jsonl").write_text(LINES, encoding="utf-8")
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(LINES.encode()))
     (tmp_path / "c.jsonl.xz").write_bytes(lzma.compress(LINES.encode()))
-    (tmp_path / "d.txt").write_bytes(b"a\r\nb")
-    for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl.xz"):
+    pq.write_table(pa.table({"text": DOCUMENTS}), tmp_path / "d.parquet")
+    for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl.xz", "d.parquet"):
         assert list(read_texts(tmp_path / name)) == DOCUMENTS
-    assert list(read_texts([tmp_path / "d.txt", tmp_path / "a.jsonl"])) == ["a\r\nb", *DOCUMENTS]
+    (tmp_path / "e.txt").write_bytes(b"a\r\nb")
+    both = [tmp_path / "e.txt", tmp_path / "a.jsonl"]
+    assert list(read_texts(both)) == ["a", "b", *DOCUMENTS]
+    assert list(read_texts(both, sample_by="document")) == ["a\r\nb", *DOCUMENTS]
+
+
+def test_a_corpus_has_the_same_documents(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
+    for sample_by in ("line", "document"):
+        (chunk,) = cut_chunks(find_sources(tmp_path, sample_by))
+        batches = read_chunk(chunk, Column("text", "text"), 100)
+        texts = [t.decode() for b in batches for t in b.table.column("text").to_pylist()]
+        assert texts == list(read_texts(tmp_path, sample_by=sample_by))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"", "neither"),
-        ("a.jsonl", b'{"text": 3}', "a.jsonl:1 has no text"),
-        ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl:2 is not JSON"),
-        ("a.txt", b"\xff", "UTF-8"),
-        ("a.jsonl.gz", b"no", "cannot be read"),
-        ("a.jsonl.xz", b"no", "cannot be read"),
+        ("a.csv", b"", "a corpus file ends in"),
+        ("a.jsonl", b'{"text": 3}', "a.jsonl at byte 0: field 'text' is not a string"),
+        ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl at byte 14: not JSON"),
+        ("a.txt", b"\xff", "a.txt is not UTF-8 text"),
+        ("a.jsonl.gz", b"no", "the file is damaged"),
+        ("a.jsonl.xz", b"no", "the file is damaged"),
     ],
 )
 def test_a_broken_file_is_one_line(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(RobustokError, match=message):
         list(read_texts(tmp_path / name))
-    with pytest.raises(RobustokError, match="no file"):
+    with pytest.raises(RobustokError, match="no such file"):
         list(read_texts(tmp_path / "none.txt"))

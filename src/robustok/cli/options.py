@@ -43,6 +43,9 @@ Steps = Annotated[int, typer.Option("--steps", min=1)]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1)]
 LearningRate = Annotated[float, typer.Option("--learning-rate")]
 Warmup = Annotated[int, typer.Option("--warmup", min=0, help="steps")]
+SampleBy = Annotated[
+    str, typer.Option("--sample-by", help="a document of a .txt file: line, or document")
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 

@@ -267,6 +267,7 @@ def _text(corpus: Corpus, identify: Callable[[Path], str]) -> tuple[dict[str, An
     files = {"train": list(corpus.train), "held_out": corpus.held_out}
     fields["train"] = [identify(Path(path)) for path in corpus.train]
     fields["held_out"] = identify(Path(corpus.held_out)) if corpus.held_out else None
+    fields["sample_by"] = corpus.sample_by
     return fields, files
 
 

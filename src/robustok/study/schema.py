@@ -75,8 +75,9 @@ SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "context")
 class Corpus(Strict):
     """Text to pre-train on and to measure perplexity with: files, or a data set of the hub."""
 
-    train: tuple[str, ...] = ()  # .txt or .jsonl, also .gz or .xz
+    train: tuple[str, ...] = ()  # .txt, .jsonl or .parquet, the first two also compressed
     held_out: str | None = None
+    sample_by: Literal["line", "document"] = "line"  # what a document of a .txt file is
     hub: str | None = None  # its first documents are held out
     documents: int | None = Field(None, ge=1)  # at most so many to train on
     measured: int = Field(100, ge=1)  # documents held out

@@ -66,14 +66,16 @@ def _documents(fields: Mapping[str, Any], files: Mapping[str, Any]) -> Iterator[
     if "hub" in fields:
         texts = _from_hub(fields["hub"], after=fields["measured"])
     else:
-        texts = read_texts(files["train"])
+        texts = read_texts(files["train"], sample_by=fields["sample_by"])
     return itertools.islice(texts, fields["documents"])
 
 
 def _held_out(fields: Mapping[str, Any], files: Mapping[str, Any]) -> Iterator[str]:
     if "hub" in fields:
         return _from_hub(fields["hub"], after=0)
-    return read_texts(files["held_out"]) if files["held_out"] else iter(())
+    if not files["held_out"]:
+        return iter(())
+    return read_texts(files["held_out"], sample_by=fields["sample_by"])
 
 
 def _from_hub(name: str, *, after: int) -> Iterator[str]:

@@ -4,36 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from robustok.errors import RobustokError
-from robustok.files import COMPRESSIONS, json_lines, read_text
+
+if TYPE_CHECKING:
+    from robustok.corpus.sources import Source
+
+_LARGEST = 1 << 30  # bytes of a document
+_BATCH = 1 << 20
 
 
-def read_texts(paths: str | Path | Iterable[str | Path], *, field: str = "text") -> Iterator[str]:
-    """Stream the documents of text files: whole .txt files, and ``field`` of each .jsonl line.
+def read_texts(
+    paths: str | Path | Iterable[str | Path], *, field: str = "text", sample_by: str = "line"
+) -> Iterator[str]:
+    """Stream the documents of text files, in the order given.
 
     >>> from pathlib import Path
     >>> _ = Path("corpus.jsonl").write_text('{"text": "hello"}\\n{"text": "world"}\\n')
     >>> list(read_texts("corpus.jsonl"))
     ['hello', 'world']
 
-    A further .gz, .xz or .zst is unpacked while reading. Raises RobustokError for a
-    file that is missing, of another kind or broken, naming the line.
+    They are read as :func:`~robustok.corpus.run_corpus` reads them: ``field`` of each row of JSON
+    Lines and Parquet, and each line of a .txt file that is not empty, or the whole of it with
+    ``sample_by="document"``. JSON Lines and text may be compressed. Raises RobustokError for a file
+    that is missing, of another kind, or has a row without text.
     """
+    from robustok.corpus.sources import find_sources
+
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
-        yield from _documents(Path(path), field)
+        for source in find_sources(path, sample_by):
+            yield from _documents(source, field)
 
 
-def _documents(path: Path, field: str) -> Iterator[str]:
-    if not path.is_file():
-        raise RobustokError(f"no file '{path}': give a .txt or .jsonl file")
-    kind = path.with_suffix("").suffix if path.suffix in COMPRESSIONS else path.suffix
-    if kind == ".txt":
-        yield read_text(path)
-    elif kind == ".jsonl":
-        for number, row in json_lines(path):
-            if not isinstance(row, dict) or not isinstance(row.get(field), str):
-                raise RobustokError(f"{path}:{number} has no text '{field}': name the right field")
-            yield row[field]
-    else:
-        raise RobustokError(f"'{path}' is neither .txt nor .jsonl (nor .gz, .xz, .zst of them)")
+def _documents(source: Source, field: str) -> Iterator[str]:
+    from robustok.corpus.read import read_chunk
+    from robustok.corpus.rows import Column
+    from robustok.corpus.sources import cut_chunks
+
+    column = Column(field, "text")
+    for chunk in cut_chunks([source], source.size + 1):
+        for batch in read_chunk(chunk, column, _BATCH, max_row_bytes=_LARGEST):
+            for reject in batch.rejects:
+                unit = "row" if source.format == "parquet" else "byte"
+                where = f" at {unit} {reject.position:,}" if reject.position >= 0 else ""
+                raise RobustokError(f"{source.path}{where}: {reject.reason}")
+            for text in batch.table.column(field):
+                try:
+                    yield text.as_py().decode()
+                except UnicodeDecodeError as error:
+                    raise RobustokError(f"{source.path} is not UTF-8 text: {error}") from None

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Draws, Json, Seed, Tokenizer, print_json
+from robustok.cli.options import (
+    Draws,
+    Json,
+    SampleBy,
+    Seed,
+    Tokenizer,
+    print_json,
+)
 from robustok.cli.progress import bar
 from robustok.cli.tabled import table
 from robustok.errors import RobustokError
@@ -227,6 +234,7 @@ def growth_command(
         list[float] | None, typer.Option("--alpha", help="may be given more than once [0.1 to 3]")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="the first so many texts")] = 200,
+    sample_by: SampleBy = "line",
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -235,7 +243,7 @@ def growth_command(
     from robustok.report.analyses import draw_growth, growth_rows
     from robustok.tasks import read_texts
 
-    documents = list(islice(read_texts(texts), limit))
+    documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
     settings: dict[str, Any] = {"alphas": alpha} if alpha else {}
     found = {}
     for name, vocab in _vocabularies(tokenizer).items():

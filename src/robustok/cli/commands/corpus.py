@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robustok.cli.options import Json, Scheme, Seed, Tokenizer, print_json
+from robustok.cli.options import (
+    Json,
+    SampleBy,
+    Scheme,
+    Seed,
+    Tokenizer,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from robustok.corpus.run import Progress
@@ -56,9 +63,7 @@ def command(
         str | None,
         typer.Option("--keep-columns", help="other fields to keep: a,b or all [parquet]"),
     ] = None,
-    sample_by: Annotated[
-        str, typer.Option("--sample-by", help="a document of a .txt file: line, or document")
-    ] = "line",
+    sample_by: SampleBy = "line",
     max_row_bytes: Annotated[
         int, typer.Option("--max-row-bytes", min=1, help="longer rows are set aside")
     ] = 16 << 20,

@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from robustok.cli.options import Json, Limit, Model, OwnTokenizer, Schemes, Seed, print_json
+from robustok.cli.options import (
+    Json,
+    Limit,
+    Model,
+    OwnTokenizer,
+    SampleBy,
+    Schemes,
+    Seed,
+    print_json,
+)
 from robustok.cli.progress import bar
 
 NAME = "perplexity"
@@ -29,6 +38,7 @@ def command(
         typer.Option("--marginal", help="sum over all tokenizations; for sentences, not pages"),
     ] = False,
     limit: Limit = None,
+    sample_by: SampleBy = "line",
     as_json: Json = False,
 ) -> None:
     """Measure MODEL's perplexity on text, canonical and drawn.
@@ -41,7 +51,7 @@ def command(
     from robustok.vocabulary import Vocabulary
 
     vocab = Vocabulary.load(tokenizer or model)
-    documents = list(islice(read_texts(texts), limit))
+    documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
     loaded = load_model(model)
     if marginal:
         _marginal(loaded, vocab, documents, draws or 256, seed, as_json)

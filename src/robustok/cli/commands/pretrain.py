@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from robustok.cli.options import Json, Out, Scheme, Seed, Tokenizer, print_training
+from robustok.cli.options import (
+    Json,
+    Out,
+    SampleBy,
+    Scheme,
+    Seed,
+    Tokenizer,
+    print_training,
+)
 from robustok.cli.progress import bar
 from robustok.cli.recipe import (
     Accumulate,
@@ -29,7 +37,7 @@ NAME = "pretrain"
 
 
 def command(
-    texts: Annotated[list[Path], typer.Argument(help="text files: .txt or .jsonl, also .gz, .xz")],
+    texts: Annotated[list[Path], typer.Argument(help=".txt, .jsonl or .parquet files")],
     tokenizer: Tokenizer,
     scheme: Scheme,
     seed: Seed,
@@ -58,6 +66,7 @@ def command(
         Path | None, typer.Option("--held-out", help="text whose perplexity is measured")
     ] = None,
     end: Annotated[str | None, typer.Option("--end", help="the token after each document")] = None,
+    sample_by: SampleBy = "line",
     as_json: Json = False,
 ) -> None:
     """Train a small model on drawn tokenizations.
@@ -88,11 +97,11 @@ def command(
         done = pretrain(
             small_model(vocab.size, SHAPES[shape].scaled(scale), seed=seed, end_id=end_id),
             vocab,
-            read_texts(texts),
+            read_texts(texts, sample_by=sample_by),
             sampler=draw,
             seed=seed,
             out=out,
-            held_out=read_texts(held_out) if held_out else (),
+            held_out=read_texts(held_out, sample_by=sample_by) if held_out else (),
             held_out_samplers=measured,
             every=every,
             end=end_id,
