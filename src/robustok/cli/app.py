@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import Annotated
 
 import typer
@@ -104,6 +105,21 @@ def run(args: Sequence[str]) -> int:
     # cannot be reached is told of many times before the error that we show.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+    with _silent_unless_first():
+        return _run(args, debug)
+
+
+@contextmanager
+def _silent_unless_first() -> Iterator[None]:
+    """Print nothing in the processes that a launcher started beside the first one."""
+    if "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0":
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # noqa: PTH123
+        yield
+
+
+def _run(args: Sequence[str], debug: bool) -> int:
     try:
         code = typer.main.get_command(app).main(
             [arg for arg in args if arg != "--debug"] or ["--help"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -55,8 +56,18 @@ def trainer_arguments(recipe: Recipe, seed: int, folder: Path) -> TrainingArgume
     )
 
 
-def check_sharding() -> None:
-    """Refuse FSDP without an accelerator: accelerate would run DDP without a notice."""
+def check_launch() -> None:
+    """Refuse FSDP without an accelerator, and warn where a launcher started fewer processes.
+
+    accelerate would run DDP without a notice. On a CPU, ``accelerate launch --num_processes 2``
+    starts one process; it sets the address of the others but no WORLD_SIZE.
+    """
+    launched = "ACCELERATE_MIXED_PRECISION" in os.environ and "MASTER_ADDR" in os.environ
+    if launched and "WORLD_SIZE" not in os.environ and not torch.accelerator.is_available():
+        logging.getLogger(__name__).warning(
+            "accelerate launch started one process, since on a CPU it ignores --num_processes: "
+            "use torchrun --nproc_per_node for several"
+        )
     requested = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if requested and not torch.accelerator.is_available():
         raise RobustokError(

@@ -21,7 +21,7 @@ from transformers.utils import logging as hf_logging
 
 from robustok.files import locked
 from robustok.models.fingerprint import model_fingerprint
-from robustok.training.arguments import check_sharding, trainer_arguments
+from robustok.training.arguments import check_launch, trainer_arguments
 from robustok.training.checkpoints import last_checkpoint, seal, write_errors_in_one_line
 from robustok.training.recipe import Recipe
 from robustok.training.record import CHECKPOINTS, claim, finish, read_result
@@ -74,7 +74,7 @@ def train(
         if done is not None:
             _load_weights(model, out)
             return done
-        check_sharding()
+        check_launch()
         if main_process:
             with write_errors_in_one_line(out):
                 claim(out, identity)
