@@ -1,8 +1,18 @@
 from __future__ import annotations
 
+import io
+import json
+
 import numpy as np
 import pytest
 import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 import robustok as rt
 from robustok.errors import RobustokError
@@ -11,7 +21,9 @@ from robustok.models import (
     SHAPES,
     Shape,
     check_fit,
+    hub,
     load_model,
+    load_tokenizer,
     small_model,
     train_tokenizer,
 )
@@ -104,3 +116,111 @@ def test_a_vocabulary_larger_than_the_model_is_refused():
     check_fit(small_model(vocab.size, "quick", seed=0), vocab)
     with pytest.raises(RobustokError, match="embeddings"):
         check_fit(small_model(vocab.size - 1, "quick", seed=0), vocab)
+
+
+def saved(folder):
+    small_model(300, Shape(2, 16, 2, 2, 32, 64), seed=0).save_pretrained(folder)
+    return folder / "model.safetensors"
+
+
+def damage(file, *, old=b"", new=b"", cut=None):
+    data = file.read_bytes()
+    file.write_bytes(data.replace(old, new, 1) if old else data[:cut])
+
+
+@pytest.mark.parametrize("cut", [-100, 100, 5, 0])
+def test_truncated_weights_are_one_line(tmp_path, cut):
+    damage(saved(tmp_path), cut=cut)
+    with pytest.raises(RobustokError, match="could not load the model") as error:
+        load_model(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_flipped_key_in_the_header_is_not_replaced_by_random_weights(tmp_path):
+    damage(saved(tmp_path), old=b"layers.1.mlp.up_proj", new=b"layers.1.mlp.uq_proj")
+    with pytest.raises(RobustokError, match=r"lack 1 of the model's .*up_proj"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+    model = small_model(300, Shape(1, 16, 2, 2, 32, 64), seed=0)
+    with torch.no_grad():
+        model.model.norm.weight[3] = value
+    model.save_pretrained(tmp_path)
+    with pytest.raises(RobustokError, match=r"not finite numbers \(model\.norm\.weight\)"):
+        load_model(tmp_path)
+
+
+SIZES = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "maker", "name"),
+    [
+        ("llama", AutoModelForSequenceClassification, "LlamaForSequenceClassification"),
+        ("bert", AutoModelForMaskedLM, "BertForMaskedLM"),
+    ],
+)
+def test_what_is_no_causal_language_model_is_refused(tmp_path, kind, maker, name, tied):
+    config = AutoConfig.for_model(kind, **SIZES, intermediate_size=32, tie_word_embeddings=tied)
+    maker.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(RobustokError, match=f"holds a {name}, not a causal language model"):
+        load_model(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_without_a_head_is_refused(tmp_path):
+    config = AutoConfig.for_model("llama", **SIZES, intermediate_size=32, tie_word_embeddings=False)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(RobustokError, match=r"lack 1 of the model's .*lm_head"):
+        load_model(tmp_path)
+
+
+def test_the_python_code_of_a_folder_does_not_run(tmp_path, monkeypatch):
+    saved(tmp_path)
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "evil", "auto_map": {
+        "AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(RobustokError, match="could not load the model"):
+        load_model(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_a_hub_name_is_pinned_to_the_commit_of_the_cache(tmp_path, monkeypatch):
+    refs = tmp_path / "models--owner--name" / "refs"
+    refs.mkdir(parents=True)
+    (refs / "main").write_text(COMMIT)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub, "_commit_online", lambda *_: None)
+    hub.pinned.cache_clear()
+    assert hub.pinned("owner/name") == f"owner/name@{COMMIT}"
+    assert hub.pinned(f"owner/name@{COMMIT}") == f"owner/name@{COMMIT}"
+    assert hub.pinned("owner/name@v2") == "owner/name@v2"
+    assert hub.pinned("owner/other") == "owner/other"
+    assert hub.pinned(str(tmp_path)) == str(tmp_path)
+    hub.pinned.cache_clear()
+
+
+def test_a_revision_reaches_the_loader(monkeypatch):
+    calls = []
+
+    def load(name, **options):
+        calls.append((name, options["revision"], options["trust_remote_code"]))
+        raise OSError("offline")
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", load)
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", load)
+    for call in (load_model, load_tokenizer):
+        with pytest.raises(RobustokError, match="offline"):
+            call("owner/name@v2")
+    assert calls == [("owner/name", "v2", False)] * 2

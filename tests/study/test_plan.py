@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.study import load_study, plan
+from robustok.study import find_study, load_study, plan
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 
@@ -109,3 +109,13 @@ def test_text_counts_by_its_content(tmp_path: Path) -> None:
     assert key(here) != key(there)
     with pytest.raises(RobustokError, match="cannot be read"):
         key(tmp_path / "none.txt")
+
+
+def test_another_revision_of_the_hub_is_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(commit: str) -> set[str]:
+        monkeypatch.setattr("robustok.models.hub.pinned", lambda name, kind: f"{name}@{commit}")
+        study = find_study("gpt2-xl-langgame")
+        return {cell.key for cell in plan(study) if cell.kind in ("base", "tokenizer")}
+
+    assert keys("a" * 40) == keys("a" * 40)
+    assert not keys("a" * 40) & keys("b" * 40)

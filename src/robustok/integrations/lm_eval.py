@@ -72,6 +72,7 @@ class RobustokLM(Transformers):
                 kwargs.setdefault("tokenizer", pretrained)
                 pretrained = base_of_lora(pretrained)
             check_model(pretrained)
+        kwargs.setdefault("trust_remote_code", False)
         super().__init__(pretrained, **kwargs)
         if self.backend != "causal":
             raise RobustokError("robustok draws the contexts of causal language models only")

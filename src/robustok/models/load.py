@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
+from robustok.models.hub import split_revision
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.models.tokenizer import END_OF_TEXT
 
@@ -16,34 +17,90 @@ if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
 
-def load_model(path_or_name: str | Path, *, dtype: str = "auto") -> PreTrainedModel:
+CAUSAL = ("ForCausalLM", "LMHeadModel", "DoubleHeadsModel", "ForConditionalGeneration")
+
+
+def load_model(
+    path_or_name: str | Path, *, dtype: str = "auto", trust_remote_code: bool = False
+) -> PreTrainedModel:
     """Load a causal language model for evaluation.
 
     >>> model.save_pretrained("runs/mine")
     >>> type(load_model("runs/mine")).__name__
     'LlamaForCausalLM'
 
-    A folder with LoRA weights gives its base model with the adapter merged in.
-    ``dtype`` is ``auto`` (as saved) or a name such as ``float32``, ``bfloat16``.
-    A folder is read without asking the hub.
+    ``path_or_name`` is a folder, or a hub name with or without ``@revision``. A folder with LoRA
+    weights gives its base model with the adapter merged in. ``dtype`` is ``auto`` (as saved) or a
+    name such as ``float32``, ``bfloat16``. A folder is read without asking the hub, and a model's
+    own Python code runs only with ``trust_remote_code``.
 
-    Raises RobustokError where there is no such model or it cannot be read.
+    Raises RobustokError where there is no such model, where it is damaged, where it is not a
+    causal language model, and where weights are missing or not numbers.
     """
-    from transformers import AutoModelForCausalLM
+    from safetensors import SafetensorError
 
     check_model(path_or_name)
-    light = has_lora(path_or_name)
     try:
-        weights = base_of_lora(path_or_name) if light else str(path_or_name)
-        check_model(weights)
-        model = AutoModelForCausalLM.from_pretrained(
-            weights, dtype=dtype, local_files_only=Path(weights).is_dir(), use_safetensors=True
-        )
-        model = merge_lora(model, path_or_name) if light else model
-    except (OSError, ValueError, RuntimeError) as e:
-        reason = str(e).strip().split("\n")[0]
+        if has_lora(path_or_name):
+            base = _from_pretrained(base_of_lora(path_or_name), dtype, trust_remote_code)
+            model = merge_lora(base, path_or_name)
+        else:
+            model = _from_pretrained(path_or_name, dtype, trust_remote_code)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as e:
+        reason = next(iter(str(e).strip().splitlines()), type(e).__name__)
         raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
+    _check_numbers(model, path_or_name)
     return model.eval()
+
+
+def _from_pretrained(
+    path_or_name: str | Path, dtype: str, trust_remote_code: bool
+) -> PreTrainedModel:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    check_model(path_or_name)
+    name, revision = split_revision(path_or_name)
+    where = {
+        "local_files_only": Path(name).is_dir(),
+        "revision": revision or "main",
+        "trust_remote_code": trust_remote_code,
+    }
+    _check_causal(AutoConfig.from_pretrained(name, **where), path_or_name)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        name, dtype=dtype, use_safetensors=True, output_loading_info=True, **where
+    )
+    model, info = loaded
+    missing = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
+    if missing:
+        raise RobustokError(
+            f"the weights of '{path_or_name}' lack {len(missing)} of the model's ({missing[0]}): "
+            "the file is damaged, or it is no causal language model"
+        )
+    return model
+
+
+def _check_causal(config: Any, path_or_name: str | Path) -> None:
+    """Refuse classifiers and masked language models, which would get a head of random weights."""
+    names = [name for name in config.architectures or () if "For" in name or "LMHead" in name]
+    if names and not any(name.endswith(CAUSAL) for name in names):
+        raise RobustokError(
+            f"'{path_or_name}' holds a {names[0]}, not a causal language model: give one that "
+            "predicts the next token"
+        )
+
+
+def _check_numbers(model: PreTrainedModel, path_or_name: str | Path) -> None:
+    import torch
+
+    for name, weights in model.named_parameters():
+        if weights.is_meta or not weights.is_floating_point() or weights.element_size() < 2:
+            continue
+        low, high = torch.aminmax(weights.detach())
+        if weights.numel() and not (low.isfinite() and high.isfinite()):
+            raise RobustokError(
+                f"the model '{path_or_name}' has weights that are not finite numbers ({name}): "
+                "it is damaged, or its training diverged"
+            )
 
 
 def check_model(path_or_name: str | Path) -> None:
@@ -70,9 +127,14 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    local = Path(path_or_name).is_dir()
+    name, revision = split_revision(path_or_name)
     try:
-        return AutoTokenizer.from_pretrained(str(path_or_name), local_files_only=local)
+        return AutoTokenizer.from_pretrained(
+            name,
+            local_files_only=Path(name).is_dir(),
+            revision=revision or "main",
+            trust_remote_code=False,
+        )
     except (OSError, ValueError) as e:
         reason = str(e).strip().split("\n")[0]
         raise RobustokError(f"could not load the tokenizer of '{path_or_name}': {reason}") from e

@@ -79,8 +79,14 @@ def merge_lora(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     """The base model with the LoRA weights of a folder added into its own."""
     from peft import PeftModel
 
-    with _quiet():
-        return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore
+    with _quiet(), warnings.catch_warnings():
+        warnings.filterwarnings("error", "Found missing adapter keys")
+        try:
+            return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore
+        except UserWarning:
+            raise RobustokError(
+                f"the adapter in '{folder}' lacks weights: the file is damaged"
+            ) from None
 
 
 @contextmanager

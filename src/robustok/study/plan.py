@@ -91,7 +91,7 @@ class Cell:
     def trained(self) -> str:
         """How a model's cell was trained, in a few words."""
         if self.kind == "base":
-            return self.fields["name"]
+            return self.fields["name"].partition("@")[0]
         said = self.fields["scheme"]
         base = self.inputs.get("model")
         if base and base.kind == "pretrain" and base.fields["scheme"] != "canonical":
@@ -109,7 +109,7 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
 
     Models are evaluated as soon as they are trained, so that a run that is cut short has whole
     rows to show. Without ``read`` no file of text is opened: its name stands for its content, and
-    the cells are good for counting only.
+    the cells are good for counting only. Names of the hub are resolved to commits.
     """
     made: dict[str, Cell] = {}
     if study.task:
@@ -117,8 +117,8 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
     on_text = study.pretrain is not None and study.pretrain.source == "corpus"
     text = None
     if study.corpus and (on_text or study.perplexity):
-        text = _text(study.corpus, _digest if read else str)
-    made["tokenizer"] = _tokenizer(study, made, text if on_text else None)
+        text = _text(study.corpus, _digest if read else str, read)
+    made["tokenizer"] = _tokenizer(study, made, text if on_text else None, read)
     if text:
         made["corpus"] = Cell("corpus", text[0], {"tokenizer": made["tokenizer"]}, 30, text[1])
     cells = list(made.values())
@@ -128,26 +128,29 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
         fields["schemes"] = list(dict.fromkeys(["canonical", *schemes]))
         cells.append(Cell("examples", fields, {"tokenizer": made["tokenizer"]}))
     for repeat in range(study.repeats):
-        for base in _bases(study, made, repeat):
+        for base in _bases(study, made, repeat, read):
             cells += _from_base(study, made, base, repeat)
     return tuple({cell.key: cell for cell in cells}.values())
 
 
-def _tokenizer(study: Study, made: Mapping[str, Cell], text: tuple[Any, Any] | None) -> Cell:
+def _tokenizer(
+    study: Study, made: Mapping[str, Cell], text: tuple[Any, Any] | None, read: bool
+) -> Cell:
     chosen = study.tokenizer
     if chosen is None or chosen.name is not None:
-        name = chosen.name if chosen else study.model.name
-        return Cell("tokenizer", {"name": _identified(str(name))}, {}, files={"name": name})
+        name = _pinned(str(chosen.name if chosen else study.model.name), read)
+        return Cell("tokenizer", {"name": _identified(name)}, {}, files={"name": name})
     if text is None:
         return Cell("tokenizer", {"size": chosen.size}, {"data": made["data"]})
     return Cell("tokenizer", {"size": chosen.size, "text": text[0]}, {}, 60, text[1])
 
 
-def _bases(study: Study, made: Mapping[str, Cell], repeat: int) -> Iterator[Cell]:
+def _bases(study: Study, made: Mapping[str, Cell], repeat: int, read: bool) -> Iterator[Cell]:
     """The models that others start from."""
     model, first = study.model, study.pretrain
     if model.name is not None and first is None:
-        yield Cell("base", {"name": _identified(model.name)}, {}, files={"name": model.name})
+        name = _pinned(model.name, read)
+        yield Cell("base", {"name": _identified(name)}, {}, files={"name": name})
         return
     assert first is not None
     roles = ("tokenizer", "corpus") if first.source == "corpus" else ("tokenizer", "data")
@@ -259,16 +262,27 @@ def _task_fields(study: Study, task: WordTask) -> dict[str, Any]:
     return fields
 
 
-def _text(corpus: Corpus, identify: Callable[[Path], str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _text(
+    corpus: Corpus, identify: Callable[[Path], str], read: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What decides a corpus (files by their content), and where it lies."""
     fields: dict[str, Any] = {"documents": corpus.documents, "measured": corpus.measured}
     if corpus.hub:
-        return fields | {"hub": corpus.hub}, {}
+        return fields | {"hub": _pinned(corpus.hub, read, "dataset")}, {}
     files = {"train": list(corpus.train), "held_out": corpus.held_out}
     fields["train"] = [identify(Path(path)) for path in corpus.train]
     fields["held_out"] = identify(Path(corpus.held_out)) if corpus.held_out else None
     fields["sample_by"] = corpus.sample_by
     return fields, files
+
+
+def _pinned(name: str, read: bool, kind: str = "model") -> str:
+    """A hub name with its commit, so that another revision is another cell."""
+    if not read:
+        return name
+    from robustok.models.hub import pinned
+
+    return pinned(name, kind)
 
 
 def _identified(name: str) -> str:

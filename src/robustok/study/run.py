@@ -163,6 +163,7 @@ def _write_results(
             "scale": study.scale,
             "seeds": [study.seed + i for i in range(study.repeats)],
             "versions": versions(),
+            "hub": _hub_names(cells),
             "cells": {"finished": len(records), "of": len(cells)},
             "seconds": round(sum(record["seconds"] for record in records.values()), 1),
             "results_sha256": hashlib.sha256(results).hexdigest(),
@@ -170,6 +171,13 @@ def _write_results(
         },
     )
     return rows
+
+
+def _hub_names(cells: Sequence[Cell]) -> list[str]:
+    """The models, tokenizers and texts of the hub that a study reads, each with its commit."""
+    names = {str(cell.files["name"]) for cell in cells if "name" in cell.files}
+    names |= {str(cell.fields["hub"]) for cell in cells if "hub" in cell.fields}
+    return sorted(name for name in names if not Path(name).exists())
 
 
 def _remove_damaged_copies(records: Mapping[str, dict[str, Any]], folder: Path) -> None:

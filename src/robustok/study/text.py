@@ -82,5 +82,8 @@ def _from_hub(name: str, *, after: int) -> Iterator[str]:
     """A data set of the hub, streamed. Its first documents are the ones held out."""
     from datasets import load_dataset
 
-    rows = load_dataset(name, split="train", streaming=True).skip(after)
+    from robustok.models.hub import split_revision
+
+    repository, revision = split_revision(name)
+    rows = load_dataset(repository, revision=revision, split="train", streaming=True).skip(after)
     return (row["text"] for row in rows)

@@ -1,0 +1,61 @@
+"""Names of the hub: ``owner/name`` or ``owner/name@revision``, and the commit they stand for."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def split_revision(path_or_name: str | Path) -> tuple[str, str | None]:
+    """The repository and the revision of a name; a path that exists has no revision.
+
+    >>> split_revision("gpt2@main"), split_revision("gpt2")
+    (('gpt2', 'main'), ('gpt2', None))
+    """
+    name = str(path_or_name)
+    if "@" not in name or Path(name).exists():
+        return name, None
+    repository, _, revision = name.partition("@")
+    return repository, revision or None
+
+
+@lru_cache
+def pinned(name: str, kind: str = "model") -> str:
+    """A hub name with its present commit, ``owner/name@commit``; paths stay as they are.
+
+    Asks the hub, or else its cache on this machine. The name comes back unchanged where neither
+    knows it. ``kind`` is "model" or "dataset".
+    """
+    if Path(name).exists():
+        return name
+    repository, revision = split_revision(name)
+    if revision and _COMMIT.fullmatch(revision):
+        return name
+    commit = _commit_online(repository, revision, kind) or _commit_cached(
+        repository, revision, kind
+    )
+    return f"{repository}@{commit}" if commit else name
+
+
+def _commit_online(repository: str, revision: str | None, kind: str) -> str | None:
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().repo_info(repository, revision=revision, repo_type=kind, timeout=10).sha
+    except Exception:  # the client raises many kinds; loading reports what is wrong
+        return None
+
+
+def _commit_cached(repository: str, revision: str | None, kind: str) -> str | None:
+    """The commit that the cache has for a revision."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = Path(HF_HUB_CACHE) / f"{kind}s--{repository.replace('/', '--')}" / "refs"
+    try:
+        commit = (folder / (revision or "main")).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    return commit if _COMMIT.fullmatch(commit) else None
