@@ -2,8 +2,8 @@
 
     python benchmarks/guard.py [--tokenizer T.json ...] [--text FILE.jsonl]
 
-One process, one thread, medians of processor time in turns. `batch` judges all rows at once, `one by
-one` each alone; the rows are canonical, drifted by one token in a hundred (stochastok), or drawn
+One process, one thread, medians of processor time in turns. `batch` judges all rows at once, `one
+by one` each alone; the rows are canonical, drifted by one token in a hundred (stochastok), or drawn
 uniformly. A guard remembers nothing, but the encoder of a byte-level BPE tokenizer remembers
 pre-tokens, for both. Prints a Markdown table, or --json.
 """
