@@ -12,6 +12,7 @@ from robustok.kernels.tables import SEGMENTS, borrow_store, clear, draw, grades_
 from robustok.kernels.trie import borrow_trie, child
 
 MOST_PICKS = 2.0**62
+FEW = 8.0  # picks a token, up to which neither bytes nor splittable tokens are counted
 
 
 @njit(cache=True, nogil=True)
@@ -63,10 +64,13 @@ def _most_nodes(token_offsets, batch, alpha, added, first, last):
     most = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
-        size = np.int64(0)
-        for v in range(b, e):
-            size += token_offsets[batch.values[v] + 1] - token_offsets[batch.values[v]]
-        most = max(most, e - b + np.int64(min(np.ceil(alpha * (e - b)) * added, size)))
+        more = np.ceil(alpha * (e - b)) * added
+        if alpha * added > FEW:
+            size = np.int64(0)
+            for v in range(b, e):
+                size += token_offsets[batch.values[v] + 1] - token_offsets[batch.values[v]]
+            more = min(more, np.float64(size))
+        most = max(most, e - b + np.int64(more))
     return most
 
 
@@ -77,7 +81,8 @@ def draw_stochastok(start, left, right, token_offsets, batch, alpha, first, last
     start: int64 [ids + 1]; left, right: int32 [pairs]: the pairs that token t splits into are
     start[t]:start[t + 1]. A split adds one node and both its tokens have bytes, so a text of m
     tokens and b bytes never has more than m + min(picks, b) nodes: the length of the scratch.
-    A text ends its picks early once no token in it splits any further: the rest change nothing.
+    With more than ``FEW`` picks a token, a text ends its picks once no token in it splits any
+    further: the rest change nothing.
     """
     start, left, right, batch = borrow(start), borrow(left), borrow(right), borrow_batch(batch)
     token_offsets, out, out_ends = borrow(token_offsets), borrow(out), borrow(out_ends)
@@ -89,9 +94,10 @@ def draw_stochastok(start, left, right, token_offsets, batch, alpha, first, last
         b, e = batch.offsets[t], batch.offsets[t + 1]
         m = e - b
         picks = picks_of(alpha, m)
-        splittable = np.int64(0)
-        for v in range(b, e):
-            splittable += start[batch.values[v] + 1] > start[batch.values[v]]
+        splittable = np.int64(0 if alpha > FEW else 1)
+        if alpha > FEW:
+            for v in range(b, e):
+                splittable += start[batch.values[v] + 1] > start[batch.values[v]]
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
             for i in range(m):
@@ -110,8 +116,9 @@ def draw_stochastok(start, left, right, token_offsets, batch, alpha, first, last
                 if ways:
                     x, state = below(state, ways)
                     one, two = left[first_pair + x], right[first_pair + x]
-                    left_to_split += (start[one + 1] > start[one]) - 1
-                    left_to_split += start[two + 1] > start[two]
+                    if alpha > FEW:
+                        left_to_split += (start[one + 1] > start[one]) - 1
+                        left_to_split += start[two + 1] > start[two]
                     token[n] = two
                     token[i] = one
                     after[n] = after[i]
