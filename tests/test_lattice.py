@@ -181,6 +181,15 @@ def test_feasible_distances_of_longer_texts() -> None:
             assert lattice.feasible(k) == max(d for d, c in enumerate(counts) if c and d <= k)
 
 
+def test_tokens_across_the_reference_make_a_distance_feasible() -> None:
+    """Each reference token alone has distances 0 and 2; a token across two of them gives 3."""
+    vocab = toy([b"h", b"e", b"he", b"eh"])
+    lattice = lattice_of(vocab, b"he" * 200_000)
+    assert [lattice.feasible(k) for k in (1, 99_999, 200_001, 399_999)] == [
+        0, 99_999, 200_001, 399_999,
+    ]  # fmt: skip
+
+
 def test_counts_of_any_size_are_refused_where_they_would_fill_memory() -> None:
     vocab = toy([b"a", b"aa"])
     lattice = vocab.lattice("a" * 20_000)

@@ -12,6 +12,7 @@ import numpy as np
 from robustok.kernels.jit import njit
 
 SEGMENT = 256  # bytes of the longest stretch between common nodes whose distances are listed
+GROUP = 32  # bytes of segments that are looked at together first
 MOST_BITS = np.int64(1) << 33  # edges times words of 64 distances; more is not attempted
 
 
@@ -77,14 +78,23 @@ def flexible(edges):
             break
         i += edges.step[best[i]] >> 1
     simple, three = np.int64(0), False
-    for c in range(count - 1):
-        begin, end = meet[c], meet[c + 1]
-        far = most[begin] - most[end]
-        if far >= 2 and end - begin <= SEGMENT and _takes_all(edges, begin, end, far):
-            simple += far
-            three = three or far >= 3
-        if three and simple > gap:
-            break
+    c = 0
+    while c < count - 1 and not (three and simple > gap):
+        after = c + 1  # some segments at once: tokens across them give more distances
+        while after < count - 1 and meet[after] - meet[c] < GROUP:
+            after += 1
+        far = most[meet[c]] - most[meet[after]]
+        if far >= 2 and meet[after] - meet[c] <= SEGMENT:
+            if _takes_all(edges, meet[c], meet[after], far):
+                simple += far
+                three = three or far >= 3
+            else:
+                after = c + 1
+                far = most[meet[c]] - most[meet[after]]
+                if far >= 2 and _takes_all(edges, meet[c], meet[after], far):
+                    simple += far
+                    three = three or far >= 3
+        c = after
     return most[0], simple, three, gap
 
 
