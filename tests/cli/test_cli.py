@@ -111,6 +111,23 @@ def test_study_list_and_plan(shell: Shell) -> None:
     assert "pretrain canonical" in shell.ok("study", "plan", "quick")
 
 
+def test_study_alone_lists_and_runs_nothing(shell: Shell) -> None:
+    assert shell.ok("study") == shell.ok("study", "list")
+
+
+def test_study_list_and_plan_as_json(shell: Shell) -> None:
+    first = json.loads(shell.ok("study", "list", "--json").splitlines()[0])
+    assert first["name"] == "quick" and {"full", "cpu"} == first["needs"].keys()
+    cells = [json.loads(line) for line in shell.ok("study", "plan", "quick", "--json").splitlines()]
+    assert {"key", "done", "label", "work"} == cells[0].keys()
+    assert not any(cell["done"] for cell in cells)
+
+
+@pytest.mark.parametrize("action", ["list", "plan", "run", "report"])
+def test_each_study_command_has_its_own_help(shell: Shell, action: str) -> None:
+    assert shell.ok("study", action, "--help").startswith(f"Usage: robustok study {action} ")
+
+
 def test_study_plan_says_what_a_folder_of_cells_already_holds(shell: Shell, tmp_path: Path) -> None:
     lines = shell.ok("study", "plan", "quick", "--cells", str(tmp_path)).splitlines()
     keys = [line.split()[0] for line in lines]
@@ -171,7 +188,14 @@ def test_help_is_no_error(shell: Shell) -> None:
         (("study", "quik"), "quick"),
         (("study", "nowhere.yaml"), "nowhere.yaml"),
         (("study", "quick", "again"), "again"),
-        (("study", "--words", "EMPTY", "--out", "OUT"), "words"),
+        (("study", "quick", "--words-file", "EMPTY", "--out", "OUT"), "words"),
+        (("study", "run"), "NAME"),
+        (("study", "--out", "OUT"), "NAME"),
+        (("study", "quick", "--jobs", "2", "--engine", "ray", "--out", "OUT"), "--jobs"),
+        (("study", "quick", "--corpus", "EMPTY", "--out", "OUT"), "--corpus"),
+        (("study", "plan", "quick", "--held-out", "EMPTY"), "--held-out"),
+        (("study", "quick", "--benchmarks", "OUT", "--out", "OUT"), "--benchmarks"),
+        (("study", "list", "quick"), "quick"),
         (("report", "OUT"), "results.jsonl"),
         (("evaluate", "nowhere", "--items", "none.jsonl", "--seed", "0"), "none.jsonl"),
         (("attack", "nowhere", "--seed", "0"), "--text"),

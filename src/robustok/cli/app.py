@@ -48,7 +48,6 @@ app = typer.Typer(
     epilog="Add --debug to any command for the whole traceback of an error.",
 )
 COMMANDS = (
-    study,
     report,
     sample,
     count,
@@ -70,6 +69,7 @@ COMMANDS = (
     audit,
     doctor,
 )
+app.add_typer(study.app, name=study.NAME)
 for module in COMMANDS:
     app.command(module.NAME, **getattr(module, "SETTINGS", {}))(module.command)
 app.add_typer(analyze.app, name=analyze.NAME)

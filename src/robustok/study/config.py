@@ -151,13 +151,18 @@ def load_study(
             known = nearest(scale, list(scales)) if scales else "it has none"
             raise RobustokError(f"{source} has no scale '{scale}': {known}")
         data = _merged(data, scales[scale] or {}) | {"scale": scale}
-    given = {"words_file": words_file}
-    _put(data, "task", {name: value for name, value in given.items() if value is not None})
+    for section, value, flags in (
+        ("task", words_file, "--words-file"),
+        ("corpus", corpus or held_out, "--corpus and --held-out"),
+        ("benchmarks", benchmarks, "--benchmarks"),
+    ):
+        if value and section not in data:
+            raise RobustokError(f"{source} has no section '{section}': leave {flags} out")
+    if words_file:
+        _put(data, "task", {"words_file": words_file})
     if corpus or held_out:
         files = {"train": corpus or None, "held_out": held_out, "hub": None}
-        said = {name: value for name, value in files.items() if value or name == "hub"}
-        if "corpus" in data:
-            _put(data, "corpus", said)
+        _put(data, "corpus", {name: v for name, v in files.items() if v or name == "hub"})
     if benchmarks:
         _put(data, "benchmarks", {"folder": benchmarks})
     place = _Source(source, lines, scale)

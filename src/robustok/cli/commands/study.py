@@ -1,132 +1,185 @@
-"""robustok study: list, plan and run studies."""
+"""robustok study: list, plan and run studies, and write their reports."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from robustok.cli.bars import Bars
+from robustok.cli.commands import report
+from robustok.cli.options import Json, print_json
 from robustok.errors import RobustokError, nearest
 
 if TYPE_CHECKING:
     from robustok.study import Study
 
 NAME = "study"
-ACTIONS = ("list", "plan", "run")
 ENGINES = ("local", "ray")
 
 
-def command(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[list | plan | run] [NAME | FILE.yaml]",
-            help="what to do (run, if nothing is said) and with which study (quick)",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the run's folder [default: runs/NAME]")
-    ] = None,
+class _RunByDefault(TyperGroup):
+    """`study NAME` is `study run NAME`, and `study` alone is `study list`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:
+            args = ["list"]
+        elif args[0] not in (*self.commands, "-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault,
+    help="List, plan and run studies. `study NAME` is `study run NAME`.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME | FILE.yaml", help="see `study list`")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="the run's folder [default: runs/NAME]")
+]
+Scale = Annotated[
+    str | None, typer.Option("--scale", help="such as cpu: the small one of a paper's study")
+]
+Corpus = Annotated[
+    list[Path] | None,
+    typer.Option("--corpus", help="text to pre-train on, in place of the study's own"),
+]
+HeldOut = Annotated[Path | None, typer.Option("--held-out", help="text to measure perplexity on")]
+Benchmarks = Annotated[
+    Path | None,
+    typer.Option("--benchmarks", help="a folder of NAME.jsonl files, in place of the hub"),
+]
+Cells = Annotated[
+    Path | None, typer.Option("--cells", help="a folder of cells that several studies share")
+]
+WordsFile = Annotated[
+    str | None,
+    typer.Option("--words-file", help="one word a line, in place of frequent words"),
+]
+
+
+@app.command("list")
+def list_command(as_json: Json = False) -> None:
+    """List the studies that come along, with what each needs."""
+    from robustok.study import studies
+
+    # The one to begin with comes first.
+    for name in sorted(studies(), key=lambda name: (name != "quick", name)):
+        scales = [(scale or "full", _known(name, scale)) for scale in (None, "cpu")]
+        full = scales[0][1]
+        where = full.paper.where if full.paper else None
+        needs = {scale: _needs(study) for scale, study in scales}
+        if as_json:
+            print_json({"name": name, "title": full.title, "paper": where, "needs": needs})
+            continue
+        typer.echo(f"{name}\n    {full.title}{f' ({where})' if where else ''}")
+        for scale, text in needs.items():
+            typer.echo(f"    {scale}: {text}")
+
+
+@app.command("plan")
+def plan_command(
+    name: Name,
+    out: Out = None,
+    scale: Scale = None,
+    corpus: Corpus = None,
+    held_out: HeldOut = None,
+    benchmarks: Benchmarks = None,
+    cells: Cells = None,
+    words_file: WordsFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show every cell of a study, and which are already done."""
+    from robustok.study import plan
+    from robustok.study.work import RECORD
+
+    study = _study(name, scale, corpus, held_out, benchmarks, words_file)
+    folder = cells or (out or _default_folder(study, scale)) / "cells"
+    for cell in plan(study):
+        done = (folder / cell.key / RECORD).exists()
+        if as_json:
+            print_json({"key": cell.key, "done": done, "label": cell.label, "work": cell.work})
+        else:
+            typer.echo(f"{cell.key:<28}  {'done' if done else '':<4}  {cell.label}")
+
+
+@app.command("run")
+def run_command(
+    name: Name,
+    out: Out = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", min=1, help="cells side by side [default: as the cores allow]"),
     ] = None,
-    scale: Annotated[
-        str | None, typer.Option("--scale", help="such as cpu: the small one of a paper's study")
-    ] = None,
-    corpus: Annotated[
-        list[Path] | None,
-        typer.Option("--corpus", help="text to pre-train on, in place of the study's own"),
-    ] = None,
-    held_out: Annotated[
-        Path | None, typer.Option("--held-out", help="text to measure perplexity on")
-    ] = None,
-    benchmarks: Annotated[
-        Path | None,
-        typer.Option("--benchmarks", help="a folder of NAME.jsonl files, in place of the hub"),
-    ] = None,
-    cells: Annotated[
-        Path | None,
-        typer.Option("--cells", help="a folder of cells that several studies share"),
-    ] = None,
+    scale: Scale = None,
+    corpus: Corpus = None,
+    held_out: HeldOut = None,
+    benchmarks: Benchmarks = None,
+    cells: Cells = None,
     engine: Annotated[
         str, typer.Option("--engine", help="local, or ray for a cluster that shares the folder")
     ] = "local",
-    word_list: Annotated[
-        str | None,
-        typer.Option("--words", help="a file with one word a line, in place of frequent words"),
-    ] = None,
+    words_file: WordsFile = None,
 ) -> None:
     """Run a study and write its report.
 
-    The same command goes on with a run that was stopped. `robustok study list` shows the
-    studies that come along, `robustok study plan NAME` what one would do.
+    The same command goes on with a run that was stopped.
     """
-    action, name = _parse(words or [])
-    if action == "list":
-        _list()
-        return
-    from robustok.study import find_study, run_study
+    from robustok.report import Results, findings, merged, write_report
+    from robustok.study import run_study
 
     if engine not in ENGINES:
         raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
-    study = find_study(
-        name,
-        scale=scale,
-        words_file=word_list,
-        corpus=tuple(map(str, corpus or ())),
-        held_out=str(held_out) if held_out else None,
-        benchmarks=str(benchmarks) if benchmarks else None,
-    )
-    folder = out or Path("runs") / (study.name if scale is None else f"{study.name}-{scale}")
-    if action == "plan":
-        _plan(study, cells or folder / "cells")
-        return
-    from robustok.report import Results, findings, merged, write_report
-
+    study = _study(name, scale, corpus, held_out, benchmarks, words_file)
+    if jobs is not None and engine != "local":
+        raise RobustokError("--jobs is about this machine: leave it out, Ray decides")
+    if jobs is not None and study.threads is None:
+        raise RobustokError(
+            f"--jobs: the cells of '{study.name}' run one after another; `threads` in its YAML "
+            "has them run side by side"
+        )
+    folder = out or _default_folder(study, scale)
     console = Console(highlight=False)
     with Bars(console) as bars:
         run = run_study(study, folder, cells_folder=cells, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
     for finding in findings(Results(merged(run.rows))):
-        console.print(f"{finding.number:>6} {finding.text}", soft_wrap=True)
-    console.print(f"The report is at {page.resolve()}", soft_wrap=True)
+        console.print(f"{finding.number:>6} {finding.text}", soft_wrap=True, markup=False)
+    console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
 
 
-def _parse(words: list[str]) -> tuple[str, str]:
-    action = words.pop(0) if words and words[0] in ACTIONS else "run"
-    if len(words) > 1:
-        raise RobustokError(f"one study at a time: {words[1]!r} is one too many")
-    if action == "list" and words:
-        raise RobustokError(f"'study list' takes no name, but got {words[0]!r}")
-    return action, words[0] if words else "quick"
+app.command("report")(report.command)
 
 
-def _plan(study: Study, cells: Path) -> None:
-    """Every cell of a study, and which of them a folder of cells already holds."""
-    from robustok.study import plan
-    from robustok.study.work import RECORD
-
-    for cell in plan(study):
-        done = "done" if (cells / cell.key / RECORD).exists() else ""
-        typer.echo(f"{cell.key:<28}  {done:<4}  {cell.label}")
+def _default_folder(study: Study, scale: str | None) -> Path:
+    return Path("runs") / (study.name if scale is None else f"{study.name}-{scale}")
 
 
-def _list() -> None:
-    """Every study with what it needs, at full size and at its small one."""
-    from robustok.study import studies
+def _study(
+    name: str,
+    scale: str | None,
+    corpus: list[Path] | None,
+    held_out: Path | None,
+    benchmarks: Path | None,
+    words_file: str | None,
+) -> Study:
+    from robustok.study import find_study
 
-    # The one to begin with comes first.
-    for name in sorted(studies(), key=lambda name: (name != "quick", name)):
-        for number, scale in enumerate((None, "cpu")):
-            study = _known(name, scale)
-            if not number:
-                where = f" ({study.paper.where})" if study.paper else ""
-                typer.echo(f"{name}\n    {study.title}{where}")
-            typer.echo(f"    {scale or 'full'}: {_needs(study)}")
+    return find_study(
+        name,
+        scale=scale,
+        words_file=words_file,
+        corpus=tuple(map(str, corpus or ())),
+        held_out=str(held_out) if held_out else None,
+        benchmarks=str(benchmarks) if benchmarks else None,
+    )
 
 
 def _known(name: str, scale: str | None) -> Study:
