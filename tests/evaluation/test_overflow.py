@@ -13,7 +13,7 @@ from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary, sampler
 from robustok.cli.app import run
-from robustok.evaluation import evaluate, evaluate_tasks
+from robustok.evaluation import attack, evaluate, evaluate_tasks
 from robustok.evaluation.questions import item_key
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
@@ -95,3 +95,11 @@ def test_the_commands_take_the_policy(
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert run([*call, "--overflow", "left"]) == 0
     assert json.loads(capsys.readouterr().out)["overflowed"] == 3
+
+
+def test_an_attack_past_the_context_of_a_rope_model_is_named_once(vocab, questions, caplog) -> None:
+    rope = small_model(vocab.size, Shape(1, 16, 2, 2, 32, CONTEXT), seed=0).eval()
+    prefix = vocab.encode("rain " * 80)
+    for _ in range(2):
+        attack(rope, vocab, "glad", [" up", " rain"], 0, context=prefix, steps=0)
+    assert caplog.text.count("more than the 64 positions") == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from robustok.scoring.packed import tree_log_probs
 from robustok.scoring.tree import Ints
 
 Ids = Sequence[int] | np.ndarray
+
+_log = logging.getLogger(__name__)
+_warned: WeakSet[Any] = WeakSet()  # models whose context was exceeded: each is named once
 
 
 @dataclass(frozen=True)
@@ -237,9 +242,15 @@ def _check(model: Any, context: Ints, matrix: Ints, lengths: Ints) -> None:
         )
     config = model.config.get_text_config()
     rotary = getattr(config, "rope_parameters", None) is not None
-    most = None if rotary else getattr(config, "max_position_embeddings", None)
+    most = getattr(config, "max_position_embeddings", None)
     longest = len(context) + int(lengths.max(initial=0))
-    if most is not None and longest > most:
+    if rotary and most is not None and longest > most and model not in _warned:
+        _warned.add(model)
+        _log.warning(
+            "%d tokens are more than the %d positions that the model was made for; its scores "
+            "there are unreliable", longest, most,
+        )  # fmt: skip
+    if not rotary and most is not None and longest > most:
         raise RobustokError(
             f"{longest} tokens are more than the model's {most} positions: shorten the context"
         )
