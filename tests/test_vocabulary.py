@@ -254,3 +254,22 @@ def test_what_is_derived_is_made_once_by_all_threads() -> None:
         results = list(pool.map(ask, range(4)))
     assert len(calls) == 1
     assert all(result is results[0] for result in results)
+
+
+def test_a_hub_name_may_have_a_revision_and_the_commit_is_recorded(tmp_path, monkeypatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    root = tmp_path / "models--someone--small"
+    for ref, commit, unknown in (("main", "a" * 40, None), ("v2", "b" * 40, "Ġa")):
+        (root / "snapshots" / commit).mkdir(parents=True)
+        (root / "snapshots" / commit / "tokenizer.json").write_text(bpe(unk_token=unknown))
+        (root / "refs").mkdir(exist_ok=True)
+        (root / "refs" / ref).write_text(commit)
+    assert rt.Vocabulary.load("someone/small").data.revision == "a" * 40
+    second = rt.Vocabulary.load("someone/small@v2")
+    assert second.data.revision == "b" * 40
+    assert second.fingerprint != rt.Vocabulary.load("someone/small@main").fingerprint
+    with pytest.raises(rt.RobustokError, match="someone/small@v3: no such file"):
+        rt.Vocabulary.load("someone/small@v3")
