@@ -23,7 +23,9 @@ def command(
         list[str] | None,
         typer.Option("--option", help="an answer, its leading space included; give two or more"),
     ] = None,
-    label: Annotated[int, typer.Option("--label", help="which option is right, from 0")] = 0,
+    label: Annotated[
+        int | None, typer.Option("--label", help="which option is right, from 0 [0]")
+    ] = None,
     items: Annotated[
         str | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
     ] = None,
@@ -73,6 +75,8 @@ def command(
         raise RobustokError("give either --text with its --option's, or --items")
     if text is not None and (control or out or curve):
         raise RobustokError("--control, --out and --curve are about many queries: give --items")
+    if items is not None and (option or label is not None):
+        raise RobustokError("--option and --label are about one --text: the items have their own")
     vocab = Vocabulary.load(tokenizer or model)
     settings: dict[str, Any] = {
         "distances": tuple(distance or (2,)), "start": start, "steps": steps, "seed": seed,
@@ -82,7 +86,7 @@ def command(
     }  # fmt: skip
     loaded = load_model(model)
     if text is not None:
-        _attack_one(loaded, vocab, text, option or [], label, settings, as_json)
+        _attack_one(loaded, vocab, text, option or [], label or 0, settings, as_json)
     elif items is not None:
         _attack_many(loaded, vocab, items, limit, settings, control, out, curve, as_json)
 

@@ -33,9 +33,9 @@ def command(
         str, typer.Option("--scheme", "-s", help="how the questions are drawn")
     ] = "uniform",
     draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="of each question")] = 10,
-    no_attack: Annotated[
-        bool, typer.Option("--no-attack", help="leave the attacked tokenizations out")
-    ] = False,
+    attack: Annotated[
+        bool, typer.Option("--attack/--no-attack", help="attacked tokenizations, with --items")
+    ] = True,
     limit: Limit = None,
     tokenizer: OwnTokenizer = None,
     out: Folder = None,
@@ -59,7 +59,7 @@ def command(
         ratios = None
         if items is not None:
             settings = {
-                "draws": draws, "seed": seed, "sampler": scheme, "adversarial": not no_attack,
+                "draws": draws, "seed": seed, "sampler": scheme, "adversarial": attack,
                 "name": name, "resume_file": out and out / f"attacks-{name}.jsonl",
             }  # fmt: skip
             ratios = _measure(model, tokenizer or path, items, limit, settings)

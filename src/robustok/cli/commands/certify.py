@@ -38,7 +38,9 @@ def command(
         int, typer.Option("--draws", "-n", min=1, help="where too many to enumerate")
     ] = 1000,
     confidence: Annotated[float, typer.Option("--confidence", help="of each sampled bound")] = 0.95,
-    no_attack: Annotated[bool, typer.Option("--no-attack", help="leave the search out")] = False,
+    attack: Annotated[
+        bool, typer.Option("--attack/--no-attack", help="what the attack finds, too")
+    ] = True,
     chat: Annotated[
         bool, typer.Option("--chat", help="the query is the user's turn of the chat template")
     ] = False,
@@ -59,7 +61,7 @@ def command(
         raise RobustokError("--out is about many queries: give --items")
     settings: dict[str, Any] = {
         "limit": enumerate_up_to, "draws": draws, "confidence": confidence, "seed": seed,
-        "attack": not no_attack,
+        "attack": attack,
     }  # fmt: skip
     distances = [_distance(d) for d in distance or ["2", "4", "6"]]
     rows: list[dict[str, Any]] = []

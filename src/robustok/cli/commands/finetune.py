@@ -32,6 +32,7 @@ from robustok.cli.recipe import (
     Workers,
     recipe,
 )
+from robustok.errors import RobustokError
 
 NAME = "finetune"
 
@@ -56,9 +57,9 @@ def command(
     lora: Annotated[
         bool, typer.Option("--lora", help="train low-rank adapters in place of all weights")
     ] = False,
-    rank: Annotated[int, typer.Option("--lora-rank", min=1)] = 8,
-    lora_alpha: Annotated[float, typer.Option("--lora-alpha")] = 32,
-    lora_dropout: Annotated[float, typer.Option("--lora-dropout")] = 0.05,
+    lora_rank: Annotated[int | None, typer.Option("--lora-rank", min=1, help="[8]")] = None,
+    lora_alpha: Annotated[float | None, typer.Option("--lora-alpha", help="[32]")] = None,
+    lora_dropout: Annotated[float | None, typer.Option("--lora-dropout", help="[0.05]")] = None,
     overflow: Overflow = "error",
     tokenizer: OwnTokenizer = None,
     as_json: Json = False,
@@ -75,6 +76,8 @@ def command(
     from robustok.training import finetune
     from robustok.vocabulary import Vocabulary
 
+    if not lora and (lora_rank, lora_alpha, lora_dropout) != (None, None, None):
+        raise RobustokError("--lora-rank, --lora-alpha and --lora-dropout go with --lora")
     settings = recipe(
         preset, steps=steps, batch_size=batch_size, learning_rate=learning_rate, warmup=warmup,
         weight_decay=weight_decay, accumulate=accumulate, precision=precision, compiled=compiled,
@@ -85,7 +88,13 @@ def command(
     draw = schedule(scheme, vocab)
     trained: Any = load_model(model, dtype="float32")
     if lora:
-        trained = add_lora(trained, seed=seed, rank=rank, alpha=lora_alpha, dropout=lora_dropout)
+        trained = add_lora(
+            trained,
+            seed=seed,
+            rank=8 if lora_rank is None else lora_rank,
+            alpha=32 if lora_alpha is None else lora_alpha,
+            dropout=0.05 if lora_dropout is None else lora_dropout,
+        )
     with bar(f"finetune {draw.spec}") as progress:
         done = finetune(
             trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,

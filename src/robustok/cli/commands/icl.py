@@ -33,7 +33,7 @@ def command(
         str, typer.Option("--example-scheme", help="how the examples' questions are drawn")
     ] = "canonical",
     attack: Annotated[
-        bool, typer.Option("--attack", help="also the greedy attack on every question")
+        bool, typer.Option("--attack/--no-attack", help="also the greedy attack on every question")
     ] = False,
     tokenizer: OwnTokenizer = None,
     scheme: Schemes = None,
