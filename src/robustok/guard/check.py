@@ -31,7 +31,15 @@ from robustok.guard.findings import (
 )
 from robustok.guard.inputs import Rows, check_row, flatten
 from robustok.guard.text import find_broken, find_special, special_pattern, to_ids
-from robustok.guard.verdict import DEVIATES, SPECIAL, STANDS, UNKNOWN, Verdict, Verdicts
+from robustok.guard.verdict import (
+    DEVIATES,
+    SPECIAL,
+    STANDS,
+    UNKNOWN,
+    Verdict,
+    Verdicts,
+    join_verdicts,
+)
 from robustok.kernels import guard as kernels
 from robustok.kernels.announce import announce_compilation
 from robustok.kernels.guard import Canonical, Comparison, Repaired, Segments
@@ -142,7 +150,7 @@ class Guard:
             )
             for first, last in _blocks(offsets)
         ]
-        return blocks[0] if len(blocks) == 1 else _joined(blocks)
+        return blocks[0] if len(blocks) == 1 else join_verdicts(blocks)
 
     # --- one block ----------------------------------------------------------------------------
 
@@ -395,29 +403,3 @@ def _blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
         last = max(last, first + 1)
         yield first, last
         first = last
-
-
-def _joined(blocks: list[Verdicts]) -> Verdicts:
-    """The verdicts of all blocks as one."""
-    if not blocks:
-        none = np.empty(0, np.int64)
-        flags, offsets = none.astype(np.bool_), np.zeros(1, np.int64)
-        rows = Ragged(none.astype(np.int32), offsets)
-        return Verdicts(none, offsets, none, flags, none, none, flags, rows, NO_FINDINGS)
-    ids = np.cumsum([0] + [len(b.given) for b in blocks]).tolist()
-    repaired = np.cumsum([0] + [len(b.repaired.values) for b in blocks]).tolist()
-    shifts = list(zip(blocks, ids, repaired, strict=False))
-    rows = Ragged(
-        np.concatenate([b.repaired.values for b in blocks]),
-        np.concatenate([[0], *(b.repaired.offsets[1:] + n for b, _, n in shifts)]),
-    )
-    columns = ("marks", "canonical", "distance", "splits", "round_trip")
-    marks, canonical, distance, splits, back = (
-        np.concatenate([getattr(b, name) for b in blocks]) for name in columns
-    )
-    return Verdicts(
-        np.concatenate([b.given for b in blocks]),
-        np.concatenate([[0], *(b.offsets[1:] + n for b, n, _ in shifts)]),
-        marks, canonical, distance, splits, back, rows,
-        join_tables([b.table.shifted(n, m) for b, n, m in shifts]),
-    )  # fmt: skip

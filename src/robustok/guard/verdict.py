@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from robustok.guard.findings import Findings, FindingTable
+from robustok.guard.findings import NO_FINDINGS, Findings, FindingTable, join_tables
 from robustok.ragged import Ragged
 
 STANDS, DEVIATES, SPECIAL, UNKNOWN = range(4)  # the mark of each id
@@ -103,3 +103,29 @@ class Verdicts(Sequence[Verdict]):
             bool(self.canonical[i]), int(self.distance[i]), int(self.splits[i]),
             bool(self.round_trip[i]), findings, self.repaired[i],
         )  # fmt: skip
+
+
+def join_verdicts(blocks: list[Verdicts]) -> Verdicts:
+    """The verdicts on several batches as one."""
+    if not blocks:
+        none = np.empty(0, np.int64)
+        flags, offsets = none.astype(np.bool_), np.zeros(1, np.int64)
+        rows = Ragged(none.astype(np.int32), offsets)
+        return Verdicts(none, offsets, none, flags, none, none, flags, rows, NO_FINDINGS)
+    ids = np.cumsum([0] + [len(b.given) for b in blocks]).tolist()
+    repaired = np.cumsum([0] + [len(b.repaired.values) for b in blocks]).tolist()
+    shifts = list(zip(blocks, ids, repaired, strict=False))
+    rows = Ragged(
+        np.concatenate([b.repaired.values for b in blocks]),
+        np.concatenate([[0], *(b.repaired.offsets[1:] + n for b, _, n in shifts)]),
+    )
+    columns = ("marks", "canonical", "distance", "splits", "round_trip")
+    marks, canonical, distance, splits, back = (
+        np.concatenate([getattr(b, name) for b in blocks]) for name in columns
+    )
+    return Verdicts(
+        np.concatenate([b.given for b in blocks]),
+        np.concatenate([[0], *(b.offsets[1:] + n for b, n, _ in shifts)]),
+        marks, canonical, distance, splits, back, rows,
+        join_tables([b.table.shifted(n, m) for b, n, m in shifts]),
+    )  # fmt: skip
