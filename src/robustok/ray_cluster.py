@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 
 from robustok.processes import available_cores
 
@@ -21,13 +22,13 @@ def connect() -> None:
     is connected. When this process is killed, Ray's servers end with it; its two agents wait one
     minute for them.
     """
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        return
     address = os.environ.get("RAY_ADDRESS")
     if not address:
         os.environ.update(_LOCAL)
     import ray
 
-    if ray.is_initialized():
-        return
     if address:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         return
