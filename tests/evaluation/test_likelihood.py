@@ -103,3 +103,11 @@ def test_the_marginal_of_a_long_text_is_a_number(model, vocab) -> None:
     assert found.log_marginal >= found.log_canonical
     assert 0 <= found.error < math.inf
     assert 1 <= found.effective <= 4
+
+
+@pytest.mark.parametrize("texts", ["which word", b"which word"])
+def test_one_text_is_not_taken_as_many(model, vocab, texts) -> None:
+    with pytest.raises(RobustokError, match="list"):
+        perplexity(model, vocab, texts, "canonical", seed=0)
+    with pytest.raises(RobustokError, match="list"):
+        marginal(model, vocab, texts, seed=0)

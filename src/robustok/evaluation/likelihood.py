@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import Z95
 from robustok.evaluation.questions import Progress, as_sampler
@@ -73,9 +74,9 @@ def perplexity(
     Texts longer than the model's context are read in pieces. Raises RobustokError where there is
     no text. Source: the paper's table of perplexities.
     """
-    sampler = as_sampler(sampler, vocab)
+    texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
     draws = 1 if sampler.spec == "canonical" else draws
-    rows = sampler.sample_batch(list(texts), seed=seed, draws=draws)
+    rows = sampler.sample_batch(texts, seed=seed, draws=draws)
     # What the ids decode to, after the tokenizer's normalizer; every draw of a text is as long.
     sizes = [len(vocab.decode_bytes(rows[i])) for i in range(0, len(rows), draws)]
     if not sum(sizes):
@@ -149,6 +150,7 @@ def marginal(
 
     Raises RobustokError for an empty text.
     """
+    texts = check_texts(texts)
     uniform, start = as_sampler("uniform", vocab), start_ids(model)
     found = []
     for number, text in enumerate(texts):
