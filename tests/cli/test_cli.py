@@ -123,6 +123,13 @@ def test_study_list_and_plan_as_json(shell: Shell) -> None:
     assert not any(cell["done"] for cell in cells)
 
 
+def test_sample_help_names_every_scheme(shell: Shell) -> None:
+    from robustok.samplers.registry import SCHEMES
+
+    said = "".join(shell.ok("sample", "--help").split())
+    assert all(name in said for name in SCHEMES)
+
+
 @pytest.mark.parametrize("action", ["list", "plan", "run", "report"])
 def test_each_study_command_has_its_own_help(shell: Shell, action: str) -> None:
     assert shell.ok("study", action, "--help").startswith(f"Usage: robustok study {action} ")

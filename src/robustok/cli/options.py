@@ -10,11 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
+from robustok.samplers.registry import SCHEMES
+
 Tokenizer = Annotated[
     str, typer.Option("--tokenizer", "-t", help="tokenizer.json, a folder with one, or a hub name")
 ]
 Scheme = Annotated[
-    str, typer.Option("--scheme", "-s", help="such as uniform or 'uniform-k(alpha=0.5)'")
+    str,
+    typer.Option(
+        "--scheme", "-s", help=f"such as 'uniform-k(alpha=0.5)'; there are {', '.join(SCHEMES)}"
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="the same seed gives the same draws")]
 Model = Annotated[str, typer.Argument(help="a model's folder or hub name")]
