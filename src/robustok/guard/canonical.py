@@ -46,7 +46,7 @@ class SegmentEncoder:
             ids = self.vocab.encode(f"{name}a", parse_special=True)
             if len(ids) > 1 and ids[0] == i:
                 return self.vocab.decode_bytes(ids[1:]) == b" a"
-        return False
+        return True  # the encoder parses no special token: each text is encoded alone
 
     def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
         """The bytes of all segments, one 0 after each, and the bytes of each."""
