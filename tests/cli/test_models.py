@@ -179,7 +179,15 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
     rows = [{"prompt": f"say house number {i}:", "answer": f" {i}"} for i in range(8)]
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     args = ["finetune", str(model), "--items", str(pairs), "--seed", "0", "--json"]
-    more = ["-s", "stochastok(alpha=0->2)", "--lora", "--preset", "paper-finetune", "--warmup", "0"]
+    more = [
+        "-s",
+        "stochastok(alpha=0->2)",
+        "--lora",
+        "--preset",
+        "paper-finetune",
+        "--warmup-steps",
+        "0",
+    ]
     size = ["--steps", "4", "--batch-size", "4", "--out", str(tmp_path / "out")]
     assert run([*args, *more, *size]) == 0
     done = json.loads(capsys.readouterr().out)

@@ -119,3 +119,10 @@ def test_another_revision_of_the_hub_is_another_cell(monkeypatch: pytest.MonkeyP
 
     assert keys("a" * 40) == keys("a" * 40)
     assert not keys("a" * 40) & keys("b" * 40)
+
+
+def test_cell_keys_hash_the_first_names_of_training_options() -> None:
+    cells = plan(load_study(QUICK, "a"))
+    fields = next(cell.fields for cell in cells if cell.kind == "pretrain")
+    assert {"warmup", "final_rate", "accumulate"} <= set(fields)
+    assert not {"warmup_steps", "min_lr_ratio", "gradient_accumulation_steps"} & set(fields)

@@ -49,8 +49,8 @@ def alone(out: Path, stop: int = -1) -> None:
             raise KeyboardInterrupt
 
     finetune(
-        tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, accumulate=2, progress=progress,
-        **PLAN,
+        tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, gradient_accumulation_steps=2,
+        progress=progress, **PLAN,
     )  # fmt: skip
 
 
@@ -66,5 +66,7 @@ def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(t
 
 def test_a_batch_that_does_not_divide_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(RobustokError, match="does not divide into 2 passes of 3 processes"):
+    with pytest.raises(
+        RobustokError, match="not a multiple of 2 gradient accumulation steps x 3 processes"
+    ):
         alone(tmp_path)

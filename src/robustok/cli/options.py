@@ -44,10 +44,6 @@ Overflow = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="the trained model's folder")]
-Steps = Annotated[int, typer.Option("--steps", min=1)]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1)]
-LearningRate = Annotated[float, typer.Option("--learning-rate")]
-Warmup = Annotated[int, typer.Option("--warmup", min=0, help="steps")]
 SampleBy = Annotated[
     str, typer.Option("--sample-by", help="a document of a .txt file: line, or document")
 ]

@@ -1,4 +1,4 @@
-"""Options that say how a model is trained, alike in `pretrain` and `finetune`."""
+"""Training options shared by `pretrain` and `finetune`."""
 
 from __future__ import annotations
 
@@ -13,28 +13,35 @@ PRESETS = "paper-tiny-llm-pretrain, paper-tiny-llm-finetune or paper-finetune"
 Preset = Annotated[str | None, typer.Option("--preset", help=f"the paper's settings: {PRESETS}")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1)]
 BatchSize = Annotated[
-    int | None, typer.Option("--batch-size", min=1, help="rows of a step, over all processes")
+    int | None,
+    typer.Option("--batch-size", min=1, help="rows of an optimizer step, over all processes"),
 ]
 LearningRate = Annotated[float | None, typer.Option("--learning-rate")]
-Warmup = Annotated[int | None, typer.Option("--warmup", min=0, help="steps")]
+WarmupSteps = Annotated[int | None, typer.Option("--warmup-steps", min=0)]
+MinLrRatio = Annotated[
+    float | None,
+    typer.Option("--min-lr-ratio", help="final learning rate divided by --learning-rate"),
+]
+MaxGradNorm = Annotated[float | None, typer.Option("--max-grad-norm", help="gradient clipping")]
 WeightDecay = Annotated[float | None, typer.Option("--weight-decay", min=0)]
-Accumulate = Annotated[
-    int | None, typer.Option("--accumulate", min=1, help="passes of a step, to save memory")
+GradientAccumulationSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--gradient-accumulation-steps", min=1, help="forward passes of a step, to save memory"
+    ),
 ]
 Precision = Annotated[str | None, typer.Option("--precision", help="float32 or bfloat16")]
-Compile = Annotated[bool, typer.Option("--compile", help="compile the model with torch")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=0, help="processes that draw ahead of the model")
-]
+TorchCompile = Annotated[bool, typer.Option("--torch-compile", help="compile the model")]
+Workers = Annotated[int | None, typer.Option("--workers", min=0, help="data loader processes")]
 SaveEvery = Annotated[
     int | None, typer.Option("--save-every", min=1, help="steps between checkpoints")
 ]
 
 
 def recipe(preset: str | None, **given: Any) -> dict[str, Any]:
-    """A preset's settings with those given in their place.
+    """The preset's settings, replaced by those given on the command line.
 
-    Raises RobustokError for an unknown preset and where something that has no default is missing.
+    Raises RobustokError for an unknown preset, and if an option without a default is missing.
     """
     from dataclasses import asdict
 
@@ -44,7 +51,7 @@ def recipe(preset: str | None, **given: Any) -> dict[str, Any]:
     if preset is not None and preset not in known:
         raise RobustokError(f"unknown preset '{preset}': {nearest(preset, known)}")
     settings = asdict(known[preset]) if preset else {}
-    # A flag that was not given is False; a number that was may well be 0.
+    # A missing flag is False; a given number may be 0.
     settings |= {k: v for k, v in given.items() if v is not None and v is not False}
     needed = ("steps", "batch_size", "learning_rate")
     if missing := [f"--{n.replace('_', '-')}" for n in needed if n not in settings]:

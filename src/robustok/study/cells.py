@@ -136,7 +136,10 @@ def _train(
 
     fields = cell.fields
     vocab = _vocabulary(inputs)
-    settings: dict[str, Any] = {name: fields[name] for name in Training.model_fields}
+    settings: dict[str, Any] = {
+        name: fields[field.serialization_alias or name]
+        for name, field in Training.model_fields.items()
+    }
     settings |= {"seed": fields["seed"], "out": folder / "model", "progress": progress}
     draw = sampler(fields["scheme"], vocab)
     if "corpus" in inputs:

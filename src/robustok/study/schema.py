@@ -8,7 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Fields are written by their alias: keys of cells hash these names, so they never change.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True
+    )
 
 
 class WordTask(Strict):
@@ -87,10 +90,10 @@ class Training(Strict):
     steps: int = Field(ge=1)
     batch_size: int = Field(ge=1)
     learning_rate: float = Field(gt=0)
-    warmup: int = Field(0, ge=0)
-    final_rate: float = Field(0.1, ge=0, le=1)
+    warmup_steps: int = Field(0, ge=0, serialization_alias="warmup")
+    min_lr_ratio: float = Field(0.1, ge=0, le=1, serialization_alias="final_rate")
     weight_decay: float = Field(0.01, ge=0)
-    accumulate: int = Field(1, ge=1)  # passes of an optimizer step
+    gradient_accumulation_steps: int = Field(1, ge=1, serialization_alias="accumulate")
     precision: Literal["float32", "bfloat16"] = "float32"
     save_every: int = Field(200, ge=1)  # steps between checkpoints
 

@@ -79,7 +79,7 @@ def pretrain(
         seed=seed,
         context=context,
         end=end_id,
-        batch_size=plan.rows_per_pass,
+        batch_size=plan.rows_per_device,
         total=plan.steps * plan.batch_size,
     )
     callbacks = []

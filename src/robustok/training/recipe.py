@@ -1,4 +1,4 @@
-"""How a model is trained: steps, batch, optimiser, schedule; and the paper's settings by name."""
+"""Training options: steps, batch, optimizer, learning-rate schedule, and the paper's presets."""
 
 from __future__ import annotations
 
@@ -19,23 +19,27 @@ class Recipe:
     >>> PRESETS["paper-tiny-llm-finetune"].learning_rate
     0.0001
 
-    ``batch_size`` counts the rows of an optimiser step over all processes; each
-    takes its share of them in ``accumulate`` passes. The rate falls to
-    ``final_rate`` times ``learning_rate`` at the last step. A checkpoint is
-    written every ``save_every`` steps.
+    ``batch_size`` is the number of rows of an optimizer step over all processes; each process
+    computes its share in ``gradient_accumulation_steps`` forward passes. The learning rate rises
+    over ``warmup_steps`` and falls to ``min_lr_ratio`` times ``learning_rate`` at the last step.
+    Gradients are clipped to the norm ``max_grad_norm``. ``torch_compile`` compiles the model,
+    ``workers`` is the number of processes that load data, and a checkpoint is written every
+    ``save_every`` steps.
+
+    Raises RobustokError for a value out of range.
     """
 
     steps: int
     batch_size: int
     learning_rate: float
-    warmup: int = 0
-    final_rate: float = 0.1
+    warmup_steps: int = 0
+    min_lr_ratio: float = 0.1
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.95)
-    clip: float = 1.0
-    accumulate: int = 1
+    max_grad_norm: float = 1.0
+    gradient_accumulation_steps: int = 1
     precision: str = "float32"
-    compiled: bool = False
+    torch_compile: bool = False
     workers: int = 0
     save_every: int = 200
 
@@ -49,40 +53,51 @@ class Recipe:
             raise RobustokError(f"training settings: {message}") from None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "accumulate", "save_every"):
+        for name in ("steps", "batch_size", "gradient_accumulation_steps", "save_every"):
             if getattr(self, name) < 1:
                 raise RobustokError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise RobustokError(f"learning_rate is {self.learning_rate}: it must be positive")
-        if not 0 <= self.warmup <= self.steps:
-            raise RobustokError(f"warmup is {self.warmup}: it must be between 0 and the steps")
-        if not 0 <= self.final_rate <= 1:
-            raise RobustokError(f"final_rate is {self.final_rate}: it must be between 0 and 1")
+        if not 0 <= self.warmup_steps <= self.steps:
+            raise RobustokError(
+                f"warmup_steps is {self.warmup_steps}: it must be between 0 and the steps"
+            )
+        if not (math.isfinite(self.max_grad_norm) and self.max_grad_norm > 0):
+            raise RobustokError(f"max_grad_norm is {self.max_grad_norm}: it must be positive")
+        if not 0 <= self.min_lr_ratio <= 1:
+            raise RobustokError(f"min_lr_ratio is {self.min_lr_ratio}: it must be between 0 and 1")
         if self.precision not in PRECISIONS:
             hint = nearest(self.precision, PRECISIONS)
             raise RobustokError(f"unknown precision '{self.precision}': {hint}")
 
     @property
-    def rows_per_pass(self) -> int:
-        """Rows that one process takes at a time.
+    def rows_per_device(self) -> int:
+        """Rows of one forward pass of one process.
 
-        Raises RobustokError where the batch does not divide evenly.
+        Raises RobustokError if the batch does not divide evenly.
         """
         processes = int(os.environ.get("WORLD_SIZE", "1"))
-        if self.batch_size % (self.accumulate * processes):
+        steps = self.gradient_accumulation_steps
+        if self.batch_size % (steps * processes):
             raise RobustokError(
-                f"batch_size {self.batch_size} does not divide into {self.accumulate} passes "
-                f"of {processes} processes: change one of them"
+                f"batch_size {self.batch_size} is not a multiple of {steps} gradient accumulation "
+                f"steps x {processes} processes: change one of them"
             )
-        return self.batch_size // (self.accumulate * processes)
+        return self.batch_size // (steps * processes)
 
 
 PRESETS = {
     # The paper's tables on pre-training Tiny-LLM, fine-tuning it, and fine-tuning larger models.
     "paper-tiny-llm-pretrain": Recipe(
-        30_000, 480, 6e-4, warmup=5_000, weight_decay=0.1, accumulate=8, save_every=1_000
+        30_000,
+        480,
+        6e-4,
+        warmup_steps=5_000,
+        weight_decay=0.1,
+        gradient_accumulation_steps=8,
+        save_every=1_000,
     ),
-    "paper-tiny-llm-finetune": Recipe(3_000, 480, 1e-4, warmup=500, weight_decay=0.05),
+    "paper-tiny-llm-finetune": Recipe(3_000, 480, 1e-4, warmup_steps=500, weight_decay=0.05),
     # The table gives no batch size for this one; 64 is ours.
-    "paper-finetune": Recipe(1_500, 64, 1e-4, warmup=150, weight_decay=0.01),
+    "paper-finetune": Recipe(1_500, 64, 1e-4, warmup_steps=150, weight_decay=0.01),
 }

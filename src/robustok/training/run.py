@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FIRST = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
 # What may change when a run goes on: how the same steps are computed.
-_HOW = ("accumulate", "compiled", "workers", "save_every")
+_HOW = ("gradient_accumulation_steps", "torch_compile", "workers", "save_every")
 
 
 def train(

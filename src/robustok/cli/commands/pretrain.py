@@ -18,15 +18,17 @@ from robustok.cli.options import (
 )
 from robustok.cli.progress import bar
 from robustok.cli.recipe import (
-    Accumulate,
     BatchSize,
-    Compile,
+    GradientAccumulationSteps,
     LearningRate,
+    MaxGradNorm,
+    MinLrRatio,
     Precision,
     Preset,
     SaveEvery,
     Steps,
-    Warmup,
+    TorchCompile,
+    WarmupSteps,
     WeightDecay,
     Workers,
     recipe,
@@ -46,11 +48,13 @@ def command(
     steps: Steps = None,
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
-    warmup: Warmup = None,
+    warmup_steps: WarmupSteps = None,
+    min_lr_ratio: MinLrRatio = None,
+    max_grad_norm: MaxGradNorm = None,
     weight_decay: WeightDecay = None,
-    accumulate: Accumulate = None,
+    gradient_accumulation_steps: GradientAccumulationSteps = None,
     precision: Precision = None,
-    compiled: Compile = False,
+    torch_compile: TorchCompile = False,
     workers: Workers = None,
     save_every: SaveEvery = None,
     shape: Annotated[str, typer.Option("--shape", help="tiny-llm (the paper's) or quick")] = (
@@ -83,9 +87,10 @@ def command(
     from robustok.vocabulary import Vocabulary
 
     settings = recipe(
-        preset, steps=steps, batch_size=batch_size, learning_rate=learning_rate, warmup=warmup,
-        weight_decay=weight_decay, accumulate=accumulate, precision=precision, compiled=compiled,
-        workers=workers, save_every=save_every,
+        preset, steps=steps, batch_size=batch_size, learning_rate=learning_rate,
+        warmup_steps=warmup_steps, min_lr_ratio=min_lr_ratio, max_grad_norm=max_grad_norm,
+        weight_decay=weight_decay, gradient_accumulation_steps=gradient_accumulation_steps,
+        precision=precision, torch_compile=torch_compile, workers=workers, save_every=save_every,
     )  # fmt: skip
     if shape not in SHAPES:
         raise RobustokError(f"unknown model shape '{shape}': {nearest(shape, SHAPES)}")
