@@ -5,7 +5,7 @@
 Everything is measured in one process, on one thread, in turns, and compared as medians of
 processor time; documents are English, 1 to 16 KB. `bpe-dropout` is compared with `tokenizers`'
 own dropout, everything else with its canonical encoding. `Vocabulary.encode_batch`, which remembers
-pieces, is measured from nothing and once it knows them. Prints a Markdown table, or --json.
+pre-tokens, is measured from nothing and once it knows them. Prints a Markdown table, or --json.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], o
     dropping.model.dropout = 0.1
 
     def encode_anew() -> None:
-        vars(vocab).pop("_pieces", None)  # the pieces that it remembers
+        vocab._derived.pop("pre-token encoder", None)  # the pre-tokens that it remembers
         vocab.encode_batch(texts)
 
     jobs: dict[str, Callable[[], object]] = {

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, models
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.pieces.cutter import PieceCutter
-from robustok.pieces.pattern import Symbol, automaton, read_pattern
+from robustok.pretokenize.pattern import Symbol, automaton, read_pattern
+from robustok.pretokenize.pre_tokenizer import PreTokenizer
 from robustok.tokenizer_json import from_json
 
 SPEC: dict[str, Any] = json.loads(bpe())
@@ -258,4 +258,4 @@ def test_a_changed_file_is_refused_or_read_as_the_library_reads_it(content: str)
         library.model.dropout = None
     for text in TEXTS:
         agrees_with_the_library(text, vocab, library)
-    assert PieceCutter(vocab.data) is not None
+    assert PreTokenizer(vocab.data) is not None

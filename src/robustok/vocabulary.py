@@ -22,12 +22,12 @@ from robustok.utf8 import split_at_broken
 if TYPE_CHECKING:
     from robustok.kernels.trie import Trie
     from robustok.lattice import Lattice
-    from robustok.pieces.encoder import PieceEncoder
+    from robustok.pretokenize.encoder import PreTokenEncoder
 
 Text = str | bytes
 T = TypeVar("T")
 
-_MUCH = 1 << 16  # characters from which on looking pieces up is worth while
+_MUCH = 1 << 16  # characters from which on looking pre-tokens up is worth while
 
 
 class Vocabulary:
@@ -41,7 +41,7 @@ class Vocabulary:
 
     ``tokens[i]`` is the bytes of id i, ``ordinary[i]`` says whether a text may be cut into it,
     ``size`` the number of ids (one more than the largest). Where two ids have the same bytes the
-    ordinary vocabulary holds one of them: the real piece before the byte-fallback one.
+    ordinary vocabulary holds one of them: the real token before the byte-fallback one.
     """
 
     def __init__(self, data: TokenizerData) -> None:
@@ -131,17 +131,17 @@ class Vocabulary:
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of many texts, a row each.
 
-        Of much text, a byte-level BPE tokenizer encodes each distinct piece once, and all others
-        are looked up. Raises RobustokError as :meth:`encode` does.
+        Of much text, a byte-level BPE tokenizer encodes each distinct pre-token once, and all
+        others are looked up. Raises RobustokError as :meth:`encode` does.
         """
 
         def by_tokenizer(texts: list[Text]) -> Ragged:
             return Ragged.from_rows(self._encode_rows(texts, parse_special))
 
         texts = check_texts(texts)
-        if parse_special or sum(map(len, texts)) < _MUCH or self._pieces is None:
+        if parse_special or sum(map(len, texts)) < _MUCH or self._pre_token_encoder is None:
             return by_tokenizer(texts)
-        return self._pieces.encode_batch(texts, by_tokenizer)
+        return self._pre_token_encoder.encode_batch(texts, by_tokenizer)
 
     def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
         """The bytes of a sequence of ids.
@@ -237,10 +237,10 @@ class Vocabulary:
         return found
 
     @property
-    def _pieces(self) -> PieceEncoder | None:
-        from robustok.pieces.encoder import piece_encoder
+    def _pre_token_encoder(self) -> PreTokenEncoder | None:
+        from robustok.pretokenize.encoder import pre_token_encoder
 
-        return self.derived("piece encoder", lambda: piece_encoder(self.data))
+        return self.derived("pre-token encoder", lambda: pre_token_encoder(self.data))
 
     @property
     def _byte_ids(self) -> dict[int, int]:
@@ -277,7 +277,7 @@ def check_vocabulary(vocab: Any) -> Vocabulary:
 
 
 def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
-    """The ids of V: of several with the same bytes the real piece, then the lowest id."""
+    """The ids of V: of several with the same bytes the real token, then the lowest id."""
     chosen: dict[bytes, int] = {}
     for i in sorted(data.ordinary, key=lambda i: (i in data.byte_fallback, i)):
         chosen.setdefault(data.tokens[i], i)

@@ -41,4 +41,4 @@ def warmup() -> None:
     lattice.neighbors([257])
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
-    vocab.encode_batch(["abc" * 40_000])  # so much that its pieces are looked up
+    vocab.encode_batch(["abc" * 40_000])  # so much that its pre-tokens are looked up

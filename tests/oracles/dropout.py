@@ -1,4 +1,4 @@
-"""Exact laws of BPE-dropout for short pieces, each rule from its source and by every coin."""
+"""Exact laws of BPE-dropout for short pre-tokens, each rule from its source and by every coin."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""BPE with dropout: merges of one piece from a heap, where a coin decides about each.
+"""BPE with dropout: merges of one pre-token from a heap, where a coin decides about each.
 
 How many coins keep their merges before one drops it is a single number. What becomes of a token's
-piece if just the so-manieth coin drops one never changes, so it is remembered, and few pieces must
-be merged at all.
+pre-token if just the so-manieth coin drops one never changes, so it is remembered, and few
+pre-tokens must be merged at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robustok.kernels.trie import borrow_trie
 PROVILKOV, HF, SENTENCEPIECE = 0, 1, 2
 BITS = 21  # of an id or a rank
 _HASH = np.uint64(0x9E3779B97F4A7C15)
-_MOST = 255  # coins thrown for a token; pieces with more are merged every time
+_MOST = 255  # coins thrown for a token; pre-tokens with more are merged every time
 _FIRST, _CELLS = 8, 8  # outcomes that a token remembers, and how much room each has
 _NEVER = 1 << 60
 
@@ -41,8 +41,8 @@ class Merges(NamedTuple):
     # Each cell is 0 or final, so that threads may fill them without a lock.
 
 
-class Pieces(NamedTuple):
-    """The pieces that merges do not cross: those of text t are first[t]:first[t + 1]."""
+class PreTokens(NamedTuple):
+    """The pre-tokens that merges do not cross: those of text t are first[t]:first[t + 1]."""
 
     first: np.ndarray  # int64 [texts + 1]
     end: np.ndarray  # int64: end byte within the batch's values
@@ -136,7 +136,7 @@ def _pop(heap, size):
 
 @njit(cache=True, nogil=True, inline="always")
 def _symbols(trie, merges, text, start, end, token, rank):
-    """The symbols a piece starts from: bytes, or characters and the bytes of unknown ones.
+    """The symbols a pre-token starts from: bytes, or characters and the bytes of unknown ones.
 
     Writes ids, and the rank of each with the next; returns how many, or -1 for a byte with no id.
     """
@@ -243,8 +243,9 @@ def _merge(merges, n, rule, gap, further, log_keep, scratch, heap, skipped, stat
 
 @njit(cache=True, nogil=True)
 def _try(trie, merges, text, start, end, rule, gap, scratch, heap, skipped, made):
-    """Merge a piece when coin ``gap`` alone drops its merge; ids to ``made``, how many, and coins.
+    """Merge a pre-token when coin ``gap`` alone drops its merge.
 
+    Writes ids to ``made``; returns how many, and the coins thrown.
     There are -1 ids where a symbol is missing.
     """
     trie, merges = borrow_trie(trie), borrow_merges(merges)
@@ -261,16 +262,16 @@ def _try(trie, merges, text, start, end, rule, gap, scratch, heap, skipped, made
 
 @njit(cache=True, nogil=True)
 def draw_bpe_dropout(
-    trie, merges, pieces, added, ids, id_offsets, token_offsets, batch, p, rule, first, last, out,
-    out_ends,
+    trie, merges, pre_tokens, added, ids, id_offsets, token_offsets, batch, p, rule, first, last,
+    out, out_ends,
 ):  # fmt: skip
     """Draw texts first..last, which are bytes; returns ``last``, or the text with no symbols.
 
-    ``ids`` are their canonical ids, of which those that are ``added`` stay. A piece that is one of
-    them is that again if no coin drops a merge, and its known outcome if one does.
+    ``ids`` are their canonical ids, of which those that are ``added`` stay. A pre-token that is one
+    of them is that again if no coin drops a merge, and its known outcome if one does.
     """
     trie, merges, batch = borrow_trie(trie), borrow_merges(merges), borrow_batch(batch)
-    pieces = Pieces(borrow(pieces.first), borrow(pieces.end))
+    pre_tokens = PreTokens(borrow(pre_tokens.first), borrow(pre_tokens.end))
     added, ids, token_offsets = borrow(added), borrow(ids), borrow(token_offsets)
     out, out_ends = borrow(out), borrow(out_ends)
     log_keep = np.log1p(-p)
@@ -280,9 +281,9 @@ def draw_bpe_dropout(
     most = np.int64(1)
     for t in range(first, last):
         begin = batch.offsets[t]
-        for x in range(pieces.first[t - first], pieces.first[t - first + 1]):
-            most = max(most, pieces.end[x] - begin)
-            begin = pieces.end[x]
+        for x in range(pre_tokens.first[t - first], pre_tokens.first[t - first + 1]):
+            most = max(most, pre_tokens.end[x] - begin)
+            begin = pre_tokens.end[x]
     scratch_memory, made_memory = np.empty((4, most), np.int32), np.empty(most, np.int32)
     heap_memory, skipped_memory = np.empty(3 * most, np.int64), np.empty(3 * most, np.int64)
     scratch, made = borrow(scratch_memory), borrow(made_memory)
@@ -293,8 +294,8 @@ def draw_bpe_dropout(
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
             end = batch.offsets[t]
             v, there = id_offsets[t], end  # the canonical token that starts at byte ``there``
-            for x in range(pieces.first[t - first], pieces.first[t - first + 1]):
-                begin, end = end, pieces.end[x]
+            for x in range(pre_tokens.first[t - first], pre_tokens.first[t - first + 1]):
+                begin, end = end, pre_tokens.end[x]
                 token = np.int32(-1)
                 while there < end:
                     size = token_offsets[ids[v] + 1] - token_offsets[ids[v]]

@@ -22,13 +22,13 @@ class BpeDropout(Sampler):
 
     Three libraries mean three laws by p, and ``rule`` picks one. ``"provilkov"`` (Algorithm 1 of
     the paper): at every step each candidate merge is dropped independently, the best that is left
-    is applied, and where none is left the piece is done. ``"hf"`` (`tokenizers`): dropped merges
-    come back after the next one that is not, and entries of its queue that are out of date count,
-    so it is weaker. ``"sentencepiece"``: a dropped pair is gone for good, so it is stronger.
+    is applied, and where none is left the pre-token is done. ``"hf"`` (`tokenizers`): dropped
+    merges come back after the next one that is not, and entries of its queue that are out of date
+    count, so it is weaker. ``"sentencepiece"``: a dropped pair is gone for good, so it is stronger.
 
-    p is from 0 to 1; at 0 the canonical ids stay as they are. Merges stay within the pieces of the
-    pre-tokenizer; where there is none the whole text is a piece, and ``"provilkov"`` and ``"hf"``
-    change next to nothing. Raises RobustokError where the tokenizer is no BPE.
+    p is from 0 to 1; at 0 the canonical ids stay as they are. Merges stay within the pre-tokens of
+    the pre-tokenizer; where there is none the whole text is a pre-token, and ``"provilkov"`` and
+    ``"hf"`` change next to nothing. Raises RobustokError where the tokenizer is no BPE.
     """
 
     name = "bpe-dropout"
@@ -63,21 +63,21 @@ class BpeDropout(Sampler):
         v = self.vocab
         texts = spelled(batch, v.token_bytes, v.token_offsets, first, last)
         ids = batch.offsets[first : last + 1]
-        pieces = self._pieces(batch.values, ids, texts)
+        pre_tokens = self._pre_tokens(batch.values, ids, texts)
         rule, count = _RULES.index(self.rule), last - first
         drawn = kernels.draw_bpe_dropout(
-            v.trie, self._merges(), pieces, self._cutter()[1], batch.values, ids, v.token_offsets,
-            texts, self.p, rule, 0, count, out, ends,
+            v.trie, self._merges(), pre_tokens, self._cutter()[1], batch.values, ids,
+            v.token_offsets, texts, self.p, rule, 0, count, out, ends,
         )  # fmt: skip
         if drawn < count:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
-    def _pieces(self, values: np.ndarray, offsets: np.ndarray, texts: Any) -> Any:
+    def _pre_tokens(self, values: np.ndarray, offsets: np.ndarray, texts: Any) -> Any:
         """Cut texts: at added tokens, which stay whole, and where the pre-tokenizer cuts.
 
         Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
         """
-        from robustok.kernels.bpe_dropout import Pieces
+        from robustok.kernels.bpe_dropout import PreTokens
 
         cutter, added = self._cutter()
         edges, whole = texts.offsets, None
@@ -90,7 +90,7 @@ class BpeDropout(Sampler):
             edges = np.unique(np.concatenate([edges, before, after]))
             whole = np.isin(edges[:-1], before)
         ends = cutter.cut(texts.values, edges, whole)
-        return Pieces(np.searchsorted(ends, texts.offsets, "right"), ends)
+        return PreTokens(np.searchsorted(ends, texts.offsets, "right"), ends)
 
     def _cutter(self) -> tuple[Any, np.ndarray]:
         """The pre-token cutter and which ids are added tokens, made once a vocabulary."""
@@ -110,12 +110,12 @@ def is_bpe(vocab: Vocabulary) -> bool:
 
 
 def _cutter_of(vocab: Vocabulary) -> tuple[Any, np.ndarray]:
-    from robustok.pieces.cutter import PieceCutter
+    from robustok.pretokenize.pre_tokenizer import PreTokenizer
 
     added = np.zeros(vocab.size, np.bool_)
     decoder = getattr(vocab.data.source, "get_added_tokens_decoder", dict)
     added[[i for i in decoder() if i < vocab.size]] = True
-    return PieceCutter(vocab.data), added & vocab.readable
+    return PreTokenizer(vocab.data), added & vocab.readable
 
 
 def _tables(vocab: Vocabulary, by_result: bool) -> Any:
@@ -128,7 +128,7 @@ def _tables(vocab: Vocabulary, by_result: bool) -> Any:
             f"table packs each into {BITS} bits, so at most {1 << BITS:,}"
         )
     ranks = np.arange(len(result), dtype=np.int32)
-    if by_result:  # sentencepiece ranks the piece that is made, however it is made
+    if by_result:  # sentencepiece ranks the pre-token that is made, however it is made
         first = np.full(vocab.size, len(result), np.int32)
         np.minimum.at(first, result, ranks)
         ranks = first[result]

@@ -1,7 +1,7 @@
 """Canonical ids many times faster than the tokenizer gives them, where there is much text.
 
-A byte-level BPE tokenizer cuts a text into pieces and encodes each by itself, and pieces repeat
-(Zipf). Here the tokenizer encodes each distinct piece once; all else is looking up.
+A byte-level BPE tokenizer cuts a text into pre-tokens and encodes each by itself, and pre-tokens
+repeat (Zipf). Here the tokenizer encodes each distinct pre-token once; all else is looking up.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 import numpy as np
 
 from robustok.locks import ForkSafeLock
-from robustok.pieces.cutter import PieceCutter, stage_of
+from robustok.pretokenize.pre_tokenizer import PreTokenizer, stage_of
 from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, TokenizersEncoder, steps
 
-_ROOM = 1 << 19  # pieces remembered; when there are more, all are forgotten and learned again
-_AT_ONCE = 512  # pieces the tokenizer encodes at once: its results take a kilobyte each
+_ROOM = 1 << 19  # pre-tokens remembered; when there are more, all are forgotten and learned again
+_AT_ONCE = 512  # pre-tokens the tokenizer encodes at once: its results take a kilobyte each
 _NORMALIZERS = ("NoneType", "NFC", "NFKC")  # these leave ASCII alone
 
 
-class PieceEncoder:
-    """The canonical ids of texts, from remembered pieces; see :func:`piece_encoder`."""
+class PreTokenEncoder:
+    """The canonical ids of texts, from remembered pre-tokens; see :func:`pre_token_encoder`."""
 
-    def __init__(self, encoder: TokenizersEncoder, cutter: PieceCutter) -> None:
+    def __init__(self, encoder: TokenizersEncoder, cutter: PreTokenizer) -> None:
         from tokenizers import Tokenizer
         from tokenizers.pre_tokenizers import ByteLevel
 
         self._cutter = cutter
         self._normalizer: Any = encoder.tokenizer.normalizer
-        # The same model, for what is a piece already.
+        # The same model, for what is a pre-token already.
         self._tokenizer = Tokenizer(encoder.tokenizer.model)
         self._tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
         # Where an added token is spelled out, the tokenizer itself says what becomes of it.
@@ -57,7 +57,7 @@ class PieceEncoder:
         return Ragged.from_rows([next(rest if text is None else rows) for text in plain])
 
     def _plain(self, text: str | bytes) -> bytes | None:
-        """The text as the pieces spell it, or None where the tokenizer itself must encode it."""
+        """The bytes that the pre-tokens spell, or None where the tokenizer itself must encode."""
         try:
             spelled = text if isinstance(text, bytes) else text.encode("utf8")
             text = text if isinstance(text, str) else text.decode("utf8")
@@ -70,7 +70,7 @@ class PieceEncoder:
         return spelled if self._normalizer.normalize_str(text) == text else None
 
     def _encode(self, texts: list[bytes]) -> Ragged:
-        from robustok.kernels import known_pieces as kernels
+        from robustok.kernels import known_pre_tokens as kernels
 
         edges = np.cumsum([0, *map(len, texts)])
         text = np.frombuffer(b"".join(texts), np.uint8)
@@ -84,22 +84,22 @@ class PieceEncoder:
             if full or self._changing:
                 self._forget(len(ends), len(text))
             self._changing = True
-            self._learn(kernels.find_pieces(self._known, self._entries, text, ends, found))
+            self._learn(kernels.find_pre_tokens(self._known, self._entries, text, ends, found))
             self._changing = False
             values = np.empty(kernels.count_ids(found, self._first), np.int32)
             kernels.gather_ids(found, self._first, self._ids, rows, values, offsets)
         return Ragged(values, offsets)
 
     def _learn(self, entries: int) -> None:
-        """Encode the pieces that the table got since, so that there are so many entries."""
+        """Encode the pre-tokens that the table got since, so that there are so many entries."""
         start = self._known.start[self._entries : entries + 1].tolist()
         text = self._known.text[start[0] : start[-1]].tobytes()
-        pieces = [
+        pre_tokens = [
             text[a - start[0] : b - start[0]].decode("utf8") for a, b in itertools.pairwise(start)
         ]
         rows = []
-        for i in range(0, len(pieces), _AT_ONCE):
-            part = pieces[i : i + _AT_ONCE]
+        for i in range(0, len(pre_tokens), _AT_ONCE):
+            part = pre_tokens[i : i + _AT_ONCE]
             encoded = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
             rows += [one.ids for one in encoded]
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -108,11 +108,11 @@ class PieceEncoder:
         self._ids = np.concatenate([self._ids, flat])
         self._entries = entries
 
-    def _forget(self, pieces: int, size: int) -> None:
-        """An empty table, with room for so many pieces, of so many bytes, and more."""
-        from robustok.kernels.known_pieces import Known
+    def _forget(self, pre_tokens: int, size: int) -> None:
+        """An empty table, with room for so many pre-tokens, of so many bytes, and more."""
+        from robustok.kernels.known_pre_tokens import Known
 
-        room = 1 << (max(_ROOM, 2 * pieces) - 1).bit_length()
+        room = 1 << (max(_ROOM, 2 * pre_tokens) - 1).bit_length()
         self._known = Known(
             np.full(2 * room, -1, np.int32), np.zeros(room + 1, np.int64),
             np.empty(max(8 * room, 2 * size), np.uint8), self._seed, self._factor,
@@ -122,11 +122,11 @@ class PieceEncoder:
         self._first, self._ids = np.zeros(1, np.int64), np.empty(0, np.int32)
 
 
-def piece_encoder(data: TokenizerData) -> PieceEncoder | None:
-    """The encoder by pieces, or None for a tokenizer whose pieces are not known to be independent.
+def pre_token_encoder(data: TokenizerData) -> PreTokenEncoder | None:
+    """The encoder by pre-tokens, or None where they are not known to be independent.
 
-    >>> pieces = piece_encoder(vocab.data)
-    >>> pieces.encode_batch(texts, vocab.encode_batch) == vocab.encode_batch(texts)
+    >>> pre_tokens = pre_token_encoder(vocab.data)
+    >>> pre_tokens.encode_batch(texts, vocab.encode_batch) == vocab.encode_batch(texts)
     True
     """
     encoder = data.encoder
@@ -139,5 +139,5 @@ def piece_encoder(data: TokenizerData) -> PieceEncoder | None:
     stages = steps(stage_of(encoder.tokenizer, "pre_tokenizer"), "pretokenizers")
     if not stages or stages[-1]["type"] != "ByteLevel":
         return None
-    cutter = PieceCutter(data)
-    return None if cutter.automaton is None else PieceEncoder(encoder, cutter)
+    cutter = PreTokenizer(data)
+    return None if cutter.automaton is None else PreTokenEncoder(encoder, cutter)

@@ -1,4 +1,4 @@
-"""Texts cut into the pieces of a pre-tokenizer, by an automaton."""
+"""Texts cut into the pre-tokens of a pre-tokenizer, by an automaton."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def _decode(text, p, stop):
 
 @njit(cache=True, nogil=True)
 def cut(step, symbols, text, edges, whole, ends):
-    """Write the end of every piece to ``ends``; returns how many.
+    """Write the end of every pre-token to ``ends``; returns how many.
 
     Stretch s is text[edges[s]:edges[s + 1]] and is cut for itself, or not at all if whole[s]. A
-    byte that is no UTF-8 is a piece. Returns -1 at a character whose symbol is not known, -2 where
-    the pattern matches nothing.
+    byte that is no UTF-8 is a pre-token. Returns -1 at a character whose symbol is not known, -2
+    where the pattern matches nothing.
     """
     step, symbols, text = borrow(step), borrow(symbols), borrow(text)
     edges, whole, ends = borrow(edges), borrow(whole), borrow(ends)

@@ -1,4 +1,4 @@
-"""Encoding by remembered pieces gives what the tokenizer gives, on every text."""
+"""Encoding by remembered pre-tokens gives what the tokenizer gives, on every text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.oracles.data import TOKENIZERS, data_path, real
 
 import robustok.vocabulary
 from robustok.errors import RobustokError
-from robustok.pieces import encoder as pieces
+from robustok.pretokenize import encoder as encoder_module
 from robustok.ragged import Ragged
 from robustok.vocabulary import Text, Vocabulary
 
@@ -59,12 +59,12 @@ def test_little_text_leaves_no_table(monkeypatch) -> None:
     monkeypatch.setattr(robustok.vocabulary, "_MUCH", 1000)
     vocab = byte_level(None)
     vocab.encode_batch(["a few words"])
-    assert "_pieces" not in vars(vocab)
+    assert "pre-token encoder" not in vocab._derived
 
 
 def test_a_full_table_starts_anew(vocab: Vocabulary, monkeypatch) -> None:
-    monkeypatch.setattr(pieces, "_ROOM", 64)
-    found = pieces.piece_encoder(vocab.data)
+    monkeypatch.setattr(encoder_module, "_ROOM", 64)
+    found = encoder_module.pre_token_encoder(vocab.data)
     assert found is not None
     for batch in (["a b c"], documents(20), ["x" * 5000 + " new"], ["newer"], documents(20), []):
         assert found.encode_batch(batch, lambda _: pytest.fail()) == by_tokenizer(vocab, batch)
@@ -73,7 +73,7 @@ def test_a_full_table_starts_anew(vocab: Vocabulary, monkeypatch) -> None:
 def test_normalizer_and_added_tokens(tmp_path: Path) -> None:
     vocab = Vocabulary.load(train(tmp_path, normalizer="NFC", added=["<tool>"]))
     texts = ["e\u0301 \u212b", "\u00e9", "a<tool>b <|endoftext|>", *documents(10)]
-    assert vocab._pieces is not None
+    assert vocab._pre_token_encoder is not None
     assert vocab.encode_batch(texts) == by_tokenizer(vocab, texts)
 
 
@@ -87,7 +87,7 @@ def test_an_added_token_that_is_of_the_model_too(tmp_path: Path) -> None:
     path.write_text(json.dumps(told))
     vocab = Vocabulary.load(path)
     texts = ["corner born", "beside", *documents(10)]
-    assert vocab._pieces is not None
+    assert vocab._pre_token_encoder is not None
     assert vocab.encode_batch(texts) == by_tokenizer(vocab, texts)
 
 
@@ -117,7 +117,7 @@ def test_several_threads_share_a_table() -> None:
 
 def test_others_are_left_to_the_tokenizer() -> None:
     for vocab in (metaspace(prefix=True), byte_level(None, prefix=True), byte_level(r"(?<=a)b|.")):
-        assert vocab._pieces is None
+        assert vocab._pre_token_encoder is None
         assert vocab.encode_batch(["the rest", ""]) == by_tokenizer(vocab, ["the rest", ""])
 
 
@@ -128,7 +128,7 @@ def test_real_tokenizers(name: str) -> None:
         mixed = [line for line, _ in zip(f, range(345), strict=False)][::15]
     texts = [json.loads(line)["text"] for line in [*hard, *mixed]]
     vocab = real(name)
-    assert (vocab._pieces is None) == (name in ("llama2", "internlm2"))
+    assert (vocab._pre_token_encoder is None) == (name in ("llama2", "internlm2"))
     assert vocab.encode_batch(texts) == by_tokenizer(vocab, texts)
 
 
@@ -136,13 +136,13 @@ def test_entries_lie_at_other_places_in_every_table_and_the_ids_are_the_same() -
     first, second = byte_level(None), byte_level(None)
     texts = ["the theater is there", "naïve café 123"]
     assert first.encode_batch(texts) == second.encode_batch(texts) == by_tokenizer(first, texts)
-    slots = [vocab._pieces._known.slots for vocab in (first, second)]  # type: ignore[union-attr]
+    slots = [vocab._pre_token_encoder._known.slots for vocab in (first, second)]  # type: ignore[union-attr]
     assert not (slots[0] == slots[1]).all()
 
 
 def test_an_interrupt_amid_learning_leaves_a_table_that_is_right(monkeypatch) -> None:
     vocab = byte_level(None)
-    encoder = vocab._pieces
+    encoder = vocab._pre_token_encoder
     assert encoder is not None
     vocab.encode_batch(["the"])
 

@@ -15,7 +15,7 @@ from tests.oracles.data import TOKENIZERS, data_path, real
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 import robustok as rt
-from robustok.pieces.cutter import PieceCutter
+from robustok.pretokenize.pre_tokenizer import PreTokenizer
 
 O200K = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
@@ -40,15 +40,15 @@ LETTERS = "aAsSkKdDtlLreEvm'  \n\r\t\x0b129!.,_-/\u017f\u212aéÉßǅ日\u0301٣
 texts = st.lists(st.text(st.sampled_from(LETTERS) | st.characters(exclude_categories=["Cs"])))
 
 
-def cut_both(cutter: PieceCutter, rows: list[bytes]) -> tuple[list[int], list[int]]:
-    """The ends of pieces by the automaton and by the library."""
+def cut_both(cutter: PreTokenizer, rows: list[bytes]) -> tuple[list[int], list[int]]:
+    """The ends of pre-tokens by the automaton and by the library."""
     text, edges = b"".join(rows), np.cumsum([0, *map(len, rows)])
     whole = [i % 5 == 4 for i in range(len(rows))]
     fast = cutter.cut(np.frombuffer(text, np.uint8), edges, np.array(whole, np.bool_))
     return fast.tolist(), cutter._by_library(text, edges.tolist(), whole).tolist()
 
 
-CUTTERS = {name: PieceCutter(byte_level(p).data) for name, p in PATTERNS.items()}
+CUTTERS = {name: PreTokenizer(byte_level(p).data) for name, p in PATTERNS.items()}
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -67,12 +67,12 @@ def test_any_text(name: str, rows: list[str], broken: bytes) -> None:
 def test_possessive_repeats_of_tiktoken(text: str) -> None:
     cutter = tiktoken_cutter(CL100K)
     ends = cutter.cut(np.frombuffer(text.encode(), np.uint8), np.array([0, len(text.encode())]))
-    pieces = regex.findall(CL100K.replace("$", r"\z"), text)
-    assert ends.tolist() == np.cumsum([len(p.encode()) for p in pieces]).tolist()
+    pre_tokens = regex.findall(CL100K.replace("$", r"\z"), text)
+    assert ends.tolist() == np.cumsum([len(p.encode()) for p in pre_tokens]).tolist()
 
 
 def test_tokenizers_reads_a_plus_after_braces_as_many_times() -> None:
-    cutter = PieceCutter(byte_level(r"\p{N}{1,3}+|\p{Any}").data)
+    cutter = PreTokenizer(byte_level(r"\p{N}{1,3}+|\p{Any}").data)
     assert cutter.automaton is None
     fast, slow = cut_both(cutter, [b"1234567a"])
     assert fast == slow == [7, 8]
@@ -80,11 +80,11 @@ def test_tokenizers_reads_a_plus_after_braces_as_many_times() -> None:
     assert tiktoken_cutter(r"\p{N}{1,3}+|.").cut(number, np.array([0, 8])).tolist() == [3, 6, 7, 8]
 
 
-def tiktoken_cutter(pattern: str) -> PieceCutter:
+def tiktoken_cutter(pattern: str) -> PreTokenizer:
     tiktoken = pytest.importorskip("tiktoken")
     ranks = {bytes([b]): b for b in range(256)}
     encoding = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    cutter = PieceCutter(rt.Vocabulary.load(encoding).data)
+    cutter = PreTokenizer(rt.Vocabulary.load(encoding).data)
     assert cutter.automaton is not None
     return cutter
 
@@ -96,7 +96,7 @@ def tiktoken_cutter(pattern: str) -> PieceCutter:
      "(?i:sa|st)|.", r"(?i:\p{Lu})|.", r"(?i:[\p{Lu}])|."],
 )  # fmt: skip
 def test_a_pattern_that_is_not_understood_is_left_to_the_library(pattern: str) -> None:
-    cutter = PieceCutter(byte_level(pattern).data)
+    cutter = PreTokenizer(byte_level(pattern).data)
     assert cutter.automaton is None
     fast, slow = cut_both(cutter, [b"aabab \xc3\xa9c", b"cab", "Kiß stOne".encode()])
     assert fast == slow
@@ -114,7 +114,7 @@ def test_real_tokenizers(name: str) -> None:
         "日本語👩‍👩‍👧".encode() * 50,
         b"it's 'stop' 12345",
     ]
-    cutter = PieceCutter(real(name).data)
+    cutter = PreTokenizer(real(name).data)
     assert cutter.automaton is not None
     fast, slow = cut_both(cutter, rows)
     assert fast == slow
@@ -128,5 +128,5 @@ def test_what_cuts_after_the_byte_level_is_left_to_the_library() -> None:
             pre_tokenizers.Split(Regex(r"\p{L}+|."), "isolated"),
         ]
     )  # type: ignore[assignment]
-    cutter = PieceCutter(replace(byte_level(None).data, source=tokenizer))
+    cutter = PreTokenizer(replace(byte_level(None).data, source=tokenizer))
     assert cutter.automaton is None

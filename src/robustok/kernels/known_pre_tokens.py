@@ -1,4 +1,4 @@
-"""Pieces looked up in a table of those that were encoded before, and their ids put in a row."""
+"""Pre-tokens looked up in a table of those that were encoded before, and their ids put in a row."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from robustok.kernels.memory import borrow
 
 
 class Known(NamedTuple):
-    """An open hash table: entry e is the piece ``text[start[e]:start[e + 1]]``.
+    """An open hash table: entry e is the pre-token ``text[start[e]:start[e + 1]]``.
 
     At least one slot is free, so that a search ends. ``seed`` and ``factor`` are random and secret:
-    nobody can choose texts whose pieces collide. They decide where entries lie and nothing else.
+    nobody can choose texts whose pre-tokens collide. They decide only where entries are stored.
     """
 
     slots: np.ndarray  # int32 [power of two]: entry, or -1
@@ -25,10 +25,10 @@ class Known(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def find_pieces(known, entries, text, ends, found):
-    """Write the entry of every piece to ``found``; returns how many entries there are now.
+def find_pre_tokens(known, entries, text, ends, found):
+    """Write the entry of every pre-token to ``found``; returns how many entries there are now.
 
-    A piece that is not in the table is added to it, to be encoded by the caller.
+    A pre-token that is not in the table is added to it, to be encoded by the caller.
     """
     slots, start, kept = borrow(known.slots), borrow(known.start), borrow(known.text)
     text, ends, found = borrow(text), borrow(ends), borrow(found)
@@ -76,7 +76,7 @@ def count_ids(found, first):
 
 @njit(cache=True, nogil=True)
 def gather_ids(found, first, ids, rows, out, offsets):
-    """Write the ids of all found entries, and where each row ends: row r at piece rows[r]."""
+    """Write the ids of all found entries, and where each row ends: row r at pre-token rows[r]."""
     found, first, ids = borrow(found), borrow(first), borrow(ids)
     rows, out, offsets = borrow(rows), borrow(out), borrow(offsets)
     at = np.int64(0)

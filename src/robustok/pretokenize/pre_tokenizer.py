@@ -1,4 +1,4 @@
-"""Where a tokenizer's pre-tokenizer cuts: merges stay within these pieces.
+"""Where a tokenizer's pre-tokenizer cuts: merges stay within these pre-tokens.
 
 The cutting itself is the library's. Where one pattern decides about all of it, as in today's
 byte-level tokenizers, an automaton does the same many times faster; what is a letter, a number or
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustok.locks import ForkSafeLock
-from robustok.pieces.pattern import END, Pattern, Symbol, automaton, read_pattern
+from robustok.pretokenize.pattern import END, Pattern, Symbol, automaton, read_pattern
 from robustok.tokenizer_files import TokenizerData, steps
 from robustok.utf8 import split_at_broken
 
@@ -27,13 +27,13 @@ _TIMES = r"\{\d*,?\d*\}\+"  # possessive to tiktoken; to tokenizers, several tim
 
 
 class Automaton(NamedTuple):
-    """What finds the pieces, and what it reads characters as."""
+    """What finds the pre-tokens, and what it reads characters as."""
 
     step: np.ndarray  # int16 [states, symbols], as :func:`automaton` makes it
     symbols: np.ndarray  # uint8 [code points]: the symbol of a character, or 255: not known yet
 
 
-class PieceCutter:
+class PreTokenizer:
     """Cuts texts as the pre-tokenizer of ``data`` does; without one, not at all."""
 
     def __init__(self, data: TokenizerData) -> None:
@@ -62,12 +62,13 @@ class PieceCutter:
         return self._learned[0]
 
     def cut(self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None) -> Any:
-        """The ends of all pieces, int64, of bytes that are cut at ``edges`` in any case.
+        """The ends of all pre-tokens, int64, of bytes that are cut at ``edges`` in any case.
 
         ``text`` is uint8, ``edges`` int64 in ascending order from 0 to its length. Where ``whole``
-        is true the bytes from an edge to the next are a piece. A byte that is no UTF-8 is one too.
+        is true the bytes from an edge to the next are a pre-token. A byte that is not UTF-8 is
+        one too.
         """
-        from robustok.kernels import pieces as kernels
+        from robustok.kernels import pre_tokens as kernels
 
         edges = np.ascontiguousarray(edges, np.int64)
         if whole is None:
@@ -165,7 +166,7 @@ def _only_pattern(stages: list[dict]) -> str | None:
 
 
 def _word_tokenizer(part: dict | None) -> Any:
-    """A tokenizer whose every piece is one token, so that its offsets are the pieces'."""
+    """A tokenizer whose every pre-token is one token, so that its offsets are the pre-tokens'."""
     from tokenizers import Tokenizer
 
     model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}

@@ -1,1 +1,0 @@
-"""Pieces: what a pre-tokenizer cuts a text into, each of which is encoded for itself."""
