@@ -4,7 +4,7 @@ OUT ?= runs/quick
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv study test lint fuzz bench docs release clean
+.PHONY: venv study test lint bounds fuzz bench docs release clean
 .DELETE_ON_ERROR:
 
 venv: $(STAMP)
@@ -34,6 +34,13 @@ lint: $(STAMP)
 
 test: lint .venv/.kernels
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The kernels with every array access checked. A cache of its own: Numba's key leaves this setting out.
+bounds: .venv/.kernels
+	rm -rf build/numba-bounds
+	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/numba-bounds \
+	$(BIN)/python -m pytest -n 2 -q tests/samplers tests/pieces tests/guard \
+	tests/test_lattice.py tests/test_strength.py tests/test_vocabulary.py
 
 # Random calls of the public API for a minute; hours with SECONDS=20000.
 SECONDS ?= 60

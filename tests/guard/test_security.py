@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 from tests.oracles.data import real
+from tests.oracles.vocabulary import toy
 from tokenizers import AddedToken, Tokenizer
 
 import robustok as rt
@@ -157,3 +159,10 @@ def test_every_stretch_of_broken_bytes_is_a_finding(gpt2_like: rt.Vocabulary) ->
     broken = [f for f in verdict.findings if f.kind == NOT_UTF8]
     step = 2 + len(the)
     assert [(f.begin, f.end) for f in broken] == [(step * i, step * i + 2) for i in range(50)]
+
+
+@pytest.mark.parametrize("row", [[[1], [1, 2]], [1, [2]], "12", [1.5], None, [[1, 2]]])
+def test_a_row_that_is_no_id_sequence_is_one_line(row: Any) -> None:
+    with pytest.raises(rt.RobustokError, match="token ids are a list of integers") as error:
+        rt.Guard(toy([b"a", b"b"])).check(row)
+    assert "\n" not in str(error.value)

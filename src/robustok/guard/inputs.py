@@ -37,7 +37,10 @@ def check_row(row: Any, max_length: int | None, label: str = "") -> np.ndarray:
     """One id sequence as int64; ``label`` begins the message of an error."""
     if max_length is not None and hasattr(row, "__len__") and len(row) > max_length:
         raise _too_long(label, len(row), max_length)
-    ids = _as_array(row)
+    try:
+        ids = _as_array(row)
+    except ValueError:  # rows of different lengths inside one sequence
+        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}") from None
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
     if ids.dtype == np.uint64:
