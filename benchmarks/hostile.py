@@ -85,6 +85,7 @@ def operations(vocab: rt.Vocabulary) -> dict[str, Callable[[bytes, np.ndarray], 
         "guard bytes": lambda text, ids: guard.check(_byte_ids(vocab, text)),
         "log_count": lambda text, ids: rt.Lattice(vocab, ids).log_count(),
         "count": lambda text, ids: rt.Lattice(vocab, ids).count(),
+        "log_count(distance)": lambda text, ids: _log_count_at(rt.Lattice(vocab, ids), len(ids)),
     }
     for spec in SCHEMES:
         try:
@@ -98,6 +99,10 @@ def operations(vocab: rt.Vocabulary) -> dict[str, Callable[[bytes, np.ndarray], 
             continue  # no exact log_prob
         calls[f"log_prob {spec}"] = lambda text, ids, s=sampler: s.log_prob(ids)
     return calls
+
+
+def _log_count_at(lattice: rt.Lattice, distance: int) -> float:
+    return lattice.log_count(distance=min(distance, lattice.farthest))
 
 
 def _byte_ids(vocab: rt.Vocabulary, text: bytes) -> np.ndarray:

@@ -13,7 +13,6 @@ from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import Greedy, toy
 
 import robustok as rt
-from robustok.lattice import canonical_of
 
 FEW = settings(max_examples=150, deadline=None)
 
@@ -242,8 +241,37 @@ def test_revolution_has_the_segmentations_of_the_paper(name: str, three_splits: 
     assert real(name).lattice("revolution").count(segments=4) == three_splits
 
 
-def test_canonical_of_takes_off_the_space_an_encoder_adds() -> None:
+def test_canonicalize_takes_off_the_space_an_encoder_adds() -> None:
     vocab = real("llama2")
     ids = vocab.encode("hello world")
     drawn = rt.Uniform(vocab).sample(ids, seed=3)
-    assert np.array_equal(canonical_of(vocab, drawn), ids)
+    assert np.array_equal(vocab.canonicalize(drawn), ids)
+
+
+@pytest.mark.parametrize("wrong", [1.5, float("inf"), float("nan"), "2", True])
+def test_a_degree_that_is_no_integer_is_refused(wrong: object) -> None:
+    lattice = toy([b"a", b"aa"]).lattice("aaa")
+    for call in (
+        lambda: lattice.count(distance=wrong),  # type: ignore[arg-type]
+        lambda: lattice.count(segments=wrong),  # type: ignore[arg-type]
+        lambda: lattice.count(modulus=wrong),  # type: ignore[arg-type]
+        lambda: lattice.counts(most=wrong),  # type: ignore[arg-type]
+        lambda: lattice.log_count(distance=wrong),  # type: ignore[arg-type]
+        lambda: lattice.feasible(wrong),  # type: ignore[arg-type]
+        lambda: lattice.enumerate(distance=wrong),  # type: ignore[arg-type]
+        lambda: lattice.enumerate(limit=wrong),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(rt.RobustokError, match="must be an integer"):
+            call()
+
+
+@pytest.mark.parametrize("degree", [-1, 4, 2**63, 10**30])
+def test_a_degree_that_no_tokenization_has_counts_nothing(degree: int) -> None:
+    lattice = toy([b"a", b"aa"]).lattice("aaa")
+    assert lattice.count(distance=degree) == lattice.count(segments=degree) == 0
+    assert lattice.count(distance=degree, segments=2) == 0
+    assert lattice.log_count(distance=degree) == -np.inf
+    assert lattice.feasible(degree) == (2 if degree > 0 else 0)
+    assert not list(lattice.enumerate(distance=degree))
+    assert not list(lattice.enumerate(segments=degree, limit=10**30))
+    assert len(lattice.counts(most=degree)) == (3 if degree > 0 else 0)

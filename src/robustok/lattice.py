@@ -1,13 +1,14 @@
-"""All tokenizations of one text: count, enumerate, measure, neighbors.
+"""The tokenization lattice of one text: exact counts, enumeration, distances, neighbors.
 
-Counts are exact Python integers of any size. The lattice factorizes at positions that no token
-spans, so counts are products over its blocks; a large block is counted modulo many primes.
-What it does not do: draw; the samplers do, in floating point and much faster.
+Counts are Python integers of any size. The lattice factorizes at positions that no token spans, so
+counts are products over its blocks; a large block is counted modulo many primes. Sampling is in
+`robustok.samplers`, which computes in floating point and is much faster.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_ids, check_integer, shown
+from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
 from robustok.polynomial import paths_by_degree, product
 from robustok.ragged import Ragged
 from robustok.residues import big_product, power
 from robustok.vocabulary import Vocabulary
 
-_GRADES = ("distance", "segments")
+_DEGREES = ("distance", "segments")
 _MOST_CELLS = 1 << 27  # positions times distances that `neighbors` may search
 _MOST_BITS = 1 << 27  # of all counts of a text by distance or segments: 16 MB
 
@@ -38,7 +39,7 @@ class Lattice:
 
     ``ids`` is the reference that distances are measured from, the canonical ids unless given
     otherwise. Special ids in it stay where they are. Positions are bytes. Raises RobustokError for
-    an id without bytes, which no text holds.
+    an id outside the vocabulary and for an id without bytes.
     """
 
     _first: np.ndarray  # int64 [n + 1]: the edges of byte i are _first[i]:_first[i + 1]
@@ -66,15 +67,18 @@ class Lattice:
     ) -> int:
         """How many tokenizations there are, exactly.
 
-        With ``distance``, those at exactly that distance from the reference; with ``segments``,
-        those of exactly that many tokens; with both, those that are both. ``modulus`` gives the
-        remainder.
+        ``distance`` restricts the count to tokenizations at exactly that distance from the
+        reference, ``segments`` to those of exactly that many tokens. ``modulus`` (at least 1) gives
+        the remainder of the count.
 
         Takes O(n log n) time for a text of n bytes whose blocks (stretches without a position that
         no token spans) are short. A block of b bytes takes O(b²) time and O(b) memory: about 3 s
         for 256 kB. Limits on ``distance`` and ``segments`` are those of :meth:`counts`. Raises
         RobustokError beyond; :meth:`log_count` has no limit.
         """
+        distance = _check_optional("distance", distance)
+        segments = _check_optional("segments", segments)
+        modulus = _check_optional("modulus", modulus, 1)
         if distance is None and segments is None:
             total = self._total(modulus)
             return total % modulus if modulus else total
@@ -96,8 +100,9 @@ class Lattice:
         10 kB of text). A block of b bytes takes O(b³) time (2 s for 4 kB) and tens of MB. Raises
         RobustokError beyond: give ``most``, or use :meth:`log_count`.
         """
-        if by not in _GRADES:
+        if by not in _DEGREES:
             raise RobustokError(f"by={by!r}: count by 'distance' or by 'segments'")
+        most = _check_optional("most", most)
         ceiling = len(self.text) if most is None else min(most, len(self.text))
         if ceiling < 0:
             return []
@@ -116,18 +121,19 @@ class Lattice:
 
         -inf where no tokenization has that distance.
         """
+        distance = _check_optional("distance", distance)
         if distance is None:
             return self._log_total
         if distance <= 0 or distance >= self.farthest + 1:
             return 0.0 if distance == 0 else -inf
         from robustok.kernels.coefficient import log_coefficient
 
-        found = float(log_coefficient(self._edge_arrays, distance, self.farthest))
-        if found == -inf or isnan(found):  # infeasible, or too rare for floating point
+        log_number = float(log_coefficient(self._edge_arrays, distance, self.farthest))
+        if log_number == -inf or isnan(log_number):  # infeasible, or too rare for floating point
             if self.feasible(distance) != distance:
                 return -inf
             return log(self.count(distance=distance))
-        return found
+        return log_number
 
     @cached_property
     def farthest(self) -> int:
@@ -144,13 +150,14 @@ class Lattice:
         """
         from robustok.kernels.feasible import largest_feasible
 
-        found = int(largest_feasible(self._edge_arrays, min(max(distance, 0), self.farthest)))
-        if found < 0:
+        distance = check_integer("distance", distance)
+        largest = int(largest_feasible(self._edge_arrays, min(max(distance, 0), self.farthest)))
+        if largest < 0:
             raise RobustokError(
                 f"the text of {len(self.text)} bytes is too long to tell which distances up to "
                 f"{distance} it has with this vocabulary: give a smaller distance or shorter texts"
             )
-        return found
+        return largest
 
     def enumerate(
         self, *, distance: int | None = None, segments: int | None = None, limit: int | None = None
@@ -160,12 +167,16 @@ class Lattice:
         >>> [[vocab.tokens[i] for i in ids] for ids in vocab.lattice("the").enumerate()]
         [[b't', b'h', b'e'], [b't', b'he'], [b'the']]
 
-        In one order: at each position shorter tokens first. Nothing is built that is not given.
+        Sorted by token length at the first position where two differ, shorter tokens first. The
+        iterator is lazy: memory is that of one tokenization. Each is int32 [tokens].
         """
-        for index, path in enumerate(self._paths(distance, segments)):
-            if limit is not None and index >= limit:
-                return
-            yield np.asarray(path, np.int32)
+        distance = _check_optional("distance", distance)
+        segments = _check_optional("segments", segments)
+        limit = _check_optional("limit", limit, 0)
+        paths = self._paths(distance, segments)
+        if limit is not None:
+            paths = itertools.islice(paths, min(limit, sys.maxsize))
+        return (np.asarray(path, np.int32) for path in paths)
 
     def neighbors(self, ids: Sequence[int] | np.ndarray, distance: int = 2) -> Ragged:
         """The tokenizations at exactly ``distance`` from ``ids``, a row each (paper: Ne).
@@ -179,23 +190,21 @@ class Lattice:
         """
         from robustok.kernels.lattice import at_distance
 
-        given = check_spelled(self.vocab, ids)
+        center = check_spelled(self.vocab, ids)
         distance = check_integer("distance", distance, 0)
-        around = self
-        if not np.array_equal(given, self.reference):
-            around = Lattice(self.vocab, given)
-            if around.text != self.text:
+        lattice = self
+        if not np.array_equal(center, self.reference):
+            lattice = Lattice(self.vocab, center)
+            if lattice.text != self.text:
                 raise RobustokError("these ids are not a tokenization of the lattice's text")
-        if distance > around.farthest:
+        if distance > lattice.farthest:
             return Ragged(np.empty(0, np.int32), np.zeros(1, np.int64))
         if (len(self.text) + 1) * (distance + 1) > _MOST_CELLS:
             raise RobustokError(
                 f"distance={distance} is too large to list the neighbors of {len(self.text)} "
                 "bytes: draw from `uniform-k`, or use enumerate(distance=, limit=)"
             )
-        values, offsets, possible = at_distance(
-            around._first, around._token, around._step, distance
-        )
+        values, offsets, possible = at_distance(lattice._edge_arrays, distance)
         if not possible:
             raise RobustokError(
                 f"the neighbors at distance {distance} have over 2**31 tokens: draw from "
@@ -232,15 +241,15 @@ class Lattice:
     def _blocks(self) -> list[tuple[tuple[int, int], int]]:
         """The blocks as (begin, end), equal ones once, and how often each occurs."""
         times: Counter[bytes] = Counter()
-        place: dict[bytes, tuple[int, int]] = {}
+        first_block: dict[bytes, tuple[int, int]] = {}
         begin = 0
         for end in self._ends.tolist():
             first = self._first[begin : end + 1]
             key = (first - first[0]).tobytes() + self._step[first[0] : first[-1]].tobytes()
-            place.setdefault(key, (begin, end))
+            first_block.setdefault(key, (begin, end))
             times[key] += 1
             begin = end
-        return [(place[key], n) for key, n in times.items()]
+        return [(first_block[key], n) for key, n in times.items()]
 
     def _total(self, modulus: int | None) -> int:
         """The number of all tokenizations; only equal to it modulo ``modulus`` where given."""
@@ -261,49 +270,49 @@ class Lattice:
         return paths_by_degree(first - first[0], self._step[first[0] : first[-1]], by, most)
 
     def _both(self, distance: int, segments: int) -> int:
+        """The number of tokenizations of this distance and this many segments."""
         table: list[dict[tuple[int, int], int]] = [{} for _ in range(len(self.text) + 1)]
         table[-1][0, 0] = 1
         for i in range(len(self.text) - 1, -1, -1):
             for _, j, cost in self._edges(i):
-                for (d, s), ways in table[j].items():
+                for (d, s), count in table[j].items():
                     if d + cost <= distance and s < segments:
-                        table[i][d + cost, s + 1] = table[i].get((d + cost, s + 1), 0) + ways
+                        table[i][d + cost, s + 1] = table[i].get((d + cost, s + 1), 0) + count
         return table[0].get((distance, segments), 0)
 
     def _edges(self, i: int) -> Iterator[tuple[int, int, int]]:
+        """(token, end, cost) of every edge that begins at byte i."""
         for e in range(int(self._first[i]), int(self._first[i + 1])):
             yield int(self._token[e]), i + int(self._step[e] >> 1), int(self._step[e] & 1)
 
     def _paths(self, distance: int | None, segments: int | None) -> Iterator[list[int]]:
-        """Depth first, entering a node only if the grade still to spend can be spent from there."""
+        """Depth-first search; enters a node only if the end is reachable with the degree left."""
         n = len(self.text)
-        # Both grades in one number: no path has more than n segments, so they never carry over.
-        span = 1 if segments is None else n + 1
-        wanted = (distance or 0) * span + (segments or 0)
-        if min(distance or 0, segments or 0) < 0 or (segments or 0) > n:
+        if any(degree is not None and not 0 <= degree <= n for degree in (distance, segments)):
             return
-
-        def price(cost: int) -> int:
-            return (cost if distance is not None else 0) * span + (segments is not None)
-
-        mask = (1 << wanted + 1) - 1
-        can = [0] * n + [1]  # bit g: grade g can be spent from here to the end
+        # Distance and segments as one number: segments are at most n, so none carries over.
+        scale = 1 if segments is None else n + 1
+        total = (distance or 0) * scale + (segments or 0)
+        one_segment = int(segments is not None)
+        edge_degree = [one_segment, one_segment + scale * (distance is not None)]  # by cost
+        mask = (1 << total + 1) - 1
+        reachable = [0] * n + [1]  # bit g: a path from here to the end has degree g
         for i in range(n - 1, -1, -1):
             for _, j, cost in self._edges(i):
-                can[i] |= can[j] << price(cost)
-            can[i] &= mask
-        if not can[0] >> wanted & 1:
+                reachable[i] |= reachable[j] << edge_degree[cost]
+            reachable[i] &= mask
+        if not reachable[0] >> total & 1:
             return
-        path: list[int] = []
-        stack = [(self._edges(0), wanted)]
         if n == 0:
             yield []
             return
+        path: list[int] = []
+        stack = [(self._edges(0), total)]  # edges left to try, and the degree left, by depth
         while stack:
             edges, left = stack[-1]
             for token, j, cost in edges:
-                rest = left - price(cost)
-                if rest < 0 or not can[j] >> rest & 1:
+                rest = left - edge_degree[cost]
+                if rest < 0 or not reachable[j] >> rest & 1:
                     continue
                 path.append(token)
                 if j == n:
@@ -321,16 +330,20 @@ class Lattice:
         return f"Lattice({len(self.text)} bytes, {len(self._token)} edges)"
 
 
+def _check_optional(name: str, value: int | None, low: int | None = None) -> int | None:
+    return None if value is None else check_integer(name, value, low)
+
+
 def check_spelled(vocab: Vocabulary, ids: Sequence[int] | np.ndarray) -> np.ndarray:
     """Ids of the vocabulary that all have bytes, as int32; else a RobustokError."""
-    given = check_ids(ids, vocab.size)
-    empty = np.flatnonzero(np.diff(vocab.token_offsets)[given] == 0)
+    checked = check_ids(ids, vocab.size)
+    empty = np.flatnonzero(np.diff(vocab.token_offsets)[checked] == 0)
     if len(empty):
         raise RobustokError(
-            f"id {given[empty[0]]} at position {empty[0]} has no bytes in this vocabulary: take "
+            f"id {checked[empty[0]]} at position {empty[0]} has no bytes in this vocabulary: take "
             "such ids out"
         )
-    return given
+    return checked
 
 
 def distance(
@@ -353,65 +366,3 @@ def distance(
     _, at_old, at_new = np.intersect1d(ends_old, ends_new, assume_unique=True, return_indices=True)
     same = int((old[at_old] == new[at_new]).sum())
     return len(new) - same
-
-
-def canonical_of(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
-    """The canonical ids of the text that ``ids`` spell, special ids left where they are.
-
-    Encoders that put a space before the text would put a second one: that one is taken off first.
-    Raises RobustokError where the tokenizer's normalizer changes the text: no canonical ids spell
-    such a text.
-    """
-    pieces: list[np.ndarray] = []
-    fixed = ~vocab.readable[ids]
-    edges = np.flatnonzero(np.diff(fixed.astype(np.int8), prepend=-1, append=-1))
-    for begin, end in itertools.pairwise(edges):
-        stretch = ids[begin:end]
-        if fixed[begin]:
-            pieces.append(stretch)
-            continue
-        text = vocab.decode_bytes(stretch)
-        for candidate in (text, text[1:] if text[:1] == b" " else text):
-            encoded = vocab.encode(candidate)
-            if vocab.decode_bytes(encoded) == text:
-                pieces.append(encoded)
-                break
-        else:
-            normalized = vocab.text_bytes(text)
-            if normalized is not None and normalized not in (text, b" " + text):
-                raise RobustokError(
-                    f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
-                    "spell it"
-                )
-            pieces.append(np.asarray(vocab.encode_continuation(text), np.int32))
-    return np.concatenate(pieces) if pieces else np.empty(0, np.int32)
-
-
-def pairwise_segmentations(vocab: Vocabulary, token: int) -> list[int]:
-    """[s]: the segmentations of a token into s pieces that repeated two-way splits reach; exact.
-
-    They are listed as sets of cut positions, so a token of more than 20 bytes is an error.
-    """
-    text = vocab.tokens[token]
-    n = len(text)
-    if n > 20:
-        raise RobustokError(
-            f"support='pairwise' has too many segmentations to list for a token of {n} bytes"
-        )
-    from robustok.kernels.pairwise import spans
-
-    begin = vocab.token_offsets[token]
-    is_token = spans(vocab.trie, vocab.token_bytes, begin, begin + n)
-    sets: dict[tuple[int, int], set[int]] = {}
-    for span in range(1, n + 1):
-        for i in range(n - span + 1):
-            j = i + span
-            if not is_token[i, j]:
-                continue
-            found = {0}
-            for cut in range(i + 1, j):
-                if (i, cut) in sets and (cut, j) in sets:
-                    found |= {a | b | 1 << cut for a in sets[i, cut] for b in sets[cut, j]}
-            sets[i, j] = found
-    counts = Counter(cuts.bit_count() + 1 for cuts in sets.get((0, n), {0}))
-    return [counts.get(s, 0) for s in range(n + 1)]

@@ -7,12 +7,13 @@ text into them; the other ways are in :mod:`robustok.lattice` and :mod:`robustok
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from robustok.checks import check_ids, check_text, check_texts
+from robustok.checks import check_ids, check_text, check_texts, shown
 from robustok.errors import RobustokError
 from robustok.locks import ForkSafeLock
 from robustok.ragged import Ragged
@@ -154,6 +155,40 @@ class Vocabulary:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of a sequence of ids, U+FFFD where its bytes are not UTF-8."""
         return self.decode_bytes(ids).decode("utf8", errors="replace")
+
+    def canonicalize(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The canonical ids of the text that ``ids`` spell, int32; special ids stay in place.
+
+        >>> vocab.decode(vocab.canonicalize(vocab.encode("hello world")))
+        'hello world'
+
+        An encoder that adds a space before the text would add a second one; the text is then
+        encoded without its first space. Raises RobustokError for an id outside the vocabulary and
+        where the tokenizer's normalizer changes the text, which no canonical ids spell.
+        """
+        given = check_ids(ids, self.size)
+        fixed = ~self.readable[given]
+        bounds = np.flatnonzero(np.diff(fixed.astype(np.int8), prepend=-1, append=-1))
+        parts = [
+            given[begin:end] if fixed[begin] else self._canonical_part(given[begin:end])
+            for begin, end in itertools.pairwise(bounds)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+    def _canonical_part(self, ids: np.ndarray) -> np.ndarray:
+        """:meth:`canonicalize` for ids without special ones."""
+        text = self.decode_bytes(ids)
+        for candidate in (text, text[1:] if text[:1] == b" " else text):
+            encoded = self.encode(candidate)
+            if self.decode_bytes(encoded) == text:
+                return encoded
+        normalized = self.text_bytes(text)
+        if normalized is not None and normalized not in (text, b" " + text):
+            raise RobustokError(
+                f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
+                "spell it"
+            )
+        return np.asarray(self.encode_continuation(text), np.int32)
 
     def text_bytes(self, text: Text) -> bytes | None:
         """The bytes that the canonical ids of ``text`` decode to, where that needs no encoding."""

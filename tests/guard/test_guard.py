@@ -24,7 +24,6 @@ from robustok.guard import (
     Verdict,
     tell,
 )
-from robustok.lattice import canonical_of
 
 CHARACTERS = "aests 1239.!'?@<|\n\r\t_é\u0301東😀\u00a0\u2003ſd"
 texts = st.lists(
@@ -44,7 +43,7 @@ def assert_agrees(vocab: rt.Vocabulary, rows: list[np.ndarray], guard: Guard) ->
             text = vocab.decode(row)
             assert vocab.decode(vocab.encode(text)) != text
             continue
-        expected = canonical_of(vocab, row)
+        expected = vocab.canonicalize(row)
         assert verdict.repaired.tolist() == expected.tolist()
         assert verdict.canonical == np.array_equal(row, expected)
         assert verdict.distance == rt.distance(vocab, expected, row)

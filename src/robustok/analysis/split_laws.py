@@ -11,8 +11,9 @@ from math import comb
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.lattice import Lattice, pairwise_segmentations
+from robustok.lattice import Lattice
 from robustok.polynomial import product
+from robustok.samplers.pairwise import pairwise_segmentations
 from robustok.vocabulary import Vocabulary
 
 

@@ -61,30 +61,31 @@ def _longer(array, size):
 
 
 @njit(cache=True, nogil=True)
-def at_distance(first, token, step, distance):
-    """Every path of cost exactly ``distance``, shorter tokens first: (ids, offsets, possible).
+def at_distance(edges, distance):
+    """Every path of cost exactly ``distance``, shorter tokens first.
 
-    The walk enters a node only if the rest of the distance can be spent from there. ``first``
-    (int64 [n + 1]), ``token`` and ``step`` (int32 [edges]) are those of `row_edges`; every step is
-    at least 1 byte, so a path has at most n edges. Counts saturate at MOST, where nothing is
-    listed and ``possible`` is False.
+    ``edges``: `kernels.long.Edges` of n bytes. Returns the ids (int32), the offsets of the paths
+    (int64 [paths + 1]) and whether they were listed: not where they have over MOST ids together,
+    at which the counts saturate. A depth-first search that enters a node only where a path to the
+    end has the cost left. Every edge has at least 1 byte, so a path has at most n edges.
     """
+    first, token, step = edges.first, edges.token, edges.step
     n = len(first) - 1
-    ways = np.zeros((n + 1, distance + 1), np.int64)
+    paths = np.zeros((n + 1, distance + 1), np.int64)
     tokens = np.zeros((n + 1, distance + 1), np.int64)
-    ways[n, 0] = 1
+    paths[n, 0] = 1
     for i in range(n - 1, -1, -1):
         for e in range(first[i], first[i + 1]):
             cost, j = step[e] & 1, i + (step[e] >> 1)
             for g in range(cost, distance + 1):
-                ways[i, g] = min(ways[i, g] + ways[j, g - cost], MOST)
-                more = ways[j, g - cost] + tokens[j, g - cost]
+                paths[i, g] = min(paths[i, g] + paths[j, g - cost], MOST)
+                more = paths[j, g - cost] + tokens[j, g - cost]
                 tokens[i, g] = min(tokens[i, g] + more, MOST)
     if tokens[0, distance] >= MOST:
         return np.empty(0, np.int32), np.zeros(1, np.int64), False
     out = np.empty(tokens[0, distance], np.int32)
-    offsets = np.zeros(ways[0, distance] + 1, np.int64)
-    if ways[0, distance] == 0:
+    offsets = np.zeros(paths[0, distance] + 1, np.int64)
+    if paths[0, distance] == 0:
         return out, offsets, True
     node, left = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
     edge = np.zeros(n + 1, np.int64)
@@ -106,7 +107,7 @@ def at_distance(first, token, step, distance):
             continue
         edge[depth] += 1
         cost, j = step[e] & 1, node[depth] + (step[e] >> 1)
-        if cost > left[depth] or ways[j, left[depth] - cost] == 0:
+        if cost > left[depth] or paths[j, left[depth] - cost] == 0:
             continue
         path[depth] = token[e]
         depth += 1

@@ -17,6 +17,7 @@ from robustok.kernels.random import stream, uniform
 from robustok.kernels.stochastok import picks_of
 from robustok.kernels.tables import (
     NO_PATH,
+    NOT_DRAWN,
     SEGMENTS,
     borrow_store,
     clear,
@@ -27,6 +28,10 @@ from robustok.kernels.tables import (
     ways_of,
 )
 from robustok.kernels.trie import borrow_trie
+
+# Draws of one token's segmentation under pairwise. One in 2,000 is accepted for the worst tokens
+# of real vocabularies (64 equal characters), so all are rejected with probability exp(-32).
+TRIES = 1 << 16
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -75,7 +80,11 @@ def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
 def draw_stochastok_uniform(
     trie, store, token_bytes, token_offsets, batch, alpha, pairwise, first, last, out, out_ends
 ):
-    """Draw texts first..last; returns the first text the store had no room for, or NO_PATH."""
+    """Draw texts first..last; returns the first text the store had no room for, or a code.
+
+    The code is NO_PATH, or NOT_DRAWN where TRIES draws of a token's segmentation in a row were
+    none that two-way splits reach.
+    """
     trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     out, out_ends = borrow(out), borrow(out_ends)
@@ -126,13 +135,17 @@ def draw_stochastok_uniform(
                     out[at] = token
                     at += 1
                     continue
-                while True:
-                    end, state = draw(store, entry, segments, state, out, at)
-                    if segments == 2 or not pairwise or is_listed(store, entry):
-                        break
+                end, state = draw(store, entry, segments, state, out, at)
+                if pairwise and segments > 2 and not is_listed(store, entry):
                     table = spans(trie, token_bytes, token_offsets[token], token_offsets[token + 1])
-                    if is_pairwise(table, out[at:end], segments, token_offsets, cuts, merged):
-                        break
+                    tries = 1
+                    while not is_pairwise(
+                        table, out[at:end], segments, token_offsets, cuts, merged
+                    ):
+                        if tries == TRIES:
+                            return np.int64(NOT_DRAWN)
+                        tries += 1
+                        end, state = draw(store, entry, segments, state, out, at)
                 at = end
             if full:
                 at = begin

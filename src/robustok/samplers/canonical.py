@@ -22,9 +22,7 @@ class Canonical(Sampler):
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """0 for the canonical tokenization, minus infinity for any other."""
-        from robustok.lattice import canonical_of
-
-        return 0.0 if np.array_equal(ids, canonical_of(self.vocab, ids)) else -np.inf
+        return 0.0 if np.array_equal(ids, self.vocab.canonicalize(ids)) else -np.inf
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         rows = Ragged(batch.values, batch.offsets)

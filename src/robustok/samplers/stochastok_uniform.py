@@ -29,6 +29,10 @@ class StochasTokUniform(TabledSampler):
 
     name = "stochastok-uniform"
     example = "stochastok-uniform(alpha=0.5)"
+    _too_rare = (
+        "stochastok-uniform: too few segmentations of a token come from two-way splits: use "
+        "support='all' or another alpha"
+    )
 
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
         super().__init__(vocab)
@@ -45,9 +49,7 @@ class StochasTokUniform(TabledSampler):
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """The probability of the split counts times that of each token's segmentation."""
-        from robustok.lattice import canonical_of
-
-        canonical = canonical_of(self.vocab, ids).tolist()
+        canonical = self.vocab.canonicalize(ids).tolist()
         given = ids.tolist()
         pieces = _pieces(self.vocab, canonical, given)
         if pieces is None:
@@ -124,7 +126,8 @@ def _pieces(vocab: Vocabulary, canonical: list[int], given: list[int]) -> list[l
 
 def _ways(vocab: Vocabulary, token: int, support: str) -> list[int]:
     """[s]: how many segmentations of the token into s pieces the support holds; exact."""
-    from robustok.lattice import Lattice, pairwise_segmentations
+    from robustok.lattice import Lattice
+    from robustok.samplers.pairwise import pairwise_segmentations
 
     if support == "pairwise":
         return pairwise_segmentations(vocab, token)

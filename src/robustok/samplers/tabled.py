@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from robustok.errors import RobustokError
 from robustok.samplers.base import Sampler
@@ -14,10 +14,6 @@ _NO_PATH = (
     "the vocabulary has no tokenization of the text: it lacks a token for one of its bytes; use a "
     "tokenizer with all 256 bytes, or take such characters out"
 )
-_TOO_RARE = (
-    "uniform-k: this distance is too rare among the tokenizations of the text to be drawn: take "
-    "another k or alpha, or shorter texts"
-)
 
 
 class TabledSampler(Sampler):
@@ -26,6 +22,11 @@ class TabledSampler(Sampler):
     Stores outlive a call, since words come back in the next batch. Each is used by one thread at
     a time; which one a row meets changes the time and not the draw.
     """
+
+    _too_rare: ClassVar[str] = (
+        "uniform-k: this distance is too rare among the tokenizations of the text to be drawn: "
+        "take another k or alpha, or shorter texts"
+    )
 
     def __init__(self, vocab: Vocabulary) -> None:
         super().__init__(vocab)
@@ -50,7 +51,7 @@ class TabledSampler(Sampler):
         while (reached := kernel(store)) < last:
             if reached < 0:
                 self._stores.append(store)
-                raise RobustokError(_NO_PATH if reached == NO_PATH else _TOO_RARE)
+                raise RobustokError(_NO_PATH if reached == NO_PATH else self._too_rare)
             scale *= 4
             store = new_store(scale)
         # At most one idle store a core: more threads than cores gain nothing, and a store may hold

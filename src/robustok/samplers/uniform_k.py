@@ -46,9 +46,9 @@ class UniformK(TabledSampler):
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number at distance k; minus infinity at another distance."""
-        from robustok.lattice import Lattice, canonical_of, distance
+        from robustok.lattice import Lattice, distance
 
-        canonical = canonical_of(self.vocab, ids)
+        canonical = self.vocab.canonicalize(ids)
         if not is_drawable(self.vocab, canonical, ids):
             return -np.inf
         lattice = Lattice(self.vocab, canonical)
