@@ -1,4 +1,4 @@
-"""`stochastok-uniform(support=pairwise)` where hardly any segmentation comes from two-way splits."""
+"""`stochastok-uniform(support=pairwise)` where two-way splits reach hardly any segmentation."""
 
 from __future__ import annotations
 
