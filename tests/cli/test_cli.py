@@ -17,6 +17,7 @@ from robustok.cli.app import run
 from robustok.cli.bars import Bars
 from robustok.models import train_tokenizer
 from robustok.study import Cell
+from robustok.study.cells import DataCell
 
 TEXT = "which word starts with street"
 
@@ -146,11 +147,18 @@ def test_study_plan_says_what_a_folder_of_cells_already_holds(shell: Shell, tmp_
     assert [line.split()[0] for line in again if " done " in line] == keys[:1]
 
 
+def cells_of_a_minute(count: int) -> tuple[Cell, ...]:
+    class Minute(DataCell):
+        work = 60.0  # type: ignore[assignment]
+
+    return tuple(Minute("cute", 100, train=8, test=8, seed=seed) for seed in range(count))
+
+
 def test_a_log_says_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(float(10 * second) for second in range(100))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     log = io.StringIO()
-    cells = tuple(Cell("pretrain", {"scheme": scheme}, work=60.0) for scheme in "abc")
+    cells = cells_of_a_minute(3)
     with Bars(Console(file=log, width=200)) as bars:
         bars.plan(cells, set())
         for cell in cells:
@@ -164,7 +172,7 @@ def test_what_was_resumed_is_not_taken_for_speed(monkeypatch: pytest.MonkeyPatch
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     log = io.StringIO()
-    begun, rest = (Cell("finetune", {"scheme": scheme}, work=60.0) for scheme in "ab")
+    begun, rest = cells_of_a_minute(2)
     with Bars(Console(file=log, width=200)) as bars:
         bars.plan((begun, rest), set())
         bars.start(begun)

@@ -8,6 +8,7 @@ import pytest
 
 from robustok.errors import RobustokError
 from robustok.study import find_study, load_study, plan
+from robustok.study.cells import FinetuneCell
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 
@@ -79,7 +80,7 @@ def test_repeats_take_the_next_seeds_and_share_the_data() -> None:
     once, twice = plan(load_study(QUICK, "a")), plan(load_study(TWICE, "a"))
     assert {cell.key for cell in once} < {cell.key for cell in twice}
     assert sum(cell.kind == "data" for cell in twice) == 1
-    assert {c.fields["seed"] for c in twice if c.kind == "finetune"} == {0, 1}
+    assert {c.seed for c in twice if isinstance(c, FinetuneCell)} == {0, 1}
 
 
 def test_every_model_is_trained_from_every_base() -> None:

@@ -1,8 +1,9 @@
-"""A study as YAML, its plan of cells, and a run that goes on where it stopped."""
+"""Studies: read from YAML, planned as cells, and run with results that survive interruption."""
 
 from robustok.study.catalog import find_study, studies
+from robustok.study.cells import Cell
 from robustok.study.config import load_study
-from robustok.study.plan import Cell, plan
+from robustok.study.plan import plan
 from robustok.study.run import Run, Watch, run_study
 from robustok.study.schema import Study
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from robustok.processes import thread_limits
 from robustok.ray_cluster import connect
-from robustok.study.plan import Cell
+from robustok.study.cells import Cell
 from robustok.study.work import do_cell, is_finished
 from robustok.study.workers import Told
 

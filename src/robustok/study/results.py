@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from robustok.study.plan import Cell
+from robustok.study.cells import AccuracyCell, Cell, MeasurementCell
 from robustok.study.schema import Study
-
-MEASURED = ("evaluate", "attack", "perplexity", "embeddings")
 
 
 def result_rows(
@@ -22,31 +20,31 @@ def result_rows(
     return [
         _row(study, cell, records)
         for cell in cells
-        if cell.key in records and cell.kind in MEASURED
+        if cell.key in records and isinstance(cell, MeasurementCell)
     ]
 
 
-def _row(study: Study, cell: Cell, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    model = cell.inputs["model"]
-    record = records[cell.key]
-    measured = {name: value for name, value in record["result"].items() if name != "query"}
-    made = {"architecture": study.model.architecture} | study.model.sizes()
-    named = {"name": study.model.name} if study.model.name else made
+def _row(
+    study: Study, cell: MeasurementCell, records: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    record, model_record = records[cell.key], records[cell.model.key]
+    summary = {name: value for name, value in record["result"].items() if name != "query"}
+    few_shot = cell.few_shot if isinstance(cell, AccuracyCell) else None
     return {
         "study": study.name,
         "scale": study.scale,
-        "pretrain": _pretrained_with(model),
-        "train": model.fields.get("scheme", "canonical"),
+        "pretrain": cell.model.pretrain_scheme,
+        "train": cell.model.scheme,
         "query": record["result"]["query"],
-        "task": _task(study, cell),
-        **({"context": cell.fields["context"]} if "context" in cell.fields else {}),
-        **measured,
-        "seed": cell.fields["seed"],
+        "task": cell.task,
+        **({"context": few_shot.scheme} if few_shot else {}),
+        **summary,
+        "seed": cell.seed,
         "seconds": record["seconds"],
         "model": {
-            **named,
-            "parameters": records[model.key]["result"]["parameters"],
-            "training_seconds": records[model.key]["seconds"],
+            **_model(study),
+            "parameters": model_record["result"]["parameters"],
+            "training_seconds": model_record["seconds"],
         },
         "cell": cell.key,
         "configuration": _configuration(cell),
@@ -54,17 +52,10 @@ def _row(study: Study, cell: Cell, records: Mapping[str, dict[str, Any]]) -> dic
     }
 
 
-def _task(study: Study, cell: Cell) -> str:
-    data = cell.inputs.get("data")
-    if data is None:
-        return "text"
-    return data.fields["name"] if data.kind == "benchmark" else data.fields["kind"]
-
-
-def _pretrained_with(model: Cell) -> str:
-    """The scheme of pre-training; a model that was loaded had its own, canonical one."""
-    first = model.inputs.get("model", model)
-    return first.fields.get("scheme", "canonical")
+def _model(study: Study) -> dict[str, Any]:
+    if study.model.name:
+        return {"name": study.model.name}
+    return {"architecture": study.model.architecture} | study.model.sizes()
 
 
 def _configuration(cell: Cell) -> dict[str, Any]:

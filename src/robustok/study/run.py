@@ -26,10 +26,11 @@ from robustok.files import (
     write_whole,
 )
 from robustok.processes import available_cores
-from robustok.study.plan import Cell, plan
-from robustok.study.results import MEASURED, result_rows
+from robustok.study.cells import Cell, MeasurementCell
+from robustok.study.plan import plan
+from robustok.study.results import result_rows
 from robustok.study.schema import Study
-from robustok.study.work import do_cell, place_of, record_of
+from robustok.study.work import do_cell, record_of
 from robustok.study.workers import work_side_by_side
 from robustok.versions import versions
 
@@ -40,10 +41,11 @@ OURS = (".lock", "cells")  # what a folder may hold before its study.json
 class Watch(Protocol):
     """Who is told how far a run is; the command line draws its bars from this.
 
-    >>> class Told(Silent):
+    >>> from robustok.study import find_study, plan
+    >>> class Labels(Silent):
     ...     def finish(self, cell, record):
     ...         print("done:", cell.label)
-    >>> Told().finish(Cell("data", {}), {})
+    >>> Labels().finish(plan(find_study("quick"))[0], {})
     done: data
     """
 
@@ -149,9 +151,10 @@ def _write_results(
     rows = result_rows(study, cells, records)
     write_rows(folder / "results.jsonl", rows)
     for cell in cells:
-        each, copy = place_of(cell, folder) / "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
-        if cell.kind in MEASURED and cell.key in records and each.exists() and not copy.exists():
-            write_whole(copy, each.read_bytes())
+        items, copy = cell.path(folder) / "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
+        measured = isinstance(cell, MeasurementCell) and cell.key in records and items.exists()
+        if measured and not copy.exists():
+            write_whole(copy, items.read_bytes())
     results = (folder / "results.jsonl").read_bytes()
     write_json(
         folder / "run.json",
@@ -175,8 +178,7 @@ def _write_results(
 
 def _hub_names(cells: Sequence[Cell]) -> list[str]:
     """The models, tokenizers and texts of the hub that a study reads, each with its commit."""
-    names = {str(cell.files["name"]) for cell in cells if "name" in cell.files}
-    names |= {str(cell.fields["hub"]) for cell in cells if "hub" in cell.fields}
+    names = {name for cell in cells for name in cell.hub_names}
     return sorted(name for name in names if not Path(name).exists())
 
 

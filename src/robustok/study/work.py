@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.files import digests_of, find_damage, json_digest, read_json_or_none, write_json
-from robustok.study.cells import KINDS, Progress
-from robustok.study.plan import Cell
+from robustok.study.cells import Cell, Progress
 from robustok.versions import versions
 
 RECORD = "cell.json"  # of a cell's files the last to be written
@@ -25,13 +24,8 @@ SAVED_EVERY = 30  # seconds between two notes of how long an unfinished cell has
 _log = logging.getLogger(__name__)
 
 
-def place_of(cell: Cell, folder: Path) -> Path:
-    """Where a cell's files lie in a run's folder."""
-    return folder / "cells" / cell.key
-
-
 def is_finished(cell: Cell, folder: Path) -> bool:
-    return (place_of(cell, folder) / RECORD).exists()
+    return (cell.path(folder) / RECORD).exists()
 
 
 def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
@@ -40,7 +34,7 @@ def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
     The checksums of a damaged cell do not match: it is reported in one line of the log, and its
     record is removed, so that the cell is done again.
     """
-    path = place_of(cell, folder) / RECORD
+    path = cell.path(folder) / RECORD
     if not path.exists():
         return None
     record = read_json_or_none(path)
@@ -67,9 +61,8 @@ def _damage(record: Any, place: Path) -> str | None:
 
 def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
     """Do one cell, or go on with it, and write its record last."""
-    place = place_of(cell, folder)
+    place = cell.path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    inputs = {role: place_of(other, folder) for role, other in cell.inputs.items()}
     spent = _Stopwatch(place / "seconds.json")
 
     def noted(done: int, total: int) -> None:
@@ -79,13 +72,13 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
     log = place / LOG
     _note(log, f"{cell.label} begins, process {os.getpid()} on {platform.node()}")
     try:
-        result = KINDS[cell.kind](cell, place, inputs, noted)
+        result = cell.run(folder, noted)
     except BaseException:
         _note(log, traceback.format_exc())
         raise
     record = {
         "kind": cell.kind,
-        "fields": dict(cell.fields),
+        "fields": cell.fields,
         "inputs": {role: other.key for role, other in cell.inputs.items()},
         "seconds": round(spent.total(), 2),
         "versions": versions(),

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from robustok.errors import RobustokError
 from robustok.processes import DIED, PROGRESS, Run, Worker, receive
-from robustok.study.plan import Cell
+from robustok.study.cells import Cell
 from robustok.study.work import do_cell
 
 

@@ -1,0 +1,41 @@
+"""The kinds of cells of a study: each is one frozen dataclass that knows how to run."""
+
+from robustok.study.cells.base import Cell, Progress, Summary
+from robustok.study.cells.corpus import CorpusCell
+from robustok.study.cells.data import BenchmarkCell, DataCell, QuestionsCell
+from robustok.study.cells.embeddings import EmbeddingsCell
+from robustok.study.cells.examples import ExamplesCell
+from robustok.study.cells.measurement import MeasurementCell
+from robustok.study.cells.models import BaseCell, FinetuneCell, ModelCell, PretrainCell
+from robustok.study.cells.perplexity import PerplexityCell
+from robustok.study.cells.questions import AccuracyCell, AttackCell, EvaluateCell, FewShot
+from robustok.study.cells.tokenizer import (
+    ExistingTokenizerCell,
+    TokenizerCell,
+    TrainedTokenizerCell,
+)
+
+__all__ = [
+    "AccuracyCell",
+    "AttackCell",
+    "BaseCell",
+    "BenchmarkCell",
+    "Cell",
+    "CorpusCell",
+    "DataCell",
+    "EmbeddingsCell",
+    "EvaluateCell",
+    "ExamplesCell",
+    "ExistingTokenizerCell",
+    "FewShot",
+    "FinetuneCell",
+    "MeasurementCell",
+    "ModelCell",
+    "PerplexityCell",
+    "PretrainCell",
+    "Progress",
+    "QuestionsCell",
+    "Summary",
+    "TokenizerCell",
+    "TrainedTokenizerCell",
+]

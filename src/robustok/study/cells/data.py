@@ -1,0 +1,117 @@
+"""Questions as cells: language games that are generated, and benchmarks that are read."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from robustok.study.cells.base import Cell, Progress, Summary
+from robustok.study.external import External
+from robustok.tasks import Item, cute, frequent_words, langgame, read_items, write_items
+
+GENERATORS = {"langgame": langgame, "cute": cute}
+
+
+class QuestionsCell(Cell):
+    """Questions that a model is evaluated on."""
+
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """The name of the task in results."""
+
+    @property
+    def description(self) -> str:
+        """The task in the label of a measurement; empty for the study's own."""
+        return ""
+
+    @abstractmethod
+    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+        """The questions to evaluate on, and `count` others to show solved before them."""
+
+
+@dataclass(frozen=True)
+class DataCell(QuestionsCell):
+    """Generated questions about words: the most frequent ones, or a list."""
+
+    kind: ClassVar[str] = "data"
+
+    game: Literal["langgame", "cute"]
+    words: int | tuple[str, ...]
+    train: int
+    test: int
+    seed: int
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {
+            "kind": self.game,
+            "words": self.words,
+            "train": self.train,
+            "test": self.test,
+            "seed": self.seed,
+        }
+
+    @property
+    def task(self) -> str:
+        return self.game
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        words = frequent_words(self.words) if isinstance(self.words, int) else self.words
+        for done, (split, count) in enumerate({"train": self.train, "test": self.test}.items(), 1):
+            items = GENERATORS[self.game](words, count, seed=self.seed, split=split)
+            write_items(self.path(folder) / f"{split}.jsonl", items)
+            progress(done, 2)
+        return {"words": len(words), "train": self.train, "test": self.test}
+
+    def training_items(self, folder: Path) -> list[Item]:
+        return read_items(self.path(folder) / "train.jsonl")
+
+    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+        test = read_items(self.path(folder) / "test.jsonl")
+        return test, self.training_items(folder)[:count] if count else []
+
+
+@dataclass(frozen=True)
+class BenchmarkCell(QuestionsCell):
+    """The first questions of a benchmark, from the hub or from a file."""
+
+    kind: ClassVar[str] = "benchmark"
+
+    name: str
+    items: int
+    file: External | None = None  # in place of the hub
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        content = {"content": self.file.identity} if self.file else {}
+        return {"name": self.name, "items": self.items} | content
+
+    @property
+    def version(self) -> int:
+        # 2: HellaSwag's questions are without the label of the activity.
+        return 2 if self.name == "hellaswag" else 1
+
+    @property
+    def label(self) -> str:
+        return f"benchmark {self.name}"
+
+    @property
+    def task(self) -> str:
+        return self.name
+
+    @property
+    def description(self) -> str:
+        return f" of {self.name}"
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        items = read_items(self.file.name if self.file else self.name, limit=self.items)
+        write_items(self.path(folder) / "test.jsonl", items)
+        return {"items": len(items)}
+
+    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+        """The last `count` questions are the examples, as a benchmark has no training questions."""
+        items = read_items(self.path(folder) / "test.jsonl")
+        return items[: len(items) - count], items[len(items) - count :]

@@ -1,0 +1,20 @@
+"""What the cells that measure a model have in common: a row in results.jsonl."""
+
+from __future__ import annotations
+
+from robustok.study.cells.base import Cell
+from robustok.study.cells.models import ModelCell
+from robustok.study.cells.tokenizer import TokenizerCell
+
+
+class MeasurementCell(Cell):
+    """A measurement of one model. The cell's summary holds `query`, the scheme it was under."""
+
+    model: ModelCell
+    tokenizer: TokenizerCell
+    seed: int
+
+    @property
+    def task(self) -> str:
+        """The name of the task in results."""
+        return "text"

@@ -1,0 +1,55 @@
+"""Perplexity of held-out text as a cell."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from robustok.study.cells.base import Progress, Summary
+from robustok.study.cells.corpus import CorpusCell
+from robustok.study.cells.measurement import MeasurementCell
+from robustok.study.cells.models import ModelCell
+from robustok.study.cells.tokenizer import TokenizerCell
+from robustok.study.cost import scoring_seconds
+
+DOCUMENT_TOKENS = 2_500
+
+
+@dataclass(frozen=True)
+class PerplexityCell(MeasurementCell):
+    """Perplexity of held-out documents drawn by a scheme."""
+
+    kind: ClassVar[str] = "perplexity"
+
+    eval_scheme: str
+    seed: int
+    tokenizer: TokenizerCell
+    corpus: CorpusCell
+    model: ModelCell
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"query": self.eval_scheme, "seed": self.seed}
+
+    @property
+    def label(self) -> str:
+        return f"perplexity {self.model.description} on {self.eval_scheme}"
+
+    @property
+    def work(self) -> float:
+        tokens = self.corpus.text.measured * DOCUMENT_TOKENS
+        return scoring_seconds(self.model.parameters, tokens) + 0.5
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        from robustok.evaluation import perplexity
+
+        result = perplexity(
+            self.model.load(folder),
+            self.tokenizer.vocabulary(folder),
+            self.corpus.held_out(folder),
+            self.eval_scheme,
+            seed=self.seed,
+            progress=progress,
+        )
+        return asdict(result)

@@ -1,0 +1,198 @@
+"""Accuracy on questions as cells: under random tokenizations, and under attack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from robustok.files import write_rows
+from robustok.study.cells.base import Progress, Summary
+from robustok.study.cells.data import QuestionsCell
+from robustok.study.cells.measurement import MeasurementCell
+from robustok.study.cells.models import ModelCell
+from robustok.study.cells.tokenizer import TokenizerCell
+from robustok.study.cost import QUESTION_TOKENS, scoring_seconds
+from robustok.study.schema import Adversary
+from robustok.tasks import Item
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from robustok.vocabulary import Vocabulary
+
+NEIGHBORS = 80  # tokenizations that an attack scores in a step
+STEPS = 3  # until an attack succeeds or gives up
+
+
+@dataclass(frozen=True)
+class FewShot:
+    """Solved examples before every question, their questions tokenized by `scheme`."""
+
+    count: int
+    scheme: str
+
+
+class AccuracyCell(MeasurementCell):
+    """Accuracy of a model on questions, zero-shot or few-shot."""
+
+    data: QuestionsCell
+    few_shot: FewShot | None
+
+    @property
+    def task(self) -> str:
+        return self.data.task
+
+    @property
+    def _suffix(self) -> str:
+        """The end of the label."""
+        after = f" after {self.few_shot.scheme}" if self.few_shot else ""
+        return self.data.description + after
+
+    @property
+    def _few_shot_fields(self) -> dict[str, Any]:
+        if self.few_shot is None:
+            return {}
+        return {"shots": self.few_shot.count, "context": self.few_shot.scheme}
+
+    def _questions(
+        self, count: int, vocab: Vocabulary, folder: Path
+    ) -> tuple[list[Item], np.ndarray | None]:
+        """The first `count` questions, and the ids of the few-shot examples before each."""
+        from robustok.evaluation import solved_examples
+
+        few_shot = self.few_shot
+        items, examples = self.data.test_and_examples(folder, few_shot.count if few_shot else 0)
+        if few_shot is None:
+            return items[:count], None
+        prefix = solved_examples(vocab, examples, few_shot.scheme, seed=self.seed)
+        return items[:count], prefix
+
+    def _summary(self, result: Any, items: Sequence[Item], folder: Path) -> Summary:
+        write_rows(self.path(folder) / "items.jsonl", result.table())
+        return {
+            "query": result.query,
+            "accuracy": result.accuracy,
+            "low": result.low,
+            "high": result.high,
+            "n": result.n,
+            "draws": result.draws,
+            "chance": sum(1 / len(item.choices) for item in items) / len(items),
+        }
+
+
+@dataclass(frozen=True)
+class EvaluateCell(AccuracyCell):
+    """Accuracy over questions drawn by a scheme."""
+
+    kind: ClassVar[str] = "evaluate"
+
+    eval_scheme: str
+    items: int
+    draws: int
+    seed: int
+    data: QuestionsCell
+    tokenizer: TokenizerCell
+    model: ModelCell
+    few_shot: FewShot | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return self._few_shot_fields | {
+            "seed": self.seed,
+            "query": self.eval_scheme,
+            "items": self.items,
+            "draws": self.draws,
+        }
+
+    @property
+    def version(self) -> int:
+        # 2: a few-shot prompt longer than the model's context loses its start.
+        return 2 if self.few_shot else 1
+
+    @property
+    def label(self) -> str:
+        return f"evaluate {self.model.description} on {self.eval_scheme}{self._suffix}"
+
+    @property
+    def work(self) -> float:
+        tokens = 2 * QUESTION_TOKENS * self.items * self.draws
+        return scoring_seconds(self.model.parameters, tokens) + 0.5
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        from robustok.evaluation import evaluate
+        from robustok.samplers import sampler
+
+        vocab = self.tokenizer.vocabulary(folder)
+        items, prefix = self._questions(self.items, vocab, folder)
+        result = evaluate(
+            self.model.load(folder),
+            vocab,
+            items,
+            sampler(self.eval_scheme, vocab),
+            draws=self.draws,
+            seed=self.seed,
+            context=prefix,
+            overflow="left",
+            progress=progress,
+        )
+        overflowed = {"overflowed": result.overflowed} if result.overflowed else {}
+        return self._summary(result, items, folder) | overflowed
+
+
+@dataclass(frozen=True)
+class AttackCell(AccuracyCell):
+    """Accuracy over questions whose tokenization an attack chooses."""
+
+    kind: ClassVar[str] = "attack"
+
+    attack: Adversary
+    seed: int
+    data: QuestionsCell
+    tokenizer: TokenizerCell
+    model: ModelCell
+    few_shot: FewShot | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        attack = self.attack
+        return self._few_shot_fields | {
+            "items": attack.items,
+            "distances": attack.distances,
+            "start": attack.start,
+            "steps": attack.steps,
+            "objective": attack.objective,
+            "seed": self.seed,
+        }
+
+    @property
+    def label(self) -> str:
+        return f"attack {self.model.description} from {self.attack.start}{self._suffix}"
+
+    @property
+    def work(self) -> float:
+        # The neighbors of a tokenization share most of their tokens.
+        steps = self.attack.items * min(self.attack.steps, STEPS) * len(self.attack.distances)
+        tokens = steps * NEIGHBORS * QUESTION_TOKENS / 3
+        return scoring_seconds(self.model.parameters, tokens) + 1
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        from robustok.evaluation import attack_items
+
+        vocab = self.tokenizer.vocabulary(folder)
+        items, prefix = self._questions(self.attack.items, vocab, folder)
+        result = attack_items(
+            self.model.load(folder),
+            vocab,
+            items,
+            distances=self.attack.distances,
+            start=self.attack.start,
+            steps=self.attack.steps,
+            objective=self.attack.objective,
+            seed=self.seed,
+            context=prefix,
+            progress=progress,
+        )
+        summary = self._summary(result, items, folder)
+        return summary | {"start_accuracy": result.start_accuracy}
