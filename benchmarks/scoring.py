@@ -6,7 +6,7 @@ Same model, machine, process and requests; the two take turns, and each line giv
 of the ratios of their times. The model has a realistic shape (Llama, 12 layers, width
 512, the tokenizer's vocabulary) and random weights, which cost the same as trained ones. The
 requests are those of a real greedy attack on LangGame questions: the neighborhoods at
-distance 2 of each question, all questions of a round together, without context and then
+distance 2 of each question, all questions of a round together, without prefix and then
 under K = 10 solved examples.
 """
 
@@ -32,15 +32,15 @@ _BATCH_TOKENS = 2048  # of one naive forward pass, about its best on a CPU
 
 
 def naive(model: Any, request: Request) -> np.ndarray:
-    """Log-probabilities [queries, options] from padded batches of whole sequences."""
-    context = [] if request.context is None else list(request.context)
-    pairs = [(list(q), list(o)) for q in request.queries for o in request.options]
-    size = max(1, _BATCH_TOKENS // max(len(context) + len(q) + len(o) for q, o in pairs))
+    """Log-probabilities [questions, options] from padded batches of whole sequences."""
+    prefix = [] if request.prefix is None else list(request.prefix)
+    pairs = [(list(q), list(o)) for q in request.questions for o in request.options]
+    size = max(1, _BATCH_TOKENS // max(len(prefix) + len(q) + len(o) for q, o in pairs))
     found = []
     with torch.inference_mode():
         for begin in range(0, len(pairs), size):
             batch = pairs[begin : begin + size]
-            rows = [context + q + o for q, o in batch]
+            rows = [prefix + q + o for q, o in batch]
             width = max(map(len, rows))
             ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
             mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
@@ -49,23 +49,23 @@ def naive(model: Any, request: Request) -> np.ndarray:
                 at = torch.arange(len(row) - len(option), len(row))
                 log_probs = logits[i, at - 1].log_softmax(-1)
                 found.append(float(log_probs[torch.arange(len(at)), ids[i, at]].double().sum()))
-    return np.array(found).reshape(len(request.queries), len(request.options))
+    return np.array(found).reshape(len(request.questions), len(request.options))
 
 
 def prefix_tree_nodes(requests: list[Request]) -> int:
     """Distinct prefixes of all sequences, their last tokens left out: no one looks back to them."""
     prefixes = set()
     for request in requests:
-        context = () if request.context is None else tuple(int(i) for i in request.context)
-        for query in request.queries:
+        prefix = () if request.prefix is None else tuple(int(i) for i in request.prefix)
+        for question in request.questions:
             for option in request.options:
-                ids = (*context, *(int(i) for i in query), *(int(i) for i in option))[:-1]
+                ids = (*prefix, *(int(i) for i in question), *(int(i) for i in option))[:-1]
                 prefixes.update(ids[:length] for length in range(1, len(ids) + 1))
     return len(prefixes)
 
 
 def rounds_of_an_attack(
-    model: Any, vocab: Vocabulary, questions: int, neighbors: int, steps: int, context: Any
+    model: Any, vocab: Vocabulary, questions: int, neighbors: int, steps: int, prefix: Any
 ) -> list[list[Request]]:
     """What a greedy attack asks the engine for, round by round."""
     rounds: list[list[Request]] = []
@@ -85,7 +85,7 @@ def rounds_of_an_attack(
             max_neighbors=neighbors,
             objective="log-probability",
             seed=0,
-            context=context,
+            prefix=prefix,
         )
     finally:
         search_module.score_many = original
@@ -145,11 +145,11 @@ def main() -> None:
     naive(model, warm)
     sizes = (chosen.questions, chosen.neighbors)
     rounds = rounds_of_an_attack(model, vocab, *sizes, chosen.steps, None)
-    compare("attack, no context", model, rounds, 6)
+    compare("attack, no prefix", model, rounds, 6)
     solved = langgame(frequent_words(500, shortest=3), 10, seed=1, split="train")
-    context = solved_examples(vocab, solved, seed=0)
-    rounds = rounds_of_an_attack(model, vocab, 2, 12, 2, context)
-    compare(f"attack, K = 10 ({len(context)} tokens)", model, rounds, 30)
+    prefix = solved_examples(vocab, solved, seed=0)
+    rounds = rounds_of_an_attack(model, vocab, 2, 12, 2, prefix)
+    compare(f"attack, K = 10 ({len(prefix)} tokens)", model, rounds, 30)
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def test_attack_with_all_its_settings_a_control_and_a_curve(
         said.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
     searched, control = said[0]
     assert [row["search"] for row in said[0]] == ["greedy", "random, equal queries"]
-    assert control["queries"] <= searched["queries"]
+    assert control["n_scored"] <= searched["n_scored"]
     assert searched["curve"][-1]["accuracy"] == searched["accuracy"]
     assert [row["accuracy"] for row in said[1]] == [row["accuracy"] for row in said[0]]
     assert curve.read_bytes().startswith(b"\x89PNG")
@@ -155,7 +155,7 @@ def test_attack_one_text(model: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run([*args, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["margins"] == sorted(found["margins"])
-    assert found["queries"] >= 1
+    assert found["n_scored"] >= 1
     assert run(args) == 0
     assert "margins" in capsys.readouterr().out
 

@@ -11,24 +11,24 @@ from robustok.evaluation import evaluate, solved_examples
 from robustok.evaluation.questions import item_key
 
 
-@pytest.mark.parametrize("context", [None, [0, 7, 9]])
-def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, context) -> None:
-    found = evaluate(model, vocab, items, "uniform", draws=3, seed=5, context=context)
+@pytest.mark.parametrize("prefix", [None, [0, 7, 9]])
+def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefix) -> None:
+    found = evaluate(model, vocab, items, "uniform", draws=3, seed=5, prefix=prefix)
     uniform = sampler("uniform", vocab)
     right = []
     for item, outcome in zip(items, found.outcomes, strict=True):
         keys = np.array([item_key(item.key)])
         drawn = uniform.sample_batch([item.query], seed=5, draws=3, keys=keys)
         options = [vocab.encode(c).tolist() for c in item.choices]
-        wanted = score_naively(model, list(drawn), options, context or ())
+        wanted = score_naively(model, list(drawn), options, prefix or ())
         assert list(outcome.predictions) == wanted.argmax(axis=1).tolist()
         others = np.delete(wanted, item.label, axis=1).max(axis=1)
         assert outcome.margins == pytest.approx(others - wanted[:, item.label], abs=1e-3)
         right.append((wanted.argmax(axis=1) == item.label).mean())
     assert found.accuracy == pytest.approx(np.mean(right))
     assert found.low < found.accuracy < found.high
-    assert (found.n, found.draws, found.seed, found.query) == (12, 3, 5, "uniform")
-    assert found.path == "tree"
+    assert (found.n, found.draws, found.seed, found.eval_scheme) == (12, 3, 5, "uniform")
+    assert found.mode == "tree"
     assert 0 < found.tokens_computed < found.tokens_naive
 
 

@@ -32,7 +32,7 @@ def chat(backend: Tokenizer, template: str | None) -> Any:
 def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
     tokenizer = chat(backend, TEMPLATE)
     frame = chat_frame(tokenizer, system="Safe?", user="Judge: {text} Now.")
-    told = tokenizer.decode(frame.context) + "garden" + tokenizer.decode(frame.suffix)
+    told = tokenizer.decode(frame.prefix) + "garden" + tokenizer.decode(frame.suffix)
     messages = [
         {"role": "system", "content": "Safe?"},
         {"role": "user", "content": "Judge: garden Now."},
@@ -54,7 +54,7 @@ def test_an_attack_leaves_the_frame_alone(backend) -> None:
     assert vocab.decode_bytes(found.ids) == b"happen, glad"
     options = [vocab.encode("safe"), vocab.encode("unsafe")]
     whole = [[*found.ids, *frame.suffix]]
-    wanted = score_naively(model, whole, options, frame.context.tolist())
+    wanted = score_naively(model, whole, options, frame.prefix.tolist())
     assert found.log_probs == pytest.approx(wanted[0], abs=1e-4)
 
 

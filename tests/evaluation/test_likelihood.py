@@ -35,7 +35,7 @@ def test_it_is_the_models_own_loss(model, vocab) -> None:
 
 def test_a_long_text_is_read_in_pieces_that_predict_each_id_once(model) -> None:
     ids = np.arange(1, 24, dtype=np.int32) % 200
-    (loss,) = text_losses(model, Ragged.from_rows([ids]), context=8, start=0, batch_size=2)
+    (loss,) = text_losses(model, Ragged.from_rows([ids]), max_length=8, start=0, batch_size=2)
     whole = [0, *ids.tolist()]
     wanted = 0.0
     for begin in range(0, len(ids), 7):

@@ -1,4 +1,4 @@
-"""Draws longer than the context: refused, left out, cut, or canonical, for RoPE and GPT-2 alike."""
+"""Tokenizations longer than the model's max_length: the overflow policies, for RoPE and GPT-2."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from robustok.evaluation.questions import item_key
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
 
-CONTEXT = 64
+MAX_LENGTH = 64
 WORDS = ["happen", "glad", "happen,", " glad", " happen", "carry", " half", "rain"]
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
 def short(request: pytest.FixtureRequest, vocab: Vocabulary) -> Any:
-    shape = Shape(1, 16, 2, 2, 32, CONTEXT, architecture=request.param)
+    shape = Shape(1, 16, 2, 2, 32, MAX_LENGTH, architecture=request.param)
     return small_model(vocab.size, shape, seed=0).eval()
 
 
@@ -32,7 +32,7 @@ def short(request: pytest.FixtureRequest, vocab: Vocabulary) -> Any:
 def questions(vocab: Vocabulary, items: list[Item]) -> list[Item]:
     """One question that fits canonically but not as characters, and one that always fits."""
     long = replace(items[0], key="long", query="happen, glad " * 9)
-    assert len(vocab.encode(long.query)) + 8 < CONTEXT < len(long.query)
+    assert len(vocab.encode(long.query)) + 8 < MAX_LENGTH < len(long.query)
     return [long, replace(items[1], key="fits", query="glad")]
 
 
@@ -41,7 +41,7 @@ def measured(model: Any, vocab: Vocabulary, items: list[Item], overflow: str) ->
 
 
 def test_the_default_is_one_line(short, vocab, questions) -> None:
-    with pytest.raises(RobustokError, match=r"'long' has .* context of 64: choose overflow"):
+    with pytest.raises(RobustokError, match=r"'long' has .* max_length of 64: choose overflow"):
         evaluate(short, vocab, questions, "uniform", draws=3, seed=0)
     with pytest.raises(RobustokError, match="did you mean 'left'"):
         measured(short, vocab, questions, "lef")
@@ -73,11 +73,11 @@ def test_left_cuts_the_start_of_the_prompt(short, vocab, questions) -> None:
     keys = np.array([item_key(long.key)], np.int64)
     rows = sampler("uniform", vocab).sample_batch([long.query], seed=0, draws=3, keys=keys)
     options = [vocab.encode(choice) for choice in long.choices]
-    room = CONTEXT - max(map(len, options))
+    room = MAX_LENGTH - max(map(len, options))
     scores = score_naively(short, [row[-room:].tolist() for row in rows], options)
     assert result.outcomes[0].predictions == tuple(np.argmax(scores, axis=1).tolist())
     prefix = vocab.encode("rain " * 60)
-    cut = evaluate(short, vocab, [long], "canonical", seed=0, context=prefix, overflow="left")
+    cut = evaluate(short, vocab, [long], "canonical", seed=0, prefix=prefix, overflow="left")
     assert cut.overflowed == 1
 
 
@@ -87,7 +87,7 @@ def test_the_commands_take_the_policy(
     tokenizer = train_tokenizer([*WORDS, *(item.query for item in questions)], 330)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     size = tokenizer.get_vocab_size()
-    small_model(size, Shape(1, 16, 2, 2, 32, CONTEXT), seed=0).save_pretrained(tmp_path)
+    small_model(size, Shape(1, 16, 2, 2, 32, MAX_LENGTH), seed=0).save_pretrained(tmp_path)
     write_items(tmp_path / "q.jsonl", questions)
     call = ["evaluate", str(tmp_path), "--items", str(tmp_path / "q.jsonl"), "--seed", "0"]
     call += ["-s", "uniform-k(alpha=3)", "--draws", "3", "--json"]
@@ -98,8 +98,8 @@ def test_the_commands_take_the_policy(
 
 
 def test_an_attack_past_the_context_of_a_rope_model_is_named_once(vocab, questions, caplog) -> None:
-    rope = small_model(vocab.size, Shape(1, 16, 2, 2, 32, CONTEXT), seed=0).eval()
+    rope = small_model(vocab.size, Shape(1, 16, 2, 2, 32, MAX_LENGTH), seed=0).eval()
     prefix = vocab.encode("rain " * 80)
     for _ in range(2):
-        attack(rope, vocab, "glad", [" up", " rain"], 0, context=prefix, steps=0)
+        attack(rope, vocab, "glad", [" up", " rain"], 0, prefix=prefix, steps=0)
     assert caplog.text.count("more than the 64 positions") == 1

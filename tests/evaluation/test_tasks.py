@@ -16,7 +16,7 @@ from robustok.models import small_model
 def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
     tasks = {"one": items[:5], "two": items[5:]}
     results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
-    assert [(r.task, r.evaluation.query) for r in results] == [
+    assert [(r.task, r.evaluation.eval_scheme) for r in results] == [
         ("one", "canonical"), ("one", "uniform"), ("two", "canonical"), ("two", "uniform"),
     ]  # fmt: skip
     alone = evaluate(model, vocab, items[5:], "uniform", draws=2, seed=0)
@@ -32,8 +32,8 @@ def test_examples_are_the_last_items_and_not_asked(model, vocab, items) -> None:
     (found,) = evaluate_tasks(
         model, vocab, {"one": items}, ["canonical"], seed=0, shots=Shots(3, "uniform")
     )
-    context = solved_examples(vocab, items[-3:], "uniform", seed=0)
-    alone = evaluate(model, vocab, items[:-3], "canonical", seed=0, context=context)
+    prefix = solved_examples(vocab, items[-3:], "uniform", seed=0)
+    alone = evaluate(model, vocab, items[:-3], "canonical", seed=0, prefix=prefix)
     assert found.evaluation.outcomes == alone.outcomes
 
 

@@ -13,13 +13,13 @@ def score_naively(
     model: Any,
     queries: Sequence[Iterable[int]],
     options: Sequence[Sequence[int] | np.ndarray],
-    context: Iterable[int] = (),
+    prefix: Iterable[int] = (),
 ) -> np.ndarray:
-    """log p(option | context, query) as float64 [queries, options], each from its own pass."""
+    """log p(option | prefix, query) as float64 [queries, options], each from its own pass."""
     result = np.zeros((len(queries), len(options)))
     for i, query in enumerate(queries):
         for c, option in enumerate(options):
-            ids = [*map(int, context), *map(int, query), *map(int, option)]
+            ids = [*map(int, prefix), *map(int, query), *map(int, option)]
             with torch.no_grad():
                 logits = model(input_ids=torch.tensor([ids])).logits[0]
             log_probs = torch.log_softmax(logits.double(), dim=-1)

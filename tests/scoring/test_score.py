@@ -9,7 +9,7 @@ from tests.oracles.models import ARCHITECTURES, FALLBACKS, VOCABULARY, tiny_mode
 from tests.oracles.scoring import score_naively
 
 from robustok import Ragged, RobustokError
-from robustok.scoring import Request, packed, score, score_many, scoring_path
+from robustok.scoring import Request, packed, score, score_many, scoring_mode
 
 OPTIONS = [[5], [6, 7], [6, 8, 9], [1, 2, 3, 4]]
 
@@ -25,36 +25,36 @@ def neighbors(count: int, length: int = 24) -> list[list[int]]:
     return rows
 
 
-CONTEXT = np.random.default_rng(1).integers(0, VOCABULARY, 17).tolist()
+PREFIX = np.random.default_rng(1).integers(0, VOCABULARY, 17).tolist()
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])
-@pytest.mark.parametrize("context", [[], [3], CONTEXT], ids=["none", "start", "long"])
+@pytest.mark.parametrize("prefix", [[], [3], PREFIX], ids=["none", "start", "long"])
 def test_equals_one_sequence_at_a_time(
-    name: str, context: list[int], monkeypatch: pytest.MonkeyPatch
+    name: str, prefix: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "row_width", lambda model, context: 40)  # several levels
+    monkeypatch.setattr(packed, "row_width", lambda model, prefix: 40)  # several levels
     model = tiny_model(name)
-    queries = neighbors(12)
-    scores = score(model, queries, OPTIONS, context or None, budget=100)
-    wanted = score_naively(model, queries, OPTIONS, context)
+    questions = neighbors(12)
+    scores = score(model, questions, OPTIONS, prefix or None, max_batch_tokens=100)
+    wanted = score_naively(model, questions, OPTIONS, prefix)
     assert np.ptp(wanted) > 1  # the model tells the inputs apart
     np.testing.assert_allclose(scores.log_probs, wanted, atol=1e-4, rtol=0)
     assert scores.log_probs.dtype == np.float64
-    assert scores.path == FALLBACKS.get(name, "tree")
+    assert scores.mode == FALLBACKS.get(name, "tree")
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_half_precision_stays_close(name: str) -> None:
     model = tiny_model(name).to(torch.bfloat16)
-    queries = neighbors(6)
-    found = score(model, queries, OPTIONS, CONTEXT)
-    whole = score_naively(model, queries, OPTIONS, CONTEXT)
-    exact = score_naively(model.float(), queries, OPTIONS, CONTEXT)
+    questions = neighbors(6)
+    found = score(model, questions, OPTIONS, PREFIX)
+    whole = score_naively(model, questions, OPTIONS, PREFIX)
+    exact = score_naively(model.float(), questions, OPTIONS, PREFIX)
     # Shared work must be no less exact than whole sequences in the same precision.
     error, usual = np.abs(found.log_probs - exact).max(), np.abs(whole - exact).max()
     assert error <= 2 * usual + 2e-2
-    assert found.path == "tree"
+    assert found.mode == "tree"
 
 
 trees = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12)
@@ -65,13 +65,13 @@ MODEL = {}
 @given(trees, answers, st.lists(st.integers(0, 2), max_size=4), st.integers(1, 9))
 @settings(max_examples=60, deadline=None)
 def test_random_trees_of_queries(
-    queries: list[list[int]], options: list[list[int]], context: list[int], budget: int
+    questions: list[list[int]], options: list[list[int]], prefix: list[int], max_batch_tokens: int
 ) -> None:
     model = MODEL.setdefault("llama", tiny_model("llama", 10))
-    found = score(model, queries, options, context, budget=budget)
-    wanted = score_naively(model, queries, options, context)
+    found = score(model, questions, options, prefix, max_batch_tokens=max_batch_tokens)
+    wanted = score_naively(model, questions, options, prefix)
     np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
-    whole = sum(len(context) + len(q) + len(o) for q in queries for o in options)
+    whole = sum(len(prefix) + len(q) + len(o) for q in questions for o in options)
     assert found.tokens_naive == whole
 
 
@@ -80,17 +80,17 @@ def test_many_requests_are_those_of_each_alone() -> None:
     rows = neighbors(8)
     requests = [
         Request(rows[:3], OPTIONS),
-        Request(Ragged.from_rows(rows[3:5]), [[1], [2]], CONTEXT),
+        Request(Ragged.from_rows(rows[3:5]), [[1], [2]], PREFIX),
         Request(rows[5:6], OPTIONS[:2]),
         Request([], OPTIONS),
-        Request(rows[6:], [[9, 9], [3]], CONTEXT),
+        Request(rows[6:], [[9, 9], [3]], PREFIX),
     ]
     calls: list[tuple[int, int]] = []
     together = score_many(model, requests, progress=lambda *done: calls.append(done))
     for request, found in zip(requests, together, strict=True):
-        alone = score(model, request.queries, request.options, request.context)
+        alone = score(model, request.questions, request.options, request.prefix)
         np.testing.assert_allclose(found.log_probs, alone.log_probs, atol=1e-5, rtol=0)
-        assert found.log_probs.shape == (len(request.queries), len(request.options))
+        assert found.log_probs.shape == (len(request.questions), len(request.options))
         assert found.tokens_naive == alone.tokens_naive
     assert calls[-1] == (5, 5)
 
@@ -98,9 +98,9 @@ def test_many_requests_are_those_of_each_alone() -> None:
 @pytest.mark.parametrize(("count", "length"), [(1, 24), (10, 40), (40, 24), (39, 60), (150, 30)])
 def test_only_nodes_of_the_prefix_tree_are_computed(count: int, length: int) -> None:
     model = tiny_model("llama")
-    queries = neighbors(count, length)
-    found = score(model, queries, OPTIONS, CONTEXT)
-    sequences = [(*CONTEXT, *q, *o)[:-1] for q in queries for o in OPTIONS]
+    questions = neighbors(count, length)
+    found = score(model, questions, OPTIONS, PREFIX)
+    sequences = [(*PREFIX, *q, *o)[:-1] for q in questions for o in OPTIONS]
     nodes = len({s[:n] for s in sequences for n in range(1, len(s) + 1)})
     assert nodes <= found.tokens_computed <= 1.1 * nodes
     assert found.tokens_naive == sum(len(s) + 1 for s in sequences)
@@ -108,37 +108,43 @@ def test_only_nodes_of_the_prefix_tree_are_computed(count: int, length: int) -> 
 
 def test_a_context_is_computed_once_in_several_calls() -> None:
     model = tiny_model("gemma3")
-    contexts: dict = {}
-    first = score_many(model, [Request(neighbors(3), OPTIONS, CONTEXT)], contexts=contexts)[0]
-    again = score_many(model, [Request(neighbors(3), OPTIONS, CONTEXT)], contexts=contexts)[0]
-    assert first.tokens_computed - again.tokens_computed == len(CONTEXT) - 1
+    prefix_cache: dict = {}
+    first = score_many(model, [Request(neighbors(3), OPTIONS, PREFIX)], prefix_cache=prefix_cache)[
+        0
+    ]
+    again = score_many(model, [Request(neighbors(3), OPTIONS, PREFIX)], prefix_cache=prefix_cache)[
+        0
+    ]
+    assert first.tokens_computed - again.tokens_computed == len(PREFIX) - 1
     assert np.array_equal(first.log_probs, again.log_probs)
     for start in range(10):  # others push it out; nothing is mistaken for it
-        context = [start, *CONTEXT[1:]]
-        found = score_many(model, [Request([[5, 6]], OPTIONS, context)], contexts=contexts)[0]
-        wanted = score_naively(model, [[5, 6]], OPTIONS, context)
+        prefix = [start, *PREFIX[1:]]
+        found = score_many(model, [Request([[5, 6]], OPTIONS, prefix)], prefix_cache=prefix_cache)[
+            0
+        ]
+        wanted = score_naively(model, [[5, 6]], OPTIONS, prefix)
         np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
-    assert len(contexts) <= 4
+    assert len(prefix_cache) <= 4
 
 
 def test_logits_are_computed_only_where_they_are_read() -> None:
     model = tiny_model("gpt2")
-    scoring_path(model)
+    scoring_mode(model)
     rows = []
     hook = model.lm_head.register_forward_hook(
         lambda module, inputs, output: rows.append(output.shape[:-1].numel())
     )
-    queries = neighbors(20)
-    score(model, queries, OPTIONS)
+    questions = neighbors(20)
+    score(model, questions, OPTIONS)
     hook.remove()
-    reads = {(*q, *o[:j]) for q in queries for o in OPTIONS for j in range(len(o))}
+    reads = {(*q, *o[:j]) for q in questions for o in OPTIONS for j in range(len(o))}
     assert sum(rows) == len(reads)
 
 
-def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_halves_max_batch_tokens_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("llama")
-    queries = neighbors(30)
-    wanted = score(model, queries, OPTIONS).log_probs
+    questions = neighbors(30)
+    wanted = score(model, questions, OPTIONS).log_probs
     tried: list[int] = []
     run = packed.TreePass.run
 
@@ -148,17 +154,17 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch: pytest.MonkeyP
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return run(self, rows, reads, keep)
 
-    monkeypatch.setattr(packed, "row_width", lambda model, context: 32)
+    monkeypatch.setattr(packed, "row_width", lambda model, prefix: 32)
     monkeypatch.setattr(packed.TreePass, "run", full_above_64)
-    found = score(model, queries, OPTIONS, budget=512).log_probs
+    found = score(model, questions, OPTIONS, max_batch_tokens=512).log_probs
     np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
     assert max(tried) > 64 >= min(tried)
 
 
 def test_where_one_row_is_too_much_rows_are_cut_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("llama")
-    queries = neighbors(10)
-    wanted = score(model, queries, OPTIONS, CONTEXT).log_probs
+    questions = neighbors(10)
+    wanted = score(model, questions, OPTIONS, PREFIX).log_probs
     forward = packed.TreePass._forward
     passed: list[int] = []
 
@@ -169,7 +175,7 @@ def test_where_one_row_is_too_much_rows_are_cut_shorter(monkeypatch: pytest.Monk
         return forward(self, ids, *others)
 
     monkeypatch.setattr(packed.TreePass, "_forward", full_above_10)
-    found = score(model, queries, OPTIONS, CONTEXT).log_probs
+    found = score(model, questions, OPTIONS, PREFIX).log_probs
     np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
     assert passed
 
@@ -179,7 +185,7 @@ def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.Mo
         raise RuntimeError("shapes do not match")
 
     model = tiny_model("llama")
-    scoring_path(model)
+    scoring_mode(model)
     monkeypatch.setattr(packed.TreePass, "run", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         score(model, [[1, 2]], [[3]])
@@ -193,10 +199,10 @@ def test_a_model_that_ignores_the_mask_is_found_out() -> None:
         return inner(*args, attention_mask=None, **kwargs)
 
     model.model.forward = without_mask
-    queries = neighbors(5)
-    found = score(model, queries, OPTIONS)
-    assert found.path == "cache"
-    wanted = score_naively(model, queries, OPTIONS)
+    questions = neighbors(5)
+    found = score(model, questions, OPTIONS)
+    assert found.mode == "cache"
+    wanted = score_naively(model, questions, OPTIONS)
     np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
 
 
@@ -209,19 +215,19 @@ def test_training_mode_and_gradients_are_left_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queries", "options", "context", "message"),
+    ("questions", "options", "prefix", "message"),
     [
         ([[1]], [[]], None, "at least one token"),
         ([[1]], [], None, "at least one token"),
-        ([[]], [[1]], None, "empty query"),
+        ([[]], [[1]], None, "empty question"),
         ([[VOCABULARY]], [[1]], None, "own vocabulary"),
         ([[1]], [[VOCABULARY]], None, "own vocabulary"),
         ([[-1]], [[1]], None, "own vocabulary"),
     ],
 )
-def test_errors_say_what_to_do(queries, options, context, message) -> None:
+def test_errors_say_what_to_do(questions, options, prefix, message) -> None:
     with pytest.raises(RobustokError, match=message):
-        score(tiny_model("llama"), queries, options, context)
+        score(tiny_model("llama"), questions, options, prefix)
 
 
 def test_a_text_beyond_the_learned_positions_is_refused() -> None:
@@ -234,14 +240,14 @@ def test_a_text_beyond_the_learned_positions_is_refused() -> None:
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])
 def test_a_gpu_agrees_in_full_and_in_half_precision(name: str) -> None:
     model = tiny_model(name)
-    queries = neighbors(12)
-    wanted = score_naively(model, queries, OPTIONS, CONTEXT)
+    questions = neighbors(12)
+    wanted = score_naively(model, questions, OPTIONS, PREFIX)
     model = model.cuda()
-    found = score(model, queries, OPTIONS, CONTEXT)
+    found = score(model, questions, OPTIONS, PREFIX)
     np.testing.assert_allclose(found.log_probs, wanted, atol=1e-3, rtol=0)
     halved = tiny_model(name).to(torch.bfloat16)
     halved = halved.cuda()
-    whole = score(halved, queries[:1], OPTIONS[:1], CONTEXT)
-    packed_with_others = score(halved, queries, OPTIONS, CONTEXT)
+    whole = score(halved, questions[:1], OPTIONS[:1], PREFIX)
+    packed_with_others = score(halved, questions, OPTIONS, PREFIX)
     difference = np.abs(whole.log_probs - packed_with_others.log_probs[:1, :1]).max()
     assert difference <= 2e-2 * max(1.0, np.abs(whole.log_probs).max())

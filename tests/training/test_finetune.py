@@ -217,16 +217,16 @@ def test_prompts_with_answers_train_too(tmp_path):
 
 
 def test_overflow_is_explicit():
-    context = int(VOCAB.encode_batch([i.query for i in ITEMS]).lengths.max()) + 3
+    max_length = int(VOCAB.encode_batch([i.query for i in ITEMS]).lengths.max()) + 3
     with pytest.raises(RobustokError, match="choose overflow"):
-        data(context=context).__getitems__(range(50))
+        data(max_length=max_length).__getitems__(range(50))
     with pytest.raises(RobustokError, match="did you mean 'left'"):
-        data(context=context, overflow="lef")
+        data(max_length=max_length, overflow="lef")
     for policy in ("drop", "left", "canonical"):
-        dataset = data(context=context, overflow=policy)
+        dataset = data(max_length=max_length, overflow=policy)
         rows = dataset.__getitems__(range(50))
         assert int(dataset.overflowed) > 0
-        assert all(len(r["input_ids"]) <= context for r in rows)
+        assert all(len(r["input_ids"]) <= max_length for r in rows)
         empty = sum(r["answer"] == 0 for r in rows)
         assert (empty > 0) == (policy == "drop")
         labels = AnswerCollator(pad_id=0)(rows)["labels"]
@@ -235,7 +235,7 @@ def test_overflow_is_explicit():
 
 def test_an_answer_longer_than_the_context_is_refused_at_once():
     with pytest.raises(RobustokError, match="the answer of item"):
-        data(items=[Item("k", "q", (" " + "z" * 50, " b"), 0)], context=8)
+        data(items=[Item("k", "q", (" " + "z" * 50, " b"), 0)], max_length=8)
 
 
 @pytest.mark.parametrize(

@@ -27,20 +27,20 @@ TEXTS = [" ".join(RNG.choice(WORDS, RNG.integers(1, 60))) for _ in range(120)]
 VOCAB = rt.Vocabulary.load(train_tokenizer(TEXTS, 350))
 DOCUMENTS = VOCAB.encode_batch(TEXTS)
 CANONICAL, UNIFORM = sampler("canonical", VOCAB), sampler("uniform", VOCAB)
-CONTEXT = 32
+BLOCK_SIZE = 32
 PLAN = {"steps": 30, "batch_size": 8, "learning_rate": 1e-2, "save_every": 10}
 
 
 def stream(draw=UNIFORM, **options):
-    return PackedStream(DOCUMENTS, draw, seed=0, context=CONTEXT, end=0, **options)
+    return PackedStream(DOCUMENTS, draw, seed=0, block_size=BLOCK_SIZE, end=0, **options)
 
 
 def first(count, draw=UNIFORM):
     return [row["input_ids"] for row in itertools.islice(stream(draw), count)]
 
 
-def tiny(context=CONTEXT):
-    return small_model(VOCAB.size, Shape(1, 32, 2, 1, 64, context), seed=0)
+def tiny(max_length=BLOCK_SIZE):
+    return small_model(VOCAB.size, Shape(1, 32, 2, 1, 64, max_length), seed=0)
 
 
 def rounds(draw):
@@ -89,8 +89,8 @@ def test_it_learns_and_measures_held_out_text_as_a_plain_loop_does(tmp_path):
     nats = tokens = 0
     for row in VOCAB.encode_batch(TEXTS[:10]):
         ids = [0, *row.tolist()]
-        for at in range(0, len(ids) - 1, CONTEXT - 1):
-            piece = torch.tensor([ids[at : at + CONTEXT]])
+        for at in range(0, len(ids) - 1, BLOCK_SIZE - 1):
+            piece = torch.tensor([ids[at : at + BLOCK_SIZE]])
             with torch.inference_mode():
                 log_probs = model.eval()(piece).logits[0].log_softmax(-1)
             nats -= sum(log_probs[i, t].item() for i, t in enumerate(piece[0, 1:]))

@@ -51,7 +51,7 @@ def test_without_an_end_a_schedule_is_refused() -> None:
 
 def test_a_stream_moves_too() -> None:
     texts = VOCAB.encode_batch([item.query for item in ITEMS] * 40)
-    stream = PackedStream(texts, MOVING, seed=0, context=64, end=0, total=4000)
+    stream = PackedStream(texts, MOVING, seed=0, block_size=64, end=0, total=4000)
     blocks = [row["input_ids"] for row, _ in zip(stream, range(4000), strict=False)]
     size = [sum(len(VOCAB.tokens[i]) for i in block.tolist()) for block in blocks]
     assert np.mean(size[:500]) > 1.3 * np.mean(size[-500:])  # bytes in 64 tokens: fewer when split

@@ -92,12 +92,12 @@ def run_tasks(
 
 
 def _show(model: str, results: Sequence[TaskResult], as_json: bool) -> None:
-    fields = ("query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
+    fields = ("accuracy", "low", "high", "n", "draws", "seed", "seconds")
     several = len({result.task for result in results}) > 1
     for result in results:
         one = result.evaluation
         if as_json:
-            row = {"model": model, "task": result.task}
+            row = {"model": model, "task": result.task, "query": one.eval_scheme}
             row |= {name: getattr(one, name) for name in fields}
             row |= {"overflowed": one.overflowed} if one.overflowed else {}
             if result.against:

@@ -40,25 +40,25 @@ def evaluate(
     *,
     draws: int = 10,
     seed: int,
-    context: Ids | None = None,
+    prefix: Ids | None = None,
     overflow: str = "error",
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     progress: Progress = None,
 ) -> Evaluation:
-    """Accuracy over ``draws`` sampled tokenizations of each item's query.
+    """Accuracy over ``draws`` sampled tokenizations of each item's question.
 
     >>> found = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
     >>> found.n, found.draws, found.low <= found.accuracy <= found.high
     (8, 3, True)
 
     ``sampler`` is a spec string or a sampler; the canonical one is drawn once. Options are
-    canonical, z = p(option | context, query), the prediction is the greatest (paper, appendix
-    "Random Tokenisation Robustness": M = 10, N = 500). ``context`` is ids before every query.
-    An item without a query is scored as whole sentences, each choice drawn by the sampler too,
-    after the context or else the model's start token. A draw depends on (seed, item key, draw
+    canonical, z = p(option | prefix, question), the prediction is the greatest (paper, appendix
+    "Random Tokenisation Robustness": M = 10, N = 500). ``prefix`` is ids before every question.
+    An item without a question is scored as whole sentences, each choice drawn by the sampler too,
+    after the prefix or else the model's start token. A draw depends on (seed, item key, draw
     number) alone.
 
-    ``overflow`` says what becomes of a draw that does not fit the model's context with its
+    ``overflow`` says what becomes of a draw that does not fit the model's max_length with its
     answers: ``error``; ``drop`` (the item is left out); ``left`` (the start of the prompt is cut
     off); ``canonical`` (the canonical question stands in). ``overflowed`` of the result counts
     such draws.
@@ -72,34 +72,38 @@ def evaluate(
     sampler = as_sampler(sampler, vocab)
     draws = 1 if sampler.spec == "canonical" else draws
     outcomes: list[Outcome] = []
-    computed, naive, path = 0, 0, ""
+    computed, naive, mode = 0, 0, ""
     window = Window(model, overflow)
-    contexts: dict[bytes, Any] = {}
+    prefix_cache: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
-        fitted = _fitted(window, block, vocab, sampler, draws, seed, context, model)
+        fitted = _fitted(window, block, vocab, sampler, draws, seed, prefix, model)
         block, requests = [item for item, _ in fitted], [request for _, request in fitted]
-        scored = score_many(model, requests, budget=budget, contexts=contexts)
+        scored = score_many(
+            model, requests, max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache
+        )
         for item, scores in zip(block, scored, strict=True):
             log_probs = scores.log_probs if item.query else by_draw(scores.log_probs, item)
             outcomes.append(_outcome(item, log_probs))
             computed += scores.tokens_computed
             naive += scores.tokens_naive
-            path = scores.path
+            mode = scores.mode
         if progress is not None:
             progress(min(begin + _BLOCK, len(items)), len(items))
     if not outcomes:
-        raise RobustokError("no item fits the model's context: choose overflow left or canonical")
+        raise RobustokError(
+            "no item fits the model's max_length: choose overflow left or canonical"
+        )
     accuracy, low, high = clustered([o.correct for o in outcomes], draws)
     return Evaluation(
         *(accuracy, low, high),
         n=len(outcomes),
         draws=draws,
-        query=sampler.spec,
+        eval_scheme=sampler.spec,
         seed=seed,
         seconds=time.perf_counter() - began,
         outcomes=tuple(outcomes),
-        path=path,
+        mode=mode,
         tokens_computed=computed,
         tokens_naive=naive,
         overflowed=window.overflowed,
@@ -113,11 +117,11 @@ def _fitted(
     sampler: Any,
     draws: int,
     seed: int,
-    context: Ids | None,
+    prefix: Ids | None,
     model: Any,
 ) -> list[tuple[Item, Request]]:
     """The items that are scored, and their requests cut or replaced to fit the model."""
-    requests = _requests(block, vocab, sampler, draws, seed, context, model)
+    requests = _requests(block, vocab, sampler, draws, seed, prefix, model)
     fitted = []
     for item, request in zip(block, requests, strict=True):
         fitting = window.fit(request, item.key, vocab.encode(item.query))
@@ -132,17 +136,17 @@ def _requests(
     sampler: Any,
     draws: int,
     seed: int,
-    context: Ids | None,
+    prefix: Ids | None,
     model: Any,
 ) -> list[Request]:
     keys = np.array([item_key(item.key) for item in block], np.int64)
     texts = [item.query for item in block]
     queries = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
-    before: Any = context
-    if context is None and not all(texts):
+    before: Any = prefix
+    if prefix is None and not all(texts):
         before = start_ids(model)
     return [
-        Request(_slice(queries, i * draws, draws), encode_options(vocab, item.choices), context)
+        Request(_slice(queries, i * draws, draws), encode_options(vocab, item.choices), prefix)
         if item.query
         else sentence_request(item, vocab, sampler, draws, seed, before)
         for i, item in enumerate(block)

@@ -15,10 +15,10 @@ class Frame(NamedTuple):
     """Ids before and after a text, int32; they are kept as they are.
 
     >>> Frame(np.array([0], np.int32), np.array([276], np.int32))._asdict().keys()
-    dict_keys(['context', 'suffix'])
+    dict_keys(['prefix', 'suffix'])
     """
 
-    context: np.ndarray
+    prefix: np.ndarray
     suffix: np.ndarray
 
 
@@ -30,7 +30,7 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     >>> template = "{% for m in messages %}" + turn + "{% endfor %}"
     >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
     >>> frame = chat_frame(chat, system="Is it safe?")
-    >>> vocab.decode(frame.context), vocab.decode(frame.suffix)
+    >>> vocab.decode(frame.prefix), vocab.decode(frame.suffix)
     ('<|endoftext|>system: Is it safe?\\n<|endoftext|>user: ', '\\n')
 
     ``tokenizer`` is one of transformers with a chat template; ``user`` is the user's message,
@@ -42,7 +42,7 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
         raise RobustokError("the user message must hold {text} once: that is what is attacked")
     if getattr(tokenizer, "chat_template", None) is None:
         raise RobustokError(
-            "the tokenizer has no chat template: give context and suffix ids instead"
+            "the tokenizer has no chat template: give prefix and suffix ids instead"
         )
     messages = [{"role": "user", "content": user.replace("{text}", _PLACE)}]
     if system is not None:

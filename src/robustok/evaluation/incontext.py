@@ -1,4 +1,4 @@
-"""In-context learning: solved examples, perturbed or not, before every question."""
+"""In-prefix learning: solved examples, perturbed or not, before every question."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def solved_examples(
     separator: str = "\n\n",
     start: Ids = (),
 ) -> np.ndarray:
-    """The ids of a context of K solved examples, to be given to an evaluation or an attack.
+    """The ids of a prefix of K solved examples, to be given to an evaluation or an attack.
 
     >>> from robustok.evaluation import evaluate
     >>> ids = solved_examples(vocab, items[:2], "stochastok(alpha=1)", seed=0)
-    >>> evaluate(model, vocab, items[2:], "canonical", seed=0, context=ids).n
+    >>> evaluate(model, vocab, items[2:], "canonical", seed=0, prefix=ids).n
     6
 
     Questions are tokenized by ``sampler`` (a spec or a sampler), keyed by (seed, item key);
     header, answers and separators are canonical; ``start`` are ids before it all, such as
-    a start token. Returns int32 [tokens]. Source: paper, section "Does In-context Learning
+    a start token. Returns int32 [tokens]. Source: paper, section "Does In-prefix Learning
     Improve Robustness?" and the example prompt of its appendix, from which the header is.
 
     Raises RobustokError without examples.

@@ -21,7 +21,7 @@ from robustok.scoring.text import text_losses
 if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
-_CONTEXT = 1024  # ids read at once where a model's config names no limit
+_MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TextPerplexity:
     bounds ``low`` and ``high`` treat the texts as the sample.
     """
 
-    query: str
+    eval_scheme: str
     perplexity: float
     bits_per_byte: float
     low: float
@@ -50,8 +50,9 @@ class TextPerplexity:
 
     def __str__(self) -> str:
         return (
-            f"{self.query}: perplexity {self.perplexity:.2f} per token, {self.bits_per_byte:.4f} "
-            f"[{self.low:.4f}, {self.high:.4f}] bits per byte, {self.texts} texts"
+            f"{self.eval_scheme}: perplexity {self.perplexity:.2f} per token, "
+            f"{self.bits_per_byte:.4f} [{self.low:.4f}, {self.high:.4f}] bits per byte, "
+            f"{self.texts} texts"
         )
 
 
@@ -71,7 +72,7 @@ def perplexity(
     >>> found.texts, found.bytes, found.perplexity > 1
     (2, 25, True)
 
-    Texts longer than the model's context are read in pieces. Raises RobustokError where there is
+    Texts longer than the model's max_length are read in pieces. Raises RobustokError where there is
     no text. Source: the paper's table of perplexities.
     """
     texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
@@ -81,9 +82,9 @@ def perplexity(
     sizes = [len(vocab.decode_bytes(rows[i])) for i in range(0, len(rows), draws)]
     if not sum(sizes):
         raise RobustokError("there is no text to measure the perplexity of: give some")
-    context = getattr(model.config, "max_position_embeddings", None) or _CONTEXT
+    max_length = getattr(model.config, "max_position_embeddings", None) or _MAX_LENGTH
     losses = text_losses(
-        model, rows, context=context, start=start_ids(model)[0], progress=progress
+        model, rows, max_length=max_length, start=start_ids(model)[0], progress=progress
     )  # fmt: skip
     nats = np.array([loss.nats for loss in losses]).reshape(len(texts), draws).mean(axis=1)
     tokens = sum(loss.tokens for loss in losses)

@@ -1,4 +1,4 @@
-"""What becomes of a question that is longer than the model's context, counted."""
+"""What becomes of a question that is longer than the model's max_length, counted."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Window:
         """
         if self.max_length is None:
             return request
-        prefix = np.asarray([] if request.context is None else request.context, np.int32)
-        rows = request.queries
+        prefix = np.asarray([] if request.prefix is None else request.prefix, np.int32)
+        rows = request.questions
         rows = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
         answer = max(len(option) for option in request.options)
         room = self.max_length - answer
@@ -60,12 +60,12 @@ class Window:
         if self.overflow == "canonical" and len(prefix) + len(canonical) <= room:
             fitting = [np.asarray(canonical, np.int32) if far else row
                        for row, far in zip(rows, long, strict=True)]  # fmt: skip
-            return Request(Ragged.from_rows(fitting), request.options, request.context)
+            return Request(Ragged.from_rows(fitting), request.options, request.prefix)
         advice = {
             "error": "choose overflow drop, left or canonical",
             "canonical": "its canonical tokens do not fit either; choose overflow drop or left",
         }.get(self.overflow, "its answer alone does not fit; leave it out")
         raise RobustokError(
             f"item '{key}' has {longest} tokens before an answer of up to {answer}, more than the "
-            f"model's context of {self.max_length}: {advice}"
+            f"model's max_length of {self.max_length}: {advice}"
         )

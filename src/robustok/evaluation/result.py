@@ -35,12 +35,12 @@ class Evaluation:
 
     >>> from robustok.evaluation import evaluate
     >>> found = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
-    >>> found.query, found.n, found.draws, len(found.outcomes)
+    >>> found.eval_scheme, found.n, found.draws, len(found.outcomes)
     ('uniform', 8, 3, 8)
 
     ``accuracy`` is the mean over items of the fraction of correct draws; ``low`` and
     ``high`` bound it at 95%, with items as clusters; ``n`` counts items; ``overflowed`` the
-    draws that did not fit the model's context. ``path``,
+    draws that did not fit the model's max_length. ``mode``,
     ``tokens_computed`` and ``tokens_naive`` are those of the scoring engine.
     """
 
@@ -49,20 +49,20 @@ class Evaluation:
     high: float
     n: int
     draws: int
-    query: str
+    eval_scheme: str
     seed: int
     seconds: float
     outcomes: tuple[Outcome, ...]
-    path: str
+    mode: str
     tokens_computed: int
     tokens_naive: int
     overflowed: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.query}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
+            f"{self.eval_scheme}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
             f"{self.n} items × {self.draws} draws"
-            + (f", {self.overflowed} longer than the context" if self.overflowed else "")
+            + (f", {self.overflowed} longer than the model's max_length" if self.overflowed else "")
         )
 
     def table(self) -> list[dict[str, object]]:

@@ -31,13 +31,13 @@ def start_ids(model: Any) -> list[int]:
 
 
 def sentence_request(
-    item: Item, vocab: Vocabulary, sampler: Any, draws: int, seed: int, context: Ids
+    item: Item, vocab: Vocabulary, sampler: Any, draws: int, seed: int, prefix: Ids
 ) -> Request:
-    """All draws of all sentences as options after one context: draw by draw, choice by choice."""
+    """All draws of all sentences as options after one prefix: draw by draw, choice by choice."""
     keys = np.array([item_key(f"{item.key}/{i}") for i in range(len(item.choices))], np.int64)
     rows = sampler.sample_batch(list(item.choices), seed=seed, draws=draws, keys=keys)
     order = [c * draws + d for d in range(draws) for c in range(len(item.choices))]
-    return Request([[]], [rows[i] for i in order], context)
+    return Request([[]], [rows[i] for i in order], prefix)
 
 
 def by_draw(log_probs: np.ndarray, item: Item) -> np.ndarray:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
 
+FORMAT = 2  # of the rows in a resume file
+
+
 @dataclass(frozen=True)
 class TaskResult:
     """One task under one tokenization; ``against`` compares it with the first tokenization.
@@ -65,7 +68,7 @@ def evaluate_tasks(
     """Accuracy on each task under each scheme, and its paired difference from the first.
 
     >>> results = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
-    >>> [(r.task, r.evaluation.query, r.evaluation.n) for r in results]
+    >>> [(r.task, r.evaluation.eval_scheme, r.evaluation.n) for r in results]
     [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
 
     ``overflow`` is that of :func:`evaluate`; items that either scheme drops are left out of the
@@ -82,14 +85,14 @@ def evaluate_tasks(
                 "draws": draws, "seed": seed,
                 "shots": [shots.count, shots.scheme] if shots else None,
                 "items": {name: items_digest(items) for name, items in tasks.items()},
-                "overflow": overflow,
+                "overflow": overflow, "format": FORMAT,
             }  # fmt: skip
             kept = stack.enter_context(RowFile(resume_file, config))
         total, done = sum(map(len, tasks.values())) * len(samplers), 0
         results: list[TaskResult] = []
         for name, items in tasks.items():
             first: Evaluation | None = None
-            context, asked = _context(vocab, items, shots, seed)
+            prefix, asked = _context(vocab, items, shots, seed)
             for sampler in samplers:
                 key = f"{name} {sampler.spec}"
                 if kept and key in kept.rows:
@@ -97,7 +100,7 @@ def evaluate_tasks(
                 else:
                     told = _told(progress, key, done, total)
                     found = evaluate(
-                        model, vocab, asked, sampler, draws=draws, seed=seed, context=context,
+                        model, vocab, asked, sampler, draws=draws, seed=seed, prefix=prefix,
                         overflow=overflow, progress=told,
                     )  # fmt: skip
                     if kept:
@@ -157,8 +160,8 @@ def table(results: Sequence[TaskResult]) -> str:
     A cell is the accuracy in percent with its 95% interval; where it is compared with the first
     column, the difference in points and the p of the paired test follow.
     """
-    queries = list(dict.fromkeys(r.evaluation.query for r in results))
-    found = {(r.task, r.evaluation.query): r for r in results}
+    queries = list(dict.fromkeys(r.evaluation.eval_scheme for r in results))
+    found = {(r.task, r.evaluation.eval_scheme): r for r in results}
     tasks = list(dict.fromkeys(r.task for r in results))
     lines = [["task", "n", *queries]]
     for task in tasks:
@@ -185,7 +188,7 @@ def _cell(result: TaskResult | None) -> str:
 
 def _mean(results: Sequence[TaskResult], query: str, first: str) -> str:
     def mean(wanted: str) -> float:
-        values = [r.evaluation.accuracy for r in results if r.evaluation.query == wanted]
+        values = [r.evaluation.accuracy for r in results if r.evaluation.eval_scheme == wanted]
         return 100 * sum(values) / len(values)
 
     said = f"{mean(query):.1f}"
@@ -197,7 +200,7 @@ def _mean(results: Sequence[TaskResult], query: str, first: str) -> str:
 def item_rows(results: Sequence[TaskResult]) -> list[dict[str, Any]]:
     """One plain row for each task, tokenization and item."""
     return [
-        {"task": r.task, "query": r.evaluation.query, **row}
+        {"task": r.task, "query": r.evaluation.eval_scheme, **row}
         for r in results
         for row in r.evaluation.table()
     ]

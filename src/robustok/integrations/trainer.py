@@ -51,7 +51,7 @@ def robustify(
     ``user`` said in a chat template, or ``all`` ids, labels moving with them.
     Special tokens and the role names of a chat template always stay.
     ``tokenizer`` is the trainer's by default, ``max_length`` its
-    ``args.max_length``, or else the model's context. A draw longer than that is
+    ``args.max_length``, or else the model's longest input. A draw longer than that is
     cut, as the trainer cuts rows; where the cut would take part of the answer
     from a row that fits, the row stays canonical in that epoch. The share of
     rows perturbed is logged after each epoch, as a warning where it is not 1.
@@ -71,7 +71,7 @@ def robustify(
     vocab = Vocabulary.load(tokenizer)
     _check_trainer(trainer)
     epoch = Epoch()
-    context = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
+    longest = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
     perturb = Perturb(
         sampler(scheme, vocab),
         seed=seed,
@@ -79,7 +79,7 @@ def robustify(
         where=where,
         turns=user_turns(tokenizer, vocab) if where == "user" else None,
         headers=template_headers(tokenizer, vocab),
-        max_length=max_length or getattr(trainer.args, "max_length", None) or context,
+        max_length=max_length or getattr(trainer.args, "max_length", None) or longest,
         keep_end=getattr(trainer.args, "truncation_mode", "") == "keep_end",
         workers=trainer.args.dataloader_num_workers,
     )

@@ -20,7 +20,7 @@ def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
     with house_style():
         figure, (axes,) = new_figure((6.4, 4.0))
         for (name, rows), color in zip(curves.items(), (INK, *OTHERS), strict=False):
-            at = [row["queries"] for row in rows]
+            at = [row["n_scored"] for row in rows]
             axes.fill_between(
                 at,
                 [100 * row["low"] for row in rows],

@@ -4,7 +4,7 @@ from robustok.extras import require
 
 require("torch", "transformers")
 
-from robustok.scoring.capability import scoring_path as scoring_path
+from robustok.scoring.capability import scoring_mode as scoring_mode
 from robustok.scoring.engine import Request as Request
 from robustok.scoring.engine import Scores as Scores
 from robustok.scoring.engine import score as score

@@ -13,16 +13,16 @@ from robustok.scoring.fallback import sequence_log_probs
 from robustok.scoring.forward import attention_windows, quiet
 from robustok.scoring.packed import tree_log_probs
 
-PATHS = ("tree", "cache", "plain")
+MODES = ("tree", "cache", "plain")
 
 _log = logging.getLogger(__name__)
 _known: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
 
 
-def scoring_path(model: Any) -> str:
+def scoring_mode(model: Any) -> str:
     """The first of "tree", "cache" and "plain" that scores like one sequence at a time.
 
-    >>> scoring_path(model)  # a Llama
+    >>> scoring_mode(model)  # a Llama
     'tree'
 
     Models differ in what they do with masks, positions and caches that are handed to
@@ -31,24 +31,24 @@ def scoring_path(model: Any) -> str:
     attention = str(getattr(model.config, "_attn_implementation", ""))
     known = _known.get(model)
     if known is None or known[0] != attention:
-        known = (attention, next(p for p in PATHS if p == "plain" or _works(model, p, attention)))
+        known = (attention, next(p for p in MODES if p == "plain" or _works(model, p, attention)))
         _known[model] = known
     return known[1]
 
 
-def _works(model: Any, path: str, attention: str) -> bool:
-    if path == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
+def _works(model: Any, mode: str, attention: str) -> bool:
+    if mode == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
         return False
-    context, matrix, lengths, reads = _probe(int(model.config.get_text_config().vocab_size))
+    prefix, matrix, lengths, reads = _probe(int(model.config.get_text_config().vocab_size))
     try:
         with quiet(model):
-            if path == "tree":
-                found, _ = tree_log_probs(model, context, matrix, lengths, reads, 8, {})
+            if mode == "tree":
+                found, _ = tree_log_probs(model, prefix, matrix, lengths, reads, 8, {})
             else:
-                found, _ = sequence_log_probs(model, context, matrix, lengths, reads, 64, path)
-            wanted, _ = sequence_log_probs(model, context, matrix, lengths, reads, 64, "plain")
+                found, _ = sequence_log_probs(model, prefix, matrix, lengths, reads, 64, mode)
+            wanted, _ = sequence_log_probs(model, prefix, matrix, lengths, reads, 64, "plain")
     except Exception as error:  # whatever a model raises here means that it can't
-        _log.info("%s scoring is not for this model: %s", path, error)
+        _log.info("%s scoring is not for this model: %s", mode, error)
         return False
     # A wrong mask or position is off by about as much as the sequences differ from each other;
     # rounding, which grows with the numbers too, by a small part of that.
@@ -56,7 +56,7 @@ def _works(model: Any, path: str, attention: str) -> bool:
     difference, spread = float(np.abs(found - wanted).max()), float(np.ptp(wanted))
     good = difference <= least + share * spread
     if not good:
-        _log.info("%s scoring is off by %.2g on this model", path, difference)
+        _log.info("%s scoring is off by %.2g on this model", mode, difference)
     return good
 
 

@@ -1,4 +1,4 @@
-"""Log-likelihood of answer options after many tokenizations of one text under one context."""
+"""Log-likelihood of answer options after many tokenizations of one text under one prefix."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
-from robustok.scoring.capability import scoring_path
+from robustok.scoring.capability import scoring_mode
 from robustok.scoring.fallback import sequence_log_probs
-from robustok.scoring.forward import Contexts, quiet
+from robustok.scoring.forward import PrefixCache, quiet
 from robustok.scoring.packed import tree_log_probs
 from robustok.scoring.tree import Ints
 
 Ids = Sequence[int] | np.ndarray
 
 _log = logging.getLogger(__name__)
-_warned: WeakSet[Any] = WeakSet()  # models whose context was exceeded: each is named once
+_warned: WeakSet[Any] = WeakSet()  # models whose max_length was exceeded: each is named once
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to score together: each option after each query, all after one context.
+    """What to score together: each option after each question, all after one prefix.
 
-    >>> Request(queries=[[5, 6], [7]], options=[[8], [9, 10]])
-    Request(queries=[[5, 6], [7]], options=[[8], [9, 10]], context=None)
+    >>> Request(questions=[[5, 6], [7]], options=[[8], [9, 10]])
+    Request(questions=[[5, 6], [7]], options=[[8], [9, 10]], prefix=None)
     """
 
-    queries: Ragged | Sequence[Ids]
+    questions: Ragged | Sequence[Ids]
     options: Sequence[Ids]
-    context: Ids | None = None
+    prefix: Ids | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,54 +42,56 @@ class Scores:
     """Log-probabilities and what they cost.
 
     >>> found = score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]])
-    >>> found.log_probs.shape, found.path, found.tokens_computed < found.tokens_naive
+    >>> found.log_probs.shape, found.mode, found.tokens_computed < found.tokens_naive
     ((2, 2), 'tree', True)
 
-    ``log_probs`` is float64 [queries, options]. ``tokens_computed`` counts positions
+    ``log_probs`` is float64 [questions, options]. ``tokens_computed`` counts positions
     that went through the model, padding included; ``tokens_naive`` those of one unpadded
-    sequence per (query, option). ``path`` is "tree", "cache" or "plain".
+    sequence per (question, option). ``mode`` is "tree", "cache" or "plain".
     """
 
     log_probs: np.ndarray
     tokens_computed: int
     tokens_naive: int
-    path: str
+    mode: str
 
 
 def score(
     model: Any,
-    queries: Ragged | Sequence[Ids],
+    questions: Ragged | Sequence[Ids],
     options: Sequence[Ids],
-    context: Ids | None = None,
+    prefix: Ids | None = None,
     *,
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
 ) -> Scores:
-    """Natural-log p(option | context, query) for every query and option.
+    """Natural-log p(option | prefix, question) for every question and option.
 
     >>> score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]]).log_probs.shape
     (2, 2)
 
-    ``model`` is any causal language model of transformers; ``queries`` are token ids
-    (often many tokenizations of one text), ``options`` and ``context`` ids too, without
-    anything added: give a start token in the context if the model wants one. Equal to
+    ``model`` is any causal language model of transformers; ``questions`` are token ids
+    (often many tokenizations of one text), ``options`` and ``prefix`` ids too, without
+    anything added: give a start token in the prefix if the model wants one. Equal to
     scoring one sequence at a time up to rounding, however much of the work is shared.
-    ``budget`` bounds the tokens of one forward pass (default: 1,024 on a CPU, 16,384
+    ``max_batch_tokens`` bounds the tokens of one forward pass (default: 1,024 on a CPU, 16,384
     elsewhere); out of memory, it is halved and the pass repeated.
 
-    Raises RobustokError on an empty option, or on an empty query without context.
+    Raises RobustokError on an empty option, or on an empty question without prefix.
     """
-    return score_many(model, [Request(queries, options, context)], budget=budget)[0]
+    return score_many(
+        model, [Request(questions, options, prefix)], max_batch_tokens=max_batch_tokens
+    )[0]
 
 
 def score_many(
     model: Any,
     requests: Sequence[Request],
     *,
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-    contexts: Contexts | None = None,
+    prefix_cache: PrefixCache | None = None,
 ) -> list[Scores]:
-    """Score several requests, those under the same context packed together.
+    """Score several requests, those under the same prefix packed together.
 
     >>> requests = [Request([[5, 6]], [[1], [2]]), Request([[7]], [[3], [4]])]
     >>> shapes = [s.log_probs.shape for s in score_many(model, requests)]
@@ -97,18 +99,24 @@ def score_many(
     True
 
     Results are in the order of the requests. The counts of one request are its share
-    of the joint work; only their sums are exact. Give the same empty dictionary as ``contexts``
-    to several calls and a context is computed in the first of them only; drop it when
+    of the joint work; only their sums are exact. Give the same empty dictionary as ``prefix_cache``
+    to several calls and a prefix is computed in the first of them only; drop it when
     the model's weights change.
     """
-    path = scoring_path(model)
-    contexts = {} if contexts is None else contexts
+    mode = scoring_mode(model)
+    prefix_cache = {} if prefix_cache is None else prefix_cache
     results: list[Scores | None] = [None] * len(requests)
     done = 0
     for members in _batches(requests):
         parts = [_prepare(requests[i]) for i in members]
         with quiet(model):
-            scored = _score_group(model, parts, path, budget or _default_budget(model), contexts)
+            scored = _score_group(
+                model,
+                parts,
+                mode,
+                max_batch_tokens or _default_max_batch_tokens(model),
+                prefix_cache,
+            )
         for i, result in zip(members, scored, strict=True):
             results[i] = result
         done += len(members)
@@ -117,7 +125,7 @@ def score_many(
     return [r for r in results if r is not None]
 
 
-def _default_budget(model: Any) -> int:
+def _default_max_batch_tokens(model: Any) -> int:
     return 1024 if model.device.type == "cpu" else 16384
 
 
@@ -125,18 +133,18 @@ _GROUP_CELLS = 4_000_000  # token cells of one joint prefix tree: bounds NumPy's
 
 
 def _batches(requests: Sequence[Request]) -> list[list[int]]:
-    """Requests under the same context, in groups of bounded size."""
-    by_context: dict[bytes, list[int]] = {}
+    """Requests under the same prefix, in groups of bounded size."""
+    by_prefix: dict[bytes, list[int]] = {}
     for i, request in enumerate(requests):
-        key = b"" if request.context is None else np.asarray(request.context, np.int64).tobytes()
-        by_context.setdefault(key, []).append(i)
+        key = b"" if request.prefix is None else np.asarray(request.prefix, np.int64).tobytes()
+        by_prefix.setdefault(key, []).append(i)
     groups = []
-    for members in by_context.values():
+    for members in by_prefix.values():
         group, rows, width = [], 0, 0
         for i in members:
             request = requests[i]
-            more = len(request.queries) * len(request.options)
-            longest = max((len(q) for q in request.queries), default=0)
+            more = len(request.questions) * len(request.options)
+            longest = max((len(q) for q in request.questions), default=0)
             if group and (rows + more) * max(width, longest) > _GROUP_CELLS:
                 groups.append(group)
                 group, rows, width = [], 0, 0
@@ -149,11 +157,11 @@ def _batches(requests: Sequence[Request]) -> list[list[int]]:
 class Part(NamedTuple):
     """One request as arrays: its sequences, and which tokens of them are scored.
 
-    A sequence is (last context token) + query + option without its last token, which no
+    A sequence is (last prefix token) + question + option without its last token, which no
     one looks back to. ``reads`` holds int64 [3, scored]: sequence, column, token.
     """
 
-    context: Ints
+    prefix: Ints
     matrix: Ints
     lengths: Ints
     reads: Ints
@@ -162,23 +170,23 @@ class Part(NamedTuple):
 
 
 def _prepare(request: Request) -> Part:
-    queries = request.queries
-    queries = queries if isinstance(queries, Ragged) else Ragged.from_rows(queries)
-    context = np.asarray([] if request.context is None else request.context, np.int64)
+    questions = request.questions
+    questions = questions if isinstance(questions, Ragged) else Ragged.from_rows(questions)
+    prefix = np.asarray([] if request.prefix is None else request.prefix, np.int64)
     options = [np.asarray(o, np.int64) for o in request.options]
     if not options or any(len(o) == 0 for o in options):
         raise RobustokError("every answer option needs at least one token: check the options")
-    lead = context[-1:]
-    if not len(lead) and len(queries) and not queries.lengths.min():
-        raise RobustokError("an empty query follows nothing: give a context or a start token")
-    lengths = queries.lengths + len(lead)
-    count, choices = len(queries), len(options)
+    lead = prefix[-1:]
+    if not len(lead) and len(questions) and not questions.lengths.min():
+        raise RobustokError("an empty question follows nothing: give a prefix or a start token")
+    lengths = questions.lengths + len(lead)
+    count, choices = len(questions), len(options)
     width = int(lengths.max(initial=0)) + max(len(o) for o in options) - 1
     matrix = np.zeros((count, choices, width), np.int64)
     matrix[:, :, : len(lead)] = lead
-    row = np.repeat(np.arange(count), queries.lengths)
-    column = np.arange(len(queries.values)) - np.repeat(queries.offsets[:-1], queries.lengths)
-    matrix[row, :, column + len(lead)] = queries.values[:, None]
+    row = np.repeat(np.arange(count), questions.lengths)
+    column = np.arange(len(questions.values)) - np.repeat(questions.offsets[:-1], questions.lengths)
+    matrix[row, :, column + len(lead)] = questions.values[:, None]
     everyone = np.arange(count)
     reads = []
     for c, option in enumerate(options):
@@ -188,9 +196,9 @@ def _prepare(request: Request) -> Part:
             at = lengths + j - 1
             reads.append(np.stack([everyone * choices + c, at, np.full(count, token)]))
     option_lengths = np.array([len(o) for o in options])
-    total = (len(context) + queries.lengths[:, None] + option_lengths).sum()
+    total = (len(prefix) + questions.lengths[:, None] + option_lengths).sum()
     return Part(
-        context,
+        prefix,
         matrix.reshape(count * choices, width),
         (lengths[:, None] + option_lengths - 1).ravel(),
         np.concatenate(reads, axis=1),
@@ -200,9 +208,9 @@ def _prepare(request: Request) -> Part:
 
 
 def _score_group(
-    model: Any, parts: list[Part], path: str, budget: int, contexts: Contexts
+    model: Any, parts: list[Part], mode: str, max_batch_tokens: int, prefix_cache: PrefixCache
 ) -> list[Scores]:
-    """Requests of one context as one set of sequences, taken apart again afterwards."""
+    """Requests of one prefix as one set of sequences, taken apart again afterwards."""
     bounds = np.cumsum([0] + [len(p.matrix) for p in parts])
     width = max(p.matrix.shape[1] for p in parts)
     matrix = np.zeros((int(bounds[-1]), width), np.int64)
@@ -215,27 +223,31 @@ def _score_group(
         shift[0] = begin
         shifted.append(part.reads + shift)
     reads = np.concatenate(shifted, axis=1)
-    before = parts[0].context[:-1]
+    before = parts[0].prefix[:-1]
     _check(model, before, matrix, lengths)
     if not len(matrix):
         values, costs = np.empty(0), np.empty(0, np.int64)
-    elif path == "tree":
-        values, costs = tree_log_probs(model, before, matrix, lengths, reads, budget, contexts)
+    elif mode == "tree":
+        values, costs = tree_log_probs(
+            model, before, matrix, lengths, reads, max_batch_tokens, prefix_cache
+        )
     else:
-        values, costs = sequence_log_probs(model, before, matrix, lengths, reads, budget, path)
+        values, costs = sequence_log_probs(
+            model, before, matrix, lengths, reads, max_batch_tokens, mode
+        )
     results = []
     for part, begin in zip(parts, bounds, strict=False):
         mine = slice(begin, begin + len(part.matrix))
         results.append(
-            Scores(values[mine].reshape(part.shape), int(costs[mine].sum()), part.naive, path)
+            Scores(values[mine].reshape(part.shape), int(costs[mine].sum()), part.naive, mode)
         )
     return results
 
 
-def _check(model: Any, context: Ints, matrix: Ints, lengths: Ints) -> None:
+def _check(model: Any, prefix: Ints, matrix: Ints, lengths: Ints) -> None:
     known = model.get_input_embeddings().num_embeddings
-    highest = max(int(matrix.max(initial=0)), int(context.max(initial=0)))
-    if highest >= known or min(int(matrix.min(initial=0)), int(context.min(initial=0))) < 0:
+    highest = max(int(matrix.max(initial=0)), int(prefix.max(initial=0)))
+    if highest >= known or min(int(matrix.min(initial=0)), int(prefix.min(initial=0))) < 0:
         raise RobustokError(
             f"token id {highest} among ids for a model that knows 0..{known - 1}: "
             "tokenize with the model's own vocabulary"
@@ -243,7 +255,7 @@ def _check(model: Any, context: Ints, matrix: Ints, lengths: Ints) -> None:
     config = model.config.get_text_config()
     rotary = getattr(config, "rope_parameters", None) is not None
     most = getattr(config, "max_position_embeddings", None)
-    longest = len(context) + int(lengths.max(initial=0))
+    longest = len(prefix) + int(lengths.max(initial=0))
     if rotary and most is not None and longest > most and model not in _warned:
         _warned.add(model)
         _log.warning(
@@ -252,5 +264,5 @@ def _check(model: Any, context: Ints, matrix: Ints, lengths: Ints) -> None:
         )  # fmt: skip
     if not rotary and most is not None and longest > most:
         raise RobustokError(
-            f"{longest} tokens are more than the model's {most} positions: shorten the context"
+            f"{longest} tokens are more than the model's {most} positions: shorten the prefix"
         )

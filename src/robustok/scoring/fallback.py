@@ -14,24 +14,24 @@ from robustok.scoring.tree import Ints, build_tree
 
 def sequence_log_probs(
     model: Any,
-    context: Ints,
+    prefix: Ints,
     matrix: Ints,
     lengths: Ints,
     reads: Ints,
-    budget: int,
-    path: str,
+    max_batch_tokens: int,
+    mode: str,
 ) -> tuple[np.ndarray, Ints]:
     """Sum of the read log-probabilities of each sequence, from right-padded batches.
 
-    With ``path`` "cache" the context and what all sequences start with is computed once
+    With ``mode`` "cache" the prefix and what all sequences start with is computed once
     and its keys and values reused; with "plain" every sequence is computed whole.
     Sequences that begin another one ride along with it in both. Returns float64
     [sequences] and int64 [sequences], the tokens computed, padding included.
     """
-    whole = np.concatenate([np.tile(context, (len(matrix), 1)), matrix], axis=1)
-    lengths = lengths + len(context)
+    whole = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)
+    lengths = lengths + len(prefix)
     carrier = _carriers(whole, lengths)
-    shared = _common_prefix(whole, lengths) if path == "cache" else 0
+    shared = _common_prefix(whole, lengths) if mode == "cache" else 0
     values, costs = np.zeros(len(matrix)), np.zeros(len(matrix), np.int64)
     cache = None
     if shared:
@@ -40,8 +40,8 @@ def sequence_log_probs(
         costs[0] += shared
     order = np.unique(carrier)
     order = order[np.argsort(-lengths[order], kind="stable")]
-    host, column, begin = carrier[reads[0]], reads[1] + len(context), 0
-    size = max(1, budget // int(lengths.max()))
+    host, column, begin = carrier[reads[0]], reads[1] + len(prefix), 0
+    size = max(1, max_batch_tokens // int(lengths.max()))
     while begin < len(order):
         chosen = order[begin : begin + size]
         widest = int(lengths[chosen].max())

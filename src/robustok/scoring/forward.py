@@ -14,8 +14,8 @@ from robustok.errors import RobustokError
 from robustok.scoring.tree import Ints, Rows, Tree
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
-Contexts = dict[bytes, list[States]]  # those of every layer, by the context's ids
-_CONTEXTS_KEPT = 4
+PrefixCache = dict[bytes, list[States]]  # those of every layer, by the prefix's ids
+_PREFIXES_KEPT = 4
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def halved(size: int, error: BaseException) -> int:
 
 
 class _Past(DynamicLayer):
-    """Keys and values of one layer: a shared context, each row's ancestors, then the new ones."""
+    """Keys and values of one layer: a shared prefix, each row's ancestors, then the new ones."""
 
     def __init__(self, past: list[States], length: int) -> None:
         super().__init__()
@@ -99,36 +99,36 @@ class _Past(DynamicLayer):
 
 
 class TreePass:
-    """One prefix tree on its way through a model, under one cached context.
+    """One prefix tree on its way through a model, under one cached prefix.
 
-    Holds the keys and values of the context and of every node that later rows look
-    back to. ``context`` is int64 [tokens], maybe none, read ``budget`` tokens at a time
-    where ``contexts`` does not hold it from an earlier pass.
+    Holds the keys and values of the prefix and of every node that later rows look
+    back to. ``prefix`` is int64 [tokens], maybe none, read ``max_batch_tokens`` tokens at a time
+    where ``prefix_cache`` does not hold it from an earlier pass.
     """
 
     def __init__(
-        self, model: Any, tree: Tree, context: Ints, budget: int, contexts: Contexts
+        self, model: Any, tree: Tree, prefix: Ints, max_batch_tokens: int, prefix_cache: PrefixCache
     ) -> None:
-        self.model, self.tree, self.context = model, tree, context
+        self.model, self.tree, self.prefix = model, tree, prefix
         text_config = model.config.get_text_config()
         self.windows = attention_windows(text_config)
         self.layer_count = int(text_config.num_hidden_layers)
         self.stored: list[States] = []
         self.slot = np.full(len(tree.tokens), -1, np.int64)
         self.stored_count = 0
-        known = contexts.get(context.tobytes())
+        known = prefix_cache.get(prefix.tobytes())
         self.cached: list[States] = known or []
-        self.context_computed = 0 if known else len(context)
-        for begin in range(0, self.context_computed, budget):
-            self._read_context(begin, min(begin + budget, len(context)))
-        if self.context_computed:
-            while len(contexts) >= _CONTEXTS_KEPT:
-                del contexts[next(iter(contexts))]
-            contexts[context.tobytes()] = self.cached
+        self.prefix_computed = 0 if known else len(prefix)
+        for begin in range(0, self.prefix_computed, max_batch_tokens):
+            self._read_prefix(begin, min(begin + max_batch_tokens, len(prefix)))
+        if self.prefix_computed:
+            while len(prefix_cache) >= _PREFIXES_KEPT:
+                del prefix_cache[next(iter(prefix_cache))]
+            prefix_cache[prefix.tobytes()] = self.cached
 
-    def _read_context(self, begin: int, end: int) -> None:
+    def _read_prefix(self, begin: int, end: int) -> None:
         device = self.model.device
-        ids = torch.as_tensor(self.context[begin:end], device=device)[None]
+        ids = torch.as_tensor(self.prefix[begin:end], device=device)[None]
         queries, keys = np.arange(begin, end)[None], np.arange(end)[None]
         masks = self._masks(queries, keys, queries[:, :, None] >= keys[:, None, :])
         cache = self._cache(np.empty((1, 0), np.int64), begin)
@@ -148,9 +148,9 @@ class TreePass:
         device, tree = self.model.device, self.tree
         real = rows.nodes >= 0
         ids = torch.as_tensor(np.where(real, tree.tokens[rows.nodes], 0), device=device)
-        positions = np.where(real, tree.depth[rows.nodes], 0) + len(self.context)
+        positions = np.where(real, tree.depth[rows.nodes], 0) + len(self.prefix)
         masks = self._masks(positions, *self._keys(rows))
-        looks_back = len(self.context) + rows.past.shape[1]
+        looks_back = len(self.prefix) + rows.past.shape[1]
         cache = self._cache(rows.past, looks_back) if keep or looks_back else None
         nodes, flat = rows.nodes[real], np.flatnonzero(real.ravel())
         by_node = np.argsort(nodes)
@@ -204,9 +204,9 @@ class TreePass:
         ends = np.where(keys >= 0, tree.end[keys], -1)
         seen = (keys[:, None, :] <= nodes[:, :, None]) & (nodes[:, :, None] < ends[:, None, :])
         seen |= nodes[:, :, None] < 0  # padding sees all: a softmax over nothing is no number
-        before = np.broadcast_to(np.arange(len(self.context)), (len(nodes), len(self.context)))
-        everyone = np.ones((*nodes.shape, len(self.context)), bool)
-        positions = np.where(keys >= 0, tree.depth[keys], 0) + len(self.context)
+        before = np.broadcast_to(np.arange(len(self.prefix)), (len(nodes), len(self.prefix)))
+        everyone = np.ones((*nodes.shape, len(self.prefix)), bool)
+        positions = np.where(keys >= 0, tree.depth[keys], 0) + len(self.prefix)
         return np.concatenate([before, positions], 1), np.concatenate([everyone, seen], 2)
 
     def _masks(self, queries: Ints, keys: Ints, seen: np.ndarray) -> Any:

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from robustok.scoring.forward import Contexts, TreePass, halved, log_probs_of
+from robustok.scoring.forward import PrefixCache, TreePass, halved, log_probs_of
 from robustok.scoring.tree import Ints, Rows, build_tree, levels
 
 
 def tree_log_probs(
     model: Any,
-    context: Ints,
+    prefix: Ints,
     matrix: Ints,
     lengths: Ints,
     reads: Ints,
-    budget: int,
-    contexts: Contexts,
+    max_batch_tokens: int,
+    prefix_cache: PrefixCache,
 ) -> tuple[np.ndarray, Ints]:
     """Sum of the read log-probabilities of each sequence, each tree node computed once.
 
@@ -25,28 +25,30 @@ def tree_log_probs(
     memory, fewer rows go through at a time, and shorter ones where one alone is too much.
     """
     tree = build_tree(matrix, lengths)
-    width = min(row_width(model, len(context)), budget)
+    width = min(row_width(model, len(prefix)), max_batch_tokens)
     while True:
         try:
-            run = TreePass(model, tree, context, budget, contexts)
-            return _tree_log_probs(run, reads, width, budget)
+            run = TreePass(model, tree, prefix, max_batch_tokens, prefix_cache)
+            return _tree_log_probs(run, reads, width, max_batch_tokens)
         except (RuntimeError, MemoryError) as error:
-            width = budget = halved(width, error)
+            width = max_batch_tokens = halved(width, error)
 
 
-def _tree_log_probs(run: TreePass, reads: Ints, width: int, budget: int) -> tuple[np.ndarray, Ints]:
+def _tree_log_probs(
+    run: TreePass, reads: Ints, width: int, max_batch_tokens: int
+) -> tuple[np.ndarray, Ints]:
     tree = run.tree
     node_of_read = tree.path[reads[0], reads[1]]
     by_node = np.argsort(node_of_read, kind="stable")
     values = np.zeros(len(tree.path))
     costs = np.bincount(tree.owner, minlength=len(tree.path))
-    costs[0] += run.context_computed
+    costs[0] += run.prefix_computed
     cut = levels(tree, width)
     for level, rows in enumerate(cut):
         keep = level + 1 < len(cut)
         fill = (rows.nodes >= 0).sum(axis=1)
         order = np.argsort(-fill, kind="stable")
-        begin, size = 0, max(1, budget // width)
+        begin, size = 0, max(1, max_batch_tokens // width)
         while begin < len(order):
             # Rows much emptier than the first wait for a pass of their own: they would be padding.
             full = int((fill[order[begin:]] >= 0.9 * fill[order[begin]]).sum())
@@ -66,15 +68,15 @@ def _tree_log_probs(run: TreePass, reads: Ints, width: int, budget: int) -> tupl
     return values, costs
 
 
-def row_width(model: Any, context: int) -> int:
+def row_width(model: Any, prefix: int) -> int:
     """How many nodes a row may hold.
 
     Every node attends to its whole row and masks most of it, which costs about
     width / (6 · hidden size) of the rest of a layer; a narrow row fills less well. A long
-    context is copied for each row, so rows grow with it.
+    prefix is copied for each row, so rows grow with it.
     """
     hidden = int(model.config.get_text_config().hidden_size)
-    return max(min(512, max(128, hidden // 2)), min(1024, context))
+    return max(min(512, max(128, hidden // 2)), min(1024, prefix))
 
 
 def _take(rows: Rows, chosen: Ints) -> Rows:

@@ -60,9 +60,9 @@ def finetune(
     """
     plan = Recipe.of(recipe)
     check_fit(model, vocab)
-    context = getattr(model.config, "max_position_embeddings", None)
+    max_length = getattr(model.config, "max_position_embeddings", None)
     dataset = PromptDataset(
-        vocab, items, sampler, seed=seed, context=context, overflow=overflow,
+        vocab, items, sampler, seed=seed, max_length=max_length, overflow=overflow,
         total=plan.steps * plan.batch_size,
     )  # fmt: skip
     settings = {

@@ -21,10 +21,10 @@ _GROUP = 1 << 16
 
 
 class PackedStream(IterableDataset):
-    """Blocks of ``context`` ids: documents drawn, shuffled, ended and put end to end.
+    """Blocks of ``block_size`` ids: documents drawn, shuffled, ended and put end to end.
 
     >>> uniform = rt.sampler("uniform", vocab)
-    >>> stream = PackedStream(vocab.encode_batch(texts), uniform, seed=0, context=64, end=0)
+    >>> stream = PackedStream(vocab.encode_batch(texts), uniform, seed=0, block_size=64, end=0)
     >>> next(iter(stream))["input_ids"].shape
     (64,)
 
@@ -41,7 +41,7 @@ class PackedStream(IterableDataset):
         sampler: Sampler | Schedule,
         *,
         seed: int,
-        context: int,
+        block_size: int,
         end: int,
         batch_size: int = 1,
         total: int | None = None,
@@ -49,7 +49,7 @@ class PackedStream(IterableDataset):
         if not len(documents.values):
             raise RobustokError("there is no text to train on: every document is empty")
         self.documents, self.sampler, self.seed = documents, sampler, seed
-        self.context, self.end, self.batch_size = context, end, batch_size
+        self.block_size, self.end, self.batch_size = block_size, end, batch_size
         self.total = total
         if moves(sampler) and total is None:
             raise RobustokError(
@@ -71,12 +71,12 @@ class PackedStream(IterableDataset):
                 drawn = self._drawn(rows, keys, epoch, made)
                 waiting.append(drawn)
                 size += len(drawn)
-                if size < self.context:
+                if size < self.block_size:
                     continue
                 joined = np.concatenate(waiting)
-                full = size // self.context * self.context
-                made += full // self.context
-                yield from joined[:full].astype(np.int64).reshape(-1, self.context)
+                full = size // self.block_size * self.block_size
+                made += full // self.block_size
+                yield from joined[:full].astype(np.int64).reshape(-1, self.block_size)
                 waiting, size = [joined[full:]], size - full
 
     def _drawn(self, rows: Ragged, keys: np.ndarray, epoch: int, made: int) -> np.ndarray:
@@ -98,6 +98,6 @@ class PackedStream(IterableDataset):
 
 
 def block_batch(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """Full blocks as a batch: int64 of shape [rows, context], every id in the loss."""
+    """Full blocks as a batch: int64 of shape [rows, block_size], every id in the loss."""
     ids = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
     return {"input_ids": ids, "labels": ids}

@@ -46,7 +46,7 @@ def pretrain(
     progress: Progress | None = None,
     **recipe: Any,
 ) -> Training:
-    """Train a causal language model on documents packed into full contexts.
+    """Train a causal language model on documents packed into full blocks.
 
     >>> uniform = rt.sampler("uniform", vocab)
     >>> done = pretrain(model, vocab, texts, seed=0, out="runs/base", sampler=uniform, steps=2,
@@ -70,14 +70,14 @@ def pretrain(
     check_fit(model, vocab)
     for scheme in (sampler, *held_out_samplers):
         check_vocabulary_of(scheme, vocab)
-    context = int(model.config.max_position_embeddings)
+    block_size = int(model.config.max_position_embeddings)
     end_id = _end_id(model, vocab, end)
     documents = _encode(vocab, texts)
     stream = PackedStream(
         documents,
         sampler,
         seed=seed,
-        context=context,
+        block_size=block_size,
         end=end_id,
         batch_size=plan.rows_per_device,
         total=plan.steps * plan.batch_size,
@@ -87,7 +87,7 @@ def pretrain(
         rows = _encode(vocab, held_out)
         if not len(rows.values):
             raise RobustokError("there is no held-out text to measure the perplexity of")
-        callbacks.append(_Perplexity(vocab, rows, held_out_samplers, every, context, end_id))
+        callbacks.append(_Perplexity(vocab, rows, held_out_samplers, every, block_size, end_id))
     settings = {
         "sampler": sampler.spec,
         "texts": hashlib.sha256(documents.values.data).hexdigest()[:16],
@@ -146,20 +146,20 @@ class _Perplexity(TrainerCallback):
         rows: Ragged,
         samplers: Sequence[Sampler],
         every: int,
-        context: int,
+        max_length: int,
         end: int,
     ) -> None:
         self.every = every
         self.size = sum(len(vocab.tokens[i]) for i in rows.values.tolist())
         self.drawn = [(s.spec, s.sample_batch(rows, seed=0)) for s in samplers]
-        self.context, self.end = context, end
+        self.max_length, self.end = max_length, end
 
     def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
         if state.global_step % self.every and state.global_step != state.max_steps:
             return
         for spec, drawn in self.drawn:
             losses = text_losses(
-                model, drawn, context=self.context, start=self.end,
+                model, drawn, max_length=self.max_length, start=self.end,
                 batch_size=args.per_device_train_batch_size,
             )  # fmt: skip
             nats, tokens = (sum(column) for column in zip(*losses, strict=True))

@@ -48,7 +48,7 @@ class PromptDataset(Dataset):
     many ids at its end are the answer. The draw depends on (seed, epoch, index)
     and on nothing else; the trainer moves the epoch with :meth:`set_epoch`.
 
-    ``overflow`` says what becomes of a row longer than ``context``, which a
+    ``overflow`` says what becomes of a row longer than ``max_length``, which a
     perturbed prompt may be though its canonical one is not: ``error``; ``drop``
     (the row is empty and adds nothing to the loss); ``left`` (the start of the
     prompt is cut off); ``canonical`` (its canonical tokens are used instead).
@@ -63,7 +63,7 @@ class PromptDataset(Dataset):
         sampler: Sampler | Schedule,
         *,
         seed: int,
-        context: int | None = None,
+        max_length: int | None = None,
         overflow: str = "error",
         total: int | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class PromptDataset(Dataset):
         self.sampler, self.seed, self.overflow = sampler, seed, overflow
         self.prompts = vocab.encode_batch([item.query for item in items])
         self.answers = vocab.encode_batch([item.answer for item in items])
-        self.context = context or int(np.iinfo(np.int64).max)
+        self.max_length = max_length or int(np.iinfo(np.int64).max)
         self.epoch = Epoch()
         self.overflowed = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.total = total
@@ -122,14 +122,14 @@ class PromptDataset(Dataset):
         return scheme_at(self.sampler, seen, self.total)
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
-        room = self.context - len(answer)
+        room = self.max_length - len(answer)
         if len(prompt) > room:
             self.overflowed += 1
             if self.overflow == "error":
                 raise RobustokError(
                     f"a perturbed prompt has {len(prompt)} tokens and its answer {len(answer)}, "
-                    f"more than the context of {self.context}: choose overflow drop, left or "
-                    "canonical, or a larger context"
+                    f"more than max_length {self.max_length}: choose overflow drop, left or "
+                    "canonical, or a larger max_length"
                 )
             if self.overflow == "drop":
                 return {"input_ids": np.empty(0, np.int64), "answer": 0}
@@ -142,11 +142,11 @@ class PromptDataset(Dataset):
     def _check(self, items: Sequence[Item | Pair]) -> None:
         spans = self.answers.lengths + (self.prompts.lengths if self.overflow == "canonical" else 1)
         worst = int(spans.argmax())
-        if spans[worst] > self.context:
+        if spans[worst] > self.max_length:
             what = "canonical row" if self.overflow == "canonical" else "answer"
             raise RobustokError(
                 f"the {what} of item '{items[worst].key}' needs {spans[worst]} tokens, more than "
-                f"the context of {self.context}: leave it out or use a larger context"
+                f"max_length {self.max_length}: leave it out or use a larger max_length"
             )
         for lengths, what in ((self.prompts.lengths, "prompt"), (self.answers.lengths, "answer")):
             if not lengths.all():

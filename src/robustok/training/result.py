@@ -29,18 +29,18 @@ class Training:
     >>> from robustok.training import finetune
     >>> done = finetune(model, vocab, items, sampler=rt.sampler("uniform", vocab), steps=2,
     ...                 batch_size=4, learning_rate=1e-3, seed=0, out="runs/b")
-    >>> done.path, done.steps, done.overflowed
+    >>> done.output_dir, done.steps, done.overflowed
     ('runs/b', 2, 0)
 
     ``losses`` holds (step, mean loss of the steps since the one before), every
     10 steps; ``tokens`` the ids trained on, padding not counted; ``seconds`` the
     wall-clock time of the steps, over all restarts but the last as far as it
     was saved; ``waiting`` the share of it spent on getting batches;
-    ``overflowed`` how many rows were longer than the context; ``perplexities``
+    ``overflowed`` how many rows were longer than max_length; ``perplexities``
     what pre-training measured on held-out text.
     """
 
-    path: str
+    output_dir: str
     steps: int
     losses: tuple[tuple[int, float], ...]
     tokens: int

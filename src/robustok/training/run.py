@@ -124,7 +124,7 @@ def _resumed_from(trainer: Trainer, folder: Path) -> str | None:
 def _result(trainer: Trainer, watch: Watch, dataset: Any, out: Path) -> Training:
     history: list[dict[str, Any]] = trainer.state.log_history
     return Training(
-        path=str(out),
+        output_dir=str(out),
         steps=trainer.state.global_step,
         losses=tuple((int(row["step"]), row["loss"]) for row in history if "loss" in row),
         tokens=int(trainer.state.num_input_tokens_seen),

@@ -68,7 +68,7 @@ def test_every_step_takes_the_best_neighbor_that_brute_force_finds(
         path.append(margins[best])
     assert found.ids.tolist() == list(current)
     assert found.margins == pytest.approx(path, abs=1e-4)
-    assert found.queries == queries
+    assert found.n_scored == queries
     assert len(path) > 1
     assert vocab.decode_bytes(found.ids) == text.encode()
 
@@ -80,9 +80,9 @@ def test_items_attacked_together_fare_as_alone(model, vocab, items) -> None:
         assert found.ids.tolist() == alone.ids.tolist()
         assert found.start.tolist() == alone.start.tolist()
         assert found.margins == pytest.approx(alone.margins, abs=1e-5)
-        assert found.queries == alone.queries
+        assert found.n_scored == alone.n_scored
     assert together.accuracy == np.mean([not a.success for a in together.attacks])
-    assert together.queries == sum(a.queries for a in together.attacks)
+    assert together.n_scored == sum(a.n_scored for a in together.attacks)
     assert together.tokens_computed < together.tokens_naive
 
 
@@ -92,7 +92,7 @@ def test_the_result_is_consistent(model, vocab, items) -> None:
     assert found.accuracy < 1
     for item, a in zip(items, found.attacks, strict=True):
         assert a.margins == sorted(a.margins)
-        assert len(a.spent) == len(a.margins) <= 11
+        assert len(a.n_scored_by_step) == len(a.margins) <= 11
         assert a.success == (int(np.argmax(a.log_probs)) != item.label)
         assert (a.flipped_at is not None) == a.success
         assert b"".join(a.tokens(vocab)) == item.query.encode()
@@ -120,15 +120,15 @@ def test_the_curve_falls_from_the_start_to_the_end(model, vocab, items) -> None:
     assert accuracies == sorted(accuracies, reverse=True)
     assert accuracies[0] == found.start_accuracy
     assert accuracies[-1] == found.accuracy
-    assert [row["queries"] for row in found.curve([1, 5])] == [1, 5]
+    assert [row["n_scored"] for row in found.curve([1, 5])] == [1, 5]
 
 
 def test_context_and_suffix_surround_the_text(model, vocab) -> None:
-    context, suffix = [0, 5], vocab.encode(" Answer:").tolist()
-    found = attack(model, vocab, "up, baby?", OPTIONS, 0, context=context, suffix=suffix, steps=2)
+    prefix, suffix = [0, 5], vocab.encode(" Answer:").tolist()
+    found = attack(model, vocab, "up, baby?", OPTIONS, 0, prefix=prefix, suffix=suffix, steps=2)
     options = [vocab.encode(o).tolist() for o in OPTIONS]
     for ids, told in ((found.start, found.log_probs_start), (found.ids, found.log_probs)):
-        wanted = score_naively(model, [[*ids.tolist(), *suffix]], options, context)
+        wanted = score_naively(model, [[*ids.tolist(), *suffix]], options, prefix)
         assert told == pytest.approx(wanted[0], abs=1e-4)
     assert vocab.decode_bytes(found.ids) == b"up, baby?"
 
@@ -143,7 +143,7 @@ def test_the_cap_scores_so_many_neighbors_chosen_by_the_seed(model, vocab) -> No
     few = [
         attack(model, vocab, TEXT, OPTIONS, 1, max_neighbors=5, steps=1, seed=s) for s in range(6)
     ]
-    assert all(a.queries == 6 for a in few)
+    assert all(a.n_scored == 6 for a in few)
     assert len({a.ids.tobytes() for a in few}) > 1
     again = attack(model, vocab, TEXT, OPTIONS, 1, max_neighbors=5, steps=1, seed=2)
     assert again.ids.tolist() == few[2].ids.tolist()
@@ -175,26 +175,26 @@ def test_a_wider_beam_and_restarts_lose_nothing(model, vocab, items) -> None:
     assert np.mean(gains) > 0
     for a, b in zip(plain.attacks, again.attacks, strict=True):
         assert b.margins[-1] >= a.margins[-1] - 1e-6
-        assert b.queries == a.queries if a.success else b.queries > a.queries
+        assert b.n_scored == a.n_scored if a.success else b.n_scored > a.n_scored
     assert again.accuracy <= plain.accuracy
 
 
 def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None:
     greedy = attack_items(model, vocab, items, seed=0, steps=3)
-    spent = {a.key: a.queries for a in greedy.attacks}
-    control = attack_items(model, vocab, items, seed=0, search="random", query_budget=spent)
-    assert {a.key: a.queries for a in control.attacks} == spent
+    spent = {a.key: a.n_scored for a in greedy.attacks}
+    control = attack_items(model, vocab, items, seed=0, search="random", max_scored=spent)
+    assert {a.key: a.n_scored for a in control.attacks} == spent
     for item, a in zip(items, control.attacks, strict=True):
         assert vocab.decode_bytes(a.ids) == item.query.encode()
-        assert (a.flipped_at is None) or 1 <= a.flipped_at <= a.queries
+        assert (a.flipped_at is None) or 1 <= a.flipped_at <= a.n_scored
         assert a.margins == sorted(a.margins)
-    alone = attack_items(model, vocab, items[:1], seed=0, search="random", query_budget=spent)
+    alone = attack_items(model, vocab, items[:1], seed=0, search="random", max_scored=spent)
     assert alone.attacks[0].ids.tolist() == control.attacks[0].ids.tolist()
 
 
-def test_a_query_budget_holds(model, vocab, items) -> None:
-    found = attack_items(model, vocab, items, seed=0, query_budget=20, restarts=2, beam=2)
-    assert all(a.queries <= 20 for a in found.attacks)
+def test_max_scored_holds(model, vocab, items) -> None:
+    found = attack_items(model, vocab, items, seed=0, max_scored=20, restarts=2, beam=2)
+    assert all(a.n_scored <= 20 for a in found.attacks)
 
 
 def test_an_attack_goes_on_where_it_stopped(model, vocab, items, tmp_path) -> None:
@@ -220,7 +220,7 @@ def test_an_attack_goes_on_where_it_stopped(model, vocab, items, tmp_path) -> No
 
 
 def same(a: AttackEvaluation, b: AttackEvaluation) -> None:
-    assert (a.accuracy, a.low, a.high, a.queries) == (b.accuracy, b.low, b.high, b.queries)
+    assert (a.accuracy, a.low, a.high, a.n_scored) == (b.accuracy, b.low, b.high, b.n_scored)
     for x, y in zip(a.attacks, b.attacks, strict=True):
         assert x.ids.tolist() == y.ids.tolist()
         assert x.log_probs == pytest.approx(y.log_probs, abs=1e-5)
@@ -246,7 +246,7 @@ def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_pat
     [
         ({"objective": "probabilty"}, "did you mean 'probability'"),
         ({"search": "gredy"}, "did you mean 'greedy'"),
-        ({"search": "random"}, "query_budget"),
+        ({"search": "random"}, "max_scored"),
         ({"distances": ()}, "whole numbers"),
         ({"beam": 0}, "at least 1"),
         ({"max_neighbors": 0}, "at least 1"),

@@ -52,7 +52,7 @@ def test_enumeration_scores_every_tokenization_within(
         progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
     assert (found.method, found.confidence, found.answer) == ("enumeration", 1.0, answer)
-    assert found.tokenizations == found.scored == len(inside) == seen[-1][0] == seen[-1][1]
+    assert found.tokenizations == found.n_scored == len(inside) == seen[-1][0] == seen[-1][1]
     assert found.flips == len(flipped)
     assert found.upper == len(flipped) / len(inside)
     assert found.verdict == ("flips" if flipped else "same")
@@ -98,10 +98,10 @@ def test_draws_are_uniform_over_the_tokenizations_within(
             model, vocab, TEXT, OPTIONS, distance=within, limit=10, draws=6000, seed=0, attack=False
         )
         assert (found.method, found.tokenizations) == ("sampling", len(inside))
-        first, *drawn = (row for request in scored for row in request.queries)
+        first, *drawn = (row for request in scored for row in request.questions)
         scored.clear()
         assert tuple(first.tolist()) == canonical
-        assert len(drawn) == found.scored == 6000
+        assert len(drawn) == found.n_scored == 6000
         assert_law(drawn, dict.fromkeys(inside, 1 / len(inside)))
 
 
@@ -134,7 +134,7 @@ def test_the_attack_stays_within_the_distance_and_aims_at_any_other_answer(
         found = certify(model, vocab, TEXT, OPTIONS, distance=within, limit=1, draws=1, seed=0)
         step = min(2, within)
         alone = attack(model, vocab, TEXT, OPTIONS, answer, distances=(step,), steps=within // step)
-        assert (found.attacked, found.queries) == (alone.success, alone.queries)
+        assert (found.attacked, found.attack_n_scored) == (alone.success, alone.n_scored)
         assert law[tuple(alone.ids.tolist())][0] <= within
         if found.attacked:
             assert found.verdict == "attacked"
@@ -149,7 +149,7 @@ def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:
     for i, item in enumerate(items[:5]):
         (alone,) = certify_items(model, vocab, [item], distances=(4,), **settings).certificates
         inside = together.certificates[3 * i + 1]
-        for name in ("answer", "tokenizations", "flips", "attacked", "queries", "upper"):
+        for name in ("answer", "tokenizations", "flips", "attacked", "attack_n_scored", "upper"):
             assert getattr(inside, name) == getattr(alone, name), name
 
 
@@ -178,14 +178,14 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch)
 
 
 def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocabulary) -> None:
-    context, suffix = vocab.encode("which baby?"), vocab.encode(" Answer:")
+    prefix, suffix = vocab.encode("which baby?"), vocab.encode(" Answer:")
     found = certify(
-        model, vocab, "rain", OPTIONS, distance=None, seed=0, context=context, suffix=suffix
+        model, vocab, "rain", OPTIONS, distance=None, seed=0, prefix=prefix, suffix=suffix
     )
     paths = tokenizations(vocab, b"rain")
     queries = [[*path, *suffix] for path in paths]
     options = [vocab.encode(o).tolist() for o in OPTIONS]
-    answers = score_naively(model, queries, options, context).argmax(axis=1)
+    answers = score_naively(model, queries, options, prefix).argmax(axis=1)
     assert found.tokenizations == len(paths)
     assert found.flips == int((answers != found.answer).sum())
 

@@ -31,13 +31,13 @@ def states(model: Any, ids: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sentence", [None, "which {word}, glad"])
-@pytest.mark.parametrize("context", [None, [0, 5]])
+@pytest.mark.parametrize("prefix", [None, [0, 5]])
 def test_distances_are_those_of_one_pass_a_tokenization(
-    model: Any, vocab: Vocabulary, sentence: str | None, context: list[int] | None
+    model: Any, vocab: Vocabulary, sentence: str | None, prefix: list[int] | None
 ) -> None:
-    settings: dict[str, Any] = {"draws": 7, "seed": 3, "sentence": sentence, "context": context}
+    settings: dict[str, Any] = {"draws": 7, "seed": 3, "sentence": sentence, "prefix": prefix}
     found = embedding_distances(model, vocab, WORDS, **settings)
-    first = list(context or [])
+    first = list(prefix or [])
     for word in WORDS:
         before, ids, after = spell(vocab, word, sentence)
         drawn = draw_others(vocab, {word: ids}, 7, 3)[word]

@@ -12,16 +12,16 @@ from robustok.evaluation.inside.states import last_states
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])
-@pytest.mark.parametrize("context", [None, [40, 41, 42, 43, 44, 45, 46]])
+@pytest.mark.parametrize("prefix", [None, [40, 41, 42, 43, 44, 45, 46]])
 @pytest.mark.filterwarnings("ignore")  # mamba's, about kernels that are not installed
-def test_states_are_those_of_one_sequence_at_a_time(name: str, context: list[int] | None) -> None:
+def test_states_are_those_of_one_sequence_at_a_time(name: str, prefix: list[int] | None) -> None:
     model = tiny_model(name)
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(40)]
-    found = last_states(model, Ragged.from_rows(rows), context=context, budget=32)
+    found = last_states(model, Ragged.from_rows(rows), prefix=prefix, max_batch_tokens=32)
     for i, row in enumerate(rows):
         with torch.no_grad():
-            ids = torch.tensor([[*(context or []), *row]])
+            ids = torch.tensor([[*(prefix or []), *row]])
             states = model(input_ids=ids, output_hidden_states=True).hidden_states
         wanted = np.stack([s[0, -1].numpy() for s in states])
         assert np.abs(found[:, i] - wanted).max() < 1e-4 * max(1, np.abs(wanted).max())

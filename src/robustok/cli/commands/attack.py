@@ -1,4 +1,4 @@
-"""robustok attack: the worst tokenization that a search finds, for one query or many."""
+"""robustok attack: the worst tokenization that a search finds, for one question or many."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "attack"
 def command(
     model: Model,
     seed: Seed,
-    text: Annotated[str | None, typer.Option("--text", help="one query to attack")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="one question to attack")] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", help="an answer, its leading space included; give two or more"),
@@ -44,28 +44,30 @@ def command(
     ] = None,
     beam: Annotated[int, typer.Option("--beam", min=1)] = 1,
     restarts: Annotated[int, typer.Option("--restarts", min=0, help="from uniform draws")] = 0,
-    query_budget: Annotated[
-        int | None, typer.Option("--query-budget", min=1, help="tokenizations scored an item")
+    max_scored: Annotated[
+        int | None, typer.Option("--max-scored", min=1, help="tokenizations scored an item")
     ] = None,
     chat: Annotated[
-        bool, typer.Option("--chat", help="the query is the user's turn of the chat template")
+        bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
     ] = False,
     system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
     control: Annotated[
-        bool, typer.Option("--control", help="also a random search at equal queries")
+        bool,
+        typer.Option("--control", help="also a random search with as many tokenizations scored"),
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="a row an item; also resumes a killed attack")
     ] = None,
     curve: Annotated[
-        Path | None, typer.Option("--curve", help="accuracy against queries, .png or .svg")
+        Path | None,
+        typer.Option("--curve", help="accuracy against tokenizations scored, .png or .svg"),
     ] = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """Attack MODEL through its queries' tokenization.
+    """Attack MODEL through the tokenization of its questions.
 
-    One query (--text, with its options) or many (--items). A chat template and a system
+    One question (--text, with its options) or many (--items). A chat template and a system
     prompt stay as they are; any set of labels can be the options, a guard model's too.
     """
     from robustok.models import load_model
@@ -74,14 +76,14 @@ def command(
     if (text is None) == (items is None):
         raise RobustokError("give either --text with its --option's, or --items")
     if text is not None and (control or out or curve):
-        raise RobustokError("--control, --out and --curve are about many queries: give --items")
+        raise RobustokError("--control, --out and --curve are for many questions: give --items")
     if items is not None and (option or label is not None):
         raise RobustokError("--option and --label are about one --text: the items have their own")
     vocab = Vocabulary.load(tokenizer or model)
     settings: dict[str, Any] = {
         "distances": tuple(distance or (2,)), "start": start, "steps": steps, "seed": seed,
         "objective": objective, "search": search, "max_neighbors": max_neighbors, "beam": beam,
-        "restarts": restarts, "query_budget": query_budget,
+        "restarts": restarts, "max_scored": max_scored,
         **(_chat(tokenizer or model, system) if chat or system else {}),
     }  # fmt: skip
     loaded = load_model(model)
@@ -115,13 +117,13 @@ def _attack_one(
     if as_json:
         print_json({
             "ids": ids, "margins": list(found.margins), "success": bool(found.success),
-            "queries": found.queries,
+            "n_scored": found.n_scored,
         })  # fmt: skip
         return
     print_tokens([vocab.tokens[i] for i in ids])
     typer.echo("margins  " + " → ".join(f"{m:+.3f}" for m in found.margins))
     typer.echo(
-        f"{'broken' if found.success else 'held'} after {found.queries} tokenizations scored"
+        f"{'broken' if found.success else 'held'} after {found.n_scored} tokenizations scored"
     )
 
 
@@ -141,15 +143,17 @@ def _attack_many(
     questions = read_items(items, limit=limit)
     found = {settings["search"]: _search(model, vocab, questions, settings, out)}
     if control:
-        spent = {a.key: a.queries for a in found[settings["search"]].attacks}
-        other = settings | {"search": "random", "query_budget": spent}
+        spent = {a.key: a.n_scored for a in found[settings["search"]].attacks}
+        other = settings | {"search": "random", "max_scored": spent}
         beside = out.with_name(f"{out.stem}-control{out.suffix}") if out else None
         found["random, equal queries"] = _search(model, vocab, questions, other, beside)
     for name, result in found.items():
         if as_json:
-            fields = ("query", "accuracy", "low", "high", "n", "start_accuracy", "queries", "seed")
+            fields = ("accuracy", "low", "high", "n", "start_accuracy", "n_scored", "seed")
             told = {field: getattr(result, field) for field in (*fields, "seconds")}
-            print_json({"search": name, **told, "curve": result.curve()})
+            print_json(
+                {"search": name, "query": result.eval_scheme, **told, "curve": result.curve()}
+            )
         else:
             typer.echo(str(result))
     if curve is not None:

@@ -19,7 +19,7 @@ NAME = "certify"
 def command(
     models: Models,
     seed: Seed,
-    text: Annotated[str | None, typer.Option("--text", help="one query to certify")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="one question to certify")] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", help="an answer, its leading space included; give two or more"),
@@ -32,7 +32,8 @@ def command(
         typer.Option("--distance", help="a number or 'all'; may be given more than once [2 4 6]"),
     ] = None,
     enumerate_up_to: Annotated[
-        int, typer.Option("--enumerate", min=1, help="tokenizations of a query; more are sampled")
+        int,
+        typer.Option("--enumerate", min=1, help="tokenizations of a question; more are sampled"),
     ] = 2000,
     draws: Annotated[
         int, typer.Option("--draws", "-n", min=1, help="where too many to enumerate")
@@ -42,7 +43,7 @@ def command(
         bool, typer.Option("--attack/--no-attack", help="what the attack finds, too")
     ] = True,
     chat: Annotated[
-        bool, typer.Option("--chat", help="the query is the user's turn of the chat template")
+        bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
     ] = False,
     system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
     limit: Limit = None,
@@ -58,7 +59,7 @@ def command(
     if (text is None) == (items is None):
         raise RobustokError("give either --text with its --option's, or --items")
     if text is not None and out is not None:
-        raise RobustokError("--out is about many queries: give --items")
+        raise RobustokError("--out is for many questions: give --items")
     settings: dict[str, Any] = {
         "limit": enumerate_up_to, "draws": draws, "confidence": confidence, "seed": seed,
         "attack": attack,

@@ -43,11 +43,11 @@ def command(
     rows: list[dict[str, Any]] = []
     for name, path in named(models).items():
         model, vocab = _load(path, tokenizer)
-        context = _start(model, path) if start_token else None
+        prefix = _start(model, path) if start_token else None
         for number, text in enumerate([None, *(sentence or [])]):
             file = out and out / f"embeddings-{name}{f'-{number}' if number else ''}.jsonl"
             result = _measure(
-                model, vocab, chosen, draws=draws, seed=seed, sentence=text, context=context,
+                model, vocab, chosen, draws=draws, seed=seed, sentence=text, prefix=prefix,
                 name=name, resume_file=file,
             )  # fmt: skip
             rows += result.table()

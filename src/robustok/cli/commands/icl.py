@@ -75,14 +75,14 @@ def _attack(model, vocab, name, questions, shots, seed, as_json) -> None:
     from robustok.models import load_model
 
     solved, asked = questions[-shots.count :], questions[: -shots.count]
-    context = solved_examples(vocab, solved, shots.scheme, seed=seed)
+    prefix = solved_examples(vocab, solved, shots.scheme, seed=seed)
     with bar(f"attack {name}") as progress:
         found = attack_items(
-            load_model(model), vocab, asked, seed=seed, context=context, progress=progress
+            load_model(model), vocab, asked, seed=seed, prefix=prefix, progress=progress
         )
     if as_json:
-        fields = ("query", "accuracy", "low", "high", "n", "start_accuracy", "queries", "seed")
-        row = {"model": model, "task": name}
+        fields = ("accuracy", "low", "high", "n", "start_accuracy", "n_scored", "seed")
+        row = {"model": model, "task": name, "query": found.eval_scheme}
         print_json(row | {field: getattr(found, field) for field in fields})
     else:
         typer.echo(str(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -64,7 +65,8 @@ def command(
                 loaded, vocab, documents, spec, draws=draws or 1, seed=seed, progress=progress
             )
         if as_json:
-            print_json({"model": model} | asdict(found))
+            row = asdict(found)
+            print_json({"model": model, "query": row.pop("eval_scheme")} | row)
         else:
             typer.echo(str(found))
 
@@ -76,9 +78,10 @@ def _marginal(model, vocab, documents, draws, seed, as_json) -> None:
         found = marginal(model, vocab, documents, draws=draws, seed=seed, progress=progress)
     for text, one in zip(documents, found, strict=True):
         if as_json:
-            # A count of any size does not fit a number of JSON.
-            counted = {"tokenizations": str(one.tokenizations)}
-            print_json({"text": text} | asdict(one) | counted)
+            # A count of any size does not fit a JSON number, and neither does infinity.
+            error = one.error if math.isfinite(one.error) else None
+            row = asdict(one) | {"tokenizations": str(one.tokenizations), "error": error}
+            print_json({"text": text} | row)
         else:
             gain = one.log_marginal - one.log_canonical
             typer.echo(

@@ -39,12 +39,12 @@ class AttackEvaluation:
     """Accuracy after an attack on every item, and each attack.
 
     >>> found = attack_items(model, vocab, items, seed=0)
-    >>> found.query, len(found.attacks)
+    >>> found.eval_scheme, len(found.attacks)
     ('adversarial(distances=(2), start=canonical, steps=10)', 8)
 
     ``accuracy`` with its 95% interval ``low``, ``high`` is over ``n`` items;
-    ``start_accuracy`` is that of the starting tokenizations; ``queries`` the
-    tokenizations scored in all. The token counts leave out what a resume file held.
+    ``start_accuracy`` is that of the starting tokenizations; ``n_scored`` is the
+    number of tokenizations scored in all. The token counts leave out what a resume file held.
     """
 
     accuracy: float
@@ -52,40 +52,41 @@ class AttackEvaluation:
     high: float
     n: int
     draws: int
-    query: str
+    eval_scheme: str
     seed: int
     seconds: float
     start_accuracy: float
-    queries: int
+    n_scored: int
     attacks: tuple[Attack, ...]
-    path: str
+    mode: str
     tokens_computed: int
     tokens_naive: int
 
     def __str__(self) -> str:
         return (
-            f"{self.query}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
-            f"{self.start_accuracy:.3f} before, {self.n} items, {self.queries} queries"
+            f"{self.eval_scheme}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
+            f"{self.start_accuracy:.3f} before, {self.n} items, "
+            f"{self.n_scored} tokenizations scored"
         )
 
-    def curve(self, budgets: Sequence[int] | None = None) -> list[dict[str, float]]:
-        """Accuracy against the queries spent on an item.
+    def curve(self, limits: Sequence[int] | None = None) -> list[dict[str, float]]:
+        """Accuracy against the number of tokenizations scored for an item.
 
         >>> evaluation = attack_items(model, vocab, items, seed=0)
-        >>> evaluation.curve([0, 10])[0]["queries"]
+        >>> evaluation.curve([0, 10])[0]["n_scored"]
         0
 
-        Without ``budgets``, at every number of queries where an item was lost.
+        Without ``limits``, at every number at which an item was lost.
         """
         lost = [a.flipped_at for a in self.attacks]
-        if budgets is None:
-            most = max(a.queries for a in self.attacks)
-            budgets = sorted({1, most, *(f for f in lost if f is not None)})
+        if limits is None:
+            most = max(a.n_scored for a in self.attacks)
+            limits = sorted({1, most, *(f for f in lost if f is not None)})
         rows = []
-        for budget in budgets:
-            right = [float(f is None or f > budget) for f in lost]
+        for limit in limits:
+            right = [float(f is None or f > limit) for f in lost]
             accuracy, low, high = clustered(right)
-            rows.append({"queries": budget, "accuracy": accuracy, "low": low, "high": high})
+            rows.append({"n_scored": limit, "accuracy": accuracy, "low": low, "high": high})
         return rows
 
     def table(self) -> list[dict[str, object]]:
@@ -104,32 +105,32 @@ def attack(
     start: str = "canonical",
     steps: int = 10,
     objective: str = "probability",
-    context: Ids | None = None,
+    prefix: Ids | None = None,
     suffix: Ids | None = None,
     seed: int = 0,
     max_neighbors: int | None = None,
     beam: int = 1,
     restarts: int = 0,
     search: str = "greedy",
-    query_budget: int | None = None,
-    budget: int | None = None,
+    max_scored: int | None = None,
+    max_batch_tokens: int | None = None,
 ) -> Attack:
     """Search the tokenization of ``text`` under which the right option loses most.
 
     >>> item = items[1]
     >>> a = attack(model, vocab, item.query, item.choices, item.label, seed=0)
-    >>> vocab.decode(a.ids), a.queries >= len(a.margins)
+    >>> vocab.decode(a.ids), a.n_scored >= len(a.margins)
     ('hello world, is 1 odd? Answer:', True)
 
-    Greedy ascent of max wrong z − right z over the neighborhood, z = p(option | context,
+    Greedy ascent of max wrong z − right z over the neighborhood, z = p(option | prefix,
     tokenization, suffix), until a step gains nothing or ``steps`` are done (paper,
-    algorithm 2). Options are strings or ids. ``context`` and ``suffix`` are ids that stay as
+    algorithm 2). Options are strings or ids. ``prefix`` and ``suffix`` are ids that stay as
     they are: a chat template, a system prompt. The further settings are those of
-    :class:`Settings`; ``budget`` bounds the tokens of a forward pass.
+    :class:`Settings`; ``max_batch_tokens`` bounds the tokens of a forward pass.
 
     Raises RobustokError on an unknown setting, or a label that is no option.
     """
-    further = (max_neighbors, beam, restarts, search, query_budget)
+    further = (max_neighbors, beam, restarts, search, max_scored)
     settings = Settings(tuple(distances), start, steps, objective, *further)
     if not text:
         raise RobustokError("the text to attack is empty: give a question")
@@ -138,14 +139,14 @@ def attack(
             f"label {label} of {len(options)} options: give at least two, and the number of one"
         )
     encoded = encode_options(vocab, options)
-    problem = Problem(text, text, encoded, label, context, suffix, vocab, item_key(text))
+    problem = Problem(text, text, encoded, label, prefix, suffix, vocab, item_key(text))
     done: list[Attack] = []
 
-    def finished(found: Attack, computed: int, naive: int, path: str) -> None:
+    def finished(found: Attack, computed: int, naive: int, mode: str) -> None:
         done.append(found)
 
     search_it = partial(_search, settings=settings, seed=seed)
-    run(model, [problem], search_it, budget=budget, pool=1, finished=finished)
+    run(model, [problem], search_it, max_batch_tokens=max_batch_tokens, pool=1, finished=finished)
     return done[0]
 
 
@@ -159,14 +160,14 @@ def attack_items(
     steps: int = 10,
     objective: str = "probability",
     seed: int,
-    context: Ids | None = None,
+    prefix: Ids | None = None,
     suffix: Ids | None = None,
     max_neighbors: int | None = None,
     beam: int = 1,
     restarts: int = 0,
     search: str = "greedy",
-    query_budget: int | Mapping[str, int] | None = None,
-    budget: int | None = None,
+    max_scored: int | Mapping[str, int] | None = None,
+    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress = None,
     each: Callable[[Attack], None] | None = None,
@@ -177,7 +178,7 @@ def attack_items(
     >>> found.n, found.accuracy <= found.start_accuracy
     (8, True)
 
-    The settings are those of :func:`attack`, for each item on its own; ``query_budget`` may
+    The settings are those of :func:`attack`, for each item on its own; ``max_scored`` may
     give one number per item key, so that ``search="random"`` spends what another attack
     spent. With ``resume_file``, finished items are kept there and not attacked again, but
     for those of the group of items at which the earlier run stopped: the results are equal
@@ -188,19 +189,19 @@ def attack_items(
     """
     began = time.perf_counter()
     check_questions(items)
-    own = query_budget if isinstance(query_budget, Mapping) else {}
-    most = max(query_budget.values()) if isinstance(query_budget, Mapping) else query_budget
+    own = max_scored if isinstance(max_scored, Mapping) else {}
+    most = max(max_scored.values()) if isinstance(max_scored, Mapping) else max_scored
     further = (max_neighbors, beam, restarts, search, most)
     settings = Settings(tuple(distances), start, steps, objective, *further)
 
     def begin(problem: Problem) -> Search:
-        limit = own.get(problem.key, settings.query_budget)
-        return _search(problem, replace(settings, query_budget=limit), seed)
+        limit = own.get(problem.key, settings.max_scored)
+        return _search(problem, replace(settings, max_scored=limit), seed)
 
     with ExitStack() as stack:
         file = None
         if resume_file is not None:
-            config = _config(model, vocab, settings, seed, context, suffix, own)
+            config = _config(model, vocab, settings, seed, prefix, suffix, own)
             file = stack.enter_context(ResumeFile(resume_file, config, items))
         tally = _Tally(items, file, progress, each)
         # In fixed groups, so that a resumed run forms the same batches as an uninterrupted one.
@@ -208,8 +209,15 @@ def attack_items(
             group = items[at : at + _POOL]
             if all(item.key in tally.done for item in group):
                 continue
-            problems = (_problem(item, vocab, context, suffix) for item in group)
-            run(model, problems, begin, budget=budget, pool=_POOL, finished=tally.add)
+            problems = (_problem(item, vocab, prefix, suffix) for item in group)
+            run(
+                model,
+                problems,
+                begin,
+                max_batch_tokens=max_batch_tokens,
+                pool=_POOL,
+                finished=tally.add,
+            )
     return tally.summary(settings.spec, seed, time.perf_counter() - began)
 
 
@@ -226,12 +234,12 @@ class _Tally:
         self.items, self.file, self.progress, self.each = items, file, progress, each
         keys = {item.key for item in items}
         self.done = {k: a for k, a in file.done.items() if k in keys} if file else {}
-        self.computed, self.naive, self.path = 0, 0, ""
+        self.computed, self.naive, self.mode = 0, 0, ""
 
-    def add(self, attack: Attack, computed: int, naive: int, path: str) -> None:
+    def add(self, attack: Attack, computed: int, naive: int, mode: str) -> None:
         self.computed += computed
         self.naive += naive
-        self.path = path
+        self.mode = mode
         if attack.key in self.done:  # repeated for the sake of its group
             return
         self.done[attack.key] = attack
@@ -242,7 +250,7 @@ class _Tally:
         if self.progress is not None:
             self.progress(len(self.done), len(self.items))
 
-    def summary(self, query: str, seed: int, seconds: float) -> AttackEvaluation:
+    def summary(self, eval_scheme: str, seed: int, seconds: float) -> AttackEvaluation:
         attacks = tuple(self.done[item.key] for item in self.items)
         accuracy, low, high = clustered([float(not a.success) for a in attacks])
         start_right = [float(np.argmax(a.log_probs_start) == a.label) for a in attacks]
@@ -252,21 +260,21 @@ class _Tally:
             high=high,
             n=len(attacks),
             draws=1,
-            query=query,
+            eval_scheme=eval_scheme,
             seed=seed,
             seconds=seconds,
             start_accuracy=float(np.mean(start_right)),
-            queries=sum(a.queries for a in attacks),
+            n_scored=sum(a.n_scored for a in attacks),
             attacks=attacks,
-            path=self.path,
+            mode=self.mode,
             tokens_computed=self.computed,
             tokens_naive=self.naive,
         )
 
 
-def _problem(item: Item, vocab: Vocabulary, context: Ids | None, suffix: Ids | None) -> Problem:
+def _problem(item: Item, vocab: Vocabulary, prefix: Ids | None, suffix: Ids | None) -> Problem:
     options, number = encode_options(vocab, item.choices), item_key(item.key)
-    return Problem(item.key, item.query, options, item.label, context, suffix, vocab, number)
+    return Problem(item.key, item.query, options, item.label, prefix, suffix, vocab, number)
 
 
 def _search(problem: Problem, settings: Settings, seed: int) -> Search:
@@ -279,7 +287,7 @@ def _config(
     vocab: Vocabulary,
     settings: Settings,
     seed: int,
-    context: Ids | None,
+    prefix: Ids | None,
     suffix: Ids | None,
     budgets: Mapping[str, int],
 ) -> dict[str, Any]:
@@ -289,7 +297,7 @@ def _config(
     return {
         "settings": asdict(settings),
         "seed": seed,
-        "context": listed(context),
+        "prefix": listed(prefix),
         "suffix": listed(suffix),
         "budgets": dict(budgets),
         "vocabulary": len(vocab.tokens),

@@ -21,12 +21,12 @@ class Certificate:
     The set is that of the ``tokenizations`` at distance 0 to ``distance`` from the canonical one,
     itself included (``distance`` None: all tokenizations). ``answer`` is the option that the
     canonical one gets. By ``method`` "enumeration" the whole set was scored and ``upper`` is the
-    exact share of it with another answer; by "sampling" ``scored`` uniform draws from it were,
+    exact share of it with another answer; by "sampling" ``n_scored`` uniform draws from it were,
     with replacement, and the share is at most ``upper`` at ``confidence``. ``margin`` is the
     greatest log-probability of another option minus that of the answer among those scored.
     ``attacked`` says that the greedy attack within the set changes the answer (None: not tried),
-    after ``queries`` tokenizations. ``witness`` holds the ids of a tokenization in the set with
-    another answer, ``witness_distance`` its distance, both None where none is known.
+    after scoring ``attack_n_scored`` tokenizations. ``witness`` holds the ids of a tokenization in
+    the set with another answer, ``witness_distance`` its distance, both None if none is known.
     """
 
     key: str
@@ -34,13 +34,13 @@ class Certificate:
     answer: int
     tokenizations: int
     method: str
-    scored: int
+    n_scored: int
     flips: int
     upper: float
     confidence: float
     margin: float
     attacked: bool | None
-    queries: int
+    attack_n_scored: int
     witness: tuple[int, ...] | None
     witness_distance: int | None
 
@@ -61,8 +61,8 @@ class Certificate:
         where = "" if self.distance is None else f" within distance {self.distance}"
         said = {
             "same": f"certified: the same answer under all {self.count} tokenizations{where}",
-            "open": f"open: no other answer in {self.scored:,} uniform draws from the {self.count} "
-            f"tokenizations{where}",
+            "open": f"open: no other answer in {self.n_scored:,} uniform draws from the "
+            f"{self.count} tokenizations{where}",
             "flips": f"broken{where}: another answer is there, the attack missed it",
             "attacked": f"broken{where}: the attack finds another answer",
         }[self.verdict]

@@ -33,7 +33,7 @@ from robustok.lattice import Lattice, distance
 from robustok.models.fingerprint import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
-from robustok.scoring.forward import Contexts
+from robustok.scoring.forward import PrefixCache
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
@@ -83,9 +83,9 @@ def certify(
     confidence: float = 0.95,
     attack: bool = True,
     seed: int,
-    context: Ids | None = None,
+    prefix: Ids | None = None,
     suffix: Ids | None = None,
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     progress: Progress = None,
 ) -> Certificate:
     """Certify one question's answer under the tokenizations within a distance, or under all.
@@ -95,7 +95,7 @@ def certify(
     >>> done.method, done.tokenizations, done.flips
     ('enumeration', 3, 0)
 
-    Scored as in :func:`attack`: z = p(option | context, tokenization, suffix). At most ``limit``
+    Scored as in :func:`attack`: z = p(option | prefix, tokenization, suffix). At most ``limit``
     tokenizations are enumerated; beyond it ``draws`` uniform ones bound the share that changes
     the answer. The attack is greedy over distance 2, in as many steps as stay within the set, and
     aims at any other answer, whether the canonical one is right or wrong. ``progress`` is called
@@ -109,9 +109,9 @@ def certify(
         raise RobustokError("an answer needs an alternative: give at least two options")
     plan = Plan((distance,), limit, draws, confidence, seed, attack)
     encoded = encode_options(vocab, options)
-    problem = Problem(text, text, encoded, 0, context, suffix, vocab, item_key(text))
+    problem = Problem(text, text, encoded, 0, prefix, suffix, vocab, item_key(text))
     prepared = [_tokenizations(problem, plan)]
-    return _certify_block(model, prepared, plan, budget, progress)[0][0]
+    return _certify_block(model, prepared, plan, max_batch_tokens, progress)[0][0]
 
 
 def certify_items(
@@ -125,9 +125,9 @@ def certify_items(
     confidence: float = 0.95,
     attack: bool = True,
     seed: int,
-    context: Ids | None = None,
+    prefix: Ids | None = None,
     suffix: Ids | None = None,
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress = None,
 ) -> Certification:
@@ -147,13 +147,13 @@ def certify_items(
     with ExitStack() as stack:
         file = None
         if resume_file is not None:
-            config = _config(model, vocab, plan, context, suffix)
+            config = _config(model, vocab, plan, prefix, suffix)
             file = stack.enter_context(RowFile(resume_file, config, items))
             for key, row in file.rows.items():
                 done[key] = [Certificate.from_json(c) for c in row["certificates"]]
         waiting = [item for item in items if item.key not in done]
-        for block in _blocks(waiting, vocab, context, suffix, plan):
-            for found in _certify_block(model, block, plan, budget):
+        for block in _blocks(waiting, vocab, prefix, suffix, plan):
+            for found in _certify_block(model, block, plan, max_batch_tokens):
                 key = found[0].key
                 done[key] = found
                 if file is not None:
@@ -173,12 +173,12 @@ def certify_items(
 
 
 def _config(
-    model: Any, vocab: Vocabulary, plan: Plan, context: Ids | None, suffix: Ids | None
+    model: Any, vocab: Vocabulary, plan: Plan, prefix: Ids | None, suffix: Ids | None
 ) -> dict[str, Any]:
     return asdict(plan) | {
         "model": model_fingerprint(model),
         "vocabulary": vocab.fingerprint,
-        "context": [] if context is None else [int(i) for i in context],
+        "prefix": [] if prefix is None else [int(i) for i in prefix],
         "suffix": [] if suffix is None else [int(i) for i in suffix],
     }
 
@@ -203,7 +203,7 @@ class _Prepared(NamedTuple):
 def _blocks(
     items: Iterable[Item],
     vocab: Vocabulary,
-    context: Ids | None,
+    prefix: Ids | None,
     suffix: Ids | None,
     plan: Plan,
 ) -> Iterator[list[_Prepared]]:
@@ -211,7 +211,7 @@ def _blocks(
     block: list[_Prepared] = []
     for item in items:
         options, number = encode_options(vocab, item.choices), item_key(item.key)
-        problem = Problem(item.key, item.query, options, 0, context, suffix, vocab, number)
+        problem = Problem(item.key, item.query, options, 0, prefix, suffix, vocab, number)
         block.append(_tokenizations(problem, plan))
         if sum(len(p.rows) for p in block) >= _ROWS:
             yield block
@@ -221,17 +221,21 @@ def _blocks(
 
 
 def _certify_block(
-    model: Any, block: list[_Prepared], plan: Plan, budget: int | None, progress: Progress = None
+    model: Any,
+    block: list[_Prepared],
+    plan: Plan,
+    max_batch_tokens: int | None,
+    progress: Progress = None,
 ) -> list[list[Certificate]]:
     """The certificates of some problems, one a distance each."""
-    scored = _score(model, block, budget, progress)
+    scored = _score(model, block, max_batch_tokens, progress)
     # Row 0 is the canonical tokenization; its answer is what the others are held to.
     block = [
         p._replace(problem=replace(p.problem, label=int(s[0].argmax())))
         for p, s in zip(block, scored, strict=True)
     ]
     problems = [p.problem for p in block]
-    attacks = {d: _attacks(model, problems, d, plan, budget) for d in plan.distances}
+    attacks = {d: _attacks(model, problems, d, plan, max_batch_tokens) for d in plan.distances}
     results = []
     for prepared, log_probs in zip(block, scored, strict=True):
         found: list[Certificate] = []
@@ -243,13 +247,13 @@ def _certify_block(
 
 
 def _score(
-    model: Any, block: list[_Prepared], budget: int | None, progress: Progress
+    model: Any, block: list[_Prepared], max_batch_tokens: int | None, progress: Progress
 ) -> list[np.ndarray]:
     """log p of the options after every tokenization: float64 [rows, options] for each problem."""
     pieces = [(i, at) for i, p in enumerate(block) for at in range(0, len(p.rows), _ROWS)]
     total = sum(len(p.rows) for p in block)
     found: list[list[np.ndarray]] = [[] for _ in block]
-    contexts: Contexts = {}
+    prefix_cache: PrefixCache = {}
     requests: list[tuple[int, Request]] = []
     waiting = done = 0
     for last, (i, at) in enumerate(pieces, 1):
@@ -259,7 +263,12 @@ def _score(
         waiting += len(piece)
         if waiting < _ROWS and last < len(pieces):
             continue
-        scored = score_many(model, [r for _, r in requests], budget=budget, contexts=contexts)
+        scored = score_many(
+            model,
+            [r for _, r in requests],
+            max_batch_tokens=max_batch_tokens,
+            prefix_cache=prefix_cache,
+        )
         for (owner, _), scores in zip(requests, scored, strict=True):
             found[owner].append(scores.log_probs)
         done += waiting
@@ -321,7 +330,11 @@ def _draw_within(
 
 
 def _attacks(
-    model: Any, problems: Iterable[Problem], within: int | None, plan: Plan, budget: int | None
+    model: Any,
+    problems: Iterable[Problem],
+    within: int | None,
+    plan: Plan,
+    max_batch_tokens: int | None,
 ) -> dict[str, Attack]:
     """The greedy attack on each problem, kept within the distance by the number of its steps."""
     if not plan.attack:
@@ -333,11 +346,11 @@ def _attacks(
         settings = Settings(distances=(step,), steps=within // step)
     found: dict[str, Attack] = {}
 
-    def finished(attack: Attack, computed: int, naive: int, path: str) -> None:
+    def finished(attack: Attack, computed: int, naive: int, mode: str) -> None:
         found[attack.key] = attack
 
     search = partial(climb, settings=settings, seed=plan.seed)
-    run(model, problems, search, budget=budget, pool=_POOL, finished=finished)
+    run(model, problems, search, max_batch_tokens=max_batch_tokens, pool=_POOL, finished=finished)
     return found
 
 
@@ -368,13 +381,13 @@ def _certificate(
         answer=problem.label,
         tokenizations=chosen.size,
         method="enumeration" if exact else "sampling",
-        scored=scored,
+        n_scored=scored,
         flips=flips,
         upper=flips / scored if exact else clopper_pearson_upper(flips, scored, plan.confidence),
         confidence=1.0 if exact else plan.confidence,
         margin=float(margins_of(mine, problem.label).max()),
         attacked=attacked,
-        queries=0 if attack is None else attack.queries,
+        attack_n_scored=0 if attack is None else attack.n_scored,
         witness=witness,
         witness_distance=None if witness is None else _apart(problem, np.array(witness)),
     )

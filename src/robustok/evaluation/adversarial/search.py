@@ -33,7 +33,7 @@ class Settings:
     "log-probability". ``max_neighbors`` caps a step's neighborhood, by a uniform choice
     without replacement. Beyond the paper: ``beam`` tokenizations are kept from step to
     step; up to ``restarts`` uniform starts follow while the attack has not succeeded;
-    ``search`` "random" scores uniform draws instead of climbing; ``query_budget`` bounds
+    ``search`` "random" scores uniform draws instead of climbing; ``max_scored`` bounds
     the tokenizations scored for an item.
     """
 
@@ -45,7 +45,7 @@ class Settings:
     beam: int = 1
     restarts: int = 0
     search: str = "greedy"
-    query_budget: int | None = None
+    max_scored: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "distances", tuple(int(d) for d in self.distances))
@@ -57,12 +57,12 @@ class Settings:
         if self.search not in ("greedy", "random"):
             hint = nearest(self.search, ("greedy", "random"))
             raise RobustokError(f"unknown search '{self.search}': {hint}")
-        if self.search == "random" and self.query_budget is None:
-            raise RobustokError("random search never ends by itself: give a query_budget")
+        if self.search == "random" and self.max_scored is None:
+            raise RobustokError("random search never ends by itself: give a max_scored")
         for name, least in (("steps", 0), ("beam", 1), ("restarts", 0)):
             if getattr(self, name) < least:
                 raise RobustokError(f"{name} is {getattr(self, name)}: it must be at least {least}")
-        for name in ("max_neighbors", "query_budget"):
+        for name in ("max_neighbors", "max_scored"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise RobustokError(f"{name} is {getattr(self, name)}: it must be at least 1")
 
@@ -75,7 +75,7 @@ class Settings:
             ("max_neighbors", None),
             ("beam", 1),
             ("restarts", 0),
-            ("query_budget", None),
+            ("max_scored", None),
         ):
             if getattr(self, name) != default:
                 told.append(f"{name}={getattr(self, name)}")
@@ -100,11 +100,12 @@ class Attack:
     True
 
     ``ids`` int32 is that tokenization and ``start`` where its climb began; ``margins``
-    holds max wrong − right z at the start and after each step taken, ``spent`` the
-    tokenizations scored by then and ``queries`` those of the whole attack. ``success``
-    says that the prediction at the end is wrong; ``flipped_at`` the queries after which it
-    first was (None: never). ``log_probs`` are those of the options, before and after. ``steps``
-    holds ids and log-probabilities at the start and after each step taken, one for each margin.
+    holds max wrong − right z at the start and after each step taken, ``n_scored_by_step`` the
+    tokenizations scored by then and ``n_scored`` those of the whole attack. ``success``
+    says that the prediction at the end is wrong; ``flipped_at`` the number of
+    tokenizations scored when it first was (None: never). ``log_probs`` are those of the options,
+    before and after. ``steps`` holds ids and log-probabilities at the start and after each step
+    taken, one for each margin.
     """
 
     key: str
@@ -112,8 +113,8 @@ class Attack:
     ids: np.ndarray
     start: np.ndarray
     margins: list[float]
-    spent: list[int]
-    queries: int
+    n_scored_by_step: list[int]
+    n_scored: int
     success: bool
     flipped_at: int | None
     log_probs_start: tuple[float, ...]
@@ -139,14 +140,14 @@ class Problem:
     text: str
     options: list[np.ndarray]
     label: int
-    context: Ids | None
+    prefix: Ids | None
     suffix: Ids | None
     vocab: Vocabulary
     number: int  # what the item's random draws are keyed by
 
     def request(self, tokenizations: Ragged) -> Request:
         """These tokenizations between what comes before and what comes after."""
-        return Request(append(tokenizations, self.suffix), self.options, self.context)
+        return Request(append(tokenizations, self.suffix), self.options, self.prefix)
 
     def draw(self, spec: str, seed: int, draws: int, epoch: int = 0) -> Ragged:
         """Sampled tokenizations of the text."""
@@ -182,19 +183,19 @@ def run(
     problems: Iterable[Problem],
     search: Callable[[Problem], Search],
     *,
-    budget: int | None,
+    max_batch_tokens: int | None,
     pool: int,
     finished: Callable[[Attack, int, int, str], None],
 ) -> None:
     """Advance up to ``pool`` searches together, until all have returned.
 
     ``finished`` is called once for each with its Attack, the tokens computed and naive
-    of the rounds since the last call, and the scoring path.
+    of the rounds since the last call, and the scoring mode.
     """
     waiting = iter(problems)
     active: list[tuple[Problem, Search, Ragged]] = []
     computed, naive = 0, 0
-    contexts: dict[bytes, Any] = {}
+    prefix_cache: dict[bytes, Any] = {}
     while True:
         while len(active) < pool and (problem := next(waiting, None)) is not None:
             started = search(problem)
@@ -202,7 +203,9 @@ def run(
         if not active:
             return
         requests = [problem.request(asked) for problem, _, asked in active]
-        answers = score_many(model, requests, budget=budget, contexts=contexts)
+        answers = score_many(
+            model, requests, max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache
+        )
         computed += sum(a.tokens_computed for a in answers)
         naive += sum(a.tokens_naive for a in answers)
         going = []
@@ -210,7 +213,7 @@ def run(
             try:
                 going.append((problem, searching, searching.send(answer.log_probs)))
             except StopIteration as stop:
-                finished(stop.value, computed, naive, answer.path)
+                finished(stop.value, computed, naive, answer.mode)
                 computed, naive = 0, 0
         active = going
 
@@ -219,20 +222,25 @@ class _Found:
     """The best tokenization so far, and when."""
 
     def __init__(
-        self, problem: Problem, objective: str, start: np.ndarray, log_probs: np.ndarray, spent: int
+        self,
+        problem: Problem,
+        objective: str,
+        start: np.ndarray,
+        log_probs: np.ndarray,
+        n_scored: int,
     ) -> None:
         self.problem, self.objective = problem, objective
         self.start, self.log_probs_start = start, log_probs
         self.margins: list[float] = []
-        self.spent: list[int] = []
+        self.n_scored_by_step: list[int] = []
         self.steps: list[Step] = []
-        self.move(start, log_probs, spent)
+        self.move(start, log_probs, n_scored)
 
-    def move(self, ids: np.ndarray, log_probs: np.ndarray, spent: int) -> None:
-        """Go on from ``ids``, found after ``spent`` scored tokenizations."""
+    def move(self, ids: np.ndarray, log_probs: np.ndarray, n_scored: int) -> None:
+        """Go on from ``ids``, found after ``n_scored`` scored tokenizations."""
         self.ids, self.log_probs = ids, log_probs
         self.margins.append(self.margin)
-        self.spent.append(spent)
+        self.n_scored_by_step.append(n_scored)
         step = Step(np.asarray(ids, np.int32), tuple(np.asarray(log_probs).tolist()))
         self.steps.append(step)
 
@@ -249,66 +257,66 @@ def climb(problem: Problem, settings: Settings, seed: int) -> Search:
     """Greedy ascent of the margin over neighborhoods (paper, algorithm 2), and its variants."""
     lattice = problem.vocab.lattice(problem.text)
     best: _Found | None = None
-    spent, flipped = 0, None
+    n_scored, flipped = 0, None
     for restart in range(settings.restarts + 1):
         if restart == 0:
             start = problem.start(settings.start, seed)
         else:
             start = problem.draw("uniform", seed, 1, epoch=restart)[0]
-        if settings.query_budget is not None and spent >= settings.query_budget:
+        if settings.max_scored is not None and n_scored >= settings.max_scored:
             break
         log_probs = yield Ragged.from_rows([start])
-        spent += 1
-        found = _Found(problem, settings.objective, start, log_probs[0], spent)
-        flipped = spent if flipped is None and found.wrong else flipped
+        n_scored += 1
+        found = _Found(problem, settings.objective, start, log_probs[0], n_scored)
+        flipped = n_scored if flipped is None and found.wrong else flipped
         beam = [(found.margin, start, log_probs[0])]
         for step in range(settings.steps):
             around = [
                 lattice.neighbors(ids, distance=d) for _, ids, _ in beam for d in settings.distances
             ]
-            left = None if settings.query_budget is None else settings.query_budget - spent
+            left = None if settings.max_scored is None else settings.max_scored - n_scored
             rng = np.random.default_rng([seed, problem.number, restart, step])
             asked = _choose(around, [b for _, b, _ in beam], settings.max_neighbors, left, rng)
             if not len(asked):
                 break
             log_probs = yield asked
-            spent += len(asked)
+            n_scored += len(asked)
             gained = margins(log_probs, problem.label, settings.objective)
             top = np.argsort(-gained, kind="stable")[: settings.beam]
             beam += [(float(gained[i]), asked[i], log_probs[i]) for i in top.tolist()]
             beam = sorted(beam, key=lambda b: -b[0])[: settings.beam]
             if beam[0][0] <= found.margins[-1]:
                 break
-            found.move(beam[0][1], beam[0][2], spent)
-            flipped = spent if flipped is None and found.wrong else flipped
+            found.move(beam[0][1], beam[0][2], n_scored)
+            flipped = n_scored if flipped is None and found.wrong else flipped
         if best is None or found.margin > best.margin:
             best = found
         if best.wrong:
             break
     assert best is not None
-    return _attack(best, spent, flipped)
+    return _attack(best, n_scored, flipped)
 
 
 def draw_at_random(problem: Problem, settings: Settings, seed: int) -> Search:
-    """The control: as many uniform draws as the budget allows, the worst one kept."""
-    assert settings.query_budget is not None
+    """The control: as many uniform draws as the max_batch_tokens allows, the worst one kept."""
+    assert settings.max_scored is not None
     start = problem.start(settings.start, seed)
     log_probs = yield Ragged.from_rows([start])
     found = _Found(problem, settings.objective, start, log_probs[0], 1)
-    spent = 1
+    n_scored = 1
     flipped = 1 if found.wrong else None
-    drawn = problem.draw("uniform", seed, max(1, settings.query_budget - 1), epoch=1)
-    while spent < settings.query_budget:
-        rows = [drawn[i] for i in range(spent - 1, min(spent + 255, settings.query_budget - 1))]
+    drawn = problem.draw("uniform", seed, max(1, settings.max_scored - 1), epoch=1)
+    while n_scored < settings.max_scored:
+        rows = [drawn[i] for i in range(n_scored - 1, min(n_scored + 255, settings.max_scored - 1))]
         log_probs = yield Ragged.from_rows(rows)
         if flipped is None and (log_probs.argmax(axis=1) != problem.label).any():
-            flipped = spent + 1 + int((log_probs.argmax(axis=1) != problem.label).argmax())
+            flipped = n_scored + 1 + int((log_probs.argmax(axis=1) != problem.label).argmax())
         gained = margins(log_probs, problem.label, settings.objective)
-        spent += len(rows)
+        n_scored += len(rows)
         if gained.max() > found.margins[-1]:
             best = int(gained.argmax())
-            found.move(rows[best], log_probs[best], spent)
-    return _attack(found, spent, flipped)
+            found.move(rows[best], log_probs[best], n_scored)
+    return _attack(found, n_scored, flipped)
 
 
 def _choose(
@@ -329,15 +337,15 @@ def _choose(
     return Ragged.from_rows(rows)
 
 
-def _attack(found: _Found, queries: int, flipped: int | None) -> Attack:
+def _attack(found: _Found, n_scored: int, flipped: int | None) -> Attack:
     return Attack(
         key=found.problem.key,
         label=found.problem.label,
         ids=np.asarray(found.ids, np.int32),
         start=np.asarray(found.start, np.int32),
         margins=found.margins,
-        spent=found.spent,
-        queries=queries,
+        n_scored_by_step=found.n_scored_by_step,
+        n_scored=n_scored,
         success=found.wrong,
         flipped_at=flipped,
         log_probs_start=tuple(found.log_probs_start.tolist()),

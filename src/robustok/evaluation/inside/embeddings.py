@@ -103,9 +103,9 @@ def embedding_distances(
     draws: int = 50,
     seed: int,
     sentence: str | None = None,
-    context: Ids | None = None,
+    prefix: Ids | None = None,
     name: str = "",
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress = None,
 ) -> EmbeddingDistances:
@@ -118,7 +118,7 @@ def embedding_distances(
     For each word, ``draws`` tokenizations uniform among its non-canonical ones, the canonical one
     weighted in (see :class:`EmbeddingDistances`). With ``sentence``
     ("I said {word} twice.") the tokens that hold the word are drawn, the others stay canonical,
-    and the state is that of the sentence's last token. ``context`` is ids before everything, such
+    and the state is that of the sentence's last token. ``prefix`` is ids before everything, such
     as the model's start token. A draw depends on the seed and the word alone. Layers are those of
     :func:`last_states`. With ``resume_file``, finished words are kept there and not done again;
     ``progress`` is called with (words done, words in all).
@@ -139,7 +139,7 @@ def embedding_distances(
     with ExitStack() as stack:
         file = None
         if resume_file is not None:
-            config = _config(model, vocab, draws, seed, sentence, context)
+            config = _config(model, vocab, draws, seed, sentence, prefix)
             file = stack.enter_context(RowFile(resume_file, config))
         found = {} if file is None else {k: np.array(r["distances"]) for k, r in file.rows.items()}
         waiting = [word for word in measured if word not in found]
@@ -147,7 +147,9 @@ def embedding_distances(
         step = max(1, _ROWS // (draws + 1))
         for begin in range(0, len(waiting), step):
             block = waiting[begin : begin + step]
-            new = _measure(model, {w: (spellings[w], drawn[w]) for w in block}, context, budget)
+            new = _measure(
+                model, {w: (spellings[w], drawn[w]) for w in block}, prefix, max_batch_tokens
+            )
             found |= new
             if file is not None:
                 for word, values in new.items():
@@ -233,7 +235,7 @@ def _config(
     draws: int,
     seed: int,
     sentence: str | None,
-    context: Ids | None,
+    prefix: Ids | None,
 ) -> dict[str, Any]:
     return {
         "model": model_fingerprint(model),
@@ -241,15 +243,15 @@ def _config(
         "draws": draws,
         "seed": seed,
         "sentence": sentence,
-        "context": [] if context is None else [int(i) for i in context],
+        "prefix": [] if prefix is None else [int(i) for i in prefix],
     }
 
 
 def _measure(
     model: Any,
     words: dict[str, tuple[Spelling, Ragged]],
-    context: Ids | None,
-    budget: int | None,
+    prefix: Ids | None,
+    max_batch_tokens: int | None,
 ) -> dict[str, np.ndarray]:
     """Mean distance per layer of each word, its canonical tokenization scored along."""
     rows: list[np.ndarray] = []
@@ -257,7 +259,9 @@ def _measure(
         inside = Ragged.from_rows([spelling.ids, *drawn])
         whole = append(inside, spelling.after)
         rows += [np.concatenate([spelling.before, row]) for row in whole]
-    states = last_states(model, Ragged.from_rows(rows), context=context, budget=budget)
+    states = last_states(
+        model, Ragged.from_rows(rows), prefix=prefix, max_batch_tokens=max_batch_tokens
+    )
     states = states.astype(np.float64)
     norms = np.linalg.norm(states, axis=-1, keepdims=True)
     units = np.divide(states, norms, out=states, where=norms > 0)

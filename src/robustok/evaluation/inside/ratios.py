@@ -44,7 +44,7 @@ class Ratios:
     longest: int
     items: int
     draws: int
-    query: str
+    eval_scheme: str
     seed: int
     seconds: float
 
@@ -67,7 +67,7 @@ class Ratios:
                 rows.append({
                     "model": self.model, "kind": kind, "depth": at, "pairs": len(column),
                     "mean": float(column.mean()), "p95": float(np.quantile(column, 0.95)),
-                    "max": float(column.max()), "query": self.query, "seed": self.seed,
+                    "max": float(column.max()), "query": self.eval_scheme, "seed": self.seed,
                 })  # fmt: skip
         return rows
 
@@ -83,10 +83,10 @@ def lipschitz_ratios(
     adversarial: bool = True,
     resume_file: str | Path | None = None,
     name: str = "",
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     progress: Progress = None,
 ) -> Ratios:
-    """Measure the ratio over drawn tokenizations of each item's query, and over attacked ones.
+    """Measure the ratio over drawn tokenizations of each item's question, and over attacked ones.
 
     >>> found = lipschitz_ratios(model, vocab, items, draws=4, seed=0)
     >>> found.sampled.shape, found.adversarial.shape
@@ -115,7 +115,13 @@ def lipschitz_ratios(
                 progress(done, total)
 
         found = attack_items(
-            model, vocab, items, seed=seed, budget=budget, progress=tell, resume_file=resume_file
+            model,
+            vocab,
+            items,
+            seed=seed,
+            max_batch_tokens=max_batch_tokens,
+            progress=tell,
+            resume_file=resume_file,
         )
         attacked = [a.ids for a in found.attacks]
     sampled_rows: list[np.ndarray] = []
@@ -126,7 +132,7 @@ def lipschitz_ratios(
         others = [drawn[i * draws + j] for j in range(draws)]
         rows = [canonical, *others, *attacked[i : i + 1]]
         longest = max(longest, *map(len, rows))
-        ratios = _ratios(model, vocab, rows, budget)
+        ratios = _ratios(model, vocab, rows, max_batch_tokens)
         sampled_rows += [r for r in ratios[:draws] if r is not None]
         attacked_rows += [r for r in ratios[draws:] if r is not None]
         if progress is not None:
@@ -141,18 +147,18 @@ def lipschitz_ratios(
         longest=longest,
         items=len(items),
         draws=draws,
-        query=sampler.spec,
+        eval_scheme=sampler.spec,
         seed=seed,
         seconds=time.perf_counter() - began,
     )
 
 
 def _ratios(
-    model: Any, vocab: Vocabulary, rows: list[np.ndarray], budget: int | None
+    model: Any, vocab: Vocabulary, rows: list[np.ndarray], max_batch_tokens: int | None
 ) -> list[np.ndarray | None]:
     """The ratio of every row to the first, [layers + 2] each; None where they are the same."""
     apart = [distance(vocab, rows[0], row) for row in rows[1:]]
-    states = last_states(model, Ragged.from_rows(rows), budget=budget)
+    states = last_states(model, Ragged.from_rows(rows), max_batch_tokens=max_batch_tokens)
     head = model.get_output_embeddings()
     with quiet(model):
         last = torch.as_tensor(states[-1], device=model.device).to(head.weight.dtype)

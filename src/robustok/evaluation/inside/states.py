@@ -9,14 +9,14 @@ import torch
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
-from robustok.scoring import scoring_path
+from robustok.scoring import scoring_mode
 from robustok.scoring.forward import TreePass, halved, quiet
 from robustok.scoring.packed import row_width
 from robustok.scoring.tree import Ints, Rows, build_tree, levels
 
 
 def last_states(
-    model: Any, rows: Ragged, *, context: Any = None, budget: int | None = None
+    model: Any, rows: Ragged, *, prefix: Any = None, max_batch_tokens: int | None = None
 ) -> np.ndarray:
     """The hidden state of each row's last token: float32 [layers + 1, rows, width].
 
@@ -24,15 +24,15 @@ def last_states(
     (4, 2, 128)
 
     Entry 0 is the token embedding; the last one stands after the model's final norm, as
-    transformers' ``output_hidden_states`` gives them. ``context`` is ids before every row.
-    Rows that begin alike share the work, as in :func:`robustok.scoring.score`; ``budget`` bounds
-    the tokens of one forward pass (default: 1,024 on a CPU, 16,384 elsewhere).
+    transformers' ``output_hidden_states`` gives them. ``prefix`` is ids before every row.
+    Rows that begin alike share the work, as in :func:`robustok.scoring.score`; ``max_batch_tokens``
+    bounds the tokens of one forward pass (default: 1,024 on a CPU, 16,384 elsewhere).
 
     Raises RobustokError without rows, and for an empty one.
     """
     if not len(rows) or not rows.lengths.min():
         raise RobustokError("an empty row has no last token: give rows of at least one id")
-    before = np.asarray([] if context is None else context, np.int64)
+    before = np.asarray([] if prefix is None else prefix, np.int64)
     lengths = rows.lengths
     matrix = np.zeros((len(rows), int(lengths.max(initial=1))), np.int64)
     matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = rows.values
@@ -42,12 +42,12 @@ def last_states(
         raise RobustokError(
             f"token id {highest} is not one of the model's {known}: give the model's own tokenizer"
         )
-    budget = budget or (1024 if model.device.type == "cpu" else 16384)
+    max_batch_tokens = max_batch_tokens or (1024 if model.device.type == "cpu" else 16384)
     # The head is not needed, and for a large vocabulary it is most of a small model's work.
     body = model.base_model
-    tree = scoring_path(model) == "tree"
+    tree = scoring_mode(model) == "tree"
     with quiet(model):
-        return (_by_tree if tree else _by_batches)(body, before, matrix, lengths, budget)
+        return (_by_tree if tree else _by_batches)(body, before, matrix, lengths, max_batch_tokens)
 
 
 class _StatePass(TreePass):
@@ -67,16 +67,18 @@ def _picked(out: Any, flat: torch.Tensor) -> torch.Tensor:
     return torch.stack([h.flatten(0, 1)[flat].float() for h in out.hidden_states], dim=1)
 
 
-def _by_tree(body: Any, before: Ints, matrix: Ints, lengths: Ints, budget: int) -> np.ndarray:
+def _by_tree(
+    body: Any, before: Ints, matrix: Ints, lengths: Ints, max_batch_tokens: int
+) -> np.ndarray:
     tree = build_tree(matrix, lengths)
     ends = tree.path[np.arange(len(matrix)), lengths - 1]
     wanted = np.unique(ends)
     states: np.ndarray | None = None
-    run = _StatePass(body, tree, before, budget, {})
-    width = min(row_width(body, len(before)), budget)
+    run = _StatePass(body, tree, before, max_batch_tokens, {})
+    width = min(row_width(body, len(before)), max_batch_tokens)
     cut = levels(tree, width)
     for level, rows in enumerate(cut):
-        begin, size = 0, max(1, budget // width)
+        begin, size = 0, max(1, max_batch_tokens // width)
         while begin < len(rows.nodes):
             chunk = Rows(rows.nodes[begin : begin + size], rows.past[begin : begin + size])
             read = np.intersect1d(chunk.nodes, wanted)
@@ -93,13 +95,15 @@ def _by_tree(body: Any, before: Ints, matrix: Ints, lengths: Ints, budget: int) 
     return states[:, np.searchsorted(wanted, ends)]
 
 
-def _by_batches(body: Any, before: Ints, matrix: Ints, lengths: Ints, budget: int) -> np.ndarray:
+def _by_batches(
+    body: Any, before: Ints, matrix: Ints, lengths: Ints, max_batch_tokens: int
+) -> np.ndarray:
     """Right-padded batches: what follows a token changes nothing at it in a causal model."""
     whole = np.concatenate([np.tile(before, (len(matrix), 1)), matrix], axis=1)
     last = lengths + len(before) - 1
     order = np.argsort(-last, kind="stable")
     states: np.ndarray | None = None
-    begin, size = 0, max(1, budget // whole.shape[1])
+    begin, size = 0, max(1, max_batch_tokens // whole.shape[1])
     while begin < len(order):
         chosen = order[begin : begin + size]
         width = int(last[chosen[0]]) + 1

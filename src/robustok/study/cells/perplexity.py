@@ -52,4 +52,5 @@ class PerplexityCell(MeasurementCell):
             seed=self.seed,
             progress=progress,
         )
-        return asdict(result)
+        summary = asdict(result)
+        return {"query": summary.pop("eval_scheme")} | summary

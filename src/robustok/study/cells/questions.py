@@ -72,7 +72,7 @@ class AccuracyCell(MeasurementCell):
     def _summary(self, result: Any, items: Sequence[Item], folder: Path) -> Summary:
         write_rows(self.path(folder) / "items.jsonl", result.table())
         return {
-            "query": result.query,
+            "query": result.eval_scheme,
             "accuracy": result.accuracy,
             "low": result.low,
             "high": result.high,
@@ -133,7 +133,7 @@ class EvaluateCell(AccuracyCell):
             sampler(self.eval_scheme, vocab),
             draws=self.draws,
             seed=self.seed,
-            context=prefix,
+            prefix=prefix,
             overflow="left",
             progress=progress,
         )
@@ -191,7 +191,7 @@ class AttackCell(AccuracyCell):
             steps=self.attack.steps,
             objective=self.attack.objective,
             seed=self.seed,
-            context=prefix,
+            prefix=prefix,
             progress=progress,
         )
         summary = self._summary(result, items, folder)
