@@ -39,7 +39,7 @@ test: lint .venv/.kernels
 bounds: .venv/.kernels
 	rm -rf build/numba-bounds
 	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/numba-bounds \
-	$(BIN)/python -m pytest -n 2 -q tests/samplers tests/pieces tests/guard \
+	$(BIN)/python -m pytest -n 2 -q tests/samplers tests/pretokenize tests/guard \
 	tests/test_lattice.py tests/test_strength.py tests/test_vocabulary.py
 
 # Random calls of the public API for a minute; hours with SECONDS=20000.
