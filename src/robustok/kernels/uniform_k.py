@@ -12,6 +12,8 @@ rare at any z), the text is drawn from a table of positions by distances.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, spell
@@ -46,53 +48,49 @@ from robustok.kernels.trie import borrow_trie
 from robustok.kernels.words import LONG, word_ends
 
 TABLED = 256  # bytes of the longest word whose distances are tabled
+SHORT = 24  # the same in a text of which over MOST_LARGE bytes are in longer words
+MOST_LARGE = 1 << 16  # their tables take up to 1 kB a byte
 STAGED = 1024  # bytes of unbroken stretches beyond which their last part is drawn apart
 TREE = 1024  # words of the largest block that is convolved one word after another
 TRIES = 4096  # of a draw by block; the longest expect some 100
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _add_word(trie, store, token_bytes, token_offsets, ids, first, last, text, types, times, count,
-              stamp, longs):  # fmt: skip
-    """The kind of the word ids[first:last], and the number of types after it.
+class Words(NamedTuple):
+    """A text cut into words: blocks of the lattice, between positions that no token spans.
 
-    The number of types is a negative code of `kernels.tables` where the store takes no record.
-
-    A kind is an index of ``types``, or -1 - i for the i-th of ``longs``.
+    Sized for the longest text of a call: ``text`` and ``ends`` by its bytes, the others by its
+    tokens. A text has at most as many words as tokens, and at most as many types as words.
     """
-    store, ids, types, times = borrow_store(store), borrow(ids), borrow(types), borrow(times)
-    record = find(store, DISTANCE, ids, first, last)
-    if record < 0:
-        size = spell(token_bytes, token_offsets, ids, first, last, text, 0)
-        if size > TABLED:
-            edges = edges_of(trie, text, 0, size)
-            mark_reference(edges, ids, first, last, token_offsets)
-            longs.append(edges)
-            return -np.int64(len(longs)), count
-        record = insert(store, trie, DISTANCE, ids, first, last, text, 0, size, token_offsets)
-        if record < 0:
-            return np.int64(0), record
-    if store.words[record + 2] != stamp:
-        store.words[record + 2], store.words[record + 3] = stamp, count
-        types[count], times[count] = record, 0
-        count += 1
-    kind = store.words[record + 3]
-    times[kind] += 1
-    return kind, count
+
+    text: np.ndarray  # uint8: bytes of one word
+    ends: np.ndarray  # int64: cut positions within one stretch of bytes
+    stop: np.ndarray  # int64: index of the token after each word
+    size: np.ndarray  # int64: bytes of each word
+    kind: np.ndarray  # int64: type of each word, or -1 - i for the i-th unbroken one
+    record: np.ndarray  # int64: record of each type in the store
+    times: np.ndarray  # int64: how often each type occurs
 
 
 @njit(cache=True, nogil=True)
-def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, ends, kinds, types,
-                times, longs):  # fmt: skip
-    """Cut a text into words and find their types; returns how many of each, or a code.
+def _borrow_words(words):
+    """The same words without reference counts; see `memory`."""
+    return Words(
+        borrow(words.text), borrow(words.ends), borrow(words.stop), borrow(words.size),
+        borrow(words.kind), borrow(words.record), borrow(words.times),
+    )  # fmt: skip
 
-    A word ends where no token holds the two bytes that meet; a long one is searched further.
+
+@njit(cache=True, nogil=True)
+def _cut_words(trie, token_bytes, token_offsets, ids, start, end, words):
+    """Cut the text ids[start:end] into words; returns how many, and the longest with a table.
+
+    A word ends where no token holds the two bytes that meet; a long one is searched for further
+    cuts. Words beyond the returned size are drawn as unbroken. It depends on the text alone, never
+    on the store, so that draws do not depend on the batch.
     """
-    trie, store, ids, kinds = borrow_trie(trie), borrow_store(store), borrow(ids), borrow(kinds)
+    trie, ids, words = borrow_trie(trie), borrow(ids), _borrow_words(words)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
-    store.used[2] += 1  # a new stamp: which records this text has met
-    stamp = store.used[2]
-    words, count = np.int64(0), np.int64(0)
+    count, large = np.int64(0), np.int64(0)
     first = start
     size = np.int64(0)
     for v in range(start, end):
@@ -102,30 +100,68 @@ def _read_words(trie, store, token_bytes, token_offsets, ids, start, end, text, 
             last_byte = np.int64(token_bytes[token_offsets[t + 1] - 1])
             if trie.joined[last_byte * 256 + token_bytes[token_offsets[ids[v + 1]]]]:
                 continue
-        cuts = 1
-        if size > LONG:
-            spell(token_bytes, token_offsets, ids, first, v + 1, text, 0)
-            cuts = word_ends(trie, text, 0, size, ends)
-        position = np.int64(0)
-        begin = first
-        for c in range(cuts):
-            stop = v + 1
-            if c < cuts - 1:
-                stop = begin
-                while position < ends[c]:
+        if size <= LONG:
+            words.stop[count], words.size[count] = v + 1, size
+            large += size if size > SHORT else 0
+            count += 1
+        else:
+            spell(token_bytes, token_offsets, ids, first, v + 1, words.text, 0)
+            position, stop, previous = np.int64(0), first, np.int64(0)
+            for c in range(word_ends(trie, words.text, 0, size, words.ends)):
+                while position < words.ends[c]:
                     position += token_offsets[ids[stop] + 1] - token_offsets[ids[stop]]
                     stop += 1
-            kinds[words], count = _add_word(
-                trie, store, token_bytes, token_offsets, ids, begin, stop, text, types, times,
-                count, stamp, longs,
-            )  # fmt: skip
-            if count < 0:
-                return count, count
-            words += 1
-            begin = stop
+                words.stop[count], words.size[count] = stop, position - previous
+                large += position - previous if position - previous > SHORT else 0
+                previous = position
+                count += 1
         first = v + 1
         size = 0
-    return words, count
+    return count, np.int64(TABLED) if large <= MOST_LARGE else np.int64(SHORT)
+
+
+@njit(cache=True, nogil=True)
+def _index_words(
+    trie, store, token_bytes, token_offsets, ids, start, words, count, longest, longs
+):  # fmt: skip
+    """Find the type of each of ``count`` words; returns how many types, or a code of `tables`.
+
+    Words over ``longest`` bytes are appended to ``longs`` as edges.
+    """
+    trie, store, ids, words = (
+        borrow_trie(trie), borrow_store(store), borrow(ids), _borrow_words(words)
+    )  # fmt: skip
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    store.used[2] += 1  # a new stamp: which records this text has met
+    stamp = store.used[2]
+    types = np.int64(0)
+    first = np.int64(start)
+    for w in range(count):
+        stop, size = words.stop[w], words.size[w]
+        if size > longest:
+            spell(token_bytes, token_offsets, ids, first, stop, words.text, 0)
+            edges = edges_of(trie, words.text, 0, size)
+            mark_reference(edges, ids, first, stop, token_offsets)
+            longs.append(edges)
+            words.kind[w] = -len(longs)
+            first = stop
+            continue
+        record = find(store, DISTANCE, ids, first, stop)
+        if record < 0:
+            spell(token_bytes, token_offsets, ids, first, stop, words.text, 0)
+            record = insert(
+                store, trie, DISTANCE, ids, first, stop, words.text, 0, size, token_offsets
+            )
+            if record < 0:
+                return record
+        if store.words[record + 2] != stamp:
+            store.words[record + 2], store.words[record + 3] = stamp, types
+            words.record[types], words.times[types] = record, 0
+            types += 1
+        words.kind[w] = store.words[record + 3]
+        words.times[words.kind[w]] += 1
+        first = stop
+    return types
 
 
 @njit(cache=True, nogil=True)
@@ -295,12 +331,11 @@ def draw_uniform_k(
         for v in range(batch.offsets[t], batch.offsets[t + 1]):
             spelled += token_offsets[batch.values[v] + 1] - token_offsets[batch.values[v]]
         bytes_ = max(bytes_, spelled)
-    text, ends = np.empty(bytes_, np.uint8), np.empty(bytes_, np.int64)
-    kind, types, times = (
+    words = Words(
+        np.empty(bytes_, np.uint8), np.empty(bytes_, np.int64), np.empty(size, np.int64),
+        np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64),
         np.empty(size, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-    )
+    )  # fmt: skip
     states = np.empty(batch.draws, np.uint64)
     at = np.int64(0)
     for t in range(first, last):
@@ -308,27 +343,28 @@ def draw_uniform_k(
         k = np.int64(fixed_k) if fixed_k >= 0 else np.int64(np.ceil(alpha * (e - b)))
         drawn = out_ends[(t - first) * batch.draws : (t - first + 1) * batch.draws]
         if k > 0:
-            longs = [edges_of(trie, text, 0, 0)]
+            longs = [edges_of(trie, words.text, 0, 0)]
             longs.pop()
-            words, count = _read_words(
-                trie, store, token_bytes, token_offsets, batch.values, b, e, text, ends, kind,
-                types, times, longs,
+            count, longest = _cut_words(trie, token_bytes, token_offsets, batch.values, b, e, words)
+            types = _index_words(
+                trie, store, token_bytes, token_offsets, batch.values, b, words, count, longest,
+                longs,
             )  # fmt: skip
-            if words == NO_ROOM:
+            if types == NO_ROOM:
                 if store.used[0] == 0:
                     return np.int64(t)
                 clear(store)
                 longs.clear()
-                words, count = _read_words(
-                    trie, store, token_bytes, token_offsets, batch.values, b, e, text, ends, kind,
-                    types, times, longs,
+                types = _index_words(
+                    trie, store, token_bytes, token_offsets, batch.values, b, words, count,
+                    longest, longs,
                 )  # fmt: skip
-            if words < 0:
-                return np.int64(t) if words == NO_ROOM else words
+            if types < 0:
+                return np.int64(t) if types == NO_ROOM else types
             wanted = k
-            k = feasible(store, types[:count], times[:count], longs, wanted)
+            k = feasible(store, words.record[:types], words.times[:types], longs, wanted)
             if k < 0:
-                edges = _whole(trie, token_bytes, token_offsets, batch.values, b, e, text)
+                edges = _whole(trie, token_bytes, token_offsets, batch.values, b, e, words.text)
                 k = largest_feasible(edges, wanted)
                 if k < 0:
                     return np.int64(NOT_DRAWN)
@@ -342,11 +378,11 @@ def draw_uniform_k(
         for d in range(batch.draws):
             states[d] = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
         at, done = _draw_text(
-            store, token_offsets, words, kind, types[:count], times[:count], longs, k, states, out,
-            at, drawn,
+            store, token_offsets, count, words.kind, words.record[:types], words.times[:types],
+            longs, k, states, out, at, drawn,
         )  # fmt: skip
         if done < batch.draws:
-            edges = _whole(trie, token_bytes, token_offsets, batch.values, b, e, text)
+            edges = _whole(trie, token_bytes, token_offsets, batch.values, b, e, words.text)
             at = draw_by_table(edges, k, states[done:], out, at, drawn[done:])
             if at < 0:
                 return np.int64(NOT_DRAWN)
