@@ -19,5 +19,6 @@ def test_a_text_of_large_distinct_words_leaves_the_store_at_its_first_size() -> 
     assert vocab.decode(alone) == text
     assert rt.distance(vocab, ids, alone) == -(-len(ids) // 2)
     assert len(scheme._stores) == 1  # a larger one is not kept
-    batch = scheme.sample_batch([vocab.encode(text[:5000]), ids], seed=0, keys=[1, 0])
+    rows = rt.Ragged.from_rows([vocab.encode(text[:5000]), ids])
+    batch = scheme.sample_batch(rows, seed=0, keys=[1, 0])
     assert batch[1].tolist() == alone.tolist()
