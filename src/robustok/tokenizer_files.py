@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
+from robustok.hub_names import check_hub_name, hub_failure, split_revision
 from robustok.sentencepiece_model import from_model_file, from_processor
 from robustok.tokenizer_data import TokenizerData as TokenizerData
 from robustok.tokenizer_data import byte_alphabet as byte_alphabet
@@ -89,9 +90,7 @@ def _from_name(name: str) -> TokenizerData:
         except (OSError, UnicodeDecodeError) as e:
             raise RobustokError(f"{name}: not readable as a tokenizer.json ({e})") from e
         return from_json(text, name)
-    looks_like_path = name.endswith((".json", ".model")) or name.count("/") > 1 or name[:1] in "./~"
-    if looks_like_path:
-        raise RobustokError(f"{name}: no such tokenizer file or folder")
+    check_hub_name(name, "tokenizer")
     return _from_hub(name)
 
 
@@ -99,13 +98,13 @@ def _from_hub(name: str) -> TokenizerData:
     """The tokenizer of a hub repository, ``owner/name`` or ``owner/name@revision``."""
     from huggingface_hub import hf_hub_download
 
-    repository, _, revision = name.partition("@")
+    repository, revision = split_revision(name)
     try:
-        path = Path(hf_hub_download(repository, "tokenizer.json", revision=revision or None))
+        path = Path(hf_hub_download(repository, "tokenizer.json", revision=revision))
     except Exception as e:  # the hub client raises many kinds, all of them with the same cure
         raise RobustokError(
             f"{name}: no such file or folder, and the hub gave no tokenizer of that name "
-            f"({str(e).strip().splitlines()[0][:120] if str(e).strip() else type(e).__name__})"
+            f"({hub_failure(e)[:120]})"
         ) from e
     # The hub's cache keeps a file under snapshots/COMMIT/.
     commit = path.parent.name if path.parent.parent.name == "snapshots" else None

@@ -39,6 +39,7 @@ def warmup() -> None:
     measure(vocab, rows, rows)
     lattice = vocab.lattice("abc")
     lattice.neighbors([257])
+    lattice.count()
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
     vocab.encode_batch(["abc" * 40_000])  # so much that its pre-tokens are looked up

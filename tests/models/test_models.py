@@ -97,7 +97,7 @@ def test_a_saved_model_loads_without_the_hub(tmp_path):
     ("call", "message"),
     [
         (lambda tmp: load_model(tmp), "no config.json"),
-        (lambda tmp: load_model(tmp / "none"), "no folder"),
+        (lambda tmp: load_model(tmp / "none"), "no file or folder"),
         (lambda tmp: small_model(300, "qick", seed=0), "did you mean 'quick'"),
         (lambda tmp: Shape(1, 10, 4, 4, 8, 8), "does not split"),
         (lambda tmp: Shape(1, 32, 4, 3, 8, 8), "do not share"),

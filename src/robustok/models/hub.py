@@ -1,4 +1,4 @@
-"""Names of the hub: ``owner/name`` or ``owner/name@revision``, and the commit they stand for."""
+"""The commit that a hub name stands for at present."""
 
 from __future__ import annotations
 
@@ -6,20 +6,9 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from robustok.hub_names import split_revision
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-def split_revision(path_or_name: str | Path) -> tuple[str, str | None]:
-    """The repository and the revision of a name; a path that exists has no revision.
-
-    >>> split_revision("gpt2@main"), split_revision("gpt2")
-    (('gpt2', 'main'), ('gpt2', None))
-    """
-    name = str(path_or_name)
-    if "@" not in name or Path(name).exists():
-        return name, None
-    repository, _, revision = name.partition("@")
-    return repository, revision or None
 
 
 @lru_cache

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
-from robustok.models.hub import split_revision
+from robustok.hub_names import check_hub_name, hub_failure, split_revision
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.models.tokenizer import END_OF_TEXT
 
@@ -47,7 +47,7 @@ def load_model(
         else:
             model = _from_pretrained(path_or_name, dtype, trust_remote_code)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as e:
-        reason = next(iter(str(e).strip().splitlines()), type(e).__name__)
+        reason = hub_failure(e)
         raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
     _check_numbers(model, path_or_name)
     return model.eval()
@@ -104,16 +104,16 @@ def _check_numbers(model: PreTrainedModel, path_or_name: str | Path) -> None:
 
 
 def check_model(path_or_name: str | Path) -> None:
-    """Raise RobustokError for a path where there is no folder, and a folder without a model.
+    """Raise RobustokError for a path without a folder, and for a folder without a model.
 
-    What looks like a name of the hub passes: only the hub can tell.
+    A valid hub name passes, whether or not the hub has it.
     """
     folder = Path(path_or_name)
     if folder.is_dir():
         if not (folder / "config.json").is_file() and not has_lora(folder):
             raise RobustokError(f"'{folder}' holds no model: it has no config.json")
-    elif folder.is_absolute() or str(path_or_name).startswith((".", "~")):
-        raise RobustokError(f"no folder '{path_or_name}': give a model folder or a hub name")
+    else:
+        check_hub_name(str(path_or_name), "model")
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
@@ -128,6 +128,8 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     name, revision = split_revision(path_or_name)
+    if not Path(name).exists():
+        check_hub_name(name, "tokenizer")
     try:
         return AutoTokenizer.from_pretrained(
             name,
@@ -136,7 +138,7 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
             trust_remote_code=False,
         )
     except (OSError, ValueError) as e:
-        reason = str(e).strip().split("\n")[0]
+        reason = hub_failure(e)
         raise RobustokError(f"could not load the tokenizer of '{path_or_name}': {reason}") from e
 
 

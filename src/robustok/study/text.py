@@ -102,7 +102,7 @@ class HubText(Text):
     def _rows(self, *, skip: int) -> Iterator[str]:
         from datasets import load_dataset
 
-        from robustok.models.hub import split_revision
+        from robustok.hub_names import split_revision
 
         repository, revision = split_revision(self.name)
         rows = load_dataset(repository, revision=revision, split="train", streaming=True)

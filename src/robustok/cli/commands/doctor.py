@@ -43,13 +43,15 @@ def command(as_json: Json = False) -> None:
 
 
 def _findings() -> dict[str, Any]:
+    from robustok.kernels.announce import cache_directory
+
     return {
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": _cores(),
         "devices": _devices(),
         "caches": {
-            "numba cache": os.environ.get("NUMBA_CACHE_DIR", "beside the installed package"),
+            "kernel cache": str(cache_directory() or "none is writable: set NUMBA_CACHE_DIR"),
             "hub cache": os.environ.get("HF_HOME", str(Path("~/.cache/huggingface").expanduser())),
         },
         "missing": [
