@@ -106,7 +106,7 @@ def test_uniform_at_an_exact_distance_is_uniform_k() -> None:
 def test_what_cannot_be_reached_is_told() -> None:
     with pytest.raises(rt.RobustokError, match="cannot be reached on these texts; it goes from 0"):
         rt.at_strength("stochastok", TOY, TEXTS, splits=50)
-    with pytest.raises(rt.RobustokError, match="uniform has no dial"):
+    with pytest.raises(rt.RobustokError, match="uniform has no strength parameter"):
         rt.at_strength("uniform", TOY, TEXTS, splits=0.5)
     with pytest.raises(rt.RobustokError, match="canonical and one other"):
         rt.at_strength("mix(0.5 grampa, 0.5 uniform)", TOY, TEXTS, splits=0.5)

@@ -1,8 +1,8 @@
 """How strong a scheme is, in units that compare: splits, distance and length ratio.
 
 Two schemes at "0.5" need not perturb alike: alpha counts picks, p drops merges, a temperature
-flattens. This room measures what draws did, and finds the setting of a scheme that does as much
-as asked for, so that schemes are compared at equal strength.
+flattens. This module measures draws, and solves for the parameter of a scheme that gives a target
+strength (bisection over seeded draws), so that schemes are compared at equal strength.
 """
 
 from __future__ import annotations
@@ -16,21 +16,13 @@ import numpy as np
 from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
-from robustok.samplers import Sampler, sampler
-from robustok.samplers.exactly import MEASURES, Exactly, one_measure
-from robustok.samplers.registry import parse
+from robustok.samplers import SCHEMES, Exactly, Sampler, Spec, Uniform, UniformK, sampler
+from robustok.samplers.exactly import MEASURES, one_measure
+from robustok.samplers.parameters import Search
+from robustok.samplers.registry import scheme_class
+from robustok.samplers.spec import read_call
 from robustok.vocabulary import Text, Vocabulary, check_vocabulary
 
-_DIALS = {  # the parameter that sets a scheme's strength
-    "stochastok": "alpha",
-    "stochastok-uniform": "alpha",
-    "uniform-k": "alpha",
-    "bpe-dropout": "p",
-    "maxmatch-dropout": "p",
-    "unigram": "temperature",
-    "grampa": "temperature",
-    "mix": "weight",  # of what is mixed with canonical
-}
 _STEPS = 40  # halvings at most
 _CLOSE = 1e-3  # of the target
 
@@ -109,63 +101,60 @@ def at_strength(
     exact: bool = False,
     seed: int = 0,
 ) -> Sampler:
-    """The scheme with its dial set so that its draws have the strength asked for.
+    """The scheme with its strength parameter set so that its draws have a given strength.
 
     >>> at_strength("stochastok", vocab, texts, splits=0.5, exact=True).spec
     'exactly(stochastok(alpha=1), splits=0.5)'
 
     The target is per canonical token, over ``texts`` together: ``splits=0.5`` is a new boundary
-    for every second token, ``length_ratio=1.5`` half as many tokens again. On the average, found
-    by halving over seeded draws of ``texts``; with ``exact`` in every single draw (⌈target·m⌉ in a
-    text of m tokens), by conditioning the scheme's law on it. Other parameters stay as ``scheme``
+    for every second token, ``length_ratio=1.5`` half as many tokens again. On the average, by
+    bisection over seeded draws of ``texts``; with ``exact`` in every single draw (⌈target·m⌉ in a
+    text of m tokens), by conditioning the distribution on it. Other parameters stay as ``scheme``
     gives them: ``at_strength("bpe-dropout(rule=hf)", ...)``.
 
-    Raises RobustokError for a scheme without a dial, and for a strength that the scheme cannot
-    reach on these texts, saying what it can.
+    Raises RobustokError for a scheme without a strength parameter, and for a strength that the
+    scheme cannot reach on these texts, with the range that it can.
     """
-    wanted, target = one_measure(
+    measured, target = one_measure(
         "at_strength", splits=splits, distance=distance, length_ratio=length_ratio
     )
     check_vocabulary(vocab)
-    name, arguments = parse(scheme)
-    if exact and name in ("uniform", "uniform-k") and wanted == "distance":
-        return sampler(f"uniform-k(alpha={target:.9g})", vocab)
-    if exact and name == "uniform":
-        return Exactly(vocab, scheme=scheme, **{wanted: target})
-    if name not in _DIALS:
+    call = read_call(scheme)
+    kind = scheme_class(call.name)
+    if exact and call.name in (Uniform.name, UniformK.name) and measured == "distance":
+        return UniformK(vocab, alpha=float(f"{target:.9g}"))
+    if exact and not kind.strength and not kind.deterministic:
+        return Exactly(vocab, scheme=scheme, **{measured: target})
+    if not kind.strength:
+        names = ", ".join(name for name, s in SCHEMES.items() if s.strength)
         raise RobustokError(
-            f"{name} has no dial: its strength is what it is. Mix it with canonical, as "
-            f"mix(0.5 canonical, 0.5 {name}), or take one of {', '.join(_DIALS)}"
+            f"{call.name} has no strength parameter. Mix it with canonical, as "
+            f"mix(0.5 canonical, 0.5 {call.name}), or take one of {names}"
         )
     rows = _canonical(vocab, texts)
-    dial = _DIALS[name]
 
-    def make(value: float) -> Sampler:
+    def with_strength(value: float) -> Sampler:
         value = float(f"{value:.9g}")
-        if name == "mix":
-            return sampler(_diluted(arguments.get("parts", ()), value), vocab)
-        shown = ", ".join(f"{key}={x}" for key, x in (arguments | {dial: value}).items())
-        return sampler(f"{name}({shown})", vocab)
+        return sampler(Spec(call.name, kind.with_strength(call.params, value)), vocab)
 
     def strength_at(value: float) -> float:
-        drawn = make(value).sample_batch(rows, seed=seed)
-        return measure(vocab, rows, drawn).mean()[wanted]
+        drawn = with_strength(value).sample_batch(rows, seed=seed)
+        return measure(vocab, rows, drawn).mean()[measured]
 
-    found = make(_solve(strength_at, target, dial, f"{name} by {wanted}"))
-    return Exactly(vocab, scheme=found, **{wanted: target}) if exact else found
+    search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
+    solved = with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
+    return Exactly(vocab, scheme=solved, **{measured: target}) if exact else solved
 
 
-def _solve(strength_at: Callable[[float], float], target: float, dial: str, who: str) -> float:
-    """The value of the dial with this strength; which way it turns is told by its ends."""
-    low, high = (0.0, 1.0) if dial != "temperature" else (0.05, 20.0)
+def _solve(strength_at: Callable[[float], float], target: float, search: Search, who: str) -> float:
+    """The parameter's value with this strength, by bisection; the ends give the direction."""
+    low, high = search.low, search.high
     at_low, at_high = strength_at(low), strength_at(high)
-    least = at_low
-    while (
-        dial not in ("p", "weight") and (target - at_high) * (at_high - at_low) > 0 and high < 1e3
-    ):
+    at_least = at_low
+    while (target - at_high) * (at_high - at_low) > 0 and high < search.most:
         low, at_low, high = high, at_high, 4 * high
         at_high = strength_at(high)
-    bottom, top = min(least, at_low, at_high), max(least, at_low, at_high)
+    bottom, top = min(at_least, at_low, at_high), max(at_least, at_low, at_high)
     slack = _CLOSE * max(target, _CLOSE)
     if not bottom - slack <= target <= top + slack:
         raise RobustokError(
@@ -177,7 +166,7 @@ def _solve(strength_at: Callable[[float], float], target: float, dial: str, who:
     for _ in range(_STEPS):
         if best[0] <= slack:
             break
-        middle = (low * high) ** 0.5 if dial == "temperature" else (low + high) / 2
+        middle = (low * high) ** 0.5 if search.geometric else (low + high) / 2
         reached = strength_at(middle)
         best = min(best, (abs(reached - target), middle))
         if (reached < target) == rising:
@@ -185,18 +174,6 @@ def _solve(strength_at: Callable[[float], float], target: float, dial: str, who:
         else:
             high = middle
     return best[1]
-
-
-def _diluted(parts: Sequence[str], weight: float) -> str:
-    """A mixture with canonical in which the other scheme has this weight."""
-    schemes = [part.partition(" ")[2].strip() for part in parts]
-    others = [scheme for scheme in schemes if scheme != "canonical"]
-    if len(parts) != 2 or len(others) != 1:
-        raise RobustokError(
-            "a mixture has a dial where it is of canonical and one other scheme, as "
-            "mix(0.5 canonical, 0.5 uniform)"
-        )
-    return f"mix({1 - weight:.9g} canonical, {weight:.9g} {others[0]})"
 
 
 def _canonical(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from robustok.samplers import Sampler
+from robustok.samplers.needs import MERGES, SCORES
 from robustok.tokenizer_files import TokenizerData
 from robustok.vocabulary import Vocabulary
 
@@ -41,3 +44,14 @@ def toy(tokens: Sequence[bytes], special: Sequence[bytes] = ()) -> Vocabulary:
         [*tokens, *special], frozenset(range(len(tokens))), frozenset(), Greedy(tokens), "toy"
     )
     return Vocabulary(data)
+
+
+def fitting(vocab: Vocabulary, scheme: type[Sampler]) -> Vocabulary:
+    """The same tokens as a tokenizer that the scheme can use: ranked merges, or scored pieces."""
+    if scheme.needs is None or scheme.needs.is_met(vocab):
+        return vocab
+    changes = {
+        MERGES: {"family": "ranked BPE"},
+        SCORES: {"family": "Unigram", "scores": dict.fromkeys(range(vocab.size), -1.0)},
+    }
+    return Vocabulary(replace(vocab.data, **changes[scheme.needs]))

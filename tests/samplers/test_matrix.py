@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import pickle
 from typing import cast
@@ -12,25 +13,48 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import Greedy, toy
+from tests.oracles.vocabulary import Greedy, fitting, toy
 
 import robustok as rt
-from robustok.samplers import SCHEMES
+from robustok.samplers.parameters import REQUIRED
+from robustok.samplers.registry import BUILT_IN, scheme_class
 
-SPECS = [
-    "canonical", "stochastok(alpha=1)", "stochastok(alpha=2, ways=3)",
-    "stochastok-uniform(alpha=1)", "stochastok-uniform(alpha=2, support=pairwise)",
-    "uniform-k(alpha=1)", "uniform-k(k=3)", "uniform", "grampa(temperature=2, min_length=2)",
-    "maxmatch-dropout(p=0.3)", "mix(0.5 canonical, 0.5 uniform-k(alpha=1))",
-    "exactly(uniform, splits=1)",
-]  # fmt: skip
 TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a", b"bc"], special=[b"<s>", b"</s>"])
 
 
-def test_every_scheme_has_an_example_that_works() -> None:
-    for name, scheme in SCHEMES.items():
-        assert scheme.name == name
-        assert scheme.example.startswith(name)
+def scheme_of(spec: str) -> type[rt.Sampler]:
+    return scheme_class(rt.Spec.parse(spec).name)
+
+
+def toy_sampler(spec: str, vocab: rt.Vocabulary | None = None) -> rt.Sampler:
+    """The sampler of a spec for a small vocabulary, with merges or scores where it needs them."""
+    return rt.sampler(spec, fitting(vocab or TOY, scheme_of(spec)))
+
+
+# Every scheme of the registry, with the further specs that its class lists.
+SPECS = [spec for scheme in BUILT_IN for spec in (scheme.example, *scheme.variants)]
+RANDOM = [spec for spec in SPECS if not scheme_of(spec).deterministic]
+
+
+def test_the_metadata_of_every_scheme_is_complete() -> None:
+    assert {scheme_of(spec) for spec in SPECS} == set(BUILT_IN)
+    for scheme in BUILT_IN:
+        assert scheme.strength in (*scheme.parameters, "weight", "")
+        keywords = {
+            name: p.default for name, p in inspect.signature(scheme).parameters.items()
+            if p.kind is inspect.Parameter.KEYWORD_ONLY
+        }  # fmt: skip
+        assert list(keywords) == list(scheme.parameters)
+        for name, default in keywords.items():
+            kind = scheme.parameters[name]
+            assert kind.default == default or kind.default is REQUIRED
+        try:
+            toy_sampler(scheme.example).log_prob(TOY.encode("abc"))
+        except rt.RobustokError as error:
+            assert not scheme.exact
+            assert "stochastok-uniform, uniform-k" in str(error)
+        else:
+            assert scheme.exact
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -40,7 +64,7 @@ def test_draws_decode_to_the_text_and_hold_ordinary_tokens(spec, case, seed) -> 
     vocab, text = case
     assert isinstance(vocab.data.encoder, Greedy)
     ids = vocab.data.encoder.encode_bytes(text)
-    rows = rt.sampler(spec, vocab).sample_batch([ids, [], ids], seed=seed, draws=3)
+    rows = toy_sampler(spec, vocab).sample_batch([ids, [], ids], seed=seed, draws=3)
     assert len(rows) == 9
     for i, row in enumerate(rows):
         assert vocab.decode_bytes(row) == (b"" if 3 <= i < 6 else text)
@@ -62,7 +86,7 @@ def test_special_ids_and_kept_spans_stay(spec: str) -> None:
     keep = np.zeros(len(row), bool)
     keep[1 : 1 + len(text)] = True
     for seed in range(20):
-        drawn = rt.sampler(spec, TOY).sample(row, seed=seed, keep=keep).tolist()
+        drawn = toy_sampler(spec).sample(row, seed=seed, keep=keep).tolist()
         assert [i for i in drawn if i in special] == [8, 9, 9]
         assert drawn[: 1 + len(text)] == row[: 1 + len(text)]
         assert TOY.decode_bytes(drawn) == TOY.decode_bytes(row)
@@ -76,15 +100,15 @@ def test_each_stretch_is_a_text_of_its_own() -> None:
     assert rt.distance(TOY, text, drawn[:cut]) == rt.distance(TOY, text, drawn[cut + 1 :]) == 2
 
 
-@pytest.mark.parametrize("spec", SPECS[1:])
+@pytest.mark.parametrize("spec", RANDOM)
 def test_a_draw_depends_on_seed_epoch_key_and_number_alone(spec: str) -> None:
-    scheme = rt.sampler(spec, TOY)
+    scheme = toy_sampler(spec)
     texts = ["abc abcab" * (1 + i % 5) for i in range(40)]
     keys = np.arange(100, 140)
     rows = scheme.sample_batch(texts, seed=3, draws=4, keys=keys)
     order = np.random.default_rng(0).permutation(40)
     shuffled = scheme.sample_batch([texts[i] for i in order], seed=3, draws=4, keys=keys[order])
-    fresh = rt.sampler(spec, TOY)
+    fresh = toy_sampler(spec)
     for place, i in enumerate(order.tolist()):
         for d in range(4):
             assert np.array_equal(rows[i * 4 + d], shuffled[place * 4 + d])
@@ -102,7 +126,7 @@ def _draw(spec: str, texts: list[str]) -> rt.Ragged:
 @pytest.mark.parametrize("spec", SPECS)
 def test_threads_change_nothing(spec: str) -> None:
     texts = ["abc abcab cab" * 40] * 400  # more than the least that threads are used for
-    scheme = rt.sampler(spec, TOY)
+    scheme = toy_sampler(spec)
     one = scheme.sample_batch(texts, seed=9, threads=1)
     for threads in (2, 4):
         assert scheme.sample_batch(texts, seed=9, threads=threads) == one
@@ -117,7 +141,7 @@ def test_a_spawned_process_draws_the_same() -> None:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_pickled_sampler_draws_the_same(spec: str) -> None:
-    scheme = rt.sampler(spec, TOY)
+    scheme = toy_sampler(spec)
     before = scheme.sample("abc abcab", seed=1)
     assert np.array_equal(pickle.loads(pickle.dumps(scheme)).sample("abc abcab", seed=1), before)
 
@@ -130,8 +154,8 @@ def test_no_global_generator_is_touched() -> None:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_specs_read_back(spec: str) -> None:
-    scheme = rt.sampler(spec, TOY)
-    assert rt.sampler(scheme.spec, TOY).spec == scheme.spec
+    scheme = toy_sampler(spec)
+    assert toy_sampler(scheme.spec).spec == scheme.spec == str(rt.Spec.parse(spec))
 
 
 @pytest.mark.parametrize(
@@ -187,6 +211,9 @@ def test_real_tokenizers_round_trip(name: str) -> None:
     texts += [b"\xff\xfe caf\xc3", "x" * 5000, " " * 3000, "日本語👩‍👩‍👧" * 50]
     canonical = vocab.encode_batch(texts)
     for spec in SPECS:
+        needs = scheme_of(spec).needs
+        if needs and not needs.is_met(vocab):
+            continue
         scheme = rt.sampler(spec, vocab)
         for rows in (scheme.sample_batch(texts, seed=1), scheme.sample_batch(canonical, seed=1)):
             for drawn, ids in zip(rows, canonical, strict=True):

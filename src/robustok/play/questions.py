@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.samplers.registry import SCHEMES, parse
+from robustok.samplers.parameters import Number, schemes_in
+from robustok.samplers.registry import scheme_class
+from robustok.samplers.spec import Spec
 
 LONGEST = 200  # characters of a text
 OPTIONS = 8  # of a question, at most
-LARGEST = 1000  # of a number in a spec
-MOST_WAYS = 4  # tokens that stochastok replaces one by; the list grows exponentially
 DEEPEST = 2  # schemes inside one another
 
 
@@ -77,31 +77,28 @@ def spec_of(question: dict[str, Any]) -> str:
     return spec
 
 
-def check_spec(spec: str, depth: int = 1) -> None:
+def check_spec(spec: str | Spec, depth: int = 1) -> None:
     """Raise RobustokError for a spec whose draws may take long.
 
-    >>> check_spec("stochastok(alpha=1e9)")
+    >>> check_spec("stochastok(alpha=5000)")
     Traceback (most recent call last):
     ...
-    robustok.errors.RobustokError: stochastok: alpha is 1e+09, and at most 1000 here
+    robustok.errors.RobustokError: stochastok: alpha is 5000, and at most 1000 here
     """
+    parsed = Spec.parse(spec)
     if depth > DEEPEST:
         raise RobustokError(f"at most {DEEPEST} schemes inside one another here")
-    name, arguments = parse(spec)
-    inner = SCHEMES[name].inner
-    for parameter, value in arguments.items():
-        if parameter == inner:
-            for part in value:
-                _check_inner(name, part, depth)
-            continue
-        limit = MOST_WAYS if parameter == "ways" else LARGEST
-        if isinstance(value, int | float) and not -limit <= value <= limit:
-            raise RobustokError(f"{name}: {parameter} is {value:g}, and at most {limit} here")
-
-
-def _check_inner(outer: str, part: str, depth: int) -> None:
-    weight, _, rest = part.partition(" ")  # mix(0.5 uniform, 0.5 canonical)
-    spec = rest if rest and weight.replace(".", "", 1).isdecimal() else part
-    if outer == "exactly" and parse(spec)[0] in ("exactly", "mix"):
-        raise RobustokError("exactly takes no exactly and no mix here: it would draw too often")
-    check_spec(spec, depth + 1)
+    scheme = scheme_class(parsed.name)
+    for name, value in parsed.params.items():
+        kind = scheme.parameters[name]
+        if isinstance(kind, Number) and isinstance(value, int | float) and value > kind.quick:
+            raise RobustokError(
+                f"{parsed.name}: {name} is {value:g}, and at most {kind.quick:g} here"
+            )
+        for inner in schemes_in(value):
+            inner_scheme = scheme_class(inner.name)
+            if scheme.repeats and inner_scheme.inner:
+                raise RobustokError(
+                    f"{parsed.name} takes no {inner.name} here: it would draw too often"
+                )
+            check_spec(inner, depth + 1)

@@ -1,16 +1,30 @@
-"""What every scheme shares: rows in, rows out, and a result that depends on nothing else.
+"""The base class of all schemes: rows in, rows out, a result that depends on nothing else.
 
-A scheme draws for one *text*: a stretch of ordinary tokens. This room cuts rows into texts at
-special tokens and kept spans, spreads texts over threads, and puts rows together again.
+A scheme draws for one *text*: ordinary tokens without special ones between them. This class checks
+the input; :mod:`robustok.samplers.run` cuts rows into texts at special tokens and kept spans,
+spreads texts over threads, and puts rows together again.
+
+A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks for a kernel:
+
+- ``_draw(batch, first, last, out, ends)`` writes the ids of texts first..last of a
+  ``kernels.batch.Batch``, all draws of a text one after another, to ``out`` (int32), and the end of
+  each draw in ``out`` to ``ends`` (int64 of shape [(last - first) * draws]). It runs in several
+  threads at once, each with its own texts and arrays.
+- ``_room(texts, tokens, size)`` is the most ids that one draw of so many texts can have, which have
+  so many canonical tokens and bytes together. ``out`` has ``_room`` times ``draws`` entries, and
+  kernels write without bounds checks: a value that is too small corrupts memory. The default, one
+  id a byte, is always enough.
+- ``_prepare(batch)`` converts the batch once, before the threads start.
+- ``_draw_strings(texts, keys, plan)`` draws from strings without canonical ids; None if it cannot.
+- ``_log_prob_text(ids)`` is the log-probability of the ids of one text (set ``exact``).
+
+Attributes whose names start with ``_`` are caches: they are not pickled.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,16 +39,18 @@ from robustok.checks import (
     check_seed,
     check_texts,
 )
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, nearest
 from robustok.ragged import Ragged
+from robustok.samplers.needs import Need
+from robustok.samplers.parameters import REQUIRED, Inner, Parameter, Parts
+from robustok.samplers.spec import has_ramp, spec_string
 from robustok.samplers.texts import texts_of
 from robustok.vocabulary import Text, Vocabulary, check_vocabulary
 
-_SMALL = 1 << 16  # tokens; a smaller batch is not worth a second thread
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
 
 
-class Sampler(ABC):
+class Sampler:
     """A probability distribution over the tokenizations of a text.
 
     >>> s = rt.sampler("uniform-k(alpha=1)", vocab)
@@ -47,22 +63,80 @@ class Sampler(ABC):
     """
 
     name: ClassVar[str]
-    example: ClassVar[str]  # a spec that works with every vocabulary the scheme can read
-    inner: ClassVar[str] = ""  # the parameter that takes what a spec gives without a name
+    example: ClassVar[str]  # a spec that works with every vocabulary that fits the scheme
+    variants: ClassVar[tuple[str, ...]] = ()  # specs of further kernels: compiled early, tested
+    parameters: ClassVar[Mapping[str, Parameter]] = {}  # in the order of the spec string
+    strength: ClassVar[str] = ""  # the parameter that sets how far draws are from canonical
+    nominal_splits: ClassVar[str | float | None] = None  # per canonical token: a number or the
+    # parameter that holds it; the axis of the paper's figures
+    exact: ClassVar[bool] = False  # whether log_prob is exact (of a mixture: where its parts are)
+    deterministic: ClassVar[bool] = False  # whether the support is one tokenization
+    repeats: ClassVar[bool] = False  # whether a draw may take many draws of an inner scheme
+    needs: ClassVar[Need | None] = None  # from the tokenizer
+    color: ClassVar[str] = ""  # in figures, as "#e69f00"; empty: one is chosen
+    inner: ClassVar[str] = ""  # the parameter that takes schemes without a name; set by the base
 
-    def __init__(self, vocab: Vocabulary) -> None:
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        kinds = cls.parameters.items()
+        cls.inner = next((n for n, kind in kinds if isinstance(kind, (Inner, Parts))), "")
+
+    def __init__(self, vocab: Vocabulary, **params: Any) -> None:
         self.vocab = check_vocabulary(vocab)
+        self.params = self.checked(params)
+        if has_ramp(list(self.params.values())):
+            raise RobustokError(
+                f"{self.spec} is a schedule, for training: schedule(spec, vocab).at(progress) "
+                "gives the scheme of a moment"
+            )
+        if self.needs and not self.needs.is_met(vocab):
+            raise RobustokError(
+                f"{self.name} needs {self.needs.what}: this one is {vocab.data.family}; use "
+                "another scheme, such as uniform"
+            )
+        for name, kind in self.parameters.items():
+            setattr(self, name, self.params.get(name, kind.default))
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters that differ from their defaults, and the strength."""
-        return {}
+    @classmethod
+    def checked(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters checked and normalized: the strength, and what differs from its default.
+
+        >>> rt.StochasTok.checked({"ways": 2})
+        {'alpha': 0.1}
+
+        Raises RobustokError for an unknown name, a value out of range and a missing parameter.
+        """
+        for name in params:
+            if name not in cls.parameters:
+                known = nearest(name, cls.parameters) if cls.parameters else ""
+                hint = known or f"{cls.name} takes none"
+                raise RobustokError(f"{cls.name} has no parameter '{name}': {hint}")
+        result = {}
+        for name, kind in cls.parameters.items():
+            value = params.get(name, kind.default)
+            if value is REQUIRED:
+                raise RobustokError(f"{cls.name} needs {name}, as {cls.example}")
+            if value is None and kind.default is None:
+                continue
+            value = kind.check(cls.name, name, value)
+            if name == cls.strength or value != kind.default:
+                result[name] = value
+        cls._check_together(result)
+        return result
+
+    @classmethod
+    def _check_together(cls, params: Mapping[str, Any]) -> None:
+        """Raise RobustokError for checked parameters that contradict each other."""
+
+    @classmethod
+    def with_strength(cls, params: Mapping[str, Any], value: float) -> dict[str, Any]:
+        """The parameters with another strength, which need not be complete before."""
+        return {**params, cls.strength: value}
 
     @property
     def spec(self) -> str:
         """The normalized spec string; ``sampler(s.spec, vocab)`` makes an equal sampler."""
-        inside = ", ".join(f"{k}={show(v)}" for k, v in self.parameters.items())
-        return f"{self.name}({inside})" if inside else self.name
+        return spec_string(type(self), self.params)
 
     def sample(
         self,
@@ -110,7 +184,6 @@ class Sampler(ABC):
         from robustok.samplers import run
 
         announce_compilation()
-
         plan = run.Plan(np.uint64(seed_), np.int64(epoch_), draws, _threads(threads))
         try:
             if rows and isinstance(rows[0], (str, bytes)):
@@ -140,32 +213,43 @@ class Sampler(ABC):
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """The same for the ids of one text; 0 for an empty one."""
+        from robustok.samplers.registry import SCHEMES
+
+        exact = ", ".join(name for name, scheme in SCHEMES.items() if scheme.exact)
         raise RobustokError(
             f"{self.name} has no exact log_prob: its draws reach one result in very many ways "
-            "(exact: canonical, uniform, uniform-k, stochastok-uniform, grampa, unigram, "
-            "maxmatch-dropout and mixtures of these)"
+            f"(exact: {exact})"
         )
+
+    def draw(self, ids: np.ndarray, random: np.random.Generator) -> Any:
+        """Draw one tokenization of one text: its ids, as a list or an integer array.
+
+        ``ids`` are the canonical ids (int32 of shape [tokens], read-only, at least one), and
+        ``random`` is a generator of this draw alone, seeded by seed, epoch, key, draw number and
+        the text's place in its row. The base class checks that the ids spell the text of ``ids``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} needs a method draw(self, ids, random)")
 
     def _draw_strings(self, rows: Any, keys: np.ndarray, plan: Any) -> Ragged | None:
         """Draw straight from strings where a scheme needs no canonical ids; None: it does."""
         return None
 
-    @property
-    def inner_samplers(self) -> Sequence[Sampler]:
-        """The samplers that this one draws by."""
-        return ()
-
     def _prepare(self, batch: Any) -> Any:
-        """The batch as the scheme's kernel wants it, made once for all threads."""
+        """The batch as the kernel takes it, made once for all threads."""
         return batch
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
-        """The most tokens that a draw of texts of so many tokens and bytes can have."""
-        return size  # no token is shorter than a byte
+        """The most ids that a draw of texts of so many tokens and bytes can have.
 
-    @abstractmethod
+        Memory safety depends on it: kernels write this many ids without bounds checks.
+        """
+        return size  # no token of a text is shorter than a byte
+
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, ends to ``ends``."""
+        from robustok.samplers.python_draws import draw_in_python
+
+        draw_in_python(self, batch, first, last, out, ends)
 
     def __repr__(self) -> str:
         return f"<{self.spec}>"
@@ -175,14 +259,6 @@ class Sampler(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-
-
-def show(value: Any) -> str:
-    """A parameter as a spec has it: read back it is the same value."""
-    if isinstance(value, str):
-        return f'"{value}"'
-    short = f"{value:g}"
-    return short if float(short) == value else str(value)
 
 
 def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:
@@ -202,25 +278,3 @@ def _threads(threads: int | None) -> int:
     if threads is None:
         return cores
     return min(check_integer("threads", threads, 1), max(_MOST_THREADS, cores))
-
-
-def spread(total: int, weights: np.ndarray, threads: int) -> list[tuple[int, int]]:
-    """Cut ``total`` texts into runs of about equal weight, one a thread."""
-    if threads == 1 or total < 2 or weights[-1] < _SMALL:
-        return [(0, total)]
-    marks = np.searchsorted(weights, np.linspace(0, weights[-1], threads + 1)[1:-1])
-    edges = sorted({0, *marks.tolist(), total})
-    return list(itertools.pairwise(edges))
-
-
-def in_threads(jobs: list[Any], work: Any) -> list[Any]:
-    """``work(*job)`` for each job, on as many threads as there are jobs.
-
-    The caller's thread takes the first: one that sleeps would still hold its core in the eyes of
-    the system for a while, and two of the others would share one.
-    """
-    if len(jobs) == 1:
-        return [work(*jobs[0])]
-    with ThreadPoolExecutor(len(jobs) - 1) as pool:
-        others = [pool.submit(work, *job) for job in jobs[1:]]
-        return [work(*jobs[0]), *(job.result() for job in others)]

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_probability
 from robustok.errors import RobustokError
 from robustok.samplers.base import Sampler
+from robustok.samplers.needs import MERGES
+from robustok.samplers.parameters import Choice, probability
 from robustok.vocabulary import Vocabulary
 
 _RULES = ("provilkov", "hf", "sentencepiece")
@@ -33,24 +34,16 @@ class BpeDropout(Sampler):
 
     name = "bpe-dropout"
     example = "bpe-dropout(p=0.1)"
+    variants = ("bpe-dropout(p=0.5, rule=hf)", "bpe-dropout(p=0.5, rule=sentencepiece)")
+    parameters = {"p": probability(0.1), "rule": Choice(_RULES)}
+    strength = "p"
+    color = "#cc79a7"
+    needs = MERGES
+    p: float
+    rule: str
 
     def __init__(self, vocab: Vocabulary, *, p: float = 0.1, rule: str = "provilkov") -> None:
-        super().__init__(vocab)
-        self.p = check_probability("p", p, self.name)
-        if rule not in _RULES:
-            raise RobustokError(
-                f"bpe-dropout: rule must be one of {', '.join(_RULES)}, not {rule!r}"
-            )
-        if not is_bpe(vocab):
-            raise RobustokError(
-                "bpe-dropout needs a BPE tokenizer with its merges: this one is "
-                f"{vocab.data.family}; use uniform or unigram"
-            )
-        self.rule = rule
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"p": self.p} | ({"rule": self.rule} if self.rule != "provilkov" else {})
+        super().__init__(vocab, p=p, rule=rule)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels import bpe_dropout as kernels
@@ -102,11 +95,6 @@ class BpeDropout(Sampler):
         return self.vocab.derived(
             f"bpe-dropout merges {self.rule}", lambda: _tables(self.vocab, by_result)
         )
-
-
-def is_bpe(vocab: Vocabulary) -> bool:
-    """Whether the merges of the vocabulary are known, or follow from its ranks."""
-    return vocab.data.merges is not None or vocab.data.family.endswith("BPE")
 
 
 def _cutter_of(vocab: Vocabulary) -> tuple[Any, np.ndarray]:

@@ -19,6 +19,10 @@ class Canonical(Sampler):
 
     name = "canonical"
     example = "canonical"
+    color = "#3e4c59"
+    exact = True
+    deterministic = True
+    nominal_splits = 0.0
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """0 for the canonical tokenization, minus infinity for any other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from robustok.checks import check_strength
 from robustok.errors import RobustokError
-from robustok.samplers.base import Sampler, show
+from robustok.samplers.base import Sampler
+from robustok.samplers.parameters import Inner, per_token, schemes_in
+from robustok.samplers.spec import Spec
 from robustok.samplers.uniform import Uniform
 from robustok.samplers.uniform_k import UniformK
 from robustok.vocabulary import Vocabulary
@@ -35,41 +37,36 @@ class Exactly(Sampler):
 
     name = "exactly"
     example = "exactly(uniform, splits=0.5)"
-    inner = "scheme"
+    variants = ("exactly(stochastok(alpha=1), splits=1)",)
+    parameters = {"scheme": Inner(), **{measure: per_token() for measure in MEASURES}}
+    repeats = True
 
     def __init__(
         self,
         vocab: Vocabulary,
         *,
-        scheme: str | Sampler | tuple[str, ...],
+        scheme: str | Spec | Sampler | tuple[str, ...],
         splits: float | None = None,
         distance: float | None = None,
         length_ratio: float | None = None,
     ) -> None:
-        super().__init__(vocab)
+        targets = {"splits": splits, "distance": distance, "length_ratio": length_ratio}
+        super().__init__(vocab, scheme=scheme, **targets)
         from robustok.samplers.registry import sampler
 
-        if isinstance(scheme, tuple):
-            if len(scheme) != 1:
-                raise RobustokError("exactly: give one scheme, as exactly(uniform, splits=0.5)")
-            scheme = scheme[0]
-        self.scheme = sampler(scheme, vocab)
-        if _depth(self.scheme) > 1:
+        self.scheme = sampler(self.params["scheme"], vocab)
+        self.measure, self.target = one_measure(self.name, **{m: targets[m] for m in MEASURES})
+
+    @classmethod
+    def _check_together(cls, params: Mapping[str, Any]) -> None:
+        if _depth(params["scheme"]) > 1:
             raise RobustokError(
-                f"exactly: {self.scheme.spec} has two exactly within each other already: each "
-                f"takes up to {_TRIES} draws of the inner one"
+                f"exactly: {_spec_of(params['scheme'])} has two exactly within each other already: "
+                f"each takes up to {_TRIES} draws of the inner one"
             )
-        self.measure, self.target = one_measure(
-            "exactly", splits=splits, distance=distance, length_ratio=length_ratio
-        )
-
-    @property
-    def inner_samplers(self) -> Sequence[Sampler]:
-        return (self.scheme,)
-
-    @property
-    def spec(self) -> str:
-        return f"{self.name}({self.scheme.spec}, {self.measure}={show(self.target)})"
+        targets = [m for m in MEASURES if m in params]
+        if len(targets) != 1:
+            raise RobustokError(f"exactly: give one of {', '.join(MEASURES)}, as splits=0.5")
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.samplers.run import room_for
@@ -140,10 +137,14 @@ class Exactly(Sampler):
         return found[MEASURES.index(self.measure)]
 
 
-def _depth(scheme: Sampler) -> int:
-    """How many samplers of this class are within each other."""
-    inner = max((_depth(s) for s in scheme.inner_samplers), default=0)
-    return inner + isinstance(scheme, Exactly)
+def _depth(scheme: Any) -> int:
+    """How many schemes of this class are within each other, in a Spec or a sampler."""
+    inner = [s for value in scheme.params.values() for s in schemes_in(value)]
+    return max(map(_depth, inner), default=0) + (scheme.name == Exactly.name)
+
+
+def _spec_of(scheme: Spec | Sampler) -> str:
+    return scheme.spec if isinstance(scheme, Sampler) else str(scheme)
 
 
 def one_measure(who: str, **targets: float | None) -> tuple[str, float]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from robustok.checks import check_count, check_temperature
+from robustok.samplers.parameters import count
+from robustok.samplers.parameters import temperature as temperature_range
 from robustok.samplers.walk import WalkSampler, plain_law
 from robustok.vocabulary import Vocabulary
 
@@ -24,16 +25,14 @@ class Grampa(WalkSampler):
 
     name = "grampa"
     example = "grampa(temperature=2, min_length=2)"
+    parameters = {"temperature": temperature_range(1.0), "min_length": count(1, least=1)}
+    strength = "temperature"
+    exact = True
+    temperature: float
+    min_length: int
 
     def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0, min_length: int = 1) -> None:
-        super().__init__(vocab)
-        self.temperature = check_temperature("temperature", temperature, self.name)
-        self.min_length = check_count("grampa: min_length", min_length, 1)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        least = {"min_length": self.min_length} if self.min_length != 1 else {}
-        return {"temperature": self.temperature} | least
+        super().__init__(vocab, temperature=temperature, min_length=min_length)
 
     def _law(self) -> Any:
         from robustok.kernels.walk import GRAMPA

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_probability
 from robustok.samplers.canonical import Canonical
+from robustok.samplers.parameters import probability
 from robustok.samplers.walk import WalkSampler, plain_law
 from robustok.vocabulary import Vocabulary
 
@@ -25,14 +25,13 @@ class MaxMatchDropout(WalkSampler):
 
     name = "maxmatch-dropout"
     example = "maxmatch-dropout(p=0.3)"
+    parameters = {"p": probability(0.1)}
+    strength = "p"
+    exact = True
+    p: float
 
     def __init__(self, vocab: Vocabulary, *, p: float = 0.1) -> None:
-        super().__init__(vocab)
-        self.p = check_probability("p", p, self.name)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"p": self.p}
+        super().__init__(vocab, p=p)
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         if self.p == 0.0:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_list, check_number, shown
 from robustok.errors import RobustokError
 from robustok.samplers.base import Sampler
+from robustok.samplers.canonical import Canonical
+from robustok.samplers.parameters import Parts
+from robustok.samplers.spec import Spec
 from robustok.vocabulary import Vocabulary
 
 _COIN = np.int64(1 << 62)  # a part of the row that no text has: the coin has its own stream
@@ -27,31 +29,32 @@ class Mix(Sampler):
 
     name = "mix"
     example = "mix(0.5 canonical, 0.5 uniform)"
-    inner = "parts"
+    parameters = {"parts": Parts()}
+    strength = "weight"  # of what is mixed with canonical
+    exact = True
 
     def __init__(
-        self, vocab: Vocabulary, *, parts: Sequence[str | tuple[float, str | Sampler]]
+        self, vocab: Vocabulary, *, parts: Sequence[str | tuple[float, str | Spec | Sampler]]
     ) -> None:
-        super().__init__(vocab)
-        read = [_read(part) for part in check_list("mix: parts", parts)]
-        if len(read) < 2:
-            raise RobustokError("mix: give two schemes or more, as mix(0.5 canonical, 0.5 uniform)")
-        weights = np.array([weight for weight, _ in read])
-        if abs(weights.sum() - 1) >= 1e-6:
-            raise RobustokError(f"mix: the weights must add up to 1, not {weights.sum():g}")
+        super().__init__(vocab, parts=parts)
         from robustok.samplers.registry import sampler
 
-        self.weights = weights
-        self.samplers = [sampler(scheme, vocab) for _, scheme in read]
+        pairs = self.params["parts"]
+        self.weights = np.array([weight for weight, _ in pairs])
+        self.samplers = [sampler(scheme, vocab) for _, scheme in pairs]
 
-    @property
-    def inner_samplers(self) -> Sequence[Sampler]:
-        return self.samplers
-
-    @property
-    def spec(self) -> str:
-        pairs = zip(self.weights, self.samplers, strict=True)
-        return f"{self.name}({', '.join(f'{w:.9g} {s.spec}' for w, s in pairs)})"
+    @classmethod
+    def with_strength(cls, params: Mapping[str, Any], value: float) -> dict[str, Any]:
+        """The mixture of canonical and one other scheme in which that scheme has this weight."""
+        schemes = [str(part).partition(" ")[2].strip() for part in params.get("parts", ())]
+        others = [scheme for scheme in schemes if scheme != Canonical.name]
+        if len(schemes) != 2 or len(others) != 1:
+            raise RobustokError(
+                "the strength of a mixture is the weight of what is mixed with canonical: write it "
+                "as mix(0.5 canonical, 0.5 uniform), with canonical and one other scheme"
+            )
+        other = others[0]
+        return {"parts": (f"{1 - value:.9g} {Canonical.name}", f"{value:.9g} {other}")}
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The log of the weighted mean of the parts' probabilities; exact where theirs are."""
@@ -95,17 +98,3 @@ class Mix(Sampler):
         edges = np.cumsum(self.weights)
         edges[np.flatnonzero(self.weights)[-1] :] = 1.0
         return np.searchsorted(edges, u, side="right")
-
-
-def _read(part: str | tuple[float, str | Sampler]) -> tuple[float, str | Sampler]:
-    if isinstance(part, str):
-        weight, _, scheme = part.partition(" ")
-        try:
-            part = float(weight), scheme.strip()
-        except ValueError:
-            part = ()  # type: ignore[assignment]
-    if not isinstance(part, (tuple, list)) or len(part) != 2:
-        raise RobustokError(
-            f"mix: write each part as a weight and a scheme, as '0.5 uniform', not {shown(part)}"
-        )
-    return check_number("mix: a weight", part[0], 0.0, 1.0), part[1]

@@ -1,21 +1,23 @@
-"""Spec strings: ``uniform-k(alpha=0.5)`` to the sampler it names, and back."""
+"""The schemes by name: those of this package, those registered, and those of installed packages."""
 
 from __future__ import annotations
 
 import re
-from inspect import Parameter, signature
-from typing import Any
+import warnings
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
-from robustok.checks import shown
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.base import Sampler
 from robustok.samplers.bpe_dropout import BpeDropout
 from robustok.samplers.canonical import Canonical
+from robustok.samplers.characters import Characters
 from robustok.samplers.exactly import Exactly
 from robustok.samplers.grampa import Grampa
 from robustok.samplers.maxmatch_dropout import MaxMatchDropout
 from robustok.samplers.mix import Mix
 from robustok.samplers.schedules import Schedule
+from robustok.samplers.spec import Spec
 from robustok.samplers.stochastok import StochasTok
 from robustok.samplers.stochastok_uniform import StochasTokUniform
 from robustok.samplers.uniform import Uniform
@@ -23,40 +25,35 @@ from robustok.samplers.uniform_k import UniformK
 from robustok.samplers.unigram import Unigram
 from robustok.vocabulary import Vocabulary, check_vocabulary
 
-SCHEMES: dict[str, type[Sampler]] = {
-    scheme.name: scheme
-    for scheme in (
-        Canonical, StochasTok, StochasTokUniform, UniformK, Uniform, BpeDropout, Grampa, Unigram,
-        MaxMatchDropout, Mix, Exactly,
-    )
-}  # fmt: skip
+GROUP = "robustok.schemes"  # the entry-point group of packages with schemes
+BUILT_IN: tuple[type[Sampler], ...] = (
+    Canonical, Characters, StochasTok, StochasTokUniform, UniformK, Uniform, BpeDropout, Grampa,
+    Unigram, MaxMatchDropout, Mix, Exactly,
+)  # fmt: skip
+SCHEMES: dict[str, type[Sampler]] = {scheme.name: scheme for scheme in BUILT_IN}
 
-_LONGEST, _DEEPEST = 10_000, 8
-_SPEC = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+S = TypeVar("S", bound=type[Sampler])
+_NAME = re.compile(r"[A-Za-z][\w-]*")
+_failed: dict[str, str] = {}  # entry point: why it could not be loaded
+_loaded: list[bool] = []  # not empty once the entry points were loaded
 
 
-def sampler(spec: str | Sampler, vocab: Vocabulary) -> Sampler:
-    """The sampler a spec string names.
+def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
+    """The sampler of a spec.
 
     >>> sampler("uniform-k(alpha=.50)", vocab).spec
     'uniform-k(alpha=0.5)'
 
-    A sampler is returned as it is. Raises RobustokError for an unknown scheme or parameter, naming
-    the nearest, and for a sampler of another vocabulary.
+    ``spec`` is a string or a :class:`robustok.Spec`; a sampler is returned as it is. Raises
+    RobustokError for an unknown scheme or parameter, naming the nearest, for a tokenizer that does
+    not fit the scheme, and for a sampler of another vocabulary.
     """
     check_vocabulary(vocab)
     if isinstance(spec, Sampler):
         check_vocabulary_of(spec, vocab)
         return spec
-    name, arguments = parse(spec)
-    missing = [
-        p.name for p in signature(SCHEMES[name]).parameters.values()
-        if p.kind is Parameter.KEYWORD_ONLY and p.default is Parameter.empty
-        and p.name not in arguments
-    ]  # fmt: skip
-    if missing:
-        raise RobustokError(f"{name} needs {missing[0]}, as {SCHEMES[name].example}")
-    return SCHEMES[name](vocab, **arguments)
+    parsed = Spec.parse(spec)
+    return scheme_class(parsed.name)(vocab, **parsed.params)
 
 
 def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
@@ -68,81 +65,91 @@ def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
         )
 
 
-def parse(spec: str) -> tuple[str, dict[str, Any]]:
-    """The scheme and its parameters; raises RobustokError for what no scheme would take.
+def register(scheme: S) -> S:
+    """Add a scheme of one's own, under its ``name``. Usable as a class decorator.
 
-    >>> parse("stochastok(alpha=1, ways=3)")
-    ('stochastok', {'alpha': 1, 'ways': 3})
+    >>> @rt.register
+    ... class Coarse(rt.Sampler):
+    ...     name = "coarse"
+    ...     def draw(self, ids, random):
+    ...         return rt.Characters(self.vocab).draw(ids, random) if random.random() < 0.5 else ids
+    >>> rt.sampler("coarse", vocab).sample_batch(["hello"], seed=0, draws=4).lengths
+    array([5, 1, 1, 5])
+
+    The class has a method ``draw(self, ids, random)`` and may have ``parameters``; see "A scheme
+    of your own" in the documentation. Raises RobustokError for a class that is no scheme and for a
+    name that another scheme has. A class that is defined again replaces the one before.
     """
-    match = _SPEC.fullmatch(check_spec(spec))
-    if not match:
-        raise RobustokError(f"cannot read the scheme {spec!r}: write it as uniform-k(alpha=0.5)")
-    name, inside = match[1], (match[2] or "").strip()
+    if not (isinstance(scheme, type) and issubclass(scheme, Sampler)):
+        raise RobustokError(f"register takes a subclass of robustok.Sampler, not {scheme!r}")
+    name = getattr(scheme, "name", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise RobustokError(
+            f"{scheme.__name__}: name must be a word of letters, digits and '-', not {name!r}"
+        )
+    if scheme.draw is Sampler.draw and scheme._draw is Sampler._draw:
+        raise RobustokError(f"{name} needs a method draw(self, ids, random)")
+    if scheme.strength and scheme.strength not in scheme.parameters:
+        raise RobustokError(f"{name}: its strength '{scheme.strength}' is not in its parameters")
+    other = SCHEMES.get(name)
+    if other and (other.__module__, other.__qualname__) != (scheme.__module__, scheme.__qualname__):
+        raise RobustokError(f"a scheme '{name}' is already registered: give it another name")
+    if not hasattr(scheme, "example"):
+        scheme.example = name
+    SCHEMES[name] = scheme
+    return scheme
+
+
+def schemes() -> dict[str, type[Sampler]]:
+    """All schemes by name, with those of installed packages.
+
+    >>> list(schemes())[:2]
+    ['canonical', 'characters']
+
+    A package whose scheme cannot be loaded causes a warning of one line.
+    """
+    _load_packages()
+    for reason in _failed.values():
+        warnings.warn(reason, stacklevel=2)
+    _failed.clear()
+    return dict(SCHEMES)
+
+
+def find_scheme(name: str) -> type[Sampler] | None:
+    """The class of a scheme; None where neither this nor an installed package has one."""
     if name not in SCHEMES:
-        raise RobustokError(f"unknown scheme '{name}': {nearest(name, SCHEMES)}")
-    allowed = [
-        p.name for p in signature(SCHEMES[name]).parameters.values()
-        if p.kind is Parameter.KEYWORD_ONLY
-    ]  # fmt: skip
-    arguments: dict[str, Any] = {}
-    inner = SCHEMES[name].inner
-    for part in _split(spec, inside):
-        key, equals, value = (x.strip() for x in part.partition("="))
-        if inner and not re.fullmatch(r"\w+", key if equals else ""):
-            arguments[inner] = (*arguments.get(inner, ()), part)
-            continue
-        if not equals:
-            raise RobustokError(f"{spec}: write each parameter as name=value, not '{part}'")
-        if "->" in value:
-            raise RobustokError(
-                f"{spec} is a schedule, for training: schedule(spec, vocab).at(progress) gives "
-                "the scheme of a moment"
-            )
-        if key not in allowed:
-            hint = nearest(key, allowed) if allowed else f"{name} takes none"
-            raise RobustokError(f"{name} has no parameter '{key}': {hint}")
-        arguments[key] = _value(value)
-    return name, arguments
+        _load_packages()
+    return SCHEMES.get(name)
 
 
-def check_spec(spec: Any) -> str:
-    """A spec string of at most 10,000 characters and 8 schemes within each other."""
-    if not isinstance(spec, str):
-        raise RobustokError(f"a scheme is a string as 'uniform-k(alpha=0.5)', not {shown(spec)}")
-    if len(spec) > _LONGEST:
-        raise RobustokError(f"a scheme of {len(spec)} characters: give at most {_LONGEST}")
-    depth = deepest = 0
-    for c in spec:
-        depth += (c == "(") - (c == ")")
-        deepest = max(deepest, depth)
-    if deepest > _DEEPEST:
-        raise RobustokError(f"a scheme {deepest} levels deep: give at most {_DEEPEST}")
-    return spec
+def scheme_class(name: str) -> type[Sampler]:
+    """The class of a scheme; raises RobustokError that names the nearest where there is none."""
+    scheme = find_scheme(name)
+    if scheme is not None:
+        return scheme
+    if name in _failed:
+        raise RobustokError(_failed[name])
+    raise RobustokError(f"unknown scheme '{name}': {nearest(name, SCHEMES)}")
 
 
-def _split(spec: str, inside: str) -> list[str]:
-    """The parts between commas that no parenthesis encloses."""
-    parts, depth = [""], 0
-    for c in inside:
-        depth += (c == "(") - (c == ")")
-        if depth < 0:
-            break
-        if c == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += c
-    if depth:
-        raise RobustokError(f"{spec}: the parentheses do not match")
-    return [p.strip() for p in parts if p.strip()]
+def _load_packages() -> None:
+    """Register the schemes of installed packages, once a process."""
+    if _loaded:
+        return
+    _loaded.append(True)  # before loading: a package may look schemes up while it is imported
+    for entry in entry_points(group=GROUP):
+        _load(entry)
 
 
-def _value(text: str) -> Any:
-    if text[:1] in "\"'" and text[-1:] == text[:1] and len(text) > 1:
-        return text[1:-1]
+def _load(entry: EntryPoint) -> None:
     try:
-        return int(text)
-    except ValueError:
-        try:
-            return float(text)
-        except ValueError:
-            return text
+        scheme = entry.load()
+        if isinstance(scheme, type):  # a module registers its schemes itself
+            register(scheme)
+    except Exception as error:  # whatever the code of the package raises
+        package = entry.dist.name if entry.dist else entry.module
+        text = " ".join(str(error).split())
+        _failed[entry.name] = (
+            f"the scheme '{entry.name}' of the package {package} cannot be loaded: "
+            f"{type(error).__name__}: {text}"
+        )

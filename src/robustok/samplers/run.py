@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,13 +11,13 @@ import numpy as np
 from robustok.checks import check_ids
 from robustok.kernels import batch as kernels
 from robustok.ragged import Ragged
-from robustok.samplers.base import in_threads, spread
 from robustok.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
 
 
+_SMALL = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
 _MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
 
 
@@ -119,3 +121,28 @@ def _close_gaps(
 def room_for(vocab: Vocabulary, values: np.ndarray) -> int:
     """The most tokens that ids can become: no token is shorter than a byte."""
     return int(np.diff(vocab.token_offsets)[values].sum())
+
+
+def spread(total: int, weights: np.ndarray, threads: int) -> list[tuple[int, int]]:
+    """Cut ``total`` texts into runs of about equal weight, one a thread.
+
+    ``weights`` (int64 of shape [total + 1]) is the weight before each text.
+    """
+    if threads == 1 or total < 2 or weights[-1] < _SMALL:
+        return [(0, total)]
+    marks = np.searchsorted(weights, np.linspace(0, weights[-1], threads + 1)[1:-1])
+    edges = sorted({0, *marks.tolist(), total})
+    return list(itertools.pairwise(edges))
+
+
+def in_threads(jobs: list[Any], work: Any) -> list[Any]:
+    """``work(*job)`` for each job, on as many threads as there are jobs.
+
+    The caller's thread takes the first job. If it slept, the scheduler would keep its core for it
+    for a while, and two of the other threads would share one.
+    """
+    if len(jobs) == 1:
+        return [work(*jobs[0])]
+    with ThreadPoolExecutor(len(jobs) - 1) as pool:
+        others = [pool.submit(work, *job) for job in jobs[1:]]
+        return [work(*jobs[0]), *(job.result() for job in others)]

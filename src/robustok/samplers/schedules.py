@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
 from typing import TYPE_CHECKING
 
-from robustok.checks import check_number
-from robustok.errors import RobustokError
+from robustok.samplers.spec import Spec
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
     from robustok.vocabulary import Vocabulary
 
-# Possessive quantifiers: no backtracking, so a long run of digits takes linear time.
-_NUMBER = r"[-+]?(?:\d++\.?+\d*+|\.\d++)(?:[eE][-+]?\d++)?+"
-_RAMP = re.compile(rf"(?:(\w++)\s*+=\s*+)?({_NUMBER})\s*+->\s*+({_NUMBER})")
-_WHOLE = ("k", "ways", "min_length")
 
-
-def at_progress(spec: str, progress: float) -> str:
+def at_progress(spec: str | Spec, progress: float) -> str:
     """The scheme of a schedule at ``progress``, from 0 (first step) to 1 (last): a spec string.
 
     >>> at_progress("stochastok(alpha=0.1->1)", 0.5)
@@ -30,22 +22,10 @@ def at_progress(spec: str, progress: float) -> str:
     'mix(0.5 canonical, 0.5 uniform)'
 
     Every ``a->b`` moves on a straight line; whole-number parameters are rounded. A spec without
-    one stays as it is. Raises RobustokError for a progress outside [0, 1].
+    one stays as it is. Raises RobustokError for a progress outside [0, 1]. The same as
+    ``str(Spec.parse(spec).at(progress))``.
     """
-    from robustok.samplers.registry import check_spec
-
-    spec = check_spec(spec)
-    progress = check_number("progress", progress, 0.0, 1.0)
-
-    def now(ramp: re.Match[str]) -> str:
-        name, start, stop = ramp[1], float(ramp[2]), float(ramp[3])
-        value = start + (stop - start) * progress
-        if not isfinite(value):
-            raise RobustokError(f"{ramp[0]}: a schedule goes from one finite number to another")
-        shown = str(round(value)) if name in _WHOLE else f"{value:.9g}"
-        return f"{name}={shown}" if name else shown
-
-    return _RAMP.sub(now, spec)
+    return str(Spec.parse(spec).at(progress))
 
 
 def is_schedule(spec: str) -> bool:
@@ -65,23 +45,27 @@ class Schedule:
     >>> moving.at(0.0).spec, moving.at(1.0).spec
     ('stochastok(alpha=0.1)', 'stochastok(alpha=1)')
 
-    ``at(progress)`` is the sampler of a moment; ``spec`` names the whole.
+    ``at(progress)`` is the sampler of a moment; ``spec`` is the string of the whole.
     """
 
     spec: str
     vocab: Vocabulary
 
     @cached_property
+    def _parsed(self) -> Spec:
+        return Spec.parse(self.spec)
+
+    @cached_property
     def _fixed(self) -> Sampler | None:
-        return None if is_schedule(self.spec) else _sampler(self.spec, self.vocab)
+        return None if self._parsed.is_schedule else _sampler(self._parsed, self.vocab)
 
     def at(self, progress: float) -> Sampler:
         """The sampler at ``progress``, from 0 (first step) to 1 (last)."""
-        return self._fixed or _sampler(at_progress(self.spec, progress), self.vocab)
+        return self._fixed or _sampler(self._parsed.at(progress), self.vocab)
 
 
-def schedule(spec: str, vocab: Vocabulary) -> Schedule:
-    """Read a scheme or a schedule, and see that both its ends are schemes.
+def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
+    """Read a scheme or a schedule, and check that both its ends are schemes of the vocabulary.
 
     >>> moving = schedule("stochastok(alpha=0.1->1)", vocab)
     >>> moving.at(0.5).spec
@@ -89,12 +73,13 @@ def schedule(spec: str, vocab: Vocabulary) -> Schedule:
 
     Raises RobustokError as :func:`robustok.sampler` does.
     """
-    ends = [_sampler(at_progress(spec, progress), vocab) for progress in (0.0, 1.0)]
-    return Schedule(spec if is_schedule(spec) else ends[0].spec, vocab)
+    parsed = Spec.parse(spec)
+    for progress in (0.0, 1.0):
+        _sampler(parsed.at(progress), vocab)
+    return Schedule(str(parsed), vocab)
 
 
-def _sampler(spec: str, vocab: Vocabulary) -> Sampler:
-    # The registry knows of schedules, to say that they are no schemes.
+def _sampler(spec: Spec, vocab: Vocabulary) -> Sampler:
     from robustok.samplers.registry import sampler
 
     return sampler(spec, vocab)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_count, check_strength
+from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
 
@@ -24,15 +24,19 @@ class StochasTok(TabledSampler):
 
     name = "stochastok"
     example = "stochastok(alpha=0.5)"
+    variants = ("stochastok(alpha=2, ways=3)",)
+    parameters = {
+        "alpha": per_token(0.1),
+        "ways": count(2, least=2, quick=4),  # the list of expansions grows exponentially
+    }
+    strength = "alpha"
+    nominal_splits = "alpha"
+    color = "#e69f00"
+    alpha: float
+    ways: int
 
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.1, ways: int = 2) -> None:
-        super().__init__(vocab)
-        self.alpha = check_strength("alpha", alpha, self.name)
-        self.ways = check_count("stochastok: ways", ways, 2)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"alpha": self.alpha} | ({"ways": self.ways} if self.ways != 2 else {})
+        super().__init__(vocab, alpha=alpha, ways=ways)
 
     def _pairs(self) -> Any:
         """The two-way cuts of every token, made once a vocabulary."""

@@ -7,12 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_strength
-from robustok.errors import RobustokError
+from robustok.samplers.parameters import Choice, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
-
-_SUPPORTS = ("all", "pairwise")
 
 
 class StochasTokUniform(TabledSampler):
@@ -29,23 +26,20 @@ class StochasTokUniform(TabledSampler):
 
     name = "stochastok-uniform"
     example = "stochastok-uniform(alpha=0.5)"
+    variants = ("stochastok-uniform(alpha=2, support=pairwise)",)
+    parameters = {"alpha": per_token(0.5), "support": Choice(("all", "pairwise"))}
+    strength = "alpha"
+    color = "#56b4e9"
+    exact = True
+    alpha: float
+    support: str
     _too_rare = (
         "stochastok-uniform: too few segmentations of a token come from two-way splits: use "
         "support='all' or another alpha"
     )
 
     def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
-        super().__init__(vocab)
-        self.alpha = check_strength("alpha", alpha, self.name)
-        if support not in _SUPPORTS:
-            raise RobustokError(
-                f"stochastok-uniform: support must be 'all' or 'pairwise', not {support!r}"
-            )
-        self.support = support
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"alpha": self.alpha} | ({"support": self.support} if self.support != "all" else {})
+        super().__init__(vocab, alpha=alpha, support=support)
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """The probability of the split counts times that of each token's segmentation."""

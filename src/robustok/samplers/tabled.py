@@ -28,8 +28,8 @@ class TabledSampler(Sampler):
         "take another k or alpha, or shorter texts"
     )
 
-    def __init__(self, vocab: Vocabulary) -> None:
-        super().__init__(vocab)
+    def __init__(self, vocab: Vocabulary, **params: Any) -> None:
+        super().__init__(vocab, **params)
         self._stores: list[Any] = []
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ class Uniform(TabledSampler):
 
     name = "uniform"
     example = "uniform"
+    color = "#009e73"
+    exact = True
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number of tokenizations; minus infinity off V."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_count, check_strength
 from robustok.errors import RobustokError
+from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.samplers.texts import is_drawable
 from robustok.vocabulary import Vocabulary
@@ -30,19 +31,23 @@ class UniformK(TabledSampler):
 
     name = "uniform-k"
     example = "uniform-k(alpha=0.5)"
+    variants = ("uniform-k(k=3)",)
+    parameters = {"alpha": per_token(), "k": count()}
+    strength = "alpha"
+    color = "#0072b2"
+    exact = True
+    alpha: float | None
+    k: int | None
 
     def __init__(
         self, vocab: Vocabulary, *, alpha: float | None = None, k: int | None = None
     ) -> None:
-        super().__init__(vocab)
-        if (alpha is None) == (k is None):
-            raise RobustokError("uniform-k: give either alpha (per token) or k, as uniform-k(k=20)")
-        self.alpha = None if alpha is None else check_strength("alpha", alpha, self.name)
-        self.k = None if k is None else check_count("uniform-k: k", k)
+        super().__init__(vocab, alpha=alpha, k=k)
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"alpha": self.alpha} if self.k is None else {"k": self.k}
+    @classmethod
+    def _check_together(cls, params: Mapping[str, Any]) -> None:
+        if len(params) != 1:
+            raise RobustokError("uniform-k: give either alpha (per token) or k, as uniform-k(k=20)")
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number at distance k; minus infinity at another distance."""

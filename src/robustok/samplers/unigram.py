@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from robustok.checks import check_temperature
-from robustok.errors import RobustokError
+from robustok.samplers.needs import SCORES
+from robustok.samplers.parameters import temperature as temperature_range
 from robustok.samplers.walk import WalkSampler
 from robustok.vocabulary import Vocabulary
 
@@ -31,19 +31,14 @@ class Unigram(WalkSampler):
 
     name = "unigram"
     example = "unigram(temperature=2)"
+    parameters = {"temperature": temperature_range(1.0)}
+    strength = "temperature"
+    exact = True
+    needs = SCORES
+    temperature: float
 
     def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0) -> None:
-        super().__init__(vocab)
-        self.temperature = check_temperature("temperature", temperature, self.name)
-        if vocab.data.scores is None or vocab.data.family.endswith("BPE"):
-            raise RobustokError(
-                f"unigram needs the piece scores of a Unigram tokenizer: this one is "
-                f"{vocab.data.family}; use uniform or bpe-dropout"
-            )
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"temperature": self.temperature}
+        super().__init__(vocab, temperature=temperature)
 
     def _law(self) -> Any:
         from robustok.kernels.walk import UNIGRAM, Law

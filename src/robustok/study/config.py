@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
-from robustok.models import Shape, train_tokenizer
+from robustok.models import Shape
+from robustok.samplers.spec import Spec
 from robustok.study.schema import Paper, PaperRow, Strict, Study
 
 Where = tuple[str | int, ...]
@@ -228,7 +228,7 @@ def _checked(study: Study, source: _Source) -> Study:
 
     def normal(spec: str, *path: str | int) -> str:
         try:
-            return normal_spec(spec)
+            return normal_spec(spec, moves=path[0] in ("pretrain", "finetune"))
         except RobustokError as error:
             raise source.error(path, f"{_dotted(path)}: {error}") from None
 
@@ -267,7 +267,11 @@ def _named_as_measured(paper: Paper) -> Paper:
     """The paper's tables with their specs as results name them."""
 
     def normal(spec: str | None) -> str | None:
-        return spec if spec is None or spec.startswith("adversarial") else normal_spec(spec)
+        return (
+            spec
+            if spec is None or spec.startswith("adversarial")
+            else normal_spec(spec, moves=True)
+        )
 
     def row(one: PaperRow) -> PaperRow:
         return one.model_copy(update={"pretrain": normal(one.pretrain), "train": normal(one.train)})
@@ -336,21 +340,16 @@ def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
             yield ("corpus", "held_out"), "perplexity needs text held out: give --held-out FILE"
 
 
-def normal_spec(spec: str) -> str:
-    """A scheme's spec as results name it; whether it exists is seen without the study's tokenizer.
+def normal_spec(spec: str, *, moves: bool = False) -> str:
+    """A scheme's spec as results name it. The study's tokenizer is not needed.
 
     >>> normal_spec("stochastok( alpha = 1.0 )")
     'stochastok(alpha=1)'
 
-    Raises RobustokError for an unknown scheme, parameter or value.
+    ``moves`` allows a schedule, for training. Raises RobustokError for an unknown scheme, parameter
+    or value.
     """
-    from robustok.samplers import sampler
-
-    return sampler(spec, _smallest_vocabulary()).spec
-
-
-@cache
-def _smallest_vocabulary() -> Any:
-    from robustok.vocabulary import Vocabulary
-
-    return Vocabulary.load(train_tokenizer(["aa"], 258))
+    parsed = Spec.parse(spec)
+    if parsed.is_schedule and not moves:
+        raise RobustokError(f"{parsed} is a schedule: only training takes one")
+    return str(parsed)

@@ -33,14 +33,15 @@ class ExamplesCell(Cell):
         }
 
     def run(self, folder: Path, progress: Progress) -> Summary:
-        from robustok.samplers import sampler
+        from robustok.samplers import schedule
 
         vocab = self.tokenizer.vocabulary(folder)
-        samplers = {scheme: sampler(scheme, vocab) for scheme in self.schemes}
+        # Of a schedule, the scheme at the end of the training.
+        samplers = {scheme: schedule(scheme, vocab).at(1.0) for scheme in self.schemes}
         examples = []
         for text in self.texts:
             for scheme, drawn in samplers.items():
-                draws = 1 if scheme == "canonical" else self.draws
+                draws = 1 if drawn.deterministic else self.draws
                 rows = drawn.sample_batch([text], seed=self.seed, draws=draws)
                 tokens = [[vocab.tokens[i].decode("latin-1") for i in row] for row in rows]
                 examples.append({"text": text, "scheme": scheme, "draws": tokens})

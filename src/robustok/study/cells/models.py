@@ -93,10 +93,10 @@ class TrainedCell(ModelCell):
         self, options: Training, vocab: Vocabulary, folder: Path, progress: Progress
     ) -> dict[str, Any]:
         """The arguments that pre-training and fine-tuning share."""
-        from robustok.samplers import sampler
+        from robustok.samplers import schedule
 
         return {name: getattr(options, name) for name in Training.model_fields} | {
-            "sampler": sampler(self.scheme, vocab),
+            "sampler": schedule(self.scheme, vocab),
             "seed": self.seed,
             "out": self.path(folder) / "model",
             "progress": progress,

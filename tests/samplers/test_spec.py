@@ -1,0 +1,94 @@
+"""Spec: a scheme as a value, read and normalized without a vocabulary."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import robustok as rt
+from robustok.samplers.parameters import Ramp
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("stochastok", "stochastok(alpha=0.1)"),
+        (" stochastok( ways=2, alpha = 1.0 ) ", "stochastok(alpha=1)"),
+        ("stochastok-uniform(support='pairwise')",
+         'stochastok-uniform(alpha=0.5, support="pairwise")'),
+        ("uniform-k(k=3.0)", "uniform-k(k=3)"),
+        ("unigram(temperature=2)", "unigram(temperature=2)"),
+        ("bpe-dropout(rule=hf)", 'bpe-dropout(p=0.1, rule="hf")'),
+        ("grampa(min_length=1)", "grampa(temperature=1)"),
+        ("exactly(splits=.5, stochastok)", "exactly(stochastok(alpha=0.1), splits=0.5)"),
+        ("mix(.5 canonical,0.5 uniform-k(alpha=1.0))",
+         "mix(0.5 canonical, 0.5 uniform-k(alpha=1))"),
+        ("stochastok(alpha=0.1 -> 1e0)", "stochastok(alpha=0.1->1)"),
+        ("mix(1 -> 0.5 canonical, 0->0.5 uniform-k(k=2->5))",
+         "mix(1->0.5 canonical, 0->0.5 uniform-k(k=2->5))"),
+    ],
+)  # fmt: skip
+def test_a_spec_is_normalized_without_a_vocabulary(text: str, normal: str) -> None:
+    spec = rt.Spec.parse(text)
+    assert str(spec) == normal
+    assert rt.Spec.parse(normal) == spec == pickle.loads(pickle.dumps(spec))
+    assert hash(rt.Spec.parse(normal)) == hash(spec)
+
+
+def test_a_spec_is_a_value() -> None:
+    spec = rt.Spec("uniform-k", {"alpha": 1})
+    assert str(spec.replace(alpha=2)) == "uniform-k(alpha=2)"
+    assert str(spec.replace(alpha=None, k=3)) == "uniform-k(k=3)"
+    assert str(spec) == "uniform-k(alpha=1)"
+    with pytest.raises(TypeError):
+        spec.params["alpha"] = 2  # type: ignore[index]
+    with pytest.raises(rt.RobustokError, match="give either alpha"):
+        spec.replace(k=3)
+    inner = rt.Spec.parse("exactly(mix(0.5 canonical, 0.5 uniform), splits=1)").params["scheme"]
+    assert [str(part) for _, part in inner.params["parts"]] == ["canonical", "uniform"]
+
+
+def test_a_ramp_is_a_value_of_a_schedule() -> None:
+    spec = rt.Spec.parse("stochastok(alpha=0.1->1)")
+    assert spec.params["alpha"] == Ramp(0.1, 1.0) == spec.strength
+    assert spec.is_schedule
+    assert [str(spec.at(x)) for x in (0, 0.5, 1)] == [
+        "stochastok(alpha=0.1)", "stochastok(alpha=0.55)", "stochastok(alpha=1)",
+    ]  # fmt: skip
+    deep = rt.Spec.parse("exactly(mix(1->0 canonical, 0->1 uniform), splits=0.1->0.3)")
+    assert str(deep.at(0.5)) == "exactly(mix(0.5 canonical, 0.5 uniform), splits=0.2)"
+    assert not deep.at(0.5).is_schedule
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stochastok(alpha=0->20000)", "alpha must be a number from 0 to 10000"),
+        ("stochastok(ways=1->3)", "ways must be a whole number from 2"),
+        ("stochastok(alpha=a->b)", "alpha must be a number"),
+        ("mix(1->0 canonical, 0.5 uniform)", "the weights must add up to 1"),
+        ("exactly(uniform, canonical, splits=1)", "give one scheme"),
+        ("mix()", "mix needs parts, as mix(0.5 canonical"),
+        ("unigram(temprature=2)", "did you mean 'temperature'"),
+        ("bpe-dropout(rule=other)", "rule must be 'provilkov' or 'hf' or 'sentencepiece'"),
+    ],
+)
+def test_what_no_scheme_takes_is_refused_without_a_vocabulary(text: str, message: str) -> None:
+    with pytest.raises(rt.RobustokError) as error:
+        rt.Spec.parse(text)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@given(st.text(alphabet="umix(),.5->= klpha\"'1e", max_size=40))
+def test_any_text_is_a_spec_or_an_error(text: str) -> None:
+    for candidate in (text, f"mix({text})", f"stochastok(alpha={text})"):
+        try:
+            spec = rt.Spec.parse(candidate)
+        except rt.RobustokError as error:
+            assert "\n" not in str(error)
+        else:
+            assert str(rt.Spec.parse(str(spec))) == str(spec)
