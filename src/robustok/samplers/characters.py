@@ -63,9 +63,7 @@ class Characters(Sampler):
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """0 for the characters of the text, minus infinity for any other tokenization."""
-        from robustok.lattice import canonical_of
-
-        only = self.draw(canonical_of(self.vocab, ids), np.random.default_rng(0))
+        only = self.draw(self.vocab.canonicalize(ids), np.random.default_rng(0))
         return 0.0 if ids.tolist() == only else -np.inf
 
 

@@ -86,6 +86,11 @@ class Spec:
         return has_ramp(list(self.params.values()))
 
     @property
+    def is_deterministic(self) -> bool:
+        """Whether all draws of a text are the same."""
+        return self._scheme.deterministic
+
+    @property
     def strength(self) -> float | Ramp | None:
         """The value of the strength parameter; None for a scheme without one."""
         return self.params.get(self._scheme.strength)

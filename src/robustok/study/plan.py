@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from robustok.samplers.spec import Spec
 from robustok.study.cells import (
     AttackCell,
     BaseCell,
@@ -176,7 +177,7 @@ class _Planner:
         if part is None:
             return
         for scheme in part.queries:
-            draws = 1 if scheme == "canonical" else part.draws
+            draws = 1 if Spec.parse(scheme).is_deterministic else part.draws
             yield EvaluateCell(
                 scheme, part.items, draws, seed, data, self.shared.tokenizer, model, few_shot
             )
