@@ -37,13 +37,19 @@ def cute(
     >>> item.query, item.answer
     ('Spell out the word "salt". Answer:', ' s a l t')
 
-    A word can be spelled out once only, so a kind that has no new questions
-    left ends, and the others go on. ``contains`` has two options (" Yes",
-    " No"), ``orthography`` two, the
-    others four. Train and test never share a question, whatever the seeds.
+    Args:
+        words: the words to ask about, as :func:`read_words` and :func:`frequent_words` give them. A
+            letter to insert or to look for comes from these words too.
+        n: number of questions, at least 1.
+        seed: any integer; the same arguments give the same questions.
+        split: ``"train"`` (default) or ``"test"``. The two never share a question, whatever the
+            seeds.
+        kinds: kinds of questions, in turn; by default all seven. A word can be spelled out once
+            only, so a kind without new questions ends and the others continue. ``contains`` has two
+            options (" Yes", " No"), ``orthography`` two, the others four.
 
-    Raises RobustokError for an unknown kind or split, and for a word list too
-    small to make that many questions.
+    Raises RobustokError for an unknown kind or split, and for a word list too small to make that
+    many questions.
     Source: the paper's appendix "Data Sets", after Edman et al. 2024.
     """
     _check(words, n, split, kinds)

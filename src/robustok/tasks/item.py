@@ -18,8 +18,15 @@ class Item:
     ...      (" up", " baby"), 1, "starts").answer
     ' baby'
 
-    The query ends where an option begins, so an option carries its own leading
-    space. Query and options are tokenized apart, the options canonically.
+    Args:
+        key: name of the item, unique in its list; the draws of its question depend on it.
+        query: the question, as text. It ends where an option begins.
+        choices: the options as text, two or more and none empty. An option carries its own leading
+            space; the options are tokenized apart from the question, canonically.
+        label: index of the right option in ``choices``, from 0.
+        kind: the group that results report the item under; empty (default) for none.
+
+    Raises RobustokError for fewer than two choices, an empty one, and a label out of range.
     """
 
     key: str
@@ -50,6 +57,11 @@ class Pair:
 
     >>> Pair("p0", "Spell cat.", " c a t").answer
     ' c a t'
+
+    Args:
+        key: name of the pair, unique in its list.
+        query: the prompt, as text.
+        answer: the text to learn after it, with its own leading space.
     """
 
     key: str
@@ -58,12 +70,15 @@ class Pair:
 
 
 def write_items(path: str | Path, items: Iterable[Item]) -> None:
-    """Write items as JSON lines, whole or not at all.
+    """Write items as JSON Lines; the file is complete or unchanged.
 
     >>> write_items("questions.jsonl", items)
     >>> items[1].query, items[1].answer
     ('hello world, is 1 odd? Answer:', ' yes')
 
-    A line holds ``key``, ``query``, ``choices``, ``label`` and ``kind``.
+    Args:
+        path: the file to write; an existing one is replaced.
+        items: the items, in the order of the lines. A line holds ``key``, ``query``, ``choices``,
+            ``label`` and ``kind``.
     """
     write_json_lines(Path(path), (asdict(item) for item in items))

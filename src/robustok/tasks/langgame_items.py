@@ -54,12 +54,17 @@ def langgame(
     >>> item.query, item.choices, item.label
     ("Pick the one that begins 'gl': glad, rain, up, baby. Answer:", (' glad', ...), 0)
 
-    Every question belongs to ``train`` or ``test`` by a hash of its kind, its
-    letter and its set of options, so no seed ever puts a question in both, in
-    whatever order or wording.
+    Args:
+        words: the words that serve as options, as :func:`read_words` and :func:`frequent_words`
+            give them.
+        n: number of questions, at least 1.
+        seed: any integer; the same arguments give the same questions.
+        split: ``"train"`` (default) or ``"test"``. A hash of a question's kind, letter and set of
+            options decides its split, so no seed puts a question in both, in any order or wording.
+        kinds: kinds of questions, in turn; by default all six.
 
-    Raises RobustokError for an unknown kind or split, and for a word list too
-    small or too uniform to make that many questions.
+    Raises RobustokError for an unknown kind or split, and for a word list too small or too uniform
+    to make that many questions.
     Source: the paper's appendix "Language Games".
     """
     _check(words, n, split, kinds)

@@ -29,14 +29,17 @@ def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
     >>> read_items("questions.jsonl") == items
     True
 
-    A line with ``key`` is what :func:`write_items` wrote, and stays as it is. Any other line is
-    worded as in the paper's appendix: by the benchmark that the file is named after, or else as
-    a question and its answers, each answer after a space. It holds ``query``, ``choices`` and
-    ``label``, further ``id`` and what its benchmark needs (``question`` for copa); an empty
-    ``query`` means whole sentences to choose from, as in BLiMP. ``limit`` keeps the first so
-    many.
+    Args:
+        source: path of a JSON Lines file, or the name of a benchmark on the hub (a key of ``HUB``).
+        limit: number of items to keep, from the first; by default all.
 
-    Raises RobustokError for an unknown name and for a line that is wrong, by its number.
+    A line with ``key`` is what :func:`write_items` wrote, and stays as it is. Any other line is
+    worded as in the paper's appendix: by the benchmark that the file is named after, or else as a
+    question and its answers, each answer after a space. It holds ``query``, ``choices`` and
+    ``label``, further ``id`` and what its benchmark needs (``question`` for copa); an empty
+    ``query`` means whole sentences to choose from, as in BLiMP.
+
+    Raises RobustokError for an unknown name and for an invalid line, with its number.
     """
     path = Path(source)
     if path.suffix == ".jsonl" or path.is_file():
@@ -57,10 +60,11 @@ def read_pairs(path: str | Path) -> list[Pair]:
     >>> read_pairs("pairs.jsonl")[0]
     Pair(key='pairs-1', query='Spell cat.', answer=' c a t')
 
-    ``query`` serves for ``prompt``, ``completion`` for ``answer``. The answer
-    is put right behind the prompt, so it carries its own leading space.
+    Args:
+        path: a JSON Lines file. ``query`` is accepted for ``prompt``, ``completion`` for
+            ``answer``. The answer follows the prompt directly, so it carries its own leading space.
 
-    Raises RobustokError naming the line that is not a pair.
+    Raises RobustokError with the number of the line that is not a pair.
     """
     return [_pair(row, where, key) for row, where, key in read_rows(Path(path))]
 
@@ -73,7 +77,11 @@ def read_questions(source: str | Path) -> list[Item] | list[Pair]:
     >>> read_questions("asked.jsonl")[0].answer
     ' c a t'
 
-    Raises RobustokError naming the line that is not what the first one is.
+    Args:
+        source: path of a JSON Lines file, or the name of a benchmark on the hub, as in
+            :func:`read_items`.
+
+    Raises RobustokError with the number of a line that is not of the same kind as the first.
     """
     path = Path(source)
     if not path.is_file() and path.suffix != ".jsonl":
@@ -83,7 +91,7 @@ def read_questions(source: str | Path) -> list[Item] | list[Pair]:
 
 
 def benchmark_files(folder: str | Path) -> dict[str, Path]:
-    """The benchmarks that lie in a folder, by name.
+    """The JSON Lines files of a folder, by benchmark (the file name without its suffix).
 
     >>> from pathlib import Path
     >>> Path("benchmarks").mkdir(exist_ok=True)
@@ -91,7 +99,10 @@ def benchmark_files(folder: str | Path) -> dict[str, Path]:
     >>> list(benchmark_files("benchmarks"))
     ['copa']
 
-    Raises RobustokError where there is none.
+    Args:
+        folder: the folder; its subfolders are not searched.
+
+    Raises RobustokError if it holds no .jsonl file.
     """
     found = {path.stem: path for path in sorted(Path(folder).glob("*.jsonl"))}
     if not found:

@@ -25,10 +25,15 @@ def read_texts(
     >>> list(read_texts("corpus.jsonl"))
     ['hello', 'world']
 
-    They are read as :func:`~robustok.corpus.run_corpus` reads them: ``field`` of each row of JSON
-    Lines and Parquet, and each line of a .txt file that is not empty, or the whole of it with
-    ``sample_by="document"``. JSON Lines and text may be compressed. Raises RobustokError for a file
-    that is missing, of another kind, or has a row without text.
+    Args:
+        paths: a file, a folder or a pattern, or several of them. Parquet, JSON Lines and text, the
+            latter two also compressed.
+        field: name of the field that holds the text in JSON Lines and Parquet; unused for .txt.
+        sample_by: what a document of a .txt file is: ``"line"`` (default; empty lines are skipped)
+            or ``"document"``, the whole file.
+
+    The files are read as :func:`~robustok.corpus.run_corpus` reads them. Raises RobustokError for a
+    file that is missing or of another kind, and for a row without text.
     """
     from robustok.corpus.sources import find_sources
 

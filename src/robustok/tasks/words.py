@@ -14,8 +14,13 @@ def frequent_words(n: int, *, language: str = "en", shortest: int = 2) -> list[s
     >>> frequent_words(5)
     ['the', 'to', 'and', 'of', 'in']
 
-    Only words of letters count, with at least ``shortest`` of them. The list is
-    `wordfreq`'s. Raises RobustokError for a language it does not have.
+    Args:
+        n: number of words, at least 1.
+        language: language code of the `wordfreq` package, by default ``"en"``.
+        shortest: least number of letters of a word. Words with other characters than letters are
+            left out.
+
+    Raises RobustokError for a language that wordfreq does not have, and for more words than it has.
     """
     if n < 1:
         raise RobustokError(f"asked for {n} words: ask for at least 1")
@@ -35,11 +40,18 @@ def frequent_words(n: int, *, language: str = "en", shortest: int = 2) -> list[s
 
 
 def read_words(path: str | Path, *, shortest: int = 2) -> list[str]:
-    """Words of a text file, one a line, in its order and without repeats.
+    """Words of a text file, lower-cased, in its order and without repeats.
 
     >>> _ = Path("words.txt").write_text("Tree\\nstone\\ntree\\n4th\\n")
     >>> read_words("words.txt")
     ['tree', 'stone']
+
+    Args:
+        path: a UTF-8 text file, words separated by white space.
+        shortest: least number of letters of a word. Words with other characters than letters are
+            left out.
+
+    Raises RobustokError for a file that is missing, not UTF-8, or without such words.
     """
     path = Path(path)
     if not path.is_file():
@@ -58,6 +70,10 @@ def clean_words(words: Iterable[str], *, shortest: int = 2) -> list[str]:
 
     >>> clean_words(["Tree", "tree", "4th", "a"])
     ['tree']
+
+    Args:
+        words: words in any case.
+        shortest: least number of letters of a word that is kept.
     """
     kept = (w.lower() for w in words)
     return list(dict.fromkeys(w for w in kept if w.isalpha() and len(w) >= shortest))
