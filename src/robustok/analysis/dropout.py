@@ -46,8 +46,22 @@ def dropout_splits(
     >>> found.least, found.most
     (0, 9)
 
-    Splits are boundaries that the canonical tokenization does not have. The three rules are three
-    laws by one name; see :class:`robustok.BpeDropout`. (Paper: table `bpedropout_splits`.)
+    Args:
+        vocab: the vocabulary of a BPE tokenizer; its merges are dropped.
+        text: one text.
+        seed: any integer; it and the number of a draw decide the draw.
+        probabilities: values of p, each from 0 to 1: the probability that a merge is dropped.
+        rules: names of the dropout rules, by default all three. They are three distributions under
+            one name; see :class:`robustok.BpeDropout`.
+        draws: draws of the text for each rule and p, at least 1. The standard error of a mean falls
+            with the square root of their number.
+        progress: called with (draws done, all draws), over all rules and values of p.
+
+    Splits are boundaries that the canonical tokenization does not have. Rows are ordered by rule,
+    then by p.
+
+    Raises RobustokError for a vocabulary without merges, an unknown rule and a p out of range.
+    Source: the paper's table `bpedropout_splits`.
     """
     canonical = vocab.encode(text)
     found, jobs = [], [(rule, p) for rule in rules for p in probabilities]

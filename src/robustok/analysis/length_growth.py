@@ -43,7 +43,15 @@ def growth(
     >>> round(growth(vocab, texts, ["stochastok"], alphas=[0.5], seed=0)[0].ratio, 2)
     1.5
 
-    ``schemes`` are names or specs without their alpha: ``"stochastok(ways=3)"``.
+    Args:
+        vocab: the vocabulary.
+        texts: the texts, all weighted by their length: tokens are summed before they are divided.
+        schemes: names or specs of schemes, without their alpha: ``"stochastok(ways=3)"``.
+        seed: any integer; it and the position of a text decide its draw.
+        alphas: strengths per canonical token, each from 0 to 10,000.
+        progress: called with (pairs of scheme and alpha done, all pairs).
+
+    Rows are ordered by scheme, then by alpha. Raises RobustokError for a scheme without alpha.
     """
     rows = vocab.encode_batch(texts)
     jobs = [(scheme, alpha) for scheme in schemes for alpha in alphas]

@@ -45,15 +45,27 @@ def segmentations(
     draws: int = 50_000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Segmentations:
-    """Draw tokenizations of a text and tell how its ``token``-th canonical token was cut.
+    """Draw tokenizations of a text and count how its ``token``-th canonical token was split.
 
     >>> found = segmentations(vocab, " revolution", ["uniform"], seed=0)
     >>> found.pieces[0][:3]
     (' revolutio-n',)
 
+    Args:
+        vocab: the vocabulary.
+        text: one text.
+        specs: specs of the schemes to compare.
+        seed: any integer; it and the number of a draw decide the draw.
+        token: position of the token in the canonical tokenization, from 0.
+        splits: greatest number of splits counted; draws with more are left out.
+        draws: draws of the text for each scheme, at least 1.
+        progress: called with (draws done, all draws), over all schemes.
+
     A draw counts where it has boundaries at both ends of the token and 1 to ``splits`` inside. An
-    unbiased scheme gives all segmentations of as many splits the same share. (Paper: appendix,
-    "Different tokenisers and their effect".)
+    unbiased scheme gives the same share to all segmentations with the same number of splits.
+
+    Raises RobustokError for a token that the text does not have.
+    Source: the paper's appendix "Different tokenisers and their effect".
     """
     place = place_of(vocab, text, token)
     own = int(place.canonical[token])

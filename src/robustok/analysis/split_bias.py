@@ -62,10 +62,22 @@ def bias(
     >>> [(b.splits, b.ways, round(b.support, 2)) for b in found]
     [(3, 2, 1.0)]
 
-    Given the number of splits, so that a scheme's strength is not taken for bias; nothing is said
-    where there is one way to cut a word, or the scheme never cuts it so. The laws of stochastok (in
-    a long text), stochastok-uniform, uniform-k and uniform are exact; those of other schemes are
-    estimated from ``draws`` draws a word.
+    Args:
+        vocab: the vocabulary.
+        words: texts; those that are not one canonical token are skipped.
+        schemes: specs of the schemes to compare.
+        seed: any integer; for schemes without an exact distribution, it and the position of a word
+            decide the draws.
+        splits: greatest number of splits considered.
+        draws: draws of each word for a scheme without an exact distribution; unused by the others.
+            A number of splits with fewer than 100 draws gives no row.
+        progress: called with (words done, all words that are one token).
+
+    A row compares a scheme with the uniform distribution over the segmentations with one number of
+    splits, so that a scheme's strength is not taken for bias. There is no row where a word has only
+    one such segmentation, or the scheme never gives one. The distributions of stochastok (in a long
+    text), stochastok-uniform, uniform-k and uniform are exact; those of other schemes are
+    estimated.
     """
     listed = list(words)
     whole = [w for w, row in zip(listed, vocab.encode_batch(listed), strict=True) if len(row) == 1]
@@ -104,11 +116,17 @@ class BiasSummary(NamedTuple):
 
 
 def summarize(rows: Iterable[Bias]) -> list[BiasSummary]:
-    """Means over words, by scheme and splits, in the order they came.
+    """Mean over words of the bias, by scheme and number of splits.
 
     >>> found = summarize(bias(vocab, ["hello"], ["uniform"], seed=0))[0]
     >>> found.scheme, found.splits, found.exact
     ('uniform', 3, True)
+
+    Args:
+        rows: what :func:`bias` returned, of one call or several.
+
+    Summaries are ordered by number of splits, then by scheme as the rows first name it. ``exact``
+    is true if no row was estimated from draws.
     """
     groups: dict[tuple[str, int], list[Bias]] = defaultdict(list)
     for row in rows:

@@ -56,11 +56,22 @@ def split_counts(
     >>> found.token, round(float(found.observed[1]), 2)
     ('hello', 0.17)
 
-    Laws: `stochastok` the Dirichlet-multinomial; `stochastok-uniform` that and what clipping makes
-    of it, which is exact; `uniform-k` the paper's (by splits, within tokens) and the exact one (by
-    distance, as it is sampled); `uniform` the exact one and the paper's binomial. Other schemes
-    have none. Raises RobustokError for a token that the text does not have. (Paper: appendix,
-    "Empirical distribution over per-token split-counts".)
+    Args:
+        vocab: the vocabulary.
+        text: one text.
+        spec: spec of the scheme.
+        seed: any integer; it and the number of a draw decide the draw.
+        token: position of the token in the canonical tokenization, from 0.
+        draws: draws of the text, at least 1.
+        progress: called with (draws done, all draws).
+
+    Theoretical distributions: for `stochastok` the Dirichlet-multinomial; for `stochastok-uniform`
+    the same, and the exact one, which clips it to what the token allows; for `uniform-k` the
+    paper's (by splits, within tokens) and the exact one (by distance, as it is sampled); for
+    `uniform` the exact one and the paper's binomial. Other schemes have none.
+
+    Raises RobustokError for a token that the text does not have.
+    Source: the paper's appendix "Empirical distribution over per-token split-counts".
     """
     scheme, place = sampler(spec, vocab), place_of(vocab, text, token)
     counts = np.zeros(place.end - place.begin, np.int64)

@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a run did; `__run__/receipt.json` holds the same.
+    """Settings and totals of a run; `__run__/receipt.json` holds the same.
 
     >>> from pathlib import Path
     >>> _ = Path("small.txt").write_text("hello world\\nthe revolution\\n")
@@ -40,9 +40,21 @@ class Receipt:
     >>> receipt.documents, len(receipt.shards)
     (2, 1)
 
-    ``realised`` are splits, distance and growth (length) per canonical token, over all draws.
-    ``shards`` have a row each with the names, sizes and SHA-256 of its files, ``digest`` is one
-    SHA-256 over all of these. No time and no engine is in it: the same job leaves the same receipt.
+    Args:
+        settings: the arguments that decide the output, with the tokenizer as its fingerprint.
+        versions: version of each package involved, by name.
+        documents: documents read, rejects not included.
+        rows: tokenizations drawn: ``documents`` times the draws of each.
+        changed: rows whose ids differ from the canonical ones.
+        rejects: input rows that could not be read.
+        tokens: ids drawn, over all rows.
+        canonical_tokens: ids of the canonical tokenizations, counted once for each row.
+        input_bytes: size of the input files as stored.
+        realised: splits, distance and growth (length) per canonical token, over all draws.
+        digest: one SHA-256 over those of all output files.
+        shards: a dictionary for each shard with the names, sizes and SHA-256 of its files.
+
+    It holds no time and no engine: the same job gives the same receipt.
     """
 
     settings: dict[str, Any]
@@ -88,22 +100,39 @@ def run_corpus(
     >>> receipt.realised
     {'splits': 0.5, 'distance': 1.0, 'growth': 1.5}
 
-    ``inputs`` are files, folders or patterns of Parquet, JSON Lines or text, the latter two also
-    compressed. A document of a text file is a line, or the whole file with
-    ``sample_by="document"``. ``column`` is the field that holds texts or canonical ids (the first
-    there is of text, input_ids and ids). A row of more than ``max_row_bytes`` bytes is a reject.
-
-    ``format`` is ``"parquet"``, with a row a draw (see
-    :class:`~robustok.corpus.transform.Retokenize`) that also has the fields ``keep_columns`` (or
-    ``"all"``), or a kind of token files, documents ended by ``end``: ``"packed"``, `.npy` files of
-    rows of ``block_size`` ids (2048), ``"megatron"`` or ``"nanotron"``.
-
-    ``engine`` is ``"local"``, with ``workers`` processes (default: a core each), or ``"ray"``.
-    ``progress`` is called with the input bytes that are done, and all.
+    Args:
+        inputs: files, folders or patterns of Parquet, JSON Lines or text, the latter two also
+            compressed.
+        out: the output folder. It may hold an unfinished run with the same arguments, which
+            continues.
+        tokenizer: what :meth:`Vocabulary.load` reads: a path, a hub name or a tokenizer object.
+        scheme: spec of the scheme, as ``"uniform-k(alpha=1)"``.
+        seed: any integer. It, the epoch, a document and the number of a draw decide the draw.
+        epoch: an int64; each value gives other draws.
+        draws: tokenizations of each document, at least 1.
+        column: field that holds texts or canonical ids; by default the first of text, input_ids and
+            ids that the files have.
+        keep_columns: names of fields to copy beside each draw, or ``"all"``; only for Parquet
+            output.
+        sample_by: what a document of a text file is: a ``"line"`` (default), or the whole file
+            (``"document"``).
+        max_row_bytes: greatest size of one row, in decompressed bytes; a longer row is a reject.
+            Default 16 MiB.
+        format: ``"parquet"``, with one row for each draw (see
+            :class:`~robustok.corpus.transform.Retokenize`), or a format of token files:
+            ``"packed"`` (`.npy` files of rows of ``block_size`` ids), ``"megatron"`` or
+            ``"nanotron"``.
+        block_size: ids in a row of ``"packed"`` output, by default 2048.
+        end: the special token, or its id, after each document of a token file; by default the
+            end-of-text token of the vocabulary.
+        engine: ``"local"`` (processes on this machine) or ``"ray"`` (a Ray cluster).
+        workers: shards in work at once, at least 1; by default one for each core.
+        shard_bytes: input bytes of a shard; by default a 256th of the input, within 2 and 64 MiB.
+        progress: called with (input bytes done, all input bytes).
 
     The files written are the same from either engine and any number of workers. A run that was
-    stopped, however, goes on when called again with the same arguments; finished shards are known
-    by their checksums. Rows that cannot be read are set aside in ``out/__run__/rejects``.
+    stopped continues when called again with the same arguments; finished shards are recognized by
+    their checksums. Rows that cannot be read are written to ``out/__run__/rejects``.
 
     Raises RobustokError for settings that are wrong or have no effect, an ``out`` that holds
     another run, a full disk, and for a run that changed nothing, unless its scheme is canonical.

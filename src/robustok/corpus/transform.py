@@ -39,16 +39,23 @@ class Retokenize:
     >>> retokenize(pa.table({"text": ["hello world"]})).column_names
     ['id', 'key', 'draw', 'input_ids', 'canonical_tokens', 'splits', 'distance']
 
-    ``column`` holds texts (string or binary) or canonical ids (lists of integers); an ``id`` column
-    is carried along. Out come rows, draws of a document one after another, with the schema
-    :data:`SCHEMA`: the draw's number, its ids, and how many splits it has and at what distance it
-    is from the canonical tokens. It is what every engine runs, and fits ``map_batches`` of Ray Data
-    and ``map`` of `datasets` (formatted as Arrow) as it is.
+    Args:
+        vocab: the vocabulary.
+        scheme: spec of the scheme.
+        seed: any integer.
+        epoch: an int64; each value gives other draws.
+        draws: tokenizations of each document, at least 1.
+        column: name of the column that holds texts (string or binary) or canonical ids (lists of
+            integers).
+        keep: names of columns that are repeated for every draw, after the others.
+
+    The output has a row for each draw, those of a document one after another, with the schema
+    :data:`SCHEMA`: the draw's number, its ids, how many splits it has and its distance from the
+    canonical tokens. An ``id`` column is copied. Every engine runs this function; ``map_batches``
+    of Ray Data and ``map`` of `datasets` (formatted as Arrow) accept it as it is.
 
     A document's draws depend on its key, the seed, the epoch and the draw's number, and on nothing
     else. The key is a hash of the document's ``id``, where it has one, and of its canonical ids.
-
-    ``keep`` names columns of the table that are repeated for every draw, after the others.
 
     Raises RobustokError for a document that cannot be tokenized.
     """

@@ -52,7 +52,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Drift:
-    """What an audit found, over all sequences.
+    """Totals of an audit, over all sequences.
 
     >>> audit = Audit(vocab)
     >>> _ = audit.add([vocab.encode("the"), [*vocab.encode("t"), *vocab.encode("he")]])
@@ -60,10 +60,20 @@ class Drift:
     >>> found.rows, found.drifted_rows, found.first_rows
     (2, 1, (1,))
 
-    ``drifted_rows`` are not canonical, ``changed_rows`` do not come back from decoding and encoding
-    again; ``drifted`` ids do not stand, ``splits`` boundaries are not the encoder's; ``unknown``
-    ids are in no vocabulary. ``kinds`` counts the rows with each other kind of finding;
-    ``first_rows`` are the numbers of the first drifted rows.
+    Args:
+        rows: number of sequences.
+        drifted_rows: sequences that are not canonical.
+        changed_rows: sequences that decoding and encoding changes.
+        ids: number of ids, over all sequences.
+        drifted: ids that the canonical encoding does not have at their place.
+        splits: boundaries that the canonical encoding does not have.
+        unknown: ids outside the vocabulary.
+        kinds: number of rows with each other kind of finding, by its name.
+        by_position: ids and drifted ids by position in the sequence. The first interval has 16
+            positions, each further one as many as all before it.
+        by_token: ids and drifted ids by token, those that drift most often first.
+        exchanges: runs of ids and the canonical ids of the same text, the most frequent first.
+        first_rows: numbers of the first ten drifted rows.
     """
 
     rows: int
@@ -110,7 +120,11 @@ class Audit:
         self._first_rows: list[int] = []
 
     def add(self, rows: Ragged | Iterable[Any]) -> Verdicts:
-        """Judge some rows, count their drift, and give the verdicts on them."""
+        """Check some rows, add their drift to the totals, and return their verdicts.
+
+        Args:
+            rows: a Ragged, or an iterable of id sequences.
+        """
         found = self._guard.check_batch(rows)
         off, unknown = found.marks != STANDS, found.marks == UNKNOWN
         self._totals.update(

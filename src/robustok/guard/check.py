@@ -52,7 +52,7 @@ SHORT = 256  # ids of a sequence that is first compared as a whole
 
 
 class Guard:
-    """Judges id sequences against the canonical encoder of a vocabulary.
+    """Compares id sequences with the canonical encoding of their text.
 
     >>> guard = Guard(vocab)
     >>> verdict = guard.check([*vocab.encode("t"), *vocab.encode("he")])
@@ -61,11 +61,16 @@ class Guard:
     >>> guard.check(vocab.encode("the")).canonical
     True
 
-    Four ways to use it: :meth:`check` reports, :meth:`admit` gives ids that a model may see or
-    raises, :meth:`repair` gives the canonical ids, :meth:`require` raises at any finding. A special
-    id is a finding, except for those that the tokenizer itself puts at the ends (a BOS); with
-    ``allow_special`` none is. A sequence of more than ``max_length`` ids (None: no limit) is an
-    error. One guard may serve several threads; it holds no lock and remembers nothing.
+    Args:
+        vocab: the vocabulary.
+        allow_special: whether special ids may occur anywhere. By default a special id is a finding,
+            except where the tokenizer itself puts it, at the ends of a text (a BOS).
+        max_length: greatest number of ids of a sequence, 1,048,576 by default; None for no limit. A
+            longer sequence is an error.
+
+    There are four methods: :meth:`check` reports, :meth:`admit` returns ids that a model may see or
+    raises, :meth:`repair` returns the canonical ids, :meth:`require` raises at any finding. One
+    guard may serve several threads; it holds no lock and keeps no results.
     """
 
     def __init__(
@@ -81,9 +86,13 @@ class Guard:
         self._encoder = vocab.derived("segment encoder", lambda: SegmentEncoder(vocab))
 
     def check(self, ids: Sequence[int] | np.ndarray) -> Verdict:
-        """Judge one id sequence.
+        """Compare one id sequence with the canonical encoding of its text.
 
-        Raises RobustokError for what is not a sequence of integers, or is too long.
+        Args:
+            ids: integers of any width, [n]. Ids outside the vocabulary are findings, not errors.
+
+        Raises RobustokError for anything but a flat sequence of integers, and for a sequence longer
+        than ``max_length``.
         """
         given = check_row(ids, self.max_length)
         plain = self._check_plain(given) if 0 < len(given) <= SHORT else None
@@ -117,6 +126,9 @@ class Guard:
         >>> guard.admit([*vocab.encode("t"), *vocab.encode("he")])
         array([266], dtype=int32)
 
+        Args:
+            ids: integers, [n], as in :meth:`check`.
+
         Raises RobustokError for unknown ids, for special ids, and where repairing does not give
         canonical ids.
         """
@@ -130,18 +142,32 @@ class Guard:
         return verdict.repaired
 
     def repair(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The canonical ids of the same text, int32 [m]; unknown ids are left out."""
+        """The canonical ids of the same text, int32 [m]; unknown ids are left out.
+
+        Args:
+            ids: integers, [n], as in :meth:`check`.
+        """
         return self.check(ids).repaired
 
     def require(self, ids: Sequence[int] | np.ndarray) -> None:
-        """Raise RobustokError, naming the first finding, unless there is none."""
+        """Raise RobustokError, naming the first finding, unless there is none.
+
+        Args:
+            ids: integers, [n], as in :meth:`check`.
+        """
         findings = self.check(ids).findings
         if findings:
             more = f" (and {findings.total - 1} more)" if findings.total > 1 else ""
             raise RobustokError(f"{tell(self.vocab, findings[0])}{more}")
 
     def check_batch(self, rows: Rows) -> Verdicts:
-        """Judge many id sequences; much faster than one by one."""
+        """Check many id sequences; much faster than one by one.
+
+        Args:
+            rows: a Ragged, or an iterable of id sequences as in :meth:`check`.
+
+        Raises RobustokError with the number of the first row that is invalid or too long.
+        """
         announce_compilation()
         given, offsets = flatten(rows, self.max_length)
         blocks = [

@@ -91,7 +91,16 @@ class Findings(Sequence[Finding]):
     >>> len(findings), findings.total, sorted(findings.kinds)
     (2, 2, ['not-canonical', 'unknown-id'])
 
-    ``kinds`` are the kinds of all findings, those after the first 1,000 included.
+    Args:
+        table: the findings, with positions in the ids of the whole batch.
+        given: the ids that were checked, integers [n].
+        repaired: their canonical ids, int32 [m].
+        given_start: position in the batch of the first id of ``given``, by default 0.
+        repaired_start: position in the repaired batch of the first id of ``repaired``, by default
+            0.
+
+    :meth:`Guard.check` makes it. ``kinds`` are the kinds of all findings, those after the first
+    1,000 included.
     """
 
     def __init__(

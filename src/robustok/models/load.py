@@ -123,7 +123,11 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     >>> type(load_tokenizer("runs/mine")).__name__
     'TokenizersBackend'
 
-    A folder is read without asking the hub. Raises RobustokError where there is none.
+    Args:
+        path_or_name: a model folder, or a hub name with or without ``@revision``. A folder is read
+            without asking the hub.
+
+    Raises RobustokError where there is no tokenizer that transformers can load.
     """
     from transformers import AutoTokenizer
 

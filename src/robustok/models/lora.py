@@ -24,16 +24,23 @@ def add_lora(
     dropout: float = 0.05,
     targets: tuple[str, ...] | None = None,
 ) -> PeftModel:
-    """Freeze a model and give it low-rank adapters, which alone are trained and saved.
+    """Freeze a model and add low-rank adapters, which alone are trained and saved.
 
     >>> light = add_lora(model, seed=0)
     >>> light.num_parameters(only_trainable=True) < 0.02 * light.num_parameters()
     True
 
-    ``targets`` names the layers; without it peft's choice for the architecture
-    (``q_proj`` and ``v_proj`` of a Llama). :func:`load_model` on the trained
-    folder merges the adapter into its base model, which must still be where it
-    was loaded from. The model is changed in place.
+    Args:
+        model: a causal language model of transformers; it is changed in place.
+        seed: any integer that torch accepts; it decides the initial weights of the adapters.
+        rank: rank of an adapter's two matrices, at least 1.
+        alpha: scale of the adapters: their output is multiplied by ``alpha / rank``.
+        dropout: probability, from 0 to 1, that an input of an adapter is zeroed during training.
+        targets: names of the layers that get an adapter; by default peft's choice for the
+            architecture (``q_proj`` and ``v_proj`` of a Llama).
+
+    :func:`load_model` on the trained folder merges the adapter into its base model, which must
+    still be where it was loaded from.
 
     Raises RobustokError where peft knows no layers for the architecture.
     Source: the paper's table "Supervised fine-tuning for Hugging Face models".

@@ -16,13 +16,25 @@ ARCHITECTURES = {"llama": "Llama", "gpt2": "GPT-2", "qwen3": "Qwen 3", "gemma3":
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model: layers, width, heads, feed-forward and context.
+    """The sizes of a model: layers, width, heads, feed-forward and longest input.
 
     >>> shape = Shape(2, 64, 4, 4, feed_forward=160, context=128, architecture="gpt2")
     >>> small_model(300, shape, seed=0).config.model_type
     'gpt2'
 
-    ``architecture`` is one of :data:`ARCHITECTURES`.
+    Args:
+        layers: number of layers.
+        width: size of a hidden state; a multiple of twice the heads.
+        heads: number of attention heads.
+        kv_heads: number of key-value heads, which divides the heads; fewer than them is
+            grouped-query attention. As many as the heads in a GPT-2.
+        feed_forward: inner width of the feed-forward layers.
+        context: longest input, in tokens.
+        tied: whether the output layer shares the embedding's weights (default).
+        architecture: one of :data:`ARCHITECTURES`: ``"llama"`` (default), ``"gpt2"``, ``"qwen3"``
+            or ``"gemma3"``.
+
+    Raises RobustokError for sizes that do not fit together and for an unknown architecture.
     """
 
     layers: int
@@ -53,9 +65,12 @@ class Shape:
             raise RobustokError(f"{self.heads} heads do not share {self.kv_heads} key-value heads")
 
     def scaled(self, scale: float) -> Shape:
-        """The shape with its width, feed-forward and depth shrunk (or grown) by a factor.
+        """The shape with its width, feed-forward and depth multiplied by a factor.
 
-        Heads keep their width, and groups their size.
+        Args:
+            scale: the factor, greater than 0 and at most 16. Each size is rounded to a valid one.
+
+        Heads keep their width, and groups their size. The longest input stays.
         """
         if not 0 < scale <= 16:
             raise RobustokError(f"scale {scale} is not between 0 and 16")
@@ -89,10 +104,13 @@ def small_model(
     >>> sum(p.numel() for p in model.parameters())
     712576
 
-    ``shape`` is a :class:`Shape` or the name of one: ``tiny-llm`` (the paper's
-    50-million-parameter Llama, with GPT-2's 50,257 tokens) or ``quick``.
-    ``end_id`` is the token that begins, ends and pads a text; without it the
-    configuration names none.
+    Args:
+        vocab_size: number of ids, which is the number of rows of the embedding.
+        shape: a :class:`Shape` or the name of one: ``tiny-llm`` (the paper's 50-million-parameter
+            Llama, with GPT-2's 50,257 tokens) or ``quick``.
+        seed: any integer that torch accepts.
+        end_id: id of the token that begins, ends and pads a text; by default the configuration
+            names none.
 
     Raises RobustokError for an unknown name.
     Source: the paper's table "Model architecture (Tiny-LLM)".

@@ -19,12 +19,16 @@ class AnswerCollator:
     >>> batch["input_ids"], batch["labels"]
     (tensor([[5, 6, 7], [0, 8, 9]]), tensor([[-100, 7], [-100, 9]]))
 
-    With ``short_labels`` the labels, and by ``logits_to_keep`` the model's
-    output layer, cover only the last few positions, which hold every answer
-    and the position before it; without, labels are as wide as the ids. All
-    tensors are int64 of shape [rows, length]; padding is a cost in time only.
-    ``positions`` counts each row from its own start, for models that take
-    ``position_ids``; those that do not count by the mask.
+    Args:
+        pad_id: id that fills a row up; the attention mask hides it.
+        short_labels: whether the labels, and by ``logits_to_keep`` the model's output layer, cover
+            only the last few positions, which hold every answer and the position before it.
+            Otherwise labels are as wide as the ids.
+        positions: whether to count positions from each row's own start, for models that take
+            ``position_ids``; other models derive them from the mask.
+
+    All tensors are int64 [rows, length]; the label of a position outside the answers is -100.
+    Padding costs time only.
     """
 
     def __init__(self, pad_id: int, *, short_labels: bool = True, positions: bool = True) -> None:

@@ -36,26 +36,35 @@ def finetune(
     progress: Progress | None = None,
     **recipe: Any,
 ) -> Training:
-    """Train a causal language model to answer, its questions perturbed by ``sampler``.
+    """Train a causal language model to answer questions whose tokenization ``sampler`` draws.
 
     >>> done = finetune(model, vocab, items, sampler=rt.sampler("uniform-k(alpha=2)", vocab),
     ...                 steps=3, batch_size=4, learning_rate=2e-3, seed=0, out="runs/a")
     >>> done.steps, done.tokens > 0
     (3, True)
 
-    The answer is tokenized canonically and alone in the loss. Every epoch sees
-    new tokenizations; which ones depends only on ``seed``, the epoch and the
-    item's number. A canonical sampler trains canonically, and a schedule
-    (``rt.schedule("stochastok(alpha=0.1->1)", vocab)``) moves from the first
-    step to the last. ``recipe`` takes the
-    fields of :class:`Recipe` (``steps``, ``batch_size`` and ``learning_rate``
-    must be there); ``overflow`` is explained at :class:`PromptDataset`. The
-    model is trained in place, saved in ``out`` as safetensors, and the call
-    goes on by itself where a killed one stopped.
+    Args:
+        model: a causal language model of transformers; it is trained in place.
+        vocab: the model's vocabulary.
+        items: the questions and their answers, as :func:`~robustok.tasks.read_questions` reads
+            them.
+        sampler: draws the tokenization of each question, anew in every epoch. A canonical sampler
+            trains canonically, and a schedule (``rt.schedule("stochastok(alpha=0.1->1)", vocab)``)
+            moves from the first step to the last.
+        seed: any integer. It decides the order of the rows, and with the epoch and the item's
+            number the draw.
+        out: the output folder for checkpoints and the trained model (safetensors). A run that was
+            stopped continues from its last checkpoint.
+        overflow: what to do with a row longer than the model's longest input: ``"error"``
+            (default), ``"drop"``, ``"left"`` or ``"canonical"``; see :class:`PromptDataset`.
+        progress: called with (steps done, all steps).
+        **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
+            required.
 
-    Raises RobustokError for a vocabulary larger than the model's embedding, a
-    loss that is not a number, a folder of another run or in use by one, and a
-    full disk.
+    The answer is tokenized canonically and alone in the loss.
+
+    Raises RobustokError for a vocabulary larger than the model's embedding, a loss that is not a
+    number, a folder of another run or in use by one, and a full disk.
     Source: the paper's tables on supervised fine-tuning.
     """
     plan = Recipe.of(recipe)

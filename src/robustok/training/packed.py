@@ -21,18 +21,28 @@ _GROUP = 1 << 16
 
 
 class PackedStream(IterableDataset):
-    """Blocks of ``block_size`` ids: documents drawn, shuffled, ended and put end to end.
+    """Blocks of ``block_size`` ids: documents drawn, shuffled, ended and concatenated.
 
     >>> uniform = rt.sampler("uniform", vocab)
     >>> stream = PackedStream(vocab.encode_batch(texts), uniform, seed=0, block_size=64, end=0)
     >>> next(iter(stream))["input_ids"].shape
     (64,)
 
-    ``documents`` are canonical ids; ``end`` is put after each. The stream goes
-    through them again and again, in a new order and with new draws each time;
-    both depend on ``seed`` and the number of the round only. With worker
-    processes, each gives every so-many-th batch, so their number changes
-    nothing: for that ``batch_size`` must be the loader's.
+    Args:
+        documents: canonical ids, a row for each document.
+        sampler: draws the tokenization of each document, anew in every epoch.
+        seed: any integer. The order and the draws depend on it and the epoch only.
+        block_size: ids in a block.
+        end: id that is put after each document.
+        batch_size: the data loader's batch size, by default 1. With worker processes, each worker
+            yields every n-th batch, so that their number changes nothing.
+        total: number of blocks over which a schedule moves from its start to its end. Needed for a
+            schedule, without effect on other samplers.
+
+    A block is a dictionary with ``input_ids``, int64 [block_size]. The stream is endless: each
+    epoch goes through all documents in a new order.
+
+    Raises RobustokError for documents without ids, and for a schedule without ``total``.
     """
 
     def __init__(

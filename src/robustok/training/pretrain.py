@@ -55,15 +55,27 @@ def pretrain(
     >>> done.tokens, done.perplexities[-1].step, done.perplexities[-1].scheme
     (1024, 2, 'uniform')
 
-    ``texts`` are documents, or their canonical ids as a Ragged (which may lie
-    in a memory-mapped file). Every ``every`` steps, and at the end, the
-    perplexity of ``held_out`` is measured under each of ``held_out_samplers``.
-    ``end`` is the special token, or its id, that is put after each document;
-    without it the one of the model's configuration, or else of the vocabulary.
-    The rest is as for :func:`finetune`.
+    Args:
+        model: a causal language model of transformers; it is trained in place.
+        vocab: the model's vocabulary.
+        texts: documents, or their canonical ids as a Ragged (which may be a memory-mapped file).
+        sampler: draws the tokenization of each document, anew in every epoch; a schedule moves from
+            the first step to the last.
+        seed: any integer. It decides the order of the documents, and with the epoch and the
+            document's number the draw.
+        out: the output folder for checkpoints and the trained model (safetensors). A run that was
+            stopped continues from its last checkpoint.
+        held_out: texts whose perplexity is measured; none by default.
+        held_out_samplers: schemes to measure it under; by default none, and nothing is measured.
+        every: steps between these measurements; one more is made at the end.
+        end: the special token, or its id, after each document; by default the one of the model's
+            configuration, or else of the vocabulary.
+        progress: called with (steps done, all steps).
+        **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
+            required.
 
-    Raises RobustokError for empty texts, where no end-of-text token is known,
-    and as :func:`finetune` does.
+    Raises RobustokError for empty texts, where no end-of-text token is known, and as
+    :func:`finetune` does.
     Source: the paper's table "Pre-training setup for Tiny-LLM".
     """
     plan = Recipe.of(recipe)

@@ -44,16 +44,26 @@ class PromptDataset(Dataset):
     >>> vocab.decode(row["input_ids"]), row["answer"]
     ('hello world, is 1 odd? Answer: yes', 4)
 
-    A row holds ``input_ids`` (int64, prompt then answer) and ``answer``, how
-    many ids at its end are the answer. The draw depends on (seed, epoch, index)
-    and on nothing else; the trainer moves the epoch with :meth:`set_epoch`.
+    Args:
+        vocab: the vocabulary of the sampler.
+        items: the questions and their answers.
+        sampler: draws the tokenization of each prompt, anew in every epoch.
+        seed: any integer. A draw depends on it, the epoch and the item's number, and on nothing
+            else.
+        max_length: greatest number of ids of a row; by default there is no limit.
+        overflow: what to do with a row longer than ``max_length``, which a perturbed prompt may be
+            though its canonical one is not. ``"error"`` (default); ``"drop"``: the row is empty and
+            adds nothing to the loss; ``"left"``: the start of the prompt is cut off;
+            ``"canonical"``: the canonical prompt is used.
+        total: number of rows over which a schedule moves from its start to its end. Needed for a
+            schedule, without effect on other samplers.
 
-    ``overflow`` says what becomes of a row longer than ``max_length``, which a
-    perturbed prompt may be though its canonical one is not: ``error``; ``drop``
-    (the row is empty and adds nothing to the loss); ``left`` (the start of the
-    prompt is cut off); ``canonical`` (its canonical tokens are used instead).
-    An answer that does not fit, or with ``canonical`` a canonical row that does
-    not, is an error at once.
+    A row is a dictionary with ``input_ids`` (int64 [n], prompt then answer) and ``answer``, the
+    number of ids at its end that are the answer. The trainer changes the epoch with
+    :meth:`set_epoch`.
+
+    Raises RobustokError without items, for a schedule without ``total``, and at once for an answer
+    that does not fit, or with ``"canonical"`` a canonical row that does not.
     """
 
     def __init__(
@@ -95,7 +105,11 @@ class PromptDataset(Dataset):
         return RowOrder(self) if moves(self.sampler) else None
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by accelerate at the start of each epoch."""
+        """Set the epoch of the next draws; accelerate calls it at the start of each epoch.
+
+        Args:
+            epoch: number of the epoch, from 0.
+        """
         self.epoch.set(epoch)
 
     def __len__(self) -> int:

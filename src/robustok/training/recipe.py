@@ -19,12 +19,23 @@ class Recipe:
     >>> PRESETS["paper-tiny-llm-finetune"].learning_rate
     0.0001
 
-    ``batch_size`` is the number of rows of an optimizer step over all processes; each process
-    computes its share in ``gradient_accumulation_steps`` forward passes. The learning rate rises
-    over ``warmup_steps`` and falls to ``min_lr_ratio`` times ``learning_rate`` at the last step.
-    Gradients are clipped to the norm ``max_grad_norm``. ``torch_compile`` compiles the model,
-    ``workers`` is the number of processes that load data, and a checkpoint is written every
-    ``save_every`` steps.
+    Args:
+        steps: number of optimizer steps, at least 1.
+        batch_size: rows of an optimizer step over all processes; a multiple of the processes times
+            ``gradient_accumulation_steps``.
+        learning_rate: greatest learning rate, positive.
+        warmup_steps: steps over which the learning rate rises from 0; from 0 (default) to
+            ``steps``.
+        min_lr_ratio: learning rate of the last step as a share of ``learning_rate``, from 0 to 1.
+        weight_decay: weight decay of AdamW.
+        betas: decay rates of AdamW's first and second moments.
+        max_grad_norm: norm that gradients are clipped to, positive.
+        gradient_accumulation_steps: forward passes in which each process computes its share of a
+            batch. More of them need less memory and give the same loss.
+        precision: ``"float32"`` (default), or ``"bfloat16"`` for automatic mixed precision.
+        torch_compile: whether to compile the model.
+        workers: number of processes that load data, besides the main one; 0 (default) loads in it.
+        save_every: steps between checkpoints, rounded up to a multiple of 10.
 
     Raises RobustokError for a value out of range.
     """
