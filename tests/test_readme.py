@@ -1,4 +1,4 @@
-"""The README's first example runs as it stands and gives what its comments say."""
+"""The first example of the README runs unchanged and gives the results in its comments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def first_example(tokenizer: Path) -> dict:
     return names
 
 
-def test_the_first_example_says_what_it_does() -> None:
+def test_the_first_example_gives_the_results_in_its_comments() -> None:
     tokenizer = DATA / "tokenizers" / "gpt2" / "tokenizer.json"
     if not tokenizer.is_file():
         pytest.skip(f"GPT-2's tokenizer is not in {DATA}; set ROBUSTOK_DATA")
