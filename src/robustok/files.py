@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import json
 import lzma
 import os
 import uuid
 import zlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -71,6 +73,18 @@ def write_rows(path: Path, rows: Iterable[Any]) -> None:
     with part_of(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def write_csv(
+    path: Path, rows: Sequence[Mapping[str, Any]], fields: Sequence[str] | None = None
+) -> None:
+    """Write rows as CSV, atomically: the given fields, or else those of the first row."""
+    text = io.StringIO()
+    names = fields if fields is not None else list(rows[0]) if rows else []
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
 
 
 def append_whole(path: Path, data: bytes) -> None:
@@ -165,8 +179,6 @@ def decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
     if suffix == ".xz":
         return lzma.open(raw)
     if suffix == ".zst":
-        import io
-
         import pyarrow as pa
 
         # Unlike zstandard's own reader, Arrow's reports a file that ends too early.

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from robustok.report import Results, merged, write_report
-from robustok.report.merge import Z, perplexities
+from robustok.normal import Z95
+from robustok.report.merge import perplexities
 from robustok.report.paper import beside_paper
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
@@ -20,7 +21,7 @@ ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
 def row(pretrain: str, query: str, accuracy: float, seed: int = 0, **more: Any) -> dict[str, Any]:
     return {
         "study": "s", "scale": "full", "pretrain": pretrain, "train": "canonical", "query": query,
-        "accuracy": accuracy, "low": accuracy - 0.02 * Z, "high": accuracy + 0.02 * Z, "n": 100,
+        "accuracy": accuracy, "low": accuracy - 0.02 * Z95, "high": accuracy + 0.02 * Z95, "n": 100,
         "draws": 1, "seed": seed, "seconds": 1.0, "chance": 0.25,
         "cell": f"{pretrain}{query}{seed}",
     } | more  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robustok.analysis.draws import boundaries_inside, in_blocks, one_of, place_of
+from robustok.display import visible
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
@@ -108,4 +109,4 @@ def _cuts(
 
 
 def _shown(vocab: Vocabulary, ids: tuple[int, ...]) -> str:
-    return "-".join(vocab.tokens[i].decode(errors="backslashreplace") for i in ids)
+    return "-".join(visible(vocab.tokens[i]) for i in ids)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from robustok.report.examples import shown
+from robustok.display import visible
 from robustok.report.style import PIECES
 
 
@@ -17,11 +17,11 @@ def print_tokens(pieces: Sequence[bytes], console: Console | None = None, lead: 
     if console.is_terminal:
         console.print(Text(lead), painted(pieces), sep="")
     else:
-        console.print(Text(lead + "|".join(shown(piece) for piece in pieces)))
+        console.print(Text(lead + "|".join(visible(piece) for piece in pieces)))
 
 
 def painted(pieces: Sequence[bytes]) -> Text:
     text = Text()
     for i, piece in enumerate(pieces):
-        text.append(shown(piece), style=f"black on {PIECES[i % len(PIECES)]}")
+        text.append(visible(piece), style=f"black on {PIECES[i % len(PIECES)]}")
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from robustok.corpus.shard import COUNTED, RUN, Job
 from robustok.corpus.sources import Chunk, Source, cut_chunks, find_sources
 from robustok.corpus.transform import Retokenize
 from robustok.corpus.write import FORMATS
+from robustok.display import Progress
 from robustok.errors import RobustokError, nearest
 from robustok.files import clear_parts, disk_full_in_one_line, locked, read_json_or_none, write_json
 from robustok.processes import available_cores
@@ -26,8 +27,6 @@ from robustok.versions import versions
 from robustok.vocabulary import Vocabulary
 
 ENGINES = ("local", "ray")
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

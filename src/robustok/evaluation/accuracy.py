@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.overflow import Window
 from robustok.evaluation.questions import (
     Ids,
-    Progress,
     as_sampler,
     check_items,
     encode_options,
@@ -43,7 +43,7 @@ def evaluate(
     prefix: Ids | None = None,
     overflow: str = "error",
     max_batch_tokens: int | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Accuracy over ``draws`` sampled tokenizations of each item's question.
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import Z95, exact_mcnemar
+from robustok.evaluation.intervals import exact_mcnemar
 from robustok.evaluation.result import Evaluation
+from robustok.normal import Z95
 
 
 @dataclass(frozen=True)

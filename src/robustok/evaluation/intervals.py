@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from robustok.errors import RobustokError
-
-Z95 = 1.959963984540054
+from robustok.normal import Z95
 
 
 def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.checks import check_texts
+from robustok.display import Progress
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import Z95
-from robustok.evaluation.questions import Progress, as_sampler
+from robustok.evaluation.questions import as_sampler
 from robustok.evaluation.sentences import start_ids
+from robustok.normal import Z95
 from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
 from robustok.scoring.text import text_losses
@@ -64,7 +65,7 @@ def perplexity(
     *,
     draws: int = 1,
     seed: int,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> TextPerplexity:
     """Perplexity of texts whose tokenization is drawn, each after the model's start token.
 
@@ -136,7 +137,7 @@ def marginal(
     *,
     draws: int = 256,
     seed: int,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> list[Marginal]:
     """Sum a model's probability over all tokenizations of each text, by importance sampling.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
 Ids = Sequence[int] | np.ndarray
-Progress = Callable[[int, int], None] | None
 
 OBJECTIVES = ("probability", "log-probability")
 

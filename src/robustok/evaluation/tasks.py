@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from robustok.display import markdown_table
 from robustok.evaluation.accuracy import evaluate
 from robustok.evaluation.comparison import Paired, paired
 from robustok.evaluation.incontext import solved_examples
@@ -163,15 +164,14 @@ def table(results: Sequence[TaskResult]) -> str:
     queries = list(dict.fromkeys(r.evaluation.eval_scheme for r in results))
     found = {(r.task, r.evaluation.eval_scheme): r for r in results}
     tasks = list(dict.fromkeys(r.task for r in results))
-    lines = [["task", "n", *queries]]
+    lines = []
     for task in tasks:
         row = [found.get((task, query)) for query in queries]
         n = next(r.evaluation.n for r in row if r)
         lines.append([task, str(n), *(_cell(r) for r in row)])
     if len(tasks) > 1:
         lines.append(["mean", "", *(_mean(results, query, queries[0]) for query in queries)])
-    rule = ["---", "--:", *["--:"] * len(queries)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
+    return markdown_table(["task", "n", *queries], lines)
 
 
 def _cell(result: TaskResult | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.display import visible
 from robustok.guard.check import Guard
 from robustok.guard.findings import KINDS, NOT_CANONICAL, NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES
 from robustok.guard.verdict import STANDS, UNKNOWN, Verdicts
@@ -177,7 +178,7 @@ class Audit:
         )  # fmt: skip
 
     def _text(self, ids: Iterable[int]) -> str:
-        return "|".join(self.vocab.tokens[i].decode(errors="backslashreplace") for i in ids)
+        return "|".join(visible(self.vocab.tokens[i]) for i in ids)
 
 
 def _bin_start(number: int) -> int:

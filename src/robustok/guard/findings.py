@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from robustok.display import visible
 from robustok.vocabulary import Vocabulary
 
 NOT_CANONICAL = "not-canonical"  # the text of these ids is encoded to other ids
@@ -170,8 +171,5 @@ def tell(vocab: Vocabulary, finding: Finding) -> str:
 
 
 def _shown(vocab: Vocabulary, ids: Sequence[int]) -> str:
-    parts = [
-        vocab.tokens[i].decode(errors="backslashreplace") if 0 <= i < vocab.size else f"<{i}?>"
-        for i in ids[:12]
-    ]
-    return repr("|".join(parts)) + (" …" if len(ids) > 12 else "")
+    parts = [visible(vocab.tokens[i]) if 0 <= i < vocab.size else f"<{i}?>" for i in ids[:12]]
+    return f"'{'|'.join(parts)}'" + (" …" if len(ids) > 12 else "")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.display import visible
 from robustok.errors import RobustokError
 from robustok.lattice import distance
-from robustok.report.examples import shown
 from robustok.samplers import sampler
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def attack_steps(
 
 
 def _pieces(vocab: Vocabulary, ids: Any) -> list[str]:
-    return [shown(vocab.tokens[i]) for i in np.asarray(ids).tolist()]
+    return [visible(vocab.tokens[i]) for i in np.asarray(ids).tolist()]
 
 
 def _shares(log_probs: np.ndarray) -> list[list[float]]:

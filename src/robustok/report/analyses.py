@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,8 @@ from robustok.analysis import (
     Segmentations,
     SplitCounts,
 )
-from robustok.files import write_whole
+from robustok.files import write_csv
+from robustok.normal import Z95
 from robustok.report.figures import save_figure
 from robustok.report.style import GRID, INK, MUTED, OTHERS, colors, house_style
 
@@ -218,7 +217,7 @@ def draw_growth(found: Mapping[str, Sequence[Growth]], folder: Path) -> list[Pat
                 mine = [r for r in told if r.scheme == scheme]
                 axes.errorbar(
                     [r.alpha for r in mine], [r.ratio for r in mine],
-                    [1.96 * r.error for r in mine], color=color, label=scheme,
+                    [Z95 * r.error for r in mine], color=color, label=scheme,
                     marker=_MARKERS[i % len(_MARKERS)], markersize=4.5,
                 )  # fmt: skip
             axes.axhline(1, color=GRID, linewidth=1)
@@ -233,16 +232,6 @@ def draw_growth(found: Mapping[str, Sequence[Growth]], folder: Path) -> list[Pat
 def growth_rows(found: Mapping[str, Sequence[Growth]]) -> list[Row]:
     """What :func:`draw_growth` shows."""
     return [{"tokenizer": name, **r._asdict()} for name, told in found.items() for r in told]
-
-
-def write_rows(path: Path, rows: Sequence[Row]) -> Path:
-    """Write rows with the same fields as CSV."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(path, text.getvalue())
-    return path
 
 
 def _grid(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:
@@ -260,5 +249,5 @@ def _write(stem: Path, figure: Figure, rows: Sequence[Row]) -> list[Path]:
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg", "csv")]
     for path in paths[:2]:
         save_figure(figure, path)
-    write_rows(paths[2], rows)
+    write_csv(paths[2], rows)
     return paths

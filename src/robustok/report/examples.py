@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from robustok.display import visible
 from robustok.report.style import PIECES, colors
 
 
@@ -18,23 +19,9 @@ def colored(pieces: Sequence[bytes]) -> str:
     A space is shown as a middle dot, and bytes that are no text of their own as `<E2>`.
     """
     return "".join(
-        f'<span class="tok t{i % len(PIECES)}">{escape(shown(piece))}</span>'
+        f'<span class="tok t{i % len(PIECES)}">{escape(visible(piece))}</span>'
         for i, piece in enumerate(pieces)
     )
-
-
-def shown(piece: bytes) -> str:
-    """A token's bytes for the eye.
-
-    >>> shown(b" a"), shown(bytes([0xE2]))
-    ('·a', '<E2>')
-    """
-    try:
-        text = piece.decode()
-    except UnicodeDecodeError:
-        return "".join(f"<{byte:02X}>" for byte in piece)
-    visible = {" ": "·", "\n": "↵", "\t": "⇥"}
-    return "".join(visible.get(c, c if c.isprintable() else f"<{ord(c):02X}>") for c in text)
 
 
 def groups(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

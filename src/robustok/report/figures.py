@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
-from robustok.files import write_whole
+from robustok.files import write_csv, write_whole
 from robustok.report.style import COLORS, GRID, INK, MUTED, family, house_style
 from robustok.report.table import Results, Row, splits_of
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = (8.2, 4.3), (4.4, 5.4)
 ACROSS = 3  # panels beside each other
+CSV_FIELDS = ("train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
 
 
 def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, str]]:
@@ -27,9 +27,9 @@ def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, str]]:
     drawn: dict[str, dict[str, str]] = {}
     if len(results.splits()) > 1:
         drawn["teaser"] = _write(folder, "teaser", _draw_splits, results)
-        _write_csv(folder / "teaser.csv", _split_rows(results))
+        write_csv(folder / "teaser.csv", _split_rows(results), CSV_FIELDS)
     drawn["heatmap"] = _write(folder, "heatmap", _draw_heatmap, results)
-    _write_csv(folder / "heatmap.csv", results.rows)
+    write_csv(folder / "heatmap.csv", results.rows, CSV_FIELDS)
     return drawn
 
 
@@ -228,12 +228,3 @@ def short(spec: str) -> str:
 
 def _one_line(text: str) -> str:
     return text.replace("-\n", "-").replace("\n", " ")
-
-
-def _write_csv(path: Path, rows: list[Row]) -> None:
-    fields = ["train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(fields)
-    writer.writerows([row.get(name, "") for name in fields] for row in rows)
-    write_whole(path, text.getvalue())

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from robustok.normal import Z95
 from robustok.report.table import Row
 
-Z = 1.959963984540054  # of a 95% interval
 VARYING = (
     "study",
     "scale",
@@ -58,9 +58,9 @@ def _one(rows: Sequence[Row]) -> Row:
     if len(rows) == 1:
         return {**rows[0], "seeds": seeds}
     mean = _mean([row["accuracy"] for row in rows])
-    within = _mean([((row["high"] - row["low"]) / 2 / Z) ** 2 for row in rows])
+    within = _mean([((row["high"] - row["low"]) / 2 / Z95) ** 2 for row in rows])
     between = sum((row["accuracy"] - mean) ** 2 for row in rows) / (len(rows) - 1)
-    half = Z * math.sqrt((within + between) / len(rows))
+    half = Z95 * math.sqrt((within + between) / len(rows))
     shared = {
         "accuracy": mean,
         "low": max(0.0, mean - half),

@@ -6,15 +6,13 @@ and, beside them, its rows as CSV.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from math import floor, log10
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from robustok.files import write_whole
+from robustok.files import write_csv
 from robustok.report.figures import new_figure, save_figure
 from robustok.report.style import GRID, INK, MUTED, colors, house_style
 
@@ -222,8 +220,4 @@ def _legend(where: Any, keys: list[Any], columns: int) -> None:
 def _save(figure: Figure, rows: Sequence[Row], stem: Path) -> None:
     for ending in (".png", ".svg"):
         save_figure(figure, stem.with_name(stem.name + ending))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(stem.with_name(stem.name + ".csv"), text.getvalue())
+    write_csv(stem.with_name(stem.name + ".csv"), rows)

@@ -10,7 +10,6 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.files import disk_full_in_one_line, read_json, read_object, read_rows, write_whole
-from robustok.models import ARCHITECTURES
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
 from robustok.report.merge import merged, perplexities
@@ -131,6 +130,8 @@ def _facts(rows: Sequence[Row]) -> list[str]:
     """The small print under the title: model, sizes, seed."""
     facts = []
     if model := rows[0].get("model"):
+        from robustok.models import ARCHITECTURES
+
         size = f"{model['parameters'] / 1e6:.1f}M parameters"
         made = ARCHITECTURES[model.get("architecture", "llama")] + " architecture, "
         made += f"{model.get('layers')} layers of width {model.get('width')}"

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from robustok.display import Progress
 from robustok.files import digests_of, find_damage, json_digest, read_json_or_none, write_json
-from robustok.study.cells import Cell, Progress
+from robustok.study.cells import Cell
 from robustok.versions import versions
 
 RECORD = "cell.json"  # of a cell's files the last to be written

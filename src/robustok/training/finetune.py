@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from robustok.display import Progress
 from robustok.models.load import check_fit
 from robustok.training.collate import AnswerCollator
 from robustok.training.prompts import PromptDataset
 from robustok.training.recipe import Recipe
 from robustok.training.result import Training
 from robustok.training.run import pad_id, train
-from robustok.training.watch import Progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

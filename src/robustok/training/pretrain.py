@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit
 from robustok.ragged import Ragged
@@ -20,7 +21,6 @@ from robustok.training.packed import PackedStream, block_batch
 from robustok.training.recipe import Recipe
 from robustok.training.result import Training
 from robustok.training.run import train
-from robustok.training.watch import Progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -19,6 +19,7 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging as hf_logging
 
+from robustok.display import Progress
 from robustok.files import locked
 from robustok.models.fingerprint import model_fingerprint
 from robustok.training.arguments import check_launch, trainer_arguments
@@ -26,7 +27,7 @@ from robustok.training.checkpoints import last_checkpoint, seal, write_errors_in
 from robustok.training.recipe import Recipe
 from robustok.training.record import CHECKPOINTS, claim, finish, read_result
 from robustok.training.result import Perplexity, Training
-from robustok.training.watch import Progress, Watch
+from robustok.training.watch import Watch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 from transformers import TrainerCallback
 
+from robustok.display import Progress
 from robustok.errors import RobustokError
-
-Progress = Callable[[int, int], None]
 
 
 class Watch(TrainerCallback):

@@ -20,6 +20,7 @@ from robustok.cli.options import (
 from robustok.cli.progress import bar
 from robustok.cli.tabled import table
 from robustok.errors import RobustokError
+from robustok.normal import Z95
 
 NAME = "analyze"
 app = typer.Typer(
@@ -193,7 +194,8 @@ def bias_command(
     of them that can come. With --out also a row for each word, in bias-words.csv.
     """
     from robustok.analysis import SCHEMES, bias, summarize
-    from robustok.report.analyses import bias_rows, draw_bias, write_rows
+    from robustok.files import write_csv
+    from robustok.report.analyses import bias_rows, draw_bias
     from robustok.tasks import frequent_words, read_words
 
     chosen = frequent_words(int(words)) if words.isdecimal() else read_words(words)
@@ -215,9 +217,12 @@ def bias_command(
     ]  # fmt: skip
     titles = ["tokenizer", "scheme", "splits", "words", "total variation", "KL, nats", "support"]
     _tell(rows, as_json, titles, wide)
-    _draw(out, as_json, lambda folder: [
-        *draw_bias(found, folder), write_rows(folder / "bias-words.csv", each),
-    ])  # fmt: skip
+
+    def draw(folder: Path) -> list[Path]:
+        write_csv(folder / "bias-words.csv", each)
+        return [*draw_bias(found, folder), folder / "bias-words.csv"]
+
+    _draw(out, as_json, draw)
 
 
 @app.command("growth")
@@ -258,7 +263,7 @@ def growth_command(
             r["tokenizer"],
             r["scheme"],
             f"{r['alpha']:g}",
-            f"{r['ratio']:.3f} ± {1.96 * r['error']:.3f}",
+            f"{r['ratio']:.3f} ± {Z95 * r['error']:.3f}",
         ]
         for r in rows
     ]

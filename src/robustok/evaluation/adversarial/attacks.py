@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.search import (
     Attack,
@@ -23,7 +24,7 @@ from robustok.evaluation.adversarial.search import (
     run,
 )
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.questions import Ids, Progress, check_questions, encode_options, item_key
+from robustok.evaluation.questions import Ids, check_questions, encode_options, item_key
 from robustok.evaluation.resume import ResumeFile
 from robustok.models.fingerprint import model_fingerprint
 
@@ -169,7 +170,7 @@ def attack_items(
     max_scored: int | Mapping[str, int] | None = None,
     max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
     each: Callable[[Attack], None] | None = None,
 ) -> AttackEvaluation:
     """Attack every item, many side by side, and give the accuracy that is left.
@@ -228,7 +229,7 @@ class _Tally:
         self,
         items: Sequence[Item],
         file: ResumeFile | None,
-        progress: Progress,
+        progress: Progress | None,
         each: Callable[[Attack], None] | None,
     ) -> None:
         self.items, self.file, self.progress, self.each = items, file, progress, each

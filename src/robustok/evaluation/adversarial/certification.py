@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.certificate_result import Certificate, Certification
 from robustok.evaluation.adversarial.search import Attack, Problem, Settings, climb, run
 from robustok.evaluation.intervals import clopper_pearson_upper
-from robustok.evaluation.questions import Ids, Progress, check_questions, encode_options, item_key
+from robustok.evaluation.questions import Ids, check_questions, encode_options, item_key
 from robustok.evaluation.questions import margins as margins_of
 from robustok.evaluation.resume import RowFile
 from robustok.lattice import Lattice, distance
@@ -86,7 +87,7 @@ def certify(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     max_batch_tokens: int | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Certificate:
     """Certify one question's answer under the tokenizations within a distance, or under all.
 
@@ -129,7 +130,7 @@ def certify_items(
     suffix: Ids | None = None,
     max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Certification:
     """Certify every item at every distance: how much of what a search leaves is really safe.
 
@@ -225,7 +226,7 @@ def _certify_block(
     block: list[_Prepared],
     plan: Plan,
     max_batch_tokens: int | None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> list[list[Certificate]]:
     """The certificates of some problems, one a distance each."""
     scored = _score(model, block, max_batch_tokens, progress)
@@ -247,7 +248,7 @@ def _certify_block(
 
 
 def _score(
-    model: Any, block: list[_Prepared], max_batch_tokens: int | None, progress: Progress
+    model: Any, block: list[_Prepared], max_batch_tokens: int | None, progress: Progress | None
 ) -> list[np.ndarray]:
     """log p of the options after every tokenization: float64 [rows, options] for each problem."""
     pieces = [(i, at) for i, p in enumerate(block) for at in range(0, len(p.rows), _ROWS)]

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.search import append
 from robustok.evaluation.inside.states import last_states
-from robustok.evaluation.intervals import Z95
-from robustok.evaluation.questions import Ids, Progress, item_key
+from robustok.evaluation.questions import Ids, item_key
 from robustok.evaluation.resume import RowFile
 from robustok.lattice import Lattice
 from robustok.models.fingerprint import model_fingerprint
+from robustok.normal import Z95
 from robustok.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def embedding_distances(
     name: str = "",
     max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> EmbeddingDistances:
     """L2 distance between unit-normalized last-token states of a word's tokenizations.
 

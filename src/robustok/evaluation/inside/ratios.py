@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.attacks import attack_items
 from robustok.evaluation.inside.states import last_states
-from robustok.evaluation.questions import Progress, as_sampler, check_questions, item_key
+from robustok.evaluation.questions import as_sampler, check_questions, item_key
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.scoring.forward import quiet
@@ -84,7 +85,7 @@ def lipschitz_ratios(
     resume_file: str | Path | None = None,
     name: str = "",
     max_batch_tokens: int | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Ratios:
     """Measure the ratio over drawn tokenizations of each item's question, and over attacked ones.
 

@@ -1,6 +1,6 @@
 """The kinds of cells of a study: each is one frozen dataclass that knows how to run."""
 
-from robustok.study.cells.base import Cell, Progress, Summary
+from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.corpus import CorpusCell
 from robustok.study.cells.data import BenchmarkCell, DataCell, QuestionsCell
 from robustok.study.cells.embeddings import EmbeddingsCell
@@ -33,7 +33,6 @@ __all__ = [
     "ModelCell",
     "PerplexityCell",
     "PretrainCell",
-    "Progress",
     "QuestionsCell",
     "Summary",
     "TokenizerCell",

@@ -6,12 +6,12 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-Progress = Callable[[int, int], None]
+from robustok.display import Progress
+
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
 
 FORMAT = 2  # of all keys; raise it when the fields of every kind mean another result

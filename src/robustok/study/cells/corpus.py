@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from robustok.display import Progress
 from robustok.files import read_json, write_json
 from robustok.ragged import Ragged
-from robustok.study.cells.base import Cell, Progress, Summary
+from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.tokenizer import TokenizerCell
 from robustok.study.text import Text
 

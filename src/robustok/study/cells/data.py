@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from robustok.study.cells.base import Cell, Progress, Summary
+from robustok.display import Progress
+from robustok.study.cells.base import Cell, Summary
 from robustok.study.external import External
 from robustok.tasks import Item, cute, frequent_words, langgame, read_items, write_items
 

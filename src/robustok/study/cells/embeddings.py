@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from robustok.study.cells.base import Progress, Summary
+from robustok.display import Progress
+from robustok.study.cells.base import Summary
 from robustok.study.cells.measurement import MeasurementCell
 from robustok.study.cells.models import FinetuneCell, ModelCell
 from robustok.study.cells.tokenizer import TokenizerCell

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from robustok.display import Progress
 from robustok.files import write_json
-from robustok.study.cells.base import Cell, Progress, Summary
+from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.tokenizer import TokenizerCell
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from robustok.display import Progress
 from robustok.files import read_json, write_json
-from robustok.study.cells.base import Cell, Progress, Summary
+from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.corpus import CorpusCell
 from robustok.study.cells.data import DataCell
 from robustok.study.cells.tokenizer import NAME, ExistingTokenizerCell, TokenizerCell

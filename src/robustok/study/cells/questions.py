@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from robustok.display import Progress
 from robustok.files import write_rows
-from robustok.study.cells.base import Progress, Summary
+from robustok.study.cells.base import Summary
 from robustok.study.cells.data import QuestionsCell
 from robustok.study.cells.measurement import MeasurementCell
 from robustok.study.cells.models import ModelCell

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from robustok.display import Progress
 from robustok.files import read_json, write_json, write_whole
-from robustok.study.cells.base import Cell, Progress, Summary
+from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.data import DataCell
 from robustok.study.external import External
 from robustok.study.text import Text

@@ -1,0 +1,39 @@
+"""What people see of tokens, tables and progress, the same in every command and page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+_VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}
+
+
+def visible(token: bytes) -> str:
+    """The bytes of a token, with what is invisible made visible.
+
+    >>> visible(b" a"), visible(b"\\xe2")
+    ('·a', '<E2>')
+
+    A space is a middle dot, a line feed `↵`, a tab `⇥`. Another unprintable character is its
+    code, and a token that is not UTF-8 by itself its bytes, in hexadecimal.
+    """
+    try:
+        text = token.decode()
+    except UnicodeDecodeError:
+        return "".join(f"<{byte:02X}>" for byte in token)
+    return "".join(_VISIBLE.get(c, c if c.isprintable() else f"<{ord(c):02X}>") for c in text)
+
+
+def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, its first column aligned to the left and the others to the right.
+
+    >>> print(markdown_table(["task", "n"], [["copa", "100"]]))
+    | task | n |
+    | --- | --: |
+    | copa | 100 |
+    """
+    rule = ["---", *["--:"] * (len(head) - 1)]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in (head, rule, *lines)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
