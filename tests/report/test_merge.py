@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robustok.report import Results, merged, write_report
 from robustok.normal import Z95
+from robustok.report import Results, merged, write_report
 from robustok.report.merge import perplexities
 from robustok.report.paper import beside_paper
 
