@@ -358,11 +358,12 @@ def distance(
     Not symmetric: splitting one token in two costs 2, merging two into one costs 1. Raises
     RobustokError where the two are not tokenizations of one text, and for an id without bytes.
     """
+    from robustok.kernels.strength import compare
+
     old, new = check_spelled(vocab, v), check_spelled(vocab, u)
     if vocab.decode_bytes(old) != vocab.decode_bytes(new):
         raise RobustokError("distance: the two id sequences spell different texts")
-    lengths = np.diff(vocab.token_offsets)
-    ends_old, ends_new = np.cumsum(lengths[old]), np.cumsum(lengths[new])
-    _, at_old, at_new = np.intersect1d(ends_old, ends_new, assume_unique=True, return_indices=True)
-    same = int((old[at_old] == new[at_new]).sum())
-    return len(new) - same
+    splits, tokens = np.zeros((2, 1), np.int64)
+    rows = old, np.array([0, len(old)]), new, np.array([0, len(new)]), 1
+    compare(vocab.token_offsets, *rows, splits, tokens)
+    return int(tokens[0])

@@ -21,6 +21,7 @@ from robustok.tokenizer_files import TokenizerData, read_tokenizer
 from robustok.utf8 import split_at_broken
 
 if TYPE_CHECKING:
+    from robustok.kernels.batch import Tokens
     from robustok.kernels.trie import Trie
     from robustok.lattice import Lattice
     from robustok.pretokenize.encoder import PreTokenEncoder
@@ -89,6 +90,13 @@ class Vocabulary:
             return build_trie(self.token_bytes, self.token_offsets, np.flatnonzero(self.ordinary))
 
         return self.derived("trie", make)
+
+    @property
+    def kernel_tokens(self) -> Tokens:
+        """The trie, the bytes and the offsets of all tokens, as draw kernels take them."""
+        from robustok.kernels.batch import Tokens
+
+        return Tokens(self.trie, self.token_bytes, self.token_offsets)
 
     @property
     def fingerprint(self) -> str:

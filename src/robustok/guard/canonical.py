@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from robustok.kernels import guard as kernels
-from robustok.kernels.guard import Canonical, Segments, Tokens
+from robustok.kernels.guard import Canonical, Segments, TokenBytes
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
@@ -30,7 +30,7 @@ class SegmentEncoder:
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
-        self.tokens = Tokens(vocab.token_bytes, vocab.token_offsets)
+        self.tokens = TokenBytes(vocab.token_bytes, vocab.token_offsets)
         self.lengths = np.diff(vocab.token_offsets)
 
     @cached_property

@@ -1,4 +1,7 @@
-"""A batch as the kernels see it: texts without fixed tokens, and how rows come together again."""
+"""What every draw kernel reads and writes: vocabulary, batch of texts, output rows.
+
+Also splits rows at fixed (special or kept) tokens before a draw and reassembles them afterwards.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,34 @@ import numpy as np
 
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
+from robustok.kernels.trie import Trie, borrow_trie
+
+
+class Tokens(NamedTuple):
+    """A vocabulary; token t is ``bytes[offsets[t]:offsets[t + 1]]``."""
+
+    trie: Trie  # the ordinary tokens
+    bytes: np.ndarray  # uint8 [bytes of all tokens]
+    offsets: np.ndarray  # int64 [ids + 1], ascending, the last one len(bytes)
+
+
+class Rows(NamedTuple):
+    """Output of a draw kernel: draw d of text first + t ends at ``ends[t * draws + d]``.
+
+    Invariant: a draw has at most one token for each byte of its text, and a sampler's ``_room``
+    bounds the tokens of all draws together, so ``ids`` never overflows.
+    """
+
+    ids: np.ndarray  # int32 [at least the tokens drawn]
+    ends: np.ndarray  # int64 [texts * draws]
 
 
 class Batch(NamedTuple):
-    """Texts to draw for: ``values[offsets[t]:offsets[t + 1]]`` are ids, or bytes for `uniform`."""
+    """Texts to draw for; text t is ``values[offsets[t]:offsets[t + 1]]``.
+
+    Its values are ids below the number of tokens, each with at least one byte, or bytes (uint8)
+    for kernels that need no canonical ids.
+    """
 
     values: np.ndarray  # int32 ids or uint8 bytes
     offsets: np.ndarray  # int64 [texts + 1]
@@ -23,8 +50,20 @@ class Batch(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
+def borrow_tokens(tokens):
+    """The same vocabulary without reference counts; see `memory`."""
+    return Tokens(borrow_trie(tokens.trie), borrow(tokens.bytes), borrow(tokens.offsets))
+
+
+@njit(cache=True, nogil=True)
+def borrow_rows(rows):
+    """The same output rows without reference counts; see `memory`."""
+    return Rows(borrow(rows.ids), borrow(rows.ends))
+
+
+@njit(cache=True, nogil=True)
 def borrow_batch(batch):
-    """The same batch, uncounted."""
+    """The same batch without reference counts; see `memory`."""
     return Batch(
         borrow(batch.values), borrow(batch.offsets), borrow(batch.keys), borrow(batch.parts),
         batch.seed, batch.epoch, batch.draws,

@@ -1,8 +1,10 @@
-"""BPE with dropout: merges of one pre-token from a heap, where a coin decides about each.
+"""BPE-dropout: merges of one pre-token from a heap, each dropped with probability p.
 
-How many coins keep their merges before one drops it is a single number. What becomes of a token's
-pre-token if just the so-manieth coin drops one never changes, so it is remembered, and few
-pre-tokens must be merged at all.
+Every merge that comes up is a Bernoulli trial. The number of merges kept before the first dropped
+one is geometric, so one uniform number decides it: if it is at least the number of trials that a
+token's pre-token takes, the canonical token stays. Otherwise the outcome of dropping only the k-th
+merge is cached per token, and a second number decides whether another merge is dropped. Only the
+rest, a few percent of all pre-tokens, is merged.
 """
 
 from __future__ import annotations
@@ -11,64 +13,112 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch
+from robustok.kernels.batch import borrow_batch, borrow_rows
+from robustok.kernels.hashing import slot_of
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.stochastok import find
-from robustok.kernels.trie import borrow_trie
+from robustok.kernels.trie import Trie, borrow_trie, find_token
 
 PROVILKOV, HF, SENTENCEPIECE = 0, 1, 2
 BITS = 21  # of an id or a rank
-_HASH = np.uint64(0x9E3779B97F4A7C15)
-_MOST = 255  # coins thrown for a token; pre-tokens with more are merged every time
-_FIRST, _CELLS = 8, 8  # outcomes that a token remembers, and how much room each has
+_MOST = 255  # trials that are counted for a token; pre-tokens with more are merged every time
+_FIRST, _CELLS = 8, 8  # outcomes that are cached for a token, and the int32 cells of each
 _NEVER = 1 << 60
+_UNKNOWN = -1
 
 
 class Merges(NamedTuple):
-    """The merge list: a hash of pairs of ids, and what each merge makes."""
+    """The merge list: a hash table of pairs of ids, and what each merge makes.
 
-    slots: np.ndarray  # int64 [power of two]: left, right and rank, 21 bits each, or -1
+    ``trials`` and ``outcomes`` are caches, filled by several threads without a lock: each cell is
+    0 (or -1 in ``trials``) or has its final value, the same whoever writes it.
+    """
+
+    slots: np.ndarray  # int64 [power of two]: left, right and rank, BITS each, or -1; one is free
     result: np.ndarray  # int32 [merges]: the id a merge makes
     priority: np.ndarray  # int32 [merges]: lower goes first; the rank, or that of the result
     symbol: np.ndarray  # int32 [256]: the id of each single byte, or -1
-    of_bytes: np.ndarray  # int32 [65536]: rank of two bytes, where all texts start from bytes; or 0
-    coins: np.ndarray  # int16 [ids]: coins that are thrown for a token if none drops a merge;
+    of_bytes: np.ndarray  # int32 [65536]: rank of two bytes or -1, where all texts start from
+    # bytes; else [0]
+    trials: np.ndarray  # int16 [ids]: trials that merging a token takes if none drops its merge;
     # -1: not counted yet, -2: merging does not make the token, or takes more than _MOST
-    outcomes: np.ndarray  # int32 [ids, _FIRST, _CELLS]: if just coin k drops a merge, one more than
-    # the coins after it, then one more than each id, then -1. All 0: not tried yet; -1: no room.
-    # Each cell is 0 or final, so that threads may fill them without a lock.
+    outcomes: np.ndarray  # int32 [ids, _FIRST, _CELLS]: the result of dropping only merge k: one
+    # more than the trials after it, then one more than each id, then -1. The first cell is 0 where
+    # it was not tried yet, -1 where the result does not fit.
 
 
 class PreTokens(NamedTuple):
-    """The pre-tokens that merges do not cross: those of text t are first[t]:first[t + 1]."""
+    """The spans that merges do not cross: those of text t are first[t]:first[t + 1]."""
 
     first: np.ndarray  # int64 [texts + 1]
-    end: np.ndarray  # int64: end byte within the batch's values
+    end: np.ndarray  # int64: end byte of each within the batch's values
+    token: np.ndarray  # int32: the canonical token that is exactly this pre-token, or -1
+    added: np.ndarray  # bool [ids]: added tokens, which are never cut
+
+
+class Scratch(NamedTuple):
+    """Memory for merging one pre-token of up to n symbols.
+
+    Invariant: n merges push fewer than 3 n entries on the heap, and each may be dropped once.
+    """
+
+    token: np.ndarray  # int32 [n]: the id of a symbol
+    before: np.ndarray  # int32 [n]: the previous symbol, or -1
+    after: np.ndarray  # int32 [n]: the next symbol, or n
+    rank: np.ndarray  # int32 [n]: of the merge with the next symbol; -1: none, or merged away
+    heap: np.ndarray  # int64 [3 n]: priority << 32 | symbol
+    dropped: np.ndarray  # int64 [3 n]: entries that come back after the next merge
+    ids: np.ndarray  # int32 [n]: the outcome of a trial run
+
+
+class Dropout(NamedTuple):
+    """All that a draw of a pre-token needs."""
+
+    trie: Trie
+    merges: Merges
+    text: np.ndarray  # uint8
+    rule: int  # PROVILKOV, HF or SENTENCEPIECE
+    log_keep: float  # log(1 - p)
+    keep: np.ndarray  # float64 [_MOST + 1]: the probability that so many trials drop nothing
+    scratch: Scratch
 
 
 @njit(cache=True, nogil=True)
-def borrow_merges(merges):
-    """The same merges, uncounted."""
+def _borrow_merges(merges):
     return Merges(
         borrow(merges.slots), borrow(merges.result), borrow(merges.priority), borrow(merges.symbol),
-        borrow(merges.of_bytes), borrow(merges.coins), borrow(merges.outcomes),
+        borrow(merges.of_bytes), borrow(merges.trials), borrow(merges.outcomes),
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _slot(key, mask):
-    return np.int64((np.uint64(key) * _HASH) >> np.uint64(32)) & mask
+@njit(cache=True, nogil=True)
+def _borrow_scratch(scratch):
+    return Scratch(
+        borrow(scratch.token), borrow(scratch.before), borrow(scratch.after), borrow(scratch.rank),
+        borrow(scratch.heap), borrow(scratch.dropped), borrow(scratch.ids),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _borrow_dropout(dropout):
+    return Dropout(
+        borrow_trie(dropout.trie), _borrow_merges(dropout.merges), borrow(dropout.text),
+        dropout.rule, dropout.log_keep, borrow(dropout.keep), _borrow_scratch(dropout.scratch),
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def fill(left, right, slots):
-    """Hash every pair to its position; of equal pairs the last one holds."""
+    """Hash every pair to its rank, the position in ``left`` and ``right``; the last of equal pairs.
+
+    ``left``, ``right``: int [merges], ids below 2**BITS. ``slots``: int64 [power of two], -1, with
+    more slots than there are merges.
+    """
     mask = len(slots) - 1
     for r in range(len(left)):
         key = (np.int64(left[r]) << BITS) | np.int64(right[r])
-        s = _slot(key, mask)
+        s = slot_of(key, mask)
         while slots[s] >= 0 and slots[s] >> BITS != key:
             s = (s + 1) & mask
         slots[s] = (key << BITS) | r
@@ -79,7 +129,7 @@ def rank_of(merges, left, right):
     """The rank of a pair of ids, or -1."""
     mask = len(merges.slots) - 1
     key = (np.int64(left) << BITS) | np.int64(right)
-    s = _slot(key, mask)
+    s = slot_of(key, mask)
     while True:
         k = merges.slots[s]
         if k >> BITS == key:
@@ -103,6 +153,7 @@ def fill_bytes(merges):
 
 @njit(cache=True, nogil=True, inline="always")
 def _push(heap, size, key):
+    """Push onto a binary min-heap of ``size`` entries; returns the new size."""
     at = size
     while at > 0:
         up = (at - 1) >> 1
@@ -116,6 +167,7 @@ def _push(heap, size, key):
 
 @njit(cache=True, nogil=True, inline="always")
 def _pop(heap, size):
+    """The smallest entry of a heap that is not empty, and the new size."""
     top = heap[0]
     size -= 1
     key = heap[size]
@@ -135,10 +187,21 @@ def _pop(heap, size):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _symbols(trie, merges, text, start, end, token, rank):
-    """The symbols a pre-token starts from: bytes, or characters and the bytes of unknown ones.
+def _push_symbol(merges, scratch, size, i):
+    """Push the merge of symbol i with the next one, if there is one; returns the new size."""
+    rank = scratch.rank[i]
+    if rank >= 0:
+        size = _push(scratch.heap, size, (np.int64(merges.priority[rank]) << 32) | i)
+    return size
 
-    Writes ids, and the rank of each with the next; returns how many, or -1 for a byte with no id.
+
+@njit(cache=True, nogil=True, inline="always")
+def _symbols(trie, merges, text, start, end, token, rank):
+    """Write the symbols that text[start:end] starts from; returns how many, or -1.
+
+    Symbols are bytes, or characters and the bytes of unknown ones; -1 where one has no id.
+    ``token``, ``rank``: int32 [end - start]: the id of each, and the rank of its merge with the
+    next one (not written for the last).
     """
     n = 0
     if len(merges.of_bytes):
@@ -155,7 +218,7 @@ def _symbols(trie, merges, text, start, end, token, rank):
         after = p + 1
         while after < end and (text[after] & 0xC0) == 0x80:
             after += 1
-        known = find(trie, text, p, after)
+        known = find_token(trie, text, p, after)
         for q in range(p, p + 1 if known >= 0 else after):
             token[n] = known if known >= 0 else merges.symbol[text[q]]
             if token[n] < 0:
@@ -168,29 +231,46 @@ def _symbols(trie, merges, text, start, end, token, rank):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _gap(u, log_keep):
-    """How many coins keep their merges before one drops it, from one uniform number."""
+def _kept(u, log_keep):
+    """The number of merges kept before the next dropped one, geometric, from a uniform number."""
     return np.int64(min(np.log(max(u, 1e-17)) / log_keep, 1e18))
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _merge(merges, n, rule, gap, further, log_keep, scratch, heap, skipped, state, out, at):
-    """Merge the n symbols in ``scratch`` and append what is left; returns the coins thrown too.
+def _apply(merges, scratch, n, size, i):
+    """Merge symbol i with the next one and push the new pairs' merges; returns the heap size."""
+    token, before, after, rank = scratch.token, scratch.before, scratch.after, scratch.rank
+    j = after[i]
+    token[i] = merges.result[rank[i]]
+    after[i] = after[j]
+    rank[j] = -1
+    rank[i] = -1
+    if after[j] < n:
+        before[after[j]] = i
+        rank[i] = rank_of(merges, token[i], token[after[i]])
+        size = _push_symbol(merges, scratch, size, i)
+    if before[i] >= 0:
+        b = before[i]
+        rank[b] = rank_of(merges, token[b], token[i])
+        size = _push_symbol(merges, scratch, size, b)
+    return size
 
-    ``gap`` coins keep their merge before the first that drops it, and ``further`` before the
-    second; -1 is for not known.
 
-    scratch: id, previous, next, and rank with the next (-1: none, or no longer there). The three
-    rules differ in when a coin is thrown and in what becomes of a merge it drops. `hf` throws it
-    for entries that are out of date too, and such an entry brings the dropped ones back.
+@njit(cache=True, nogil=True, inline="always")
+def _merge(dropout, n, kept, kept_after, state, out, at):
+    """Merge the n symbols in the scratch and append the result; returns the end, trials and state.
+
+    ``kept`` merges are kept before the first dropped one, ``kept_after`` before the second; -1:
+    not drawn yet. The rules differ in when there is a trial and in what becomes of a dropped merge.
+    `hf` has one for outdated entries too, and such an entry brings the dropped ones back.
     """
-    token, before, after, rank = scratch[0], scratch[1], scratch[2], scratch[3]
+    merges, scratch, rule = dropout.merges, dropout.scratch, dropout.rule
+    rank, heap = scratch.rank, scratch.heap
     rank[n - 1] = -1
-    size, dropped, thrown = 0, 0, 0
+    size, dropped, trials = 0, 0, 0
     for i in range(n):
-        before[i], after[i] = i - 1, i + 1
-        if rank[i] >= 0:
-            size = _push(heap, size, (np.int64(merges.priority[rank[i]]) << 32) | i)
+        scratch.before[i], scratch.after[i] = i - 1, i + 1
+        size = _push_symbol(merges, scratch, size, i)
     while size > 0:
         key, size = _pop(heap, size)
         i = key & 0xFFFFFFFF
@@ -201,169 +281,198 @@ def _merge(merges, n, rule, gap, further, log_keep, scratch, heap, skipped, stat
             valid = r >= 0 and merges.priority[r] == key >> 32
             if not valid:
                 continue
-        thrown += 1
-        gap -= 1
-        if gap < 0:
-            gap = further
-            further = np.int64(-1)
-            if gap < 0:
+        trials += 1
+        kept -= 1
+        if kept < 0:
+            kept = kept_after
+            kept_after = np.int64(_UNKNOWN)
+            if kept < 0:
                 u, state = uniform(state)
-                gap = _gap(u, log_keep)
+                kept = _kept(u, dropout.log_keep)
             if rule != SENTENCEPIECE:
-                skipped[dropped] = key
+                scratch.dropped[dropped] = key
                 dropped += 1
             continue
         for x in range(dropped):
-            size = _push(heap, size, skipped[x])
+            size = _push(heap, size, scratch.dropped[x])
         dropped = 0
-        if not valid:
-            continue
-        j = after[i]
-        token[i] = merges.result[r]
-        after[i] = after[j]
-        rank[j] = -1
-        rank[i] = -1
-        if after[j] < n:
-            before[after[j]] = i
-            rank[i] = rank_of(merges, token[i], token[after[i]])
-            if rank[i] >= 0:
-                size = _push(heap, size, (np.int64(merges.priority[rank[i]]) << 32) | i)
-        if before[i] >= 0:
-            b = before[i]
-            rank[b] = rank_of(merges, token[b], token[i])
-            if rank[b] >= 0:
-                size = _push(heap, size, (np.int64(merges.priority[rank[b]]) << 32) | b)
+        if valid:
+            size = _apply(merges, scratch, n, size, i)
     i = np.int64(0)
     while i < n:
-        out[at] = token[i]
+        out[at] = scratch.token[i]
         at += 1
-        i = np.int64(after[i])
-    return at, thrown, state
+        i = np.int64(scratch.after[i])
+    return at, trials, state
 
 
 @njit(cache=True, nogil=True)
-def _try(trie, merges, text, start, end, rule, gap, scratch, heap, skipped, made):
-    """Merge a pre-token when coin ``gap`` alone drops its merge.
+def _dry_run(dropout, begin, end, kept):
+    """Merge text[begin:end] into ``scratch.ids``, dropping only the merge after ``kept`` others.
 
-    Writes ids to ``made``; returns how many, and the coins thrown.
-    There are -1 ids where a symbol is missing.
+    Returns the number of ids and of trials; -1 ids where a symbol is missing.
     """
-    trie, merges = borrow_trie(trie), borrow_merges(merges)
-    text, scratch, heap, skipped = borrow(text), borrow(scratch), borrow(heap), borrow(skipped)
-    made = borrow(made)
-    n = _symbols(trie, merges, text, start, end, scratch[0], scratch[3])
+    dropout = _borrow_dropout(dropout)
+    scratch = dropout.scratch
+    n = _symbols(
+        dropout.trie, dropout.merges, dropout.text, begin, end, scratch.token, scratch.rank
+    )
     if n < 0:
         return np.int64(-1), np.int64(0)
-    size, thrown, _ = _merge(
-        merges, n, rule, gap, np.int64(_NEVER), -1.0, scratch, heap, skipped, np.uint64(0), made, 0
-    )
-    return np.int64(size), np.int64(thrown)
+    size, trials, _ = _merge(dropout, n, kept, np.int64(_NEVER), np.uint64(0), scratch.ids, 0)
+    return np.int64(size), np.int64(trials)
 
 
 @njit(cache=True, nogil=True)
-def draw_bpe_dropout(
-    trie, merges, pre_tokens, added, ids, id_offsets, token_offsets, batch, p, rule, first, last,
-    out, out_ends,
-):  # fmt: skip
-    """Draw texts first..last, which are bytes; returns ``last``, or the text with no symbols.
+def _count_trials(dropout, begin, end, token):
+    """Count the trials of a token, text[begin:end], and cache them; see ``Merges.trials``."""
+    size, trials = _dry_run(dropout, begin, end, np.int64(_NEVER))
+    if size != 1 or dropout.scratch.ids[0] != token or trials > _MOST:
+        trials = np.int64(-2)
+    dropout.merges.trials[token] = trials
+    return trials
 
-    ``ids`` are their canonical ids, of which those that are ``added`` stay. A pre-token that is one
-    of them is that again if no coin drops a merge, and its known outcome if one does.
+
+@njit(cache=True, nogil=True)
+def _cache_outcome(dropout, begin, end, token, k):
+    """Cache the outcome of dropping only merge k of a token; see ``Merges.outcomes``.
+
+    The first cell is written last: another thread reads the others only where it is positive.
     """
-    trie, merges, batch = borrow_trie(trie), borrow_merges(merges), borrow_batch(batch)
-    pre_tokens = PreTokens(borrow(pre_tokens.first), borrow(pre_tokens.end))
-    added, ids, token_offsets = borrow(added), borrow(ids), borrow(token_offsets)
-    out, out_ends = borrow(out), borrow(out_ends)
-    log_keep = np.log1p(-p)
-    keeps = np.empty(_MOST + 1)  # the probability that so many coins drop nothing
-    for x in range(_MOST + 1):
-        keeps[x] = np.exp(x * log_keep) if x else 1.0
-    most = np.int64(1)
-    for t in range(first, last):
-        begin = batch.offsets[t]
-        for x in range(pre_tokens.first[t - first], pre_tokens.first[t - first + 1]):
-            most = max(most, pre_tokens.end[x] - begin)
-            begin = pre_tokens.end[x]
-    scratch_memory, made_memory = np.empty((4, most), np.int32), np.empty(most, np.int32)
-    heap_memory, skipped_memory = np.empty(3 * most, np.int64), np.empty(3 * most, np.int64)
-    scratch, made = borrow(scratch_memory), borrow(made_memory)
-    heap, skipped = borrow(heap_memory), borrow(skipped_memory)
+    outcomes, ids = dropout.merges.outcomes, dropout.scratch.ids
+    size, trials = _dry_run(dropout, begin, end, k)
+    fits = size + 2 <= _CELLS and trials <= _MOST
+    if fits:
+        for y in range(size):
+            outcomes[token, k, y + 1] = ids[y] + 1
+        outcomes[token, k, size + 1] = -1
+    outcomes[token, k, 0] = trials - k if fits else -1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _copy_outcome(outcomes, token, k, out, at):
+    """Append the ids of an outcome; returns how many, or 0 while another thread is writing it."""
+    y = 1
+    while outcomes[token, k, y] > 0:
+        out[at + y - 1] = outcomes[token, k, y] - 1
+        y += 1
+    return y - 1 if outcomes[token, k, y] < 0 else 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _draw_pre_token(dropout, begin, end, token, state, out, at):
+    """Append one draw of the pre-token text[begin:end]; returns the end and the state.
+
+    ``token`` is the canonical token that is exactly this pre-token, or -1. The end is -1 where
+    there is no symbol for a byte.
+    """
+    merges, keep = dropout.merges, dropout.keep
+    trials = np.int64(-2)
+    if token >= 0:
+        trials = np.int64(merges.trials[token])
+        if trials == _UNKNOWN:
+            trials = _count_trials(dropout, begin, end, token)
+    u, state = uniform(state)
+    if trials >= 0 and u < keep[trials]:
+        out[at] = token
+        return at + 1, state
+    kept = _kept(u, dropout.log_keep)
+    kept_after = np.int64(_UNKNOWN)
+    if trials >= 0:
+        kept = min(kept, trials - 1)
+        if kept < _FIRST:
+            if merges.outcomes[token, kept, 0] == 0:
+                _cache_outcome(dropout, begin, end, token, kept)
+            trials_after = np.int64(merges.outcomes[token, kept, 0]) - 1
+            if trials_after >= 0:
+                u, state = uniform(state)
+                if u < keep[trials_after]:
+                    size = _copy_outcome(merges.outcomes, token, kept, out, at)
+                    if size:
+                        return at + size, state
+                    kept_after = np.int64(_NEVER)
+                else:
+                    kept_after = min(_kept(u, dropout.log_keep), trials_after - 1)
+    token_, rank = dropout.scratch.token, dropout.scratch.rank
+    n = _symbols(dropout.trie, merges, dropout.text, begin, end, token_, rank)
+    if n < 0:
+        return np.int64(-1), state
+    at, _, state = _merge(dropout, n, kept, kept_after, state, out, at)
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def _draw_texts(dropout, pre_tokens, batch, rows):
+    """Draw all texts; see :func:`draw_bpe_dropout`. Does not own the memory of ``dropout``."""
+    dropout, batch, rows = _borrow_dropout(dropout), borrow_batch(batch), borrow_rows(rows)
+    first, ends = borrow(pre_tokens.first), borrow(pre_tokens.end)
+    tokens, added, out = borrow(pre_tokens.token), borrow(pre_tokens.added), rows.ids
     at = np.int64(0)
-    for t in range(first, last):
+    for t in range(len(batch.keys)):
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
             end = batch.offsets[t]
-            v, there = id_offsets[t], end  # the canonical token that starts at byte ``there``
-            for x in range(pre_tokens.first[t - first], pre_tokens.first[t - first + 1]):
-                begin, end = end, pre_tokens.end[x]
-                token = np.int32(-1)
-                while there < end:
-                    size = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
-                    if there == begin and there + size == end:
-                        token = ids[v]
-                    there += size
-                    v += 1
-                coins = np.int64(-2)
-                if token >= 0:
-                    if added[token]:
-                        out[at] = token
-                        at += 1
-                        continue
-                    coins = np.int64(merges.coins[token])
-                    if coins == -1:
-                        size, coins = _try(
-                            trie, merges, batch.values, begin, end, rule, np.int64(_NEVER), scratch,
-                            heap, skipped, made,
-                        )  # fmt: skip
-                        if size != 1 or made[0] != token or coins > _MOST:
-                            coins = np.int64(-2)
-                        merges.coins[token] = coins
-                u, state = uniform(state)
-                further = np.int64(-1)
-                if coins < 0:
-                    gap = _gap(u, log_keep)
-                elif u < keeps[coins]:
+            for x in range(first[t], first[t + 1]):
+                begin, end = end, ends[x]
+                token = tokens[x]
+                if token >= 0 and added[token]:
                     out[at] = token
                     at += 1
                     continue
-                else:
-                    gap = min(_gap(u, log_keep), coins - 1)
-                    if gap < _FIRST:
-                        if merges.outcomes[token, gap, 0] == 0:
-                            size, coins = _try(
-                                trie, merges, batch.values, begin, end, rule, gap, scratch, heap,
-                                skipped, made,
-                            )  # fmt: skip
-                            room = size + 2 <= _CELLS and coins <= _MOST
-                            if room:
-                                for y in range(size):
-                                    merges.outcomes[token, gap, y + 1] = made[y] + 1
-                                merges.outcomes[token, gap, size + 1] = -1
-                            merges.outcomes[token, gap, 0] = coins - gap if room else -1
-                        coins = np.int64(merges.outcomes[token, gap, 0]) - 1
-                        if coins >= 0:
-                            u, state = uniform(state)
-                            if u < keeps[coins]:
-                                y = 1
-                                while merges.outcomes[token, gap, y] > 0:
-                                    out[at + y - 1] = merges.outcomes[token, gap, y] - 1
-                                    y += 1
-                                if merges.outcomes[token, gap, y] < 0:
-                                    at += y - 1
-                                    continue
-                                further = np.int64(_NEVER)  # another thread is writing it
-                            else:
-                                further = min(_gap(u, log_keep), coins - 1)
-                n = _symbols(trie, merges, batch.values, begin, end, scratch[0], scratch[3])
-                if n < 0:
-                    return t
-                at, _, state = _merge(
-                    merges, n, rule, gap, further, log_keep, scratch, heap, skipped, state, out, at
-                )
-            out_ends[(t - first) * batch.draws + d] = at
-    # The borrowed scratch lives for as long as its owners are in use.
-    scratch_memory[0, 0], made_memory[0], heap_memory[0], skipped_memory[0] = 0, 0, 0, 0
-    return last
+                at, state = _draw_pre_token(dropout, begin, end, token, state, out, at)
+                if at < 0:
+                    return np.int64(t)
+            rows.ends[t * batch.draws + d] = at
+    return np.int64(len(batch.keys))
+
+
+@njit(cache=True, nogil=True)
+def draw_bpe_dropout(trie, merges, pre_tokens, batch, p, rule, rows):
+    """Draw all texts of a batch, which are bytes; returns their number.
+
+    Or the first text with a byte for which there is no symbol. ``p``: float64, in (0, 1]. ``rule``:
+    PROVILKOV, HF or SENTENCEPIECE. ``rows``: `batch.Rows` with a place for every byte and draw.
+    """
+    log_keep = np.log1p(-p)
+    keep = np.empty(_MOST + 1)
+    for x in range(_MOST + 1):
+        keep[x] = np.exp(x * log_keep) if x else 1.0
+    n = np.int64(1)
+    begin = np.int64(0)
+    for x in range(len(pre_tokens.end)):
+        n = max(n, pre_tokens.end[x] - begin)
+        begin = pre_tokens.end[x]
+    scratch = Scratch(
+        np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32),
+        np.empty(3 * n, np.int64), np.empty(3 * n, np.int64), np.empty(n, np.int32),
+    )  # fmt: skip
+    dropout = Dropout(trie, merges, batch.values, rule, log_keep, keep, scratch)
+    return _draw_texts(dropout, pre_tokens, batch, rows)
+
+
+@njit(cache=True, nogil=True)
+def whole_tokens(first, end, begin, ids, offsets, token_offsets):
+    """The canonical token that is exactly each pre-token, int32 [pre-tokens], or -1.
+
+    ``first``, ``end``: as in `PreTokens`. ``begin``: int64 [texts + 1], the first byte of each
+    text. ``ids``: int32, the canonical ids of text t being ids[offsets[t]:offsets[t + 1]], which
+    spell its bytes. ``token_offsets``: int64 [ids + 1], bytes before each token.
+    """
+    first, end, begin = borrow(first), borrow(end), borrow(begin)
+    ids, offsets, token_offsets = borrow(ids), borrow(offsets), borrow(token_offsets)
+    token = np.full(len(end), -1, np.int32)
+    for t in range(len(offsets) - 1):
+        v, at = offsets[t], begin[t]  # token v starts at byte at
+        start = at
+        for x in range(first[t], first[t + 1]):
+            while at < end[x]:
+                size = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
+                if at == start and at + size == end[x]:
+                    token[x] = ids[v]
+                at += size
+                v += 1
+            start = end[x]
+    return token
 
 
 def build_merges(

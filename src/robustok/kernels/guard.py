@@ -12,9 +12,10 @@ import numpy as np
 
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
+from robustok.kernels.strength import match_rows
 
 
-class Tokens(NamedTuple):
+class TokenBytes(NamedTuple):
     """The bytes of all tokens: token t is ``data[offsets[t]:offsets[t + 1]]``."""
 
     data: np.ndarray  # uint8 [bytes]
@@ -98,43 +99,14 @@ def compare(segments, canonical, tokens, comparison):
         begin, end = segments.begin[s], segments.end[s]
         first, last = canonical.offsets[s], canonical.offsets[s + 1]
         if canonical.same_text[s]:
-            splits = _match_by_position(
-                segments.ids, begin, end, canonical.ids, first, tokens.offsets, comparison
-            )
+            comparison.distance[s], comparison.splits[s] = match_rows(
+                tokens.offsets, canonical.ids, (first, last), segments.ids, (begin, end),
+                comparison.canonical_matches, comparison.matches,
+            )  # fmt: skip
         else:
-            splits = 0
             _match_ends(segments.ids, begin, end, canonical.ids, first, last, comparison)
-        off = 0
-        for i in range(begin, end):
-            off += not comparison.matches[i]
-        comparison.distance[s] = off
-        comparison.splits[s] = splits
-
-
-@njit(cache=True, nogil=True)
-def _match_by_position(ids, begin, end, canonical, first, token_offsets, comparison):
-    """Match ids of one text by their byte span; returns the boundaries that only ``ids`` have.
-
-    ``first`` is the position of the first canonical id. Both sides have the same number of bytes,
-    so the canonical side never passes its last id.
-    """
-    splits = 0
-    c = first
-    given_at = canonical_begin = canonical_at = np.int64(0)
-    for i in range(begin, end):
-        given_begin = given_at
-        given_at += token_offsets[ids[i] + 1] - token_offsets[ids[i]]
-        while canonical_at < given_at:
-            canonical_begin = canonical_at
-            canonical_at += token_offsets[canonical[c] + 1] - token_offsets[canonical[c]]
-            c += 1
-        same_span = canonical_at == given_at and canonical_begin == given_begin
-        same = same_span and canonical[c - 1] == ids[i]
-        comparison.matches[i] = same
-        if same:
-            comparison.canonical_matches[c - 1] = True
-        splits += canonical_at != given_at
-    return splits
+            comparison.splits[s] = 0
+            comparison.distance[s] = end - begin - comparison.matches[begin:end].sum()
 
 
 @njit(cache=True, nogil=True)

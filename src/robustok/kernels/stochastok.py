@@ -1,34 +1,52 @@
-"""StochasTok: repeated splits of uniformly picked tokens (paper, Algorithm `stok`)."""
+"""StochasTok: repeated splits of uniformly picked tokens (paper, Algorithm `stok`).
+
+The sequence is a linked list in arrays, so that a split appends its tokens and a uniform index is a
+uniform position.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch
+from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import below, stream, uniform
-from robustok.kernels.tables import SEGMENTS, borrow_store, clear, draw, grades_of, lookup, ways_of
-from robustok.kernels.trie import borrow_trie, child
+from robustok.kernels.tables import SEGMENTS, borrow_store, draw, grades_of, lookup, ways_of
+from robustok.kernels.trie import child, find_token
 
 MOST_PICKS = 2.0**62
 FEW = 8.0  # picks a token, up to which neither bytes nor splittable tokens are counted
 
 
-@njit(cache=True, nogil=True)
-def find(trie, text, start, end):
-    """The token that is text[start:end], or -1."""
-    node = np.int32(0)
-    for p in range(start, end):
-        node = child(trie, node, text[p])
-        if node < 0:
-            return np.int32(-1)
-    return trie.token[node]
+class Pairs(NamedTuple):
+    """The cuts of every token into two: those of token t are start[t]:start[t + 1]."""
+
+    start: np.ndarray  # int64 [ids + 1]
+    left: np.ndarray  # int32 [pairs]
+    right: np.ndarray  # int32 [pairs]
+
+
+class Nodes(NamedTuple):
+    """A linked list of tokens; node 0 is the first one.
+
+    Invariant: the arrays have a place for every node that a text can grow to, see `_most_nodes`.
+    """
+
+    token: np.ndarray  # int32 [nodes]
+    after: np.ndarray  # int32 [nodes]: the next node, or -1
+    closed: np.ndarray  # bool [nodes]: known to have no expansion; empty where it is not used
 
 
 @njit(cache=True, nogil=True)
 def pairs_of(trie, token_bytes, token_offsets, ordinary):
-    """Every way to cut a token into two tokens: CSR over ids, left and right token."""
+    """Every cut of an ordinary token into two tokens, as `Pairs`.
+
+    ``token_bytes``: uint8, ``token_offsets``: int64 [ids + 1], as in `batch.Tokens`. ``ordinary``:
+    bool [ids]. A token has fewer cuts than bytes, so the pairs fit in as many places as bytes.
+    """
     size = len(ordinary)
     start = np.zeros(size + 1, np.int64)
     left = np.empty(len(token_bytes), np.int32)
@@ -43,12 +61,12 @@ def pairs_of(trie, token_bytes, token_offsets, ordinary):
                 if node < 0:
                     break
                 if trie.token[node] >= 0:
-                    other = find(trie, token_bytes, cut, e)
+                    other = find_token(trie, token_bytes, cut, e)
                     if other >= 0:
                         left[n], right[n] = trie.token[node], other
                         n += 1
         start[t + 1] = n
-    return start, left[:n].copy(), right[:n].copy()
+    return Pairs(start, left[:n].copy(), right[:n].copy())
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -59,7 +77,11 @@ def picks_of(alpha, m):
 
 @njit(cache=True, nogil=True)
 def _most_nodes(token_offsets, batch, alpha, added, first, last):
-    """The most tokens of any of the texts first..last if each pick adds up to ``added``."""
+    """The most tokens of any of the texts first..last if each pick adds up to ``added``.
+
+    A split adds nodes and all its tokens have bytes, so a text of m tokens and b bytes never has
+    more than min(m + picks * added, m + b) nodes.
+    """
     token_offsets, batch = borrow(token_offsets), borrow_batch(batch)
     most = np.int64(0)
     for t in range(first, last):
@@ -74,82 +96,109 @@ def _most_nodes(token_offsets, batch, alpha, added, first, last):
     return most
 
 
-@njit(cache=True, nogil=True)
-def draw_stochastok(start, left, right, token_offsets, batch, alpha, first, last, out, out_ends):
-    """Two-way splits; the sequence is a linked list, so a uniform index is a uniform position.
+@njit(cache=True, nogil=True, inline="always")
+def _read_text(batch, t, nodes):
+    """Make the list of text t; returns its number of nodes."""
+    b = batch.offsets[t]
+    m = batch.offsets[t + 1] - b
+    for i in range(m):
+        nodes.token[i] = batch.values[b + i]
+        nodes.after[i] = i + 1
+    if m:
+        nodes.after[m - 1] = -1
+    return m
 
-    start: int64 [ids + 1]; left, right: int32 [pairs]: the pairs that token t splits into are
-    start[t]:start[t + 1]. A split adds one node and both its tokens have bytes, so a text of m
-    tokens and b bytes never has more than m + min(picks, b) nodes: the length of the scratch.
-    With more than ``FEW`` picks a token, a text ends its picks once no token in it splits any
-    further: the rest change nothing.
+
+@njit(cache=True, nogil=True, inline="always")
+def _write_text(nodes, count, out, at):
+    """Append the tokens of the list to ``out``; returns the end."""
+    i = np.int64(0) if count else np.int64(-1)
+    while i >= 0:
+        out[at] = nodes.token[i]
+        at += 1
+        i = np.int64(nodes.after[i])
+    return at
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _splits(pairs, token):
+    """Whether a token can be cut into two, as 0 or 1."""
+    return np.int64(pairs.start[token + 1] > pairs.start[token])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _split_in_two(pairs, nodes, n, picks, few, state):
+    """Pick nodes of the list of n nodes and split them in two; returns the number of nodes.
+
+    Unless ``few``, picks end once no token splits any further: the rest change nothing.
     """
-    start, left, right, batch = borrow(start), borrow(left), borrow(right), borrow_batch(batch)
-    token_offsets, out, out_ends = borrow(token_offsets), borrow(out), borrow(out_ends)
-    longest = _most_nodes(token_offsets, batch, alpha, 1, first, last)
-    token = np.empty(longest + 1, np.int32)
-    after = np.empty(longest + 1, np.int32)
+    splittable = np.int64(1)
+    if not few:
+        splittable = np.int64(0)
+        for i in range(n):
+            splittable += _splits(pairs, nodes.token[i])
+    pick = np.int64(0)
+    while pick < picks and splittable > 0:
+        pick += 1
+        i, state = below(state, n)
+        begin = pairs.start[nodes.token[i]]
+        count = pairs.start[nodes.token[i] + 1] - begin
+        if count:
+            x, state = below(state, count)
+            left, right = pairs.left[begin + x], pairs.right[begin + x]
+            if not few:
+                splittable += _splits(pairs, left) + _splits(pairs, right) - 1
+            nodes.token[n] = right
+            nodes.token[i] = left
+            nodes.after[n] = nodes.after[i]
+            nodes.after[i] = n
+            n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def draw_stochastok(pairs, token_offsets, batch, alpha, first, last, rows):
+    """Draw texts first..last with splits into two tokens; returns ``last``.
+
+    ``token_offsets``: int64 [ids + 1], as in `batch.Tokens`. ``rows``: `batch.Rows` of the texts
+    first..last.
+    """
+    pairs = Pairs(borrow(pairs.start), borrow(pairs.left), borrow(pairs.right))
+    token_offsets, batch, rows = borrow(token_offsets), borrow_batch(batch), borrow_rows(rows)
+    most = _most_nodes(token_offsets, batch, alpha, 1, first, last)
+    nodes = Nodes(np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(0, np.bool_))
     at = np.int64(0)
     for t in range(first, last):
-        b, e = batch.offsets[t], batch.offsets[t + 1]
-        m = e - b
-        picks = picks_of(alpha, m)
-        splittable = np.int64(0 if alpha > FEW else 1)
-        if alpha > FEW:
-            for v in range(b, e):
-                splittable += start[batch.values[v] + 1] > start[batch.values[v]]
+        picks = picks_of(alpha, batch.offsets[t + 1] - batch.offsets[t])
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-            for i in range(m):
-                token[i] = batch.values[b + i]
-                after[i] = i + 1
-            if m:
-                after[m - 1] = -1
-            n = m
-            left_to_split = splittable
-            pick = np.int64(0)
-            while pick < picks and left_to_split > 0:
-                pick += 1
-                i, state = below(state, n)
-                first_pair = start[token[i]]
-                ways = start[token[i] + 1] - first_pair
-                if ways:
-                    x, state = below(state, ways)
-                    one, two = left[first_pair + x], right[first_pair + x]
-                    if alpha > FEW:
-                        left_to_split += (start[one + 1] > start[one]) - 1
-                        left_to_split += start[two + 1] > start[two]
-                    token[n] = two
-                    token[i] = one
-                    after[n] = after[i]
-                    after[i] = n
-                    n += 1
-            i = np.int32(0) if m else np.int32(-1)
-            while i >= 0:
-                out[at] = token[i]
-                at += 1
-                i = after[i]
-            out_ends[(t - first) * batch.draws + d] = at
+            n = _read_text(batch, t, nodes)
+            n = _split_in_two(pairs, nodes, n, picks, alpha <= FEW, state)
+            at = _write_text(nodes, n, rows.ids, at)
+            rows.ends[(t - first) * batch.draws + d] = at
     return last
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _split_up_to(trie, store, token_bytes, token_offsets, t, key, ways, state, pieces):
-    """Cut token t by one of its expansions into 2..ways pieces, uniform over all of them.
+def _expand(tokens, store, t, key, segments, state):
+    """Cut token t by one of its expansions into 2..len(segments) tokens, uniform over all of them.
 
-    Returns how many pieces (0: no expansion, -1: the store is full) and the state.
+    Returns how many tokens were written to ``segments`` (0: no expansion, -1: the store is full)
+    and the state. ``key``: int32 [1], scratch. ``segments``: int32.
     """
-    trie, store, pieces = borrow_trie(trie), borrow_store(store), borrow(pieces)
-    token_bytes, token_offsets, key = borrow(token_bytes), borrow(token_offsets), borrow(key)
-    b, e = token_offsets[t], token_offsets[t + 1]
+    tokens, store = borrow_tokens(tokens), borrow_store(store)
+    key, segments = borrow(key), borrow(segments)
+    b, e = tokens.offsets[t], tokens.offsets[t + 1]
     if e - b < 2:
         return np.int64(0), state
     key[0] = t
-    entry = lookup(store, trie, SEGMENTS, key, 0, 1, token_bytes, b, e, token_offsets)
+    entry = lookup(
+        store, tokens.trie, SEGMENTS, key, 0, 1, tokens.bytes, b, e, tokens.offsets
+    )  # fmt: skip
     if entry < 0:
         return np.int64(-1), state
     w0 = ways_of(store, entry)
-    most = min(np.int64(ways), grades_of(store, entry))
+    most = min(np.int64(len(segments)), grades_of(store, entry))
     total = 0.0
     for s in range(2, most + 1):
         total += store.floats[w0 + s]
@@ -157,89 +206,83 @@ def _split_up_to(trie, store, token_bytes, token_offsets, t, key, ways, state, p
         return np.int64(0), state
     u, state = uniform(state)
     left = u * total
-    segments = 2
+    size = 2
     for s in range(2, most + 1):
         if store.floats[w0 + s] > 0.0:
-            segments = s
+            size = s
             left -= store.floats[w0 + s]
             if left < 0.0:
                 break
-    count, state = draw(store, entry, segments, state, pieces, 0)
+    count, state = draw(store, entry, size, state, segments, 0)
     return count, state
 
 
-@njit(cache=True, nogil=True)
-def draw_stochastok_ways(
-    trie, store, token_bytes, token_offsets, batch, alpha, ways, first, last, out, out_ends
-):
-    """As `draw_stochastok`, with all expansions into up to ``ways`` pieces listed together.
+@njit(cache=True, nogil=True, inline="always")
+def _split_listed(tokens, store, nodes, n, picks, scratch, state):
+    """Pick nodes of the list and expand them; returns the number of nodes, -1 if the store is full.
 
-    No token has more pieces than bytes, so ``ways`` is clipped to the bytes of the longest one:
-    the length of ``pieces``.
+    ``scratch``: int32 [1], the key of a look-up, and int32 [ways], the tokens of an expansion.
     """
-    trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
-    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
-    out, out_ends = borrow(out), borrow(out_ends)
+    key, segments = scratch
+    splittable = np.int64(0)
+    for i in range(n):
+        token = nodes.token[i]
+        nodes.closed[i] = tokens.offsets[token + 1] - tokens.offsets[token] < 2
+        splittable += not nodes.closed[i]
+    pick = np.int64(0)
+    while pick < picks and splittable > 0:
+        i, state = below(state, n)
+        count, state = _expand(tokens, store, nodes.token[i], key, segments, state)
+        if count < 0:
+            return np.int64(-1)
+        if count == 0 and not nodes.closed[i]:
+            nodes.closed[i] = True
+            splittable -= 1
+        for x in range(count):
+            node = i
+            if x:
+                node = n
+                nodes.after[n] = nodes.after[i]
+                nodes.after[i] = n
+                n += 1
+            token = segments[x]
+            nodes.token[node] = token
+            nodes.closed[node] = tokens.offsets[token + 1] - tokens.offsets[token] < 2
+            splittable += np.int64(not nodes.closed[node]) - np.int64(x == 0)
+            i = node
+        pick += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def draw_stochastok_ways(tokens, store, batch, alpha, ways, first, last, rows):
+    """Draw texts first..last with all expansions into up to ``ways`` tokens listed together.
+
+    Returns the first text that the store had no space for, or ``last``. ``rows``: `batch.Rows` of
+    the texts first..last. No token has more segments than bytes, so ``ways`` is clipped to the
+    bytes of the longest one.
+    """
+    tokens, store = borrow_tokens(tokens), borrow_store(store)
+    batch, rows = borrow_batch(batch), borrow_rows(rows)
     longest = np.int64(2)
     for v in range(batch.offsets[first], batch.offsets[last]):
         t = batch.values[v]
-        longest = max(longest, token_offsets[t + 1] - token_offsets[t])
+        longest = max(longest, tokens.offsets[t + 1] - tokens.offsets[t])
     ways = min(np.int64(ways), longest)
-    longest = _most_nodes(token_offsets, batch, alpha, ways - 1, first, last)
-    token = np.empty(longest + 1, np.int32)
-    after = np.empty(longest + 1, np.int32)
-    whole = np.empty(longest + 1, np.bool_)  # nodes known or too short to split no further
-    pieces = np.empty(ways, np.int32)
-    key = np.empty(1, np.int32)
+    most = _most_nodes(tokens.offsets, batch, alpha, ways - 1, first, last)
+    nodes = Nodes(
+        np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(most + 1, np.bool_)
+    )
+    scratch = np.empty(1, np.int32), np.empty(ways, np.int32)
     at = np.int64(0)
     for t in range(first, last):
-        b, e = batch.offsets[t], batch.offsets[t + 1]
-        m = e - b
-        picks = picks_of(alpha, m)
+        picks = picks_of(alpha, batch.offsets[t + 1] - batch.offsets[t])
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-            splittable = np.int64(0)
-            for i in range(m):
-                token[i] = batch.values[b + i]
-                after[i] = i + 1
-                whole[i] = token_offsets[token[i] + 1] - token_offsets[token[i]] < 2
-                splittable += not whole[i]
-            if m:
-                after[m - 1] = -1
-            n = m
-            pick = np.int64(0)
-            while pick < picks and splittable > 0:
-                before = state
-                i, state = below(state, n)
-                count, state = _split_up_to(
-                    trie, store, token_bytes, token_offsets, token[i], key, ways, state, pieces
-                )
-                if count < 0:
-                    if store.used[0] == 0:
-                        return t
-                    clear(store)
-                    state = before
-                    continue
-                if count:
-                    token[i] = pieces[0]
-                    whole[i] = token_offsets[pieces[0] + 1] - token_offsets[pieces[0]] < 2
-                    splittable -= whole[i]
-                    for x in range(1, count):
-                        token[n] = pieces[x]
-                        whole[n] = token_offsets[pieces[x] + 1] - token_offsets[pieces[x]] < 2
-                        splittable += not whole[n]
-                        after[n] = after[i]
-                        after[i] = n
-                        i = n
-                        n += 1
-                elif not whole[i]:
-                    whole[i] = True
-                    splittable -= 1
-                pick += 1
-            i = np.int64(0) if m else np.int64(-1)
-            while i >= 0:
-                out[at] = token[i]
-                at += 1
-                i = np.int64(after[i])
-            out_ends[(t - first) * batch.draws + d] = at
+            n = _read_text(batch, t, nodes)
+            n = _split_listed(tokens, store, nodes, n, picks, scratch, state)
+            if n < 0:
+                return t
+            at = _write_text(nodes, n, rows.ids, at)
+            rows.ends[(t - first) * batch.draws + d] = at
     return last

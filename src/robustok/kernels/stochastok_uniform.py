@@ -7,50 +7,68 @@ on split counts).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch
+from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
 from robustok.kernels.random import stream, uniform
 from robustok.kernels.stochastok import picks_of
 from robustok.kernels.tables import (
-    NO_PATH,
+    NO_ROOM,
     NOT_DRAWN,
     SEGMENTS,
     borrow_store,
-    clear,
     draw,
     grades_of,
     is_listed,
     lookup,
     ways_of,
 )
-from robustok.kernels.trie import borrow_trie
 
 # Draws of one token's segmentation under pairwise. One in 2,000 is accepted for the worst tokens
 # of real vocabularies (64 equal characters), so all are rejected with probability exp(-32).
 TRIES = 1 << 16
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _entry(trie, store, token_bytes, token_offsets, t, key, pairwise, cuts, merged):
-    """The table of token t by segments; under pairwise, what repeated splits cannot reach goes.
+class Support(NamedTuple):
+    """Which segmentations may be drawn, and scratch for the look-up and for `pairwise`."""
 
-    From a list the paths themselves are taken out; a walked table only loses the numbers of
-    segments that nothing reaches, and its draws have to be tested.
+    pairwise: bool  # only those that repeated two-way splits reach
+    key: np.ndarray  # int32 [1]
+    cuts: np.ndarray  # int64 [MOST + 1]
+    merged: np.ndarray  # bool [MOST + 1, MOST + 1], or [1, 1] unless ``pairwise``
+
+
+@njit(cache=True, nogil=True)
+def _borrow_support(support):
+    return Support(
+        support.pairwise, borrow(support.key), borrow(support.cuts), borrow(support.merged)
+    )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _entry(tokens, store, t, support):
+    """The record of token t by segments; NO_ROOM or NO_PATH.
+
+    Under pairwise, what repeated splits cannot reach is removed: from a list the paths themselves,
+    from a walked table only the numbers of segments that nothing reaches, so that its draws have
+    to be tested.
     """
-    trie, store, key = borrow_trie(trie), borrow_store(store), borrow(key)
-    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
-    b, e = token_offsets[t], token_offsets[t + 1]
-    key[0] = t
-    known = store.used[0]
-    record = lookup(store, trie, SEGMENTS, key, 0, 1, token_bytes, b, e, token_offsets)
-    if pairwise and record == known:
-        table = spans(trie, token_bytes, b, e)
+    tokens, store, support = borrow_tokens(tokens), borrow_store(store), _borrow_support(support)
+    b, e = tokens.offsets[t], tokens.offsets[t + 1]
+    support.key[0] = t
+    new = store.used[0]
+    record = lookup(
+        store, tokens.trie, SEGMENTS, support.key, 0, 1, tokens.bytes, b, e, tokens.offsets
+    )  # fmt: skip
+    if support.pairwise and record == new:
+        table = spans(tokens.trie, tokens.bytes, b, e)
         if is_listed(store, record):
-            _keep_pairwise(store, record, table, token_offsets, cuts, merged)
+            _keep_pairwise(store, record, table, tokens.offsets, support.cuts, support.merged)
         else:
             reachable = reachable_sizes(table)
             for s in range(2, grades_of(store, record) + 1):
@@ -61,7 +79,10 @@ def _entry(trie, store, token_bytes, token_offsets, t, key, pairwise, cuts, merg
 
 @njit(cache=True, nogil=True)
 def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
-    """Take out of a record's lists what repeated two-way splits cannot reach."""
+    """Remove from a record's lists what repeated two-way splits cannot reach.
+
+    ``table``: bool, the spans of the token (`pairwise.spans`). ``cuts``, ``merged``: scratch.
+    """
     ways = ways_of(store, record)
     most = grades_of(store, record)
     for s in range(3, most + 1):
@@ -76,84 +97,84 @@ def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
         store.floats[ways + s] = kept
 
 
-@njit(cache=True, nogil=True)
-def draw_stochastok_uniform(
-    trie, store, token_bytes, token_offsets, batch, alpha, pairwise, first, last, out, out_ends
-):
-    """Draw texts first..last; returns the first text the store had no room for, or a code.
+@njit(cache=True, nogil=True, inline="always")
+def _draw_share(stars, bars, state):
+    """The stars before the next bar, both in random order; returns it, what is left, the state."""
+    share = np.int64(0)
+    if stars == 0:
+        return share, stars, bars, state
+    while True:
+        u, state = uniform(state)
+        if u * (stars + bars) >= stars:
+            bars -= 1
+            break
+        stars -= 1
+        share += 1
+    return share, stars, bars, state
 
-    The code is NO_PATH, or NOT_DRAWN where TRIES draws of a token's segmentation in a row were
-    none that two-way splits reach.
+
+@njit(cache=True, nogil=True, inline="always")
+def _segment(tokens, store, t, share, support, state, out, at):
+    """Append token t in share + 1 segments, or the most below that; returns the end and the state.
+
+    The end is NO_ROOM or NO_PATH where the store gives no record, and NOT_DRAWN where TRIES draws
+    in a row were none that two-way splits reach.
     """
-    trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
-    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
-    out, out_ends = borrow(out), borrow(out_ends)
-    key = np.empty(1, np.int32)
-    cuts = np.empty(MOST + 1, np.int64)
-    merged = np.empty((MOST + 1, MOST + 1) if pairwise else (1, 1), np.bool_)
+    length = tokens.offsets[t + 1] - tokens.offsets[t]
+    if share == 0 or length < 2 or (support.pairwise and length > MOST):
+        out[at] = t
+        return at + 1, state
+    entry = _entry(tokens, store, t, support)
+    if entry < 0:
+        return entry, state
+    w0 = ways_of(store, entry)
+    count = min(share + 1, grades_of(store, entry))
+    while count > 1 and store.floats[w0 + count] == 0.0:
+        count -= 1
+    if count == 1:
+        out[at] = t
+        return at + 1, state
+    end, state = draw(store, entry, count, state, out, at)
+    if support.pairwise and count > 2 and not is_listed(store, entry):
+        table = spans(tokens.trie, tokens.bytes, tokens.offsets[t], tokens.offsets[t + 1])
+        tries = 1
+        while not is_pairwise(
+            table, out[at:end], count, tokens.offsets, support.cuts, support.merged
+        ):
+            if tries == TRIES:
+                return np.int64(NOT_DRAWN), state
+            tries += 1
+            end, state = draw(store, entry, count, state, out, at)
+    return end, state
+
+
+@njit(cache=True, nogil=True)
+def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, rows):
+    """Draw texts first..last; returns the first text the store had no space for, or ``last``.
+
+    Or NO_PATH or NOT_DRAWN, see :func:`_segment`. ``rows``: `batch.Rows` of the texts first..last.
+    """
+    tokens, store = borrow_tokens(tokens), borrow_store(store)
+    batch, rows = borrow_batch(batch), borrow_rows(rows)
+    size = MOST + 1 if pairwise else 1
+    support = Support(
+        pairwise, np.empty(1, np.int32), np.empty(MOST + 1, np.int64),
+        np.empty((size, size), np.bool_),
+    )  # fmt: skip
     at = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
-        m = e - b
-        splits = picks_of(alpha, m)
-        d = 0
-        fresh = store.used[0] == 0
-        while d < batch.draws:
+        for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-            begin = at
-            full = False
-            stars, bars = splits, m - 1
+            stars, bars = picks_of(alpha, e - b), e - b - 1
             for v in range(b, e):
-                share = stars if v == e - 1 else 0
-                if stars and v < e - 1:
-                    while True:
-                        u, state = uniform(state)
-                        if u * (stars + bars) >= stars:
-                            bars -= 1
-                            break
-                        stars -= 1
-                        share += 1
-                token = batch.values[v]
-                length = token_offsets[token + 1] - token_offsets[token]
-                if share == 0 or length < 2 or (pairwise and length > MOST):
-                    out[at] = token
-                    at += 1
-                    continue
-                entry = _entry(
-                    trie, store, token_bytes, token_offsets, token, key, pairwise, cuts, merged
+                share = stars  # of the last token
+                if v < e - 1:
+                    share, stars, bars, state = _draw_share(stars, bars, state)
+                at, state = _segment(
+                    tokens, store, batch.values[v], share, support, state, rows.ids, at
                 )
-                if entry == NO_PATH:
-                    return np.int64(NO_PATH)
-                if entry < 0:
-                    full = True
-                    break
-                w0 = ways_of(store, entry)
-                segments = min(share + 1, grades_of(store, entry))
-                while segments > 1 and store.floats[w0 + segments] == 0.0:
-                    segments -= 1
-                if segments == 1:
-                    out[at] = token
-                    at += 1
-                    continue
-                end, state = draw(store, entry, segments, state, out, at)
-                if pairwise and segments > 2 and not is_listed(store, entry):
-                    table = spans(trie, token_bytes, token_offsets[token], token_offsets[token + 1])
-                    tries = 1
-                    while not is_pairwise(
-                        table, out[at:end], segments, token_offsets, cuts, merged
-                    ):
-                        if tries == TRIES:
-                            return np.int64(NOT_DRAWN)
-                        tries += 1
-                        end, state = draw(store, entry, segments, state, out, at)
-                at = end
-            if full:
-                at = begin
-                if fresh:
-                    return t
-                clear(store)
-                fresh = True
-                continue
-            out_ends[(t - first) * batch.draws + d] = at
-            d += 1
+                if at < 0:
+                    return t if at == NO_ROOM else at
+            rows.ends[(t - first) * batch.draws + d] = at
     return last

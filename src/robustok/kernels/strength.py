@@ -1,9 +1,8 @@
-"""Splits and distance of drawn ids from canonical ones.
+"""Compare tokenizations of one text: splits and distance.
 
-Row r of the new ids was drawn for row r // draws of the old ones. Arrays of both kernels:
-token_offsets: int64 [ids + 1], bytes before each token; token_bytes: uint8, all tokens' bytes;
-old, new: int32 [total], ids below the number of ids; old_offsets, new_offsets: int64 [rows + 1],
-where old has at least (new rows - 1) // draws + 1 rows.
+A token of the new ids matches where the old ids have the same id at the same bytes. The distance is
+the number of new tokens that match nothing; the splits are the boundaries within the text that only
+the new ids have. Tokens without bytes count nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +13,45 @@ from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 
 
+@njit(cache=True, nogil=True, inline="always")
+def match_rows(token_offsets, old, old_span, new, new_span, old_matches, new_matches):
+    """Compare the ids of two spans, which spell the same bytes; returns distance and splits.
+
+    ``token_offsets``: int64 [ids + 1], bytes before each token. ``old``, ``new``: int32, ids below
+    the number of ids. ``old_span``, ``new_span``: begin and end within them. ``old_matches``,
+    ``new_matches``: bool, as long as ``old`` and ``new``: set to whether an id matches, true only
+    in ``old_matches``; or empty, where nobody needs them.
+    """
+    a, a_end = old_span
+    a_at, b_at, last = np.int64(0), np.int64(0), np.int64(0)
+    distance, splits = np.int64(0), np.int64(0)
+    for b in range(new_span[0], new_span[1]):
+        begin = b_at
+        b_at += token_offsets[new[b] + 1] - token_offsets[new[b]]
+        if begin == b_at:
+            continue
+        while a < a_end and a_at < b_at:
+            last = a_at
+            a_at += token_offsets[old[a] + 1] - token_offsets[old[a]]
+            a += 1
+        matches = a_at == b_at and last == begin and old[a - 1] == new[b]
+        distance += not matches
+        splits += a_at != b_at
+        if len(new_matches):
+            new_matches[b] = matches
+            if matches:
+                old_matches[a - 1] = True
+    return distance, splits
+
+
 @njit(cache=True, nogil=True)
 def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offsets, draws):
-    """The first new row whose bytes are not those of its old row, or -1."""
+    """The first new row whose bytes are not those of its old row, or -1.
+
+    Row r of the new ids was drawn for row r // draws of the old ones. ``token_bytes``: uint8, all
+    tokens' bytes. ``old_offsets``, ``new_offsets``: int64 [rows + 1], where old has at least
+    (new rows - 1) // draws + 1 rows. Others as in :func:`match_rows`.
+    """
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     old, new = borrow(old), borrow(new)
     for row in range(len(new_offsets) - 1):
@@ -40,26 +75,16 @@ def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offs
 
 @njit(cache=True, nogil=True)
 def compare(token_offsets, old, old_offsets, new, new_offsets, draws, splits, distance):
-    """Add the splits and the distance of each new row to ``splits`` and ``distance``.
+    """Write the splits and the distance of each new row to ``splits`` and ``distance``.
 
-    splits, distance: int64 [new rows], zeros. The rows must spell the same bytes. Ids without
-    bytes count nothing.
+    ``splits``, ``distance``: int64 [new rows]. Rows as in :func:`first_other_text`; a new row and
+    its old one must spell the same bytes.
     """
     token_offsets, old, new = borrow(token_offsets), borrow(old), borrow(new)
+    flags = np.empty(0, np.bool_)
     for row in range(len(new_offsets) - 1):
-        a, a_end = old_offsets[row // draws], old_offsets[row // draws + 1]
-        a_at, b_at, last = np.int64(0), np.int64(0), np.int64(0)
-        for b in range(new_offsets[row], new_offsets[row + 1]):
-            begin = b_at
-            b_at += token_offsets[new[b] + 1] - token_offsets[new[b]]
-            if begin == b_at:
-                continue
-            while a < a_end and a_at < b_at:
-                last = a_at
-                a_at += token_offsets[old[a] + 1] - token_offsets[old[a]]
-                a += 1
-            if a_at != b_at:
-                splits[row] += 1
-                distance[row] += 1
-            elif last != begin or old[a - 1] != new[b]:
-                distance[row] += 1
+        old_span = old_offsets[row // draws], old_offsets[row // draws + 1]
+        new_span = new_offsets[row], new_offsets[row + 1]
+        distance[row], splits[row] = match_rows(
+            token_offsets, old, old_span, new, new_span, flags, flags
+        )

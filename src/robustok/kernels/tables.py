@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.hashing import hash_key
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
-from robustok.kernels.random import mix, uniform
+from robustok.kernels.random import uniform
 from robustok.kernels.trie import child
 
 ALL, SEGMENTS, DISTANCE = 0, 1, 2
@@ -28,7 +29,7 @@ NOT_DRAWN = -3  # too rare or too large to be drawn
 NO_PATH = -2  # the vocabulary has no tokenization of the bytes: nothing may be drawn from a record
 LISTED = 32  # tokenizations; more than these are walked
 _SINGLE = 1 << 18  # ids that are looked up without a hash: a vocabulary of today, and no more
-_HEAD = 4  # 8-byte words of a record before its key
+HEAD = 4  # 8-byte words of a record before its key
 _BITS = np.uint64(40)
 _OFFSET = np.int64((1 << 40) - 1)
 
@@ -89,7 +90,7 @@ def is_listed(store, record):
 @njit(cache=True, nogil=True, inline="always")
 def ways_of(store, record):
     """Where in ``floats`` the numbers of ways by grade lie."""
-    return record + _HEAD + (store.words[record + 1] & 0xFFFF)
+    return record + HEAD + (store.words[record + 1] & 0xFFFF)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -100,23 +101,14 @@ def _row(i, n, grades):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _hash(seed, key, start, end):
-    h = np.uint64(0xCBF29CE484222325) ^ np.uint64(seed)
-    for p in range(start, end):
-        h = (h ^ np.uint64(key[p])) * np.uint64(0x9E3779B97F4A7C15)
-        h ^= h >> np.uint64(29)
-    return mix(h ^ np.uint64(seed))
-
-
-@njit(cache=True, nogil=True, inline="always")
 def _same_key(store, record, mode, key, start, end):
     if mode == ALL:
-        at = (record + _HEAD) * 8
+        at = (record + HEAD) * 8
         for p in range(start, end):
             if store.bytes[at + p - start] != key[p]:
                 return False
     else:
-        at = (record + _HEAD) * 2
+        at = (record + HEAD) * 2
         for p in range(start, end):
             if store.ints[at + p - start] != key[p]:
                 return False
@@ -133,7 +125,7 @@ def find(store, mode, key, key_start, key_end):
     if mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
         return store.single[key[key_start]] - 1
     mask = len(store.slots) - 1
-    h = _hash(store.used[3], key, key_start, key_end)
+    h = hash_key(store.used[3], key, key_start, key_end)
     tag = np.int64((h >> _BITS) << _BITS)
     slot = np.int64(h) & mask
     size = key_end - key_start
@@ -157,19 +149,28 @@ def insert(store, trie, mode, key, key_start, key_end, text, start, end, token_o
 
     ``text[start:end]`` are the word's bytes.
     """
-    mask = len(store.slots) - 1
     if 2 * store.used[1] >= len(store.slots):
         return np.int64(NO_ROOM)
     record = _build(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets)
     if record >= 0 and mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
         store.single[key[key_start]] = record + 1
     elif record >= 0:
-        h = _hash(store.used[3], key, key_start, key_end)
-        slot = np.int64(h) & mask
-        while store.slots[slot] != 0:
-            slot = (slot + 1) & mask
-        store.slots[slot] = np.int64((h >> _BITS) << _BITS) | (record + 1)
+        add_slot(store, key, key_start, key_end, record)
     return record
+
+
+@njit(cache=True, nogil=True)
+def add_slot(store, key, key_start, key_end, record):
+    """Enter a new record in the hash table, where :func:`find` finds it under its key.
+
+    At least half of the slots are free before.
+    """
+    mask = len(store.slots) - 1
+    h = hash_key(store.used[3], key, key_start, key_end)
+    slot = np.int64(h) & mask
+    while store.slots[slot] != 0:
+        slot = (slot + 1) & mask
+    store.slots[slot] = np.int64((h >> _BITS) << _BITS) | (record + 1)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -299,7 +300,7 @@ def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_o
     listed, short = total <= LISTED, total < 2**31
     key_words = (size + 7) // 8 if mode == ALL else (size + 1) // 2
     record = store.used[0]
-    body = record + _HEAD + key_words + grades + 1
+    body = record + HEAD + key_words + grades + 1
     strides = np.empty(grades + 1, np.int64)
     if listed:
         ints = (body + grades + 1) * 2
@@ -319,9 +320,9 @@ def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_o
     store.words[record + 2] = -1
     for p in range(size):
         if mode == ALL:
-            store.bytes[(record + _HEAD) * 8 + p] = key[key_start + p]
+            store.bytes[(record + HEAD) * 8 + p] = key[key_start + p]
         else:
-            store.ints[(record + _HEAD) * 2 + p] = key[key_start + p]
+            store.ints[(record + HEAD) * 2 + p] = key[key_start + p]
     for g in range(grades + 1):
         store.floats[body - grades - 1 + g] = ways[0, g]
     if listed:
@@ -364,7 +365,7 @@ def draw(store, record, grade, state, out, at):
     """
     sizes = store.words[record + 1]
     grades = (sizes >> 32) & 0xFFFF
-    body = record + _HEAD + (sizes & 0xFFFF) + grades + 1
+    body = record + HEAD + (sizes & 0xFFFF) + grades + 1
     if (sizes >> 48) & 1:
         group = store.words[body + grade]
         ways = store.floats[body - grades - 1 + grade]

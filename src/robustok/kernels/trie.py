@@ -1,4 +1,7 @@
-"""A byte trie of the vocabulary as flat arrays: hash of (node, byte) → child."""
+"""A byte trie of the vocabulary: one hash table from (node, byte) to child.
+
+Finds the tokens that start at a byte of a text, one look-up a byte.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.hashing import slot_of
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 
-_HASH = np.uint64(0x9E3779B97F4A7C15)
-
 
 class Trie(NamedTuple):
-    """Node 0 is the root; ``second`` skips the hash for the first two bytes."""
+    """Node 0 is the root; ``second`` skips the hash for the first two bytes.
 
-    keys: np.ndarray  # int64 [slots]: node * 256 + byte, or -1
-    children: np.ndarray  # int32 [slots]
+    Invariant: every child is a node, below len(token), and at least one slot is free.
+    """
+
+    keys: np.ndarray  # int64 [power of two]: node * 256 + byte, or -1 for a free slot
+    children: np.ndarray  # int32 [power of two]
     token: np.ndarray  # int32 [nodes]: the id that ends here, or -1
     first: np.ndarray  # int32 [256]: child of the root, or -1
     second: np.ndarray  # int32 [65536]: grandchild of the root, or -1
@@ -25,7 +30,7 @@ class Trie(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def borrow_trie(trie):
-    """The same trie, uncounted."""
+    """The same trie without reference counts; see `memory`."""
     return Trie(
         borrow(trie.keys), borrow(trie.children), borrow(trie.token), borrow(trie.first),
         borrow(trie.second), borrow(trie.joined),
@@ -33,16 +38,11 @@ def borrow_trie(trie):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _slot(key, mask):
-    return np.int64((np.uint64(key) * _HASH) >> np.uint64(32)) & mask
-
-
-@njit(cache=True, nogil=True, inline="always")
 def child(trie, node, byte):
     """The child of a node along a byte, or -1."""
     mask = len(trie.keys) - 1
     key = (np.int64(node) << 8) | np.int64(byte)
-    s = _slot(key, mask)
+    s = slot_of(key, mask)
     while True:
         k = trie.keys[s]
         if k == key:
@@ -53,7 +53,23 @@ def child(trie, node, byte):
 
 
 @njit(cache=True, nogil=True)
+def find_token(trie, text, start, end):
+    """The token whose bytes are text[start:end], or -1; ``text`` is uint8. The root's is -1."""
+    node = np.int32(0)
+    for p in range(start, end):
+        node = child(trie, node, text[p])
+        if node < 0:
+            return np.int32(-1)
+    return trie.token[node]
+
+
+@njit(cache=True, nogil=True)
 def _fill(token_bytes, token_offsets, ids, keys, children, token):
+    """Insert the tokens ``ids`` into empty tables; returns the number of nodes, and ``joined``.
+
+    ``keys`` (int64, -1) and ``children`` (int32) have a power of two of slots, more than the bytes
+    of all tokens; ``token`` (int32, -1) has a place for each node.
+    """
     mask = len(keys) - 1
     nodes = 1
     joined = np.zeros(65536, np.bool_)
@@ -64,7 +80,7 @@ def _fill(token_bytes, token_offsets, ids, keys, children, token):
             if p > token_offsets[t]:
                 joined[np.int64(token_bytes[p - 1]) * 256 + byte] = True
             key = (node << 8) | byte
-            s = _slot(key, mask)
+            s = slot_of(key, mask)
             while keys[s] >= 0 and keys[s] != key:
                 s = (s + 1) & mask
             if keys[s] < 0:
@@ -78,6 +94,7 @@ def _fill(token_bytes, token_offsets, ids, keys, children, token):
 
 @njit(cache=True, nogil=True)
 def _shortcuts(trie):
+    """Fill ``first`` and ``second``."""
     for a in range(256):
         trie.first[a] = child(trie, 0, a)
         for b in range(256):
@@ -86,7 +103,10 @@ def _shortcuts(trie):
 
 
 def build_trie(token_bytes: np.ndarray, token_offsets: np.ndarray, ids: np.ndarray) -> Trie:
-    """The trie of the tokens ``ids``, whose bytes lie in ``token_bytes`` at ``token_offsets``."""
+    """The trie of the tokens ``ids``.
+
+    Token t is ``token_bytes[token_offsets[t]:token_offsets[t + 1]]``.
+    """
     lengths = np.diff(token_offsets)[ids]
     slots = 1 << int(max(16, 2 * int(lengths.sum()))).bit_length()
     keys = np.full(slots, -1, np.int64)

@@ -1,48 +1,59 @@
-"""Draws by a law of `kernels.walk`, with each word's steps kept by content because words repeat.
+"""Draws by a step rule of `kernels.walk`; the steps of each word are cached, because words repeat.
 
-A record is the word's hash, its length, its bytes, where each node's edges begin, the edges, and
-for each edge the probability that it or an earlier one at its node is taken. Whether a word was
-there already changes the time a draw takes and never its result.
+The cache is a `tables.Store` with records of its own kind: size and key as in every record, so that
+`tables.find` looks them up, then the edges of each node and, for each edge, the probability that it
+or an earlier one at its node is taken. Whether a word is in the cache changes the time a draw takes
+and never its result.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch
+from robustok.kernels.batch import borrow_batch, borrow_rows
 from robustok.kernels.jit import njit
 from robustok.kernels.long import edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.tables import borrow_store, clear
+from robustok.kernels.tables import ALL, HEAD, add_slot, borrow_store, find
 from robustok.kernels.trie import borrow_trie
 from robustok.kernels.walk import (
     borrow_edges,
-    borrow_law,
+    borrow_rule,
     log_totals,
     log_weights,
     step_probabilities,
 )
 from robustok.kernels.words import LONG, word_ends
 
-_HEAD = 2
 FULL, IMPOSSIBLE = -1, -2
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _hash(text, start, end):
-    h = np.uint64(0xCBF29CE484222325)
-    for p in range(start, end):
-        h = (h ^ np.uint64(text[p])) * np.uint64(0x9E3779B97F4A7C15)
-        h ^= h >> np.uint64(29)
-    return np.int64(h)
+def _first_at(record, n):
+    """Where in ``words`` a record keeps the first edge of each of its n + 1 nodes, as int32."""
+    return record + HEAD + (n + 7) // 8
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _edges_at(record, n):
+    """Where in ``words`` a record keeps its edges.
+
+    Each has two words: its token << 32 | its bytes, and the probability that it or an earlier one
+    is taken.
+    """
+    return _first_at(record, n) + (n + 2) // 2
 
 
 @njit(cache=True, nogil=True)
-def _steps(trie, law, text, start, end):
-    """The edges of a stretch, and the probability of each or an earlier one of its node."""
+def _steps(trie, rule, text, start, end):
+    """The edges of text[start:end], the cumulative probabilities, and whether there is a path.
+
+    The probabilities (float64 [edges]) are summed over the edges of one node; its last possible
+    edge has 1.0, so that a search for u < 1 ends there.
+    """
     edges = edges_of(trie, text, start, end)
-    weights = log_weights(trie, edges, text, start, law)
+    weights = log_weights(trie, edges, text, start, rule)
     total = log_totals(edges, weights)
     upto = np.ones(len(edges.token))
     p = np.empty(max(1, np.diff(edges.first).max()))
@@ -50,7 +61,7 @@ def _steps(trie, law, text, start, end):
         begin, after = edges.first[i], edges.first[i + 1]
         if after - begin < 2 or total[i] == -np.inf:
             continue
-        step_probabilities(edges, weights, total, i, law.kind, law.setting, p)
+        step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
         last, so_far = begin, 0.0
         for e in range(begin, after):
             so_far += p[e - begin]
@@ -62,59 +73,37 @@ def _steps(trie, law, text, start, end):
 
 
 @njit(cache=True, nogil=True)
-def _build(store, trie, law, text, start, end, h):
-    """A new record, or FULL, or IMPOSSIBLE."""
-    edges, upto, possible = _steps(trie, law, text, start, end)
+def _build(store, trie, rule, text, start, end):
+    """A new record of the word text[start:end]; FULL, or IMPOSSIBLE where it has no path."""
+    if 2 * store.used[1] >= len(store.slots):
+        return np.int64(FULL)
+    edges, upto, possible = _steps(trie, rule, text, start, end)
     if not possible:
         return np.int64(IMPOSSIBLE)
     n, count = end - start, len(edges.token)
     record = store.used[0]
-    first = record + _HEAD + (n + 7) // 8
-    after = first + (n + 2) // 2 + 2 * count
+    first, at = _first_at(record, n), _edges_at(record, n)
+    after = at + 2 * count
     if after > len(store.words):
         return np.int64(FULL)
-    store.words[record], store.words[record + 1] = h, n
+    store.words[record] = n
     for p in range(n):
-        store.bytes[(record + _HEAD) * 8 + p] = text[start + p]
+        store.bytes[(record + HEAD) * 8 + p] = text[start + p]
     for i in range(n + 1):
         store.ints[first * 2 + i] = edges.first[i]
-    at = first + (n + 2) // 2
     for e in range(count):
         store.words[at + 2 * e] = (np.int64(edges.token[e]) << 32) | (edges.step[e] >> 1)
         store.floats[at + 2 * e + 1] = upto[e]
     store.used[0] = after
     store.used[1] += 1
-    return record
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _lookup(store, trie, law, text, start, end):
-    """The record of a word, made if new; FULL when there is no room, or IMPOSSIBLE."""
-    mask = len(store.slots) - 1
-    h = _hash(text, start, end)
-    slot = h & mask
-    while store.slots[slot] != 0:
-        record = store.slots[slot] - 1
-        if store.words[record] == h and store.words[record + 1] == end - start:
-            same = True
-            for p in range(start, end):
-                if store.bytes[(record + _HEAD) * 8 + p - start] != text[p]:
-                    same = False
-            if same:
-                return record
-        slot = (slot + 1) & mask
-    if 2 * store.used[1] >= len(store.slots):
-        return np.int64(FULL)
-    record = _build(store, trie, law, text, start, end, h)
-    if record >= 0:
-        store.slots[slot] = record + 1
+    add_slot(store, text, start, end, record)
     return record
 
 
 @njit(cache=True, nogil=True)
-def _walk_long(trie, law, text, start, end, state, out, at):
-    """One walk over a stretch too long to keep; the position is IMPOSSIBLE where none exists."""
-    edges, upto, possible = _steps(trie, law, text, start, end)
+def _walk_long(trie, rule, text, start, end, state, out, at):
+    """One walk over a span too long to cache; the end is IMPOSSIBLE where there is no path."""
+    edges, upto, possible = _steps(trie, rule, text, start, end)
     if not possible:
         return np.int64(IMPOSSIBLE), state
     at, state = _walk(edges, upto, end - start, state, out, at)
@@ -138,70 +127,72 @@ def _walk(edges, upto, n, state, out, at):
     return at, state
 
 
-@njit(cache=True, nogil=True)
-def _draw_text(trie, store, law, text, start, end, ends, state, out, at):
-    """One draw of one text, word by word; FULL or IMPOSSIBLE instead of the end."""
-    trie, store, law = borrow_trie(trie), borrow_store(store), borrow_law(law)
-    text, ends, out = borrow(text), borrow(ends), borrow(out)
-    begin = start
-    for w in range(word_ends(trie, text, start, end, ends)):
-        if ends[w] - begin > LONG:
-            at, state = _walk_long(trie, law, text, begin, ends[w], state, out, at)
-            if at < 0:
-                return at, state
-            begin = ends[w]
-            continue
-        record = _lookup(store, trie, law, text, begin, ends[w])
-        if record < 0:
-            return record, state
-        n = store.words[record + 1]
-        first = record + _HEAD + (n + 7) // 8
-        edges = first + (n + 2) // 2
-        i = np.int64(0)
-        while i < n:
-            e = edges + 2 * store.ints[first * 2 + i]
-            if store.ints[first * 2 + i + 1] - store.ints[first * 2 + i] > 1:
-                u, state = uniform(state)
-                while store.floats[e + 1] <= u:
-                    e += 2
-            out[at] = store.words[e] >> 32
-            at += 1
-            i += store.words[e] & 0xFFFFFFFF
-        begin = ends[w]
+@njit(cache=True, nogil=True, inline="always")
+def _walk_record(store, record, state, out, at):
+    """One walk over a cached word; returns the end and the state."""
+    n = store.words[record]
+    first, edges = _first_at(record, n), _edges_at(record, n)
+    i = np.int64(0)
+    while i < n:
+        e = edges + 2 * store.ints[first * 2 + i]
+        if store.ints[first * 2 + i + 1] - store.ints[first * 2 + i] > 1:
+            u, state = uniform(state)
+            while store.floats[e + 1] <= u:
+                e += 2
+        out[at] = store.words[e] >> 32
+        at += 1
+        i += store.words[e] & 0xFFFFFFFF
     return at, state
 
 
 @njit(cache=True, nogil=True)
-def draw_walk(trie, store, batch, law, first, last, out, out_ends):
-    """Draw texts first..last, which are bytes; returns the first text not drawn.
+def _draw_words(trie, store, rule, text, edges, state, out, at):
+    """One draw of the words between ``edges``; the end is FULL or IMPOSSIBLE where it fails.
 
-    That is one which the store had no room for, or IMPOSSIBLE where a text has no walk.
+    ``edges``: int64 [words + 1], ascending, positions in ``text`` (uint8).
+    """
+    trie, store, rule = borrow_trie(trie), borrow_store(store), borrow_rule(rule)
+    text, edges, out = borrow(text), borrow(edges), borrow(out)
+    for w in range(len(edges) - 1):
+        begin, end = edges[w], edges[w + 1]
+        if end - begin > LONG:
+            at, state = _walk_long(trie, rule, text, begin, end, state, out, at)
+            if at < 0:
+                return at, state
+            continue
+        record = find(store, ALL, text, begin, end)
+        if record < 0:
+            record = _build(store, trie, rule, text, begin, end)
+            if record < 0:
+                return record, state
+        at, state = _walk_record(store, record, state, out, at)
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def draw_walk(trie, store, batch, rule, first, last, rows):
+    """Draw texts first..last, which are bytes; returns ``last``.
+
+    Or the first text that the store had no space for, or IMPOSSIBLE where a text has no path.
+    ``rows``: `batch.Rows` of the texts first..last.
     """
     trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
-    law, out, out_ends = borrow_law(law), borrow(out), borrow(out_ends)
+    rule, rows = borrow_rule(rule), borrow_rows(rows)
     longest = np.int64(0)
     for t in range(first, last):
         longest = max(longest, batch.offsets[t + 1] - batch.offsets[t])
-    ends = np.empty(longest + 1, np.int64)
+    edges = np.empty(longest + 2, np.int64)
     at = np.int64(0)
     for t in range(first, last):
-        d = 0
-        fresh = store.used[0] == 0
-        while d < batch.draws:
+        begin, end = batch.offsets[t], batch.offsets[t + 1]
+        edges[0] = begin
+        words = word_ends(trie, batch.values, begin, end, edges[1:])
+        for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-            end, state = _draw_text(
-                trie, store, law, batch.values, batch.offsets[t], batch.offsets[t + 1], ends,
-                state, out, at,
-            )  # fmt: skip
-            if end == IMPOSSIBLE:
-                return np.int64(IMPOSSIBLE)
-            if end < 0:
-                if fresh:
-                    return np.int64(t)
-                clear(store)
-                fresh = True
-                continue
-            at = end
-            out_ends[(t - first) * batch.draws + d] = at
-            d += 1
+            at, state = _draw_words(
+                trie, store, rule, batch.values, edges[: words + 1], state, rows.ids, at
+            )
+            if at < 0:
+                return np.int64(IMPOSSIBLE) if at == IMPOSSIBLE else np.int64(t)
+            rows.ends[(t - first) * batch.draws + d] = at
     return np.int64(last)

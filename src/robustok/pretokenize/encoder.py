@@ -41,7 +41,6 @@ class PreTokenEncoder:
         self._added = added
         self._lock = ForkSafeLock()
         self._seed = np.uint64(secrets.randbits(64))
-        self._factor = np.uint64(secrets.randbits(64) | 1)
         self._forget(0, 0)
 
     def encode_batch(
@@ -70,7 +69,7 @@ class PreTokenEncoder:
         return spelled if self._normalizer.normalize_str(text) == text else None
 
     def _encode(self, texts: list[bytes]) -> Ragged:
-        from robustok.kernels import known_pre_tokens as kernels
+        from robustok.kernels import intern as kernels
 
         edges = np.cumsum([0, *map(len, texts)])
         text = np.frombuffer(b"".join(texts), np.uint8)
@@ -84,7 +83,7 @@ class PreTokenEncoder:
             if full or self._changing:
                 self._forget(len(ends), len(text))
             self._changing = True
-            self._learn(kernels.find_pre_tokens(self._known, self._entries, text, ends, found))
+            self._learn(kernels.intern(self._known, self._entries, text, ends, found))
             self._changing = False
             values = np.empty(kernels.count_ids(found, self._first), np.int32)
             kernels.gather_ids(found, self._first, self._ids, rows, values, offsets)
@@ -110,12 +109,12 @@ class PreTokenEncoder:
 
     def _forget(self, pre_tokens: int, size: int) -> None:
         """An empty table, with room for so many pre-tokens, of so many bytes, and more."""
-        from robustok.kernels.known_pre_tokens import Known
+        from robustok.kernels.intern import Strings
 
         room = 1 << (max(_ROOM, 2 * pre_tokens) - 1).bit_length()
-        self._known = Known(
+        self._known = Strings(
             np.full(2 * room, -1, np.int32), np.zeros(room + 1, np.int64),
-            np.empty(max(8 * room, 2 * size), np.uint8), self._seed, self._factor,
+            np.empty(max(8 * room, 2 * size), np.uint8), self._seed,
         )  # fmt: skip
         self._changing = False  # true after an error, an interrupt or a fork amid a change
         self._entries = 0

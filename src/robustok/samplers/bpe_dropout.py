@@ -47,7 +47,7 @@ class BpeDropout(Sampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels import bpe_dropout as kernels
-        from robustok.kernels.batch import spelled
+        from robustok.kernels.batch import Rows, spelled
         from robustok.samplers.canonical import Canonical
 
         if self.p == 0.0:
@@ -55,14 +55,12 @@ class BpeDropout(Sampler):
             return
         v = self.vocab
         texts = spelled(batch, v.token_bytes, v.token_offsets, first, last)
-        ids = batch.offsets[first : last + 1]
-        pre_tokens = self._pre_tokens(batch.values, ids, texts)
-        rule, count = _RULES.index(self.rule), last - first
+        pre_tokens = self._pre_tokens(batch.values, batch.offsets[first : last + 1], texts)
         drawn = kernels.draw_bpe_dropout(
-            v.trie, self._merges(), pre_tokens, self._cutter()[1], batch.values, ids,
-            v.token_offsets, texts, self.p, rule, 0, count, out, ends,
+            v.trie, self._merges(), pre_tokens, texts, self.p, _RULES.index(self.rule),
+            Rows(out, ends),
         )  # fmt: skip
-        if drawn < count:
+        if drawn < last - first:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
 
     def _pre_tokens(self, values: np.ndarray, offsets: np.ndarray, texts: Any) -> Any:
@@ -70,7 +68,7 @@ class BpeDropout(Sampler):
 
         Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
         """
-        from robustok.kernels.bpe_dropout import PreTokens
+        from robustok.kernels.bpe_dropout import PreTokens, whole_tokens
 
         cutter, added = self._cutter()
         edges, whole = texts.offsets, None
@@ -83,7 +81,10 @@ class BpeDropout(Sampler):
             edges = np.unique(np.concatenate([edges, before, after]))
             whole = np.isin(edges[:-1], before)
         ends = cutter.cut(texts.values, edges, whole)
-        return PreTokens(np.searchsorted(ends, texts.offsets, "right"), ends)
+        first = np.searchsorted(ends, texts.offsets, "right")
+        lengths = self.vocab.token_offsets
+        whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, lengths)
+        return PreTokens(first, ends, whole_ids, added)
 
     def _cutter(self) -> tuple[Any, np.ndarray]:
         """The pre-token cutter and which ids are added tokens, made once a vocabulary."""

@@ -54,19 +54,19 @@ class StochasTok(TabledSampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels import stochastok
+        from robustok.kernels.batch import Rows
 
-        v = self.vocab
+        v, rows = self.vocab, Rows(out, ends)
         alpha = np.float64(self.alpha)
         if self.ways == 2:
-            start, left, right = self._pairs()
             stochastok.draw_stochastok(
-                start, left, right, v.token_offsets, batch, alpha, first, last, out, ends
+                self._pairs(), v.token_offsets, batch, alpha, first, last, rows
             )
             return
-        self._with_store(
-            lambda store: stochastok.draw_stochastok_ways(
-                v.trie, store, v.token_bytes, v.token_offsets, batch, alpha, self.ways, first,
-                last, out, ends,
-            ),
-            last,
-        )  # fmt: skip
+
+        def kernel(store: Any, first: int, rows: Any) -> int:
+            return stochastok.draw_stochastok_ways(
+                v.kernel_tokens, store, batch, alpha, self.ways, first, last, rows
+            )
+
+        self._with_store(kernel, first, last, batch.draws, rows)

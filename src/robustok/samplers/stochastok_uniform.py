@@ -88,17 +88,18 @@ class StochasTokUniform(TabledSampler):
         return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.kernels.batch import Rows
         from robustok.kernels.stochastok_uniform import draw_stochastok_uniform
 
         v = self.vocab
         alpha, pairwise = np.float64(self.alpha), self.support == "pairwise"
-        self._with_store(
-            lambda store: draw_stochastok_uniform(
-                v.trie, store, v.token_bytes, v.token_offsets, batch, alpha, pairwise, first, last,
-                out, ends,
-            ),
-            last,
-        )  # fmt: skip
+
+        def kernel(store: Any, first: int, rows: Any) -> int:
+            return draw_stochastok_uniform(
+                v.kernel_tokens, store, batch, alpha, pairwise, first, last, rows
+            )
+
+        self._with_store(kernel, first, last, batch.draws, Rows(out, ends))
 
 
 def _pieces(vocab: Vocabulary, canonical: list[int], given: list[int]) -> list[list[int]] | None:

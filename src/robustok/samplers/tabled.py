@@ -36,24 +36,42 @@ class TabledSampler(Sampler):
         super().__setstate__(state)
         self._stores = []
 
-    def _with_store(self, kernel: Callable[[Any], int], last: int) -> None:
-        """Call ``kernel(store)``, which returns the first text it had no room for, or ``last``.
+    def _with_store(
+        self, kernel: Callable[[Any, int, Any], int], first: int, last: int, draws: int, rows: Any
+    ) -> None:
+        """Call ``kernel(store, first, rows)`` until it drew the texts first..last.
 
-        Raises RobustokError where it returns another code of `kernels.tables`.
+        The kernel draws the texts from ``first`` on into ``rows`` (`kernels.batch.Rows`) and
+        returns ``last``, or the first text that the store had no space for. Then the store is
+        cleared, or replaced by a larger one where even an empty one is too small for the text, and
+        the kernel goes on with that text. Raises RobustokError where the kernel returns another
+        code of `kernels.tables`.
         """
-        from robustok.kernels.tables import NO_PATH, new_store
+        from robustok.kernels.tables import NO_PATH, clear, new_store
 
         try:
             store = self._stores.pop()
         except IndexError:
             store = new_store()
-        scale = 1
-        while (reached := kernel(store)) < last:
+        scale, begin, end = 1, first, 0
+        while True:
+            empty = store.used[0] == 0
+            rest = rows._replace(ids=rows.ids[end:], ends=rows.ends[(begin - first) * draws :])
+            reached = kernel(store, begin, rest)
             if reached < 0:
                 self._stores.append(store)
                 raise RobustokError(_NO_PATH if reached == NO_PATH else self._too_rare)
-            scale *= 4
-            store = new_store(scale)
+            drawn = rest.ends[: (reached - begin) * draws]
+            drawn += end
+            end = int(drawn[-1]) if len(drawn) else end
+            if reached == last:
+                break
+            if empty and reached == begin:
+                scale *= 4
+                store = new_store(scale)
+            else:
+                clear(store)
+            begin = reached
         # At most one idle store a core: more threads than cores gain nothing, and a store may hold
         # 36 MB. A larger one is for the rare text that fills a store alone.
         if scale == 1:

@@ -53,8 +53,11 @@ class Uniform(TabledSampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels import uniform
+        from robustok.kernels.batch import Rows
 
         v = self.vocab
-        self._with_store(
-            lambda store: uniform.draw_uniform(v.trie, store, batch, first, last, out, ends), last
-        )
+
+        def kernel(store: Any, first: int, rows: Any) -> int:
+            return uniform.draw_uniform(v.trie, store, batch, first, last, rows.ids, rows.ends)
+
+        self._with_store(kernel, first, last, batch.draws, Rows(out, ends))

@@ -71,15 +71,17 @@ class UniformK(TabledSampler):
         return min(size, tokens + most)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        from robustok.kernels.batch import Rows
         from robustok.kernels.uniform_k import draw_uniform_k
 
         v = self.vocab
         alpha = np.float64(self.alpha or 0.0)
         k = np.int64(-1 if self.k is None else self.k)
-        self._with_store(
-            lambda store: draw_uniform_k(
-                v.trie, store, v.token_bytes, v.token_offsets, batch, alpha, k, first, last, out,
-                ends,
-            ),
-            last,
-        )  # fmt: skip
+
+        def kernel(store: Any, first: int, rows: Any) -> int:
+            return draw_uniform_k(
+                v.trie, store, v.token_bytes, v.token_offsets, batch, alpha, k, first, last,
+                rows.ids, rows.ends,
+            )  # fmt: skip
+
+        self._with_store(kernel, first, last, batch.draws, Rows(out, ends))

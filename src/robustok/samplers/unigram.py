@@ -41,10 +41,10 @@ class Unigram(WalkSampler):
         super().__init__(vocab, temperature=temperature)
 
     def _law(self) -> Any:
-        from robustok.kernels.walk import UNIGRAM, Law
+        from robustok.kernels.walk import UNIGRAM, StepRule
 
         logs, fallback = self.vocab.derived("unigram scores", lambda: _scores(self.vocab))
-        return Law(UNIGRAM, 1.0, 1, logs / self.temperature, fallback)
+        return StepRule(UNIGRAM, 1.0, 1, logs / self.temperature, fallback)
 
 
 def _scores(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
