@@ -51,19 +51,29 @@ def evaluate(
     >>> found.n, found.draws, found.low <= found.accuracy <= found.high
     (8, 3, True)
 
-    ``sampler`` is a spec string or a sampler; the canonical one is drawn once. Options are
-    canonical, z = p(option | prefix, question), the prediction is the greatest (paper, appendix
-    "Random Tokenisation Robustness": M = 10, N = 500). ``prefix`` is ids before every question.
-    An item without a question is scored as whole sentences, each choice drawn by the sampler too,
-    after the prefix or else the model's start token. A draw depends on (seed, item key, draw
-    number) alone.
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        items: the questions, each with its own key. An item without a question is scored as whole
+            sentences: each choice is drawn by the sampler too, after the prefix or else the model's
+            start token.
+        sampler: a spec or a sampler. The canonical one is drawn once.
+        draws: draws of each question, at least 1. M = 10 in the paper.
+        seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
+        prefix: ids before every question, int32 [n]; by default none.
+        overflow: what to do with a draw that does not fit the model's longest input with its
+            answers: ``"error"`` (default); ``"drop"``: the item is left out; ``"left"``: the start
+            of the prompt is cut off; ``"canonical"``: the canonical question is used. The result
+            counts such draws in ``overflowed``.
+        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
+            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        progress: called with (items done, all items).
 
-    ``overflow`` says what becomes of a draw that does not fit the model's max_length with its
-    answers: ``error``; ``drop`` (the item is left out); ``left`` (the start of the prompt is cut
-    off); ``canonical`` (the canonical question stands in). ``overflowed`` of the result counts
-    such draws.
+    Options are canonical, z = p(option | prefix, question), and the prediction is the option with
+    the greatest z.
 
-    Raises RobustokError without items or draws, and by ``overflow``.
+    Raises RobustokError without items or draws, for two items with one key, and by ``overflow``.
+    Source: the paper's appendix "Random Tokenisation Robustness" (M = 10, N = 500).
     """
     began = time.perf_counter()
     check_items(items)

@@ -18,9 +18,14 @@ class Paired:
     >>> Paired(difference=-0.31, low=-0.36, high=-0.26, lost=160, won=5, n=500, p=1e-41).lost
     160
 
-    ``difference`` is the second accuracy minus the first, ``low`` and ``high`` bound it at 95%;
-    ``lost`` and ``won`` count the questions answered less and more often; ``p`` is the two-sided
-    probability of a difference this large where there is none.
+    Args:
+        difference: second accuracy minus the first, from -1 to 1.
+        low: lower 95% bound of ``difference``.
+        high: upper 95% bound.
+        lost: questions answered less often by the second.
+        won: questions answered more often by the second.
+        n: number of questions.
+        p: two-sided probability of a difference this large where there is none.
     """
 
     difference: float
@@ -41,9 +46,15 @@ def paired(first: Evaluation, second: Evaluation) -> Paired:
     >>> 0 <= result.p <= 1
     True
 
-    With one draw each it is McNemar's test, exact: questions that only one of the two gets right
-    are a fair coin. With several, draws of one question are a cluster, and the statistic is
-    McNemar's for clusters (Durkalski et al. 2003), which is the same for clusters of one.
+    Args:
+        first: the evaluation to compare with.
+        second: the evaluation of the same items, in any order; the difference is its accuracy minus
+            the first one's.
+
+    With one draw each it is McNemar's exact test: under the null hypothesis a question that only
+    one of the two gets right is equally likely to be either's. With several, draws of one question
+    are a cluster, and the statistic is McNemar's for clusters (Durkalski et al. 2003), which is the
+    same for clusters of one.
 
     Raises RobustokError where the items differ.
     """

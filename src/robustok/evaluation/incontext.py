@@ -1,4 +1,4 @@
-"""In-prefix learning: solved examples, perturbed or not, before every question."""
+"""In-context learning: solved examples, perturbed or not, before every question."""
 
 from __future__ import annotations
 
@@ -34,12 +34,21 @@ def solved_examples(
     >>> evaluate(model, vocab, items[2:], "canonical", seed=0, prefix=ids).n
     6
 
-    Questions are tokenized by ``sampler`` (a spec or a sampler), keyed by (seed, item key);
-    header, answers and separators are canonical; ``start`` are ids before it all, such as
-    a start token. Returns int32 [tokens]. Source: paper, section "Does In-prefix Learning
-    Improve Robustness?" and the example prompt of its appendix, from which the header is.
+    Args:
+        vocab: the model's vocabulary.
+        examples: the items to show solved, in this order; at least one.
+        sampler: a spec or a sampler for their questions, by default canonical. Header, answers and
+            separators are canonical.
+        seed: any integer. A draw depends on it and the item's key.
+        header: text before the first example.
+        separator: text after the header and after each example, by default an empty line.
+        start: ids before everything, such as a start token; by default none.
+
+    Returns int32 [n].
 
     Raises RobustokError without examples.
+    Source: the paper's section "Does In-context Learning Improve Robustness?" and the example
+    prompt of its appendix, which the header is from.
     """
     if not examples:
         raise RobustokError("there are no solved examples: give at least one")

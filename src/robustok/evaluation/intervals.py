@@ -18,8 +18,15 @@ def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (0.49, 0.943)
 
-    ``n`` may be an effective, fractional number, which ``scipy.stats.binomtest`` does not take.
-    Raises RobustokError where n is not positive or ``correct`` not in 0..n. Source: Wilson (1927).
+    Args:
+        correct: number of successes, from 0 to ``n``.
+        n: number of trials, positive. It may be fractional, such as an effective sample size, which
+            ``scipy.stats.binomtest`` does not accept.
+        z: half width in standard errors: the normal quantile of the confidence level, by default
+            that of 95%.
+
+    Raises RobustokError for an ``n`` that is not positive and a ``correct`` out of range.
+    Source: Wilson (1927).
     """
     if not n > 0 or not 0 <= correct <= n:
         raise RobustokError(
@@ -42,9 +49,15 @@ def clopper_pearson_upper(successes: int, trials: int, confidence: float = 0.95)
     >>> round(clopper_pearson_upper(3, 1000, 0.99), 5)
     0.01001
 
-    The share at which ``successes`` or fewer of ``trials`` independent trials have probability
-    1 − ``confidence``. Raises RobustokError for impossible counts. Source: Clopper and Pearson
-    (1934).
+    Args:
+        successes: number of successes, from 0 to ``trials``.
+        trials: number of independent trials, at least 1.
+        confidence: probability that the bound holds, between 0 and 1, by default 0.95.
+
+    It is the share at which ``successes`` or fewer have probability 1 − ``confidence``.
+
+    Raises RobustokError for counts or a confidence out of range.
+    Source: Clopper and Pearson (1934).
     """
     from scipy.stats import binomtest
 
@@ -71,17 +84,23 @@ def exact_mcnemar(lost: int, won: int) -> float:
 def clustered(
     fractions: Sequence[float] | np.ndarray, draws: int = 1
 ) -> tuple[float, float, float]:
-    """Mean accuracy and its 95% interval from one fraction of correct draws per item.
+    """Mean accuracy and its 95% interval from the fraction of correct draws of each item.
 
     >>> mean, low, high = clustered([1, 1, 0, 1, 1, 0, 1, 1], draws=1)
     >>> round(mean, 2), round(low, 2), round(high, 2)
     (0.75, 0.41, 0.93)
 
-    Draws of one item are not independent, so they do not count as ``draws`` items: the
-    variance between items gives the number of independent answers the data are worth,
-    between the items and all their draws, and the interval is Wilson's for that number.
-    Source: the clustered standard error of Miller (2024), in Wilson's form, which also
-    holds near 0 and 1.
+    Args:
+        fractions: fraction of correct draws of each item, from 0 to 1, float64 [items].
+        draws: draws of each item, by default 1.
+
+    Draws of one item are not independent, so they do not count as ``draws`` items. The variance
+    between items gives the effective number of independent answers, which is at least the number of
+    items and at most that of all draws, and the interval is Wilson's for that number.
+
+    Raises RobustokError without items.
+    Source: the clustered standard error of Miller (2024), in Wilson's form, which also holds near 0
+    and 1.
     """
     values = np.asarray(fractions, dtype=np.float64)
     n = len(values)

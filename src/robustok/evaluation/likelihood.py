@@ -33,9 +33,18 @@ class TextPerplexity:
     >>> found.tokens, found.bytes
     (4, 25)
 
-    ``perplexity`` is per token of the drawn sequences, as in the paper: longer tokenizations
-    spread the same text over more tokens, so compare schemes by ``bits_per_byte``, whose 95%
-    bounds ``low`` and ``high`` treat the texts as the sample.
+    Args:
+        eval_scheme: spec of the scheme that drew the tokenizations.
+        perplexity: per token of the drawn sequences, as in the paper. Longer tokenizations spread
+            the same text over more tokens, so compare schemes by ``bits_per_byte``.
+        bits_per_byte: negative log₂-likelihood for each byte of text.
+        low: lower 95% bound of ``bits_per_byte``, with the texts as the sample.
+        high: upper 95% bound.
+        texts: number of texts.
+        tokens: tokens predicted, over all draws.
+        bytes: size of the texts, each counted once, after the tokenizer's normalizer.
+        draws: draws of each text.
+        seed: seed of the draws.
     """
 
     eval_scheme: str
@@ -73,8 +82,18 @@ def perplexity(
     >>> found.texts, found.bytes, found.perplexity > 1
     (2, 25, True)
 
-    Texts longer than the model's max_length are read in pieces. Raises RobustokError where there is
-    no text. Source: the paper's table of perplexities.
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        texts: the texts. One longer than the model's longest input is scored in chunks.
+        sampler: a spec or a sampler. The canonical one is drawn once.
+        draws: draws of each text, at least 1.
+        seed: any integer. A draw depends on it, the position of the text and the number of the
+            draw.
+        progress: called with (drawn sequences done, all of them).
+
+    Raises RobustokError if all texts are empty.
+    Source: the paper's table of perplexities.
     """
     texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
     draws = 1 if sampler.spec == "canonical" else draws
@@ -116,10 +135,14 @@ class Marginal:
     >>> found.tokenizations, found.draws
     (3, 64)
 
-    ``log_marginal`` and ``log_canonical`` are in nats; ``error`` is the standard error of the
-    first. ``tokenizations`` is how many there are, exactly; ``effective`` how many of the ``draws``
-    the estimate is worth, of those that are not canonical: near 1, a single draw decides it and
-    ``error`` is not to be trusted.
+    Args:
+        log_marginal: estimated log-probability of the text over all tokenizations, in nats.
+        log_canonical: log-probability of the canonical tokenization, in nats.
+        error: standard error of ``log_marginal``; infinite if only one draw is not canonical.
+        tokenizations: exact number of tokenizations of the text.
+        draws: number of draws.
+        effective: effective number of draws that are not canonical. Near 1, a single draw dominates
+            and ``error`` is too small.
     """
 
     log_marginal: float
@@ -145,10 +168,19 @@ def marginal(
     >>> found.log_marginal > found.log_canonical
     True
 
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        texts: the texts, none empty. The variance grows fast with their length: give sentences, not
+            pages, and check ``effective``.
+        draws: draws of each text, at least 1. Draws that are canonical count nothing.
+        seed: any integer. A draw depends on it, the position of the text and the number of the
+            draw.
+        progress: called with (texts done, all texts).
+
     The canonical tokenization, which mostly has the greatest share, is counted exactly. The others
-    are drawn uniformly, each weighing its probability times their number, so the estimate of the
-    probability is unbiased. Its variance grows fast with the text: give sentences, not pages, and
-    look at ``effective``.
+    are drawn uniformly and weighted by their probability times their number, so the estimate of the
+    probability is unbiased.
 
     Raises RobustokError for an empty text.
     """

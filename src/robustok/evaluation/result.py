@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outcome:
-    """One item's predictions, a draw each.
+    """One item's predictions, one for each draw.
 
     >>> from robustok.evaluation import evaluate
     >>> outcome = evaluate(model, vocab, items, "uniform", draws=3, seed=0).outcomes[1]
     >>> outcome.key, outcome.label, len(outcome.predictions)
     ('q1', 1, 3)
 
-    ``margins`` are max wrong − right log-probability: above 0 the draw is wrong.
+    Args:
+        key: key of the item.
+        kind: group of the item; empty for none.
+        label: index of the right option, from 0.
+        predictions: index of the option with the greatest log-probability, [draws].
+        margins: greatest log-probability of a wrong option minus that of the right one, in nats,
+            [draws]; above 0 the draw is wrong.
     """
 
     key: str
@@ -38,10 +44,21 @@ class Evaluation:
     >>> found.eval_scheme, found.n, found.draws, len(found.outcomes)
     ('uniform', 8, 3, 8)
 
-    ``accuracy`` is the mean over items of the fraction of correct draws; ``low`` and
-    ``high`` bound it at 95%, with items as clusters; ``n`` counts items; ``overflowed`` the
-    draws that did not fit the model's max_length. ``mode``,
-    ``tokens_computed`` and ``tokens_naive`` are those of the scoring engine.
+    Args:
+        accuracy: mean over items of the fraction of correct draws.
+        low: lower 95% bound of ``accuracy``, with items as clusters.
+        high: upper 95% bound.
+        n: number of items.
+        draws: draws of each item.
+        eval_scheme: spec of the scheme that drew the questions.
+        seed: seed of the draws.
+        seconds: wall-clock time.
+        outcomes: the predictions for each item.
+        mode: scoring mode: ``"tree"``, ``"cache"`` or ``"plain"``; see
+            :func:`~robustok.scoring.scoring_mode`.
+        tokens_computed: positions that went through the model, padding included.
+        tokens_naive: positions of one unpadded sequence for each question and option.
+        overflowed: number of draws that did not fit the model's longest input.
     """
 
     accuracy: float

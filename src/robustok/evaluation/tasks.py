@@ -27,11 +27,17 @@ FORMAT = 2  # of the rows in a resume file
 
 @dataclass(frozen=True)
 class TaskResult:
-    """One task under one tokenization; ``against`` compares it with the first tokenization.
+    """One task under one scheme.
 
     >>> found = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
     >>> found[0].against, found[1].against.n
     (None, 8)
+
+    Args:
+        task: name of the task.
+        evaluation: the accuracy under this scheme.
+        against: paired comparison with the first scheme on the same task, None for the first one,
+            and where no item is in both.
     """
 
     task: str
@@ -41,12 +47,16 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Shots:
-    """Solved examples before each question: so many, their questions drawn by ``scheme``.
+    """Solved examples before each question.
 
     >>> shots = Shots(2, "stochastok(alpha=1)")
     >>> found = evaluate_tasks(model, vocab, {"odd": items}, ["canonical"], seed=0, shots=shots)
     >>> found[0].evaluation.n
     6
+
+    Args:
+        count: number of examples, at least 1: the last items of a task, which are then not asked.
+        scheme: spec of the scheme that draws the examples' questions, by default canonical.
     """
 
     count: int
@@ -72,10 +82,21 @@ def evaluate_tasks(
     >>> [(r.task, r.evaluation.eval_scheme, r.evaluation.n) for r in results]
     [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
 
-    ``overflow`` is that of :func:`evaluate`; items that either scheme drops are left out of the
-    paired difference. With ``shots`` the last so many items of a task are shown solved and not
-    asked. Finished pairs of task and scheme are kept in ``resume_file``, and not measured again
-    when the same call is given it. ``progress`` gets items done, of how many, and of what.
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        tasks: the items of each task, by its name.
+        schemes: specs or samplers; differences are from the first.
+        draws: draws of each question, at least 1; a canonical scheme is drawn once.
+        seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
+        shots: solved examples before each question, by default none.
+        overflow: what to do with a draw that is too long, as in :func:`evaluate`. Items that either
+            scheme drops are left out of the paired difference.
+        resume_file: file that keeps each finished pair of task and scheme. Another call with the
+            same arguments reads them instead of measuring again; by default nothing is kept.
+        progress: called with (items done, all items, the task and the scheme).
+
+    Raises RobustokError as :func:`evaluate` does, and for a ``resume_file`` of another call.
     """
     samplers = [as_sampler(scheme, vocab) for scheme in schemes]
     with ExitStack() as stack:

@@ -25,8 +25,13 @@ def scoring_mode(model: Any) -> str:
     >>> scoring_mode(model)  # a Llama
     'tree'
 
-    Models differ in what they do with masks, positions and caches that are handed to
-    them, and some ignore them silently; so the answer comes from comparing numbers.
+    Args:
+        model: any causal language model of transformers.
+
+    "tree" computes shared prefixes of all sequences once, by an attention mask; "cache" computes
+    the common prefix once; "plain" shares nothing. Models differ in what they do with masks,
+    positions and caches that are passed to them, and some ignore them silently, so a mode is tested
+    on a tiny input. The answer is kept for the model.
     """
     attention = str(getattr(model.config, "_attn_implementation", ""))
     known = _known.get(model)

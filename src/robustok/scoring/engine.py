@@ -30,6 +30,11 @@ class Request:
 
     >>> Request(questions=[[5, 6], [7]], options=[[8], [9, 10]])
     Request(questions=[[5, 6], [7]], options=[[8], [9, 10]], prefix=None)
+
+    Args:
+        questions: token ids of each question, often many tokenizations of one text.
+        options: token ids of each option, none empty.
+        prefix: token ids before every question; by default none.
     """
 
     questions: Ragged | Sequence[Ids]
@@ -39,15 +44,17 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Log-probabilities and what they cost.
+    """Log-probabilities and the work that they took.
 
     >>> found = score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]])
     >>> found.log_probs.shape, found.mode, found.tokens_computed < found.tokens_naive
     ((2, 2), 'tree', True)
 
-    ``log_probs`` is float64 [questions, options]. ``tokens_computed`` counts positions
-    that went through the model, padding included; ``tokens_naive`` those of one unpadded
-    sequence per (question, option). ``mode`` is "tree", "cache" or "plain".
+    Args:
+        log_probs: natural logarithms, float64 [questions, options].
+        tokens_computed: positions that went through the model, padding included.
+        tokens_naive: positions of one unpadded sequence for each question and option.
+        mode: ``"tree"``, ``"cache"`` or ``"plain"``; see :func:`scoring_mode`.
     """
 
     log_probs: np.ndarray
@@ -69,14 +76,19 @@ def score(
     >>> score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]]).log_probs.shape
     (2, 2)
 
-    ``model`` is any causal language model of transformers; ``questions`` are token ids
-    (often many tokenizations of one text), ``options`` and ``prefix`` ids too, without
-    anything added: give a start token in the prefix if the model wants one. Equal to
-    scoring one sequence at a time up to rounding, however much of the work is shared.
-    ``max_batch_tokens`` bounds the tokens of one forward pass (default: 1,024 on a CPU, 16,384
-    elsewhere); out of memory, it is halved and the pass repeated.
+    Args:
+        model: any causal language model of transformers.
+        questions: token ids of each question, often many tokenizations of one text.
+        options: token ids of each option, none empty.
+        prefix: token ids before every question; by default none. No start token is added: give it
+            here if the model needs one.
+        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
+            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
 
-    Raises RobustokError on an empty option, or on an empty question without prefix.
+    Equal to scoring one sequence at a time up to rounding, however much of the work is shared.
+
+    Raises RobustokError for an empty option, for an empty question without prefix, for an id that
+    the model has no embedding for, and for more tokens than its learned positions.
     """
     return score_many(
         model, [Request(questions, options, prefix)], max_batch_tokens=max_batch_tokens
@@ -91,17 +103,25 @@ def score_many(
     progress: Callable[[int, int], None] | None = None,
     prefix_cache: PrefixCache | None = None,
 ) -> list[Scores]:
-    """Score several requests, those under the same prefix packed together.
+    """Score several requests; those with the same prefix are packed together.
 
     >>> requests = [Request([[5, 6]], [[1], [2]]), Request([[7]], [[3], [4]])]
     >>> shapes = [s.log_probs.shape for s in score_many(model, requests)]
     >>> shapes == [(1, 2), (1, 2)]
     True
 
-    Results are in the order of the requests. The counts of one request are its share
-    of the joint work; only their sums are exact. Give the same empty dictionary as ``prefix_cache``
-    to several calls and a prefix is computed in the first of them only; drop it when
-    the model's weights change.
+    Args:
+        model: any causal language model of transformers.
+        requests: what to score; results are in the same order.
+        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
+            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        progress: called with (requests done, all requests).
+        prefix_cache: a dictionary, empty at first, that several calls share: each prefix is
+            computed in the first of them only. Drop it when the model's weights change. By default
+            nothing is kept.
+
+    The counts of one request are its share of the joint work; only their sums are exact. Raises
+    RobustokError as :func:`score` does.
     """
     mode = scoring_mode(model)
     prefix_cache = {} if prefix_cache is None else prefix_cache

@@ -41,9 +41,19 @@ class Bound:
     >>> len(bound.layers), bound.width, bound.heads
     (3, 128, 4)
 
-    ``embedding`` is ‖W‖, ``head`` ‖W_out‖, ``width`` d, ``heads`` H; all norms are spectral, to
-    the relative ``tolerance``. The two readings differ in C₁ alone: the appendix's proof has a
-    factor n, the number of tokens, that the theorem has not.
+    Args:
+        model: name of the model, for reports.
+        layers: norms of the matrices of each layer.
+        embedding: ‖W‖, the norm of the embedding.
+        head: ‖W_out‖, the norm of the output layer.
+        largest_embedding: greatest Euclidean norm of one token's embedding, for comparison only.
+        width: d, the size of a hidden state.
+        heads: H, the number of attention heads.
+        head_width: size of one head's queries.
+        tolerance: relative error of every norm.
+
+    Norms are spectral. The two readings differ in C₁ alone: the appendix's proof has a factor n,
+    the number of tokens, that the theorem does not have.
     """
 
     model: str
@@ -59,8 +69,13 @@ class Bound:
     def c1(self, layer: int, *, reading: str = "theorem", tokens: int | None = None) -> float:
         """C₁ = 1 + ‖W_O‖ √H max_h ‖W^V,h‖ (4·n/√(d/H) ‖W^Q,h‖ ‖W^K,h‖ + 1) of one layer.
 
-        n is ``tokens`` in the reading "proof" and 1 in "theorem". √(d/H) is the square root of
-        the width of a head. Raises RobustokError for "proof" without ``tokens``.
+        Args:
+            layer: index of the layer, from 0.
+            reading: ``"theorem"`` (default; n is 1) or ``"proof"`` (n is ``tokens``).
+            tokens: number of tokens of the text, at least 1; used by the reading "proof" only.
+
+        √(d/H) is the square root of the width of a head. Raises RobustokError for an unknown
+        reading, and for "proof" without ``tokens``.
         """
         if reading not in READINGS:
             raise RobustokError(f"unknown reading '{reading}': {nearest(reading, READINGS)}")
@@ -75,7 +90,11 @@ class Bound:
         return 1 + norms.output * sqrt(self.heads) * worst
 
     def c2(self, layer: int) -> float:
-        """C₂ = (1 + ‖W_FFN‖) ‖W_out‖, with the feed-forward block of one layer."""
+        """C₂ = (1 + ‖W_FFN‖) ‖W_out‖, with the feed-forward block of one layer.
+
+        Args:
+            layer: index of the layer, from 0.
+        """
         return (1 + self.layers[layer].feed_forward) * self.head
 
     def log10_gamma(
@@ -92,8 +111,14 @@ class Bound:
         >>> bound.log10_gamma(2, layer=0) < bound.log10_gamma(2)
         True
 
-        ``layer`` (from 0) reads that layer as the theorem's one-layer model; without it the
-        factors (d/(d−1))² C₁ (1 + ‖W_FFN‖) of all layers are multiplied.
+        Args:
+            distance: k, the distance of the tokenizations, at least 1.
+            reading: ``"theorem"`` (default) or ``"proof"``, as in :meth:`c1`.
+            tokens: number of tokens of the text, needed by the reading "proof".
+            layer: index of the layer, from 0, to read as the theorem's one-layer model. By default
+                the factors (d/(d−1))² C₁ (1 + ‖W_FFN‖) of all layers are multiplied.
+
+        Raises RobustokError for a distance below 1, and as :meth:`c1` does.
         """
         chosen = range(len(self.layers)) if layer is None else [layer]
         inner = sum(self._log10_factor(i, reading, tokens) for i in chosen)
@@ -103,6 +128,11 @@ class Bound:
         self, distance: int = 1, *, reading: str = "theorem", tokens: int | None = None
     ) -> list[float]:
         """log₁₀ of the bound on the change after the embedding, each layer, and the head.
+
+        Args:
+            distance: k, the distance of the tokenizations, at least 1.
+            reading: ``"theorem"`` (default) or ``"proof"``, as in :meth:`c1`.
+            tokens: number of tokens of the text, needed by the reading "proof".
 
         Of length layers + 2; the last one is :meth:`log10_gamma` of the whole model.
         """
@@ -124,8 +154,12 @@ class Bound:
     def table(self, distance: int = 1, *, tokens: int | None = None) -> list[dict[str, Any]]:
         """A row for each layer and one for the whole model: C₁, C₂ and log₁₀ γ by reading.
 
-        The columns of the proof's reading are there where ``tokens`` is given. The whole has no
-        C₁ of its own.
+        Args:
+            distance: k, the distance of the tokenizations, at least 1.
+            tokens: number of tokens of the text. With it, there are columns for the reading "proof"
+                too.
+
+        The row of the whole model has no C₁ and C₂.
         """
         readings = READINGS if tokens else READINGS[:1]
         rows: list[dict[str, Any]] = []
@@ -147,15 +181,20 @@ def lipschitz_bound(
     name: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> Bound:
-    """Read the bound off a causal language model's weights.
+    """Compute the bound from a causal language model's weights.
 
     >>> bound = lipschitz_bound(model)
     >>> bound.log10_gamma(2) > bound.log10_gamma(1)
     True
 
-    Llama-like models and GPT-2. ``tolerance`` is relative, of every spectral norm. ``progress``
-    is called with (steps done, steps): the layers, then the embedding with the head. What the
-    bound leaves out is said at the head of this module. Raises RobustokError for a model whose
+    Args:
+        model: a Llama-like model or a GPT-2 of transformers.
+        tolerance: relative error of every spectral norm, at least 1e-5 and below 1.
+        name: name of the model in the result, by default empty.
+        progress: called with (steps done, all steps): a step for each layer, and one for the
+            embedding with the head.
+
+    The head of this module lists what the bound leaves out. Raises RobustokError for a model whose
     matrices are not found.
     Source: the paper's theorem on the upper bound and its proof in the appendix.
     """

@@ -38,14 +38,27 @@ class EmbeddingDistances:
     >>> found.words, len(found.mean), sorted(found.by_word)
     (2, 4, ['hello', 'revolution'])
 
-    Entry ℓ of ``mean`` is over ``words`` words, entry 0 that of the token embeddings; ``low`` and
-    ``high`` are 95%, with words as clusters. Distances are between unit vectors, so 0 to 2.
-    The paper's formula draws from all tokenizations, at distance 0 where the draw is canonical;
-    its text says non-canonical ones. ``mean`` is the first reading (which gives the 1.24 of its
-    figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the second, over
-    the words that have others. Both come from ``draws`` draws of each word's non-canonical
-    tokenizations, the first with the canonical one weighted in exactly. ``by_word`` holds the
-    mean distance over these draws, a value a layer. ``single`` words have one tokenization only.
+    Args:
+        model: name of the model, for reports.
+        sentence: the sentence around each word; empty where the words stand alone.
+        mean: mean distance over ``words`` words, [layers + 1]; entry 0 is the token embedding's.
+            Distances are between unit vectors, so from 0 to 2.
+        low: lower 95% bound of ``mean``, with words as clusters.
+        high: upper 95% bound.
+        mean_of_others: mean distance over the words that have other tokenizations than the
+            canonical one, [layers + 1].
+        words: number of words.
+        single: number of words that have one tokenization only.
+        draws: draws of each word.
+        seed: seed of the draws.
+        seconds: wall-clock time.
+        by_word: mean distance over the draws of each word that has other tokenizations, [layers +
+            1].
+
+    The paper's formula draws from all tokenizations, at distance 0 where the draw is canonical; its
+    text names the non-canonical ones. ``mean`` is the first reading (which gives the 1.24 of its
+    figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the second. Both come
+    from the draws of non-canonical tokenizations; the first weights the canonical one in exactly.
     """
 
     model: str
@@ -116,16 +129,29 @@ def embedding_distances(
     >>> len(found.mean)
     4
 
-    For each word, ``draws`` tokenizations uniform among its non-canonical ones, the canonical one
-    weighted in (see :class:`EmbeddingDistances`). With ``sentence``
-    ("I said {word} twice.") the tokens that hold the word are drawn, the others stay canonical,
-    and the state is that of the sentence's last token. ``prefix`` is ids before everything, such
-    as the model's start token. A draw depends on the seed and the word alone. Layers are those of
-    :func:`last_states`. With ``resume_file``, finished words are kept there and not done again;
-    ``progress`` is called with (words done, words in all).
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        words: the words; at least one needs a second tokenization.
+        draws: tokenizations of each word, uniform among its non-canonical ones, at least 1.
+        seed: any integer. A draw depends on it and the word alone.
+        sentence: a text with ``{word}`` once, as "I said {word} twice.". The tokens that hold the
+            word are drawn, the others stay canonical, and the state is that of the sentence's last
+            token. By default the words stand alone.
+        prefix: ids before everything, such as the model's start token, int32 [n]; by default none.
+        name: name of the model in the result, by default empty.
+        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
+            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        resume_file: file that keeps each finished word. Another call with the same arguments reads
+            them instead of measuring again; by default nothing is kept.
+        progress: called with (words done, all words with a second tokenization).
+
+    The canonical tokenization is weighted in (see :class:`EmbeddingDistances`). Layers are those of
+    :func:`last_states`.
 
     Raises RobustokError without words or draws, for a sentence without {word}, and where no word
-    has a second tokenization. Source: the paper's appendix "Distances of Representations".
+    has a second tokenization.
+    Source: the paper's appendix "Distances of Representations".
     """
     began = time.perf_counter()
     if draws < 1:

@@ -33,10 +33,19 @@ class Ratios:
     >>> found.longest, found.items
     (30, 8)
 
-    ``sampled`` and ``adversarial`` are float64 [pairs, layers + 2]: after the embedding, after
-    each layer, and the logits; a pair is a question and one other tokenization of it.
-    ``longest`` is the most tokens that any of them has. Compare a column with
-    ``bound.through(1)``: both are per square root of a distance.
+    Args:
+        model: name of the model, for reports.
+        sampled: ratios of drawn tokenizations, float64 [pairs, layers + 2]: after the embedding,
+            after each layer, and the logits. A pair is a question and one other tokenization of it.
+        adversarial: ratios of attacked tokenizations, float64 [pairs, layers + 2].
+        longest: greatest number of tokens of a tokenization.
+        items: number of items.
+        draws: draws of each item.
+        eval_scheme: spec of the scheme that drew the tokenizations.
+        seed: seed of the draws and the attack.
+        seconds: wall-clock time.
+
+    Compare a column with ``bound.through(1)``: both are per square root of a distance.
     """
 
     model: str
@@ -93,10 +102,23 @@ def lipschitz_ratios(
     >>> found.sampled.shape, found.adversarial.shape
     ((31, 5), (4, 5))
 
-    ``sampler`` is a spec or a sampler; draws that are the canonical tokenization are left out.
-    The attack is :func:`attack_items` with the paper's settings: it looks for a wrong answer, not
-    for the greatest change; ``resume_file`` keeps what it found. ``progress`` is called with
-    (items done, items), an item counting once for its draws and once for its attack.
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        items: the questions, each with its own key and none empty.
+        sampler: a spec or a sampler. Draws that are the canonical tokenization are left out.
+        draws: draws of each question, at least 1.
+        seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
+        adversarial: whether to attack each question too (default). The attack is
+            :func:`attack_items` with the paper's settings: it looks for a wrong answer, not for the
+            greatest change.
+        resume_file: file that keeps each finished attack, as in :func:`attack_items`; by default
+            none.
+        name: name of the model in the result, by default empty.
+        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
+            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        progress: called with (items done, all items), an item counting once for its draws and once
+            for its attack.
 
     Raises RobustokError without items or draws, and where no tokenization differs.
     """
