@@ -22,7 +22,7 @@ ITEMS = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models, questions and words."""
     folder = tmp_path_factory.mktemp("models")
-    tokenizer = train_tokenizer([item.query + item.answer for item in ITEMS], 290)
+    tokenizer = train_tokenizer([item.question + item.answer for item in ITEMS], 290)
     for seed, name in enumerate(["canonical", "uniform"]):
         model = small_model(290, Shape(2, 16, 2, 2, 32, 256), seed=seed, end_id=0)
         model.save_pretrained(folder / name)

@@ -25,7 +25,7 @@ def test_the_folder_is_a_data_set(
     assert {split: len(rows) for split, rows in loaded.items()} == {"train": 420, "test": 420}
     items = read_items(out / "test.jsonl")
     row = loaded["test"][0]
-    assert (row["query"], tuple(row["choices"])) == (items[0].query, items[0].choices)
+    assert (row["query"], tuple(row["choices"])) == (items[0].question, items[0].choices)
     chance = sum(1 / len(item.choices) for item in items) / len(items)
     # A sixth of LangGame asks for the longest word and a sixth for the shortest: 0.33 is theirs.
     # Beyond that, three standard errors of 420 questions.

@@ -21,7 +21,7 @@ ITEMS = [
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    train_tokenizer([item.query + item.answer for item in ITEMS], 290).save(
+    train_tokenizer([item.question + item.answer for item in ITEMS], 290).save(
         str(folder / "tokenizer.json")
     )
     small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0, end_id=0).save_pretrained(folder)
@@ -149,7 +149,7 @@ def test_a_wrong_attack_is_one_line(
 
 
 def test_attack_one_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = ITEMS[0].query
+    text = ITEMS[0].question
     options = ["--option", " street", "--option", " house"]
     args = ["attack", str(model), "--text", text, *options, "--seed", "0"]
     assert run([*args, "--json"]) == 0

@@ -20,7 +20,7 @@ def items() -> list[Item]:
 
 @pytest.fixture(scope="session")
 def vocab(items: list[Item]) -> Vocabulary:
-    texts = [item.query for item in items] + [c for item in items for c in item.choices]
+    texts = [item.question for item in items] + [c for item in items for c in item.choices]
     return Vocabulary.load(train_tokenizer(texts, 330))
 
 

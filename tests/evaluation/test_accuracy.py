@@ -18,7 +18,7 @@ def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefi
     right = []
     for item, outcome in zip(items, found.outcomes, strict=True):
         keys = np.array([item_key(item.key)])
-        drawn = uniform.sample_batch([item.query], seed=5, draws=3, keys=keys)
+        drawn = uniform.sample_batch([item.question], seed=5, draws=3, keys=keys)
         options = [vocab.encode(c).tolist() for c in item.choices]
         wanted = score_naively(model, list(drawn), options, prefix or ())
         assert list(outcome.predictions) == wanted.argmax(axis=1).tolist()
@@ -74,12 +74,12 @@ def test_solved_examples_spell_the_prompt(vocab, items) -> None:
     text = vocab.decode_bytes(plain[1:]).decode()
     assert plain[0] == 0
     assert text.startswith("Below are solved examples.")
-    assert text.endswith(f"{items[2].query}{items[2].answer}\n\n")
+    assert text.endswith(f"{items[2].question}{items[2].answer}\n\n")
     assert text.count("Answer:") == 3
     perturbed = solved_examples(vocab, items[:3], "uniform", seed=0)
     assert vocab.decode_bytes(perturbed).decode() == text
     assert len(perturbed) > len(plain)
     # What is asked must not be drawn as it stands among the examples.
     keys = np.array([item_key(items[0].key)])
-    asked = sampler("uniform", vocab).sample_batch([items[0].query], seed=0, keys=keys)[0]
+    asked = sampler("uniform", vocab).sample_batch([items[0].question], seed=0, keys=keys)[0]
     assert asked.tobytes() not in perturbed.tobytes()

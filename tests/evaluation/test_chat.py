@@ -18,7 +18,7 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def backend(items) -> Tokenizer:
-    tokenizer = train_tokenizer([item.query for item in items], 330)
+    tokenizer = train_tokenizer([item.question for item in items], 330)
     tokenizer.add_special_tokens(["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"])
     return tokenizer
 

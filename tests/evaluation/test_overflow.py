@@ -31,9 +31,9 @@ def short(request: pytest.FixtureRequest, vocab: Vocabulary) -> Any:
 @pytest.fixture(scope="module")
 def questions(vocab: Vocabulary, items: list[Item]) -> list[Item]:
     """One question that fits canonically but not as characters, and one that always fits."""
-    long = replace(items[0], key="long", query="happen, glad " * 9)
-    assert len(vocab.encode(long.query)) + 8 < MAX_LENGTH < len(long.query)
-    return [long, replace(items[1], key="fits", query="glad")]
+    long = replace(items[0], key="long", question="happen, glad " * 9)
+    assert len(vocab.encode(long.question)) + 8 < MAX_LENGTH < len(long.question)
+    return [long, replace(items[1], key="fits", question="glad")]
 
 
 def measured(model: Any, vocab: Vocabulary, items: list[Item], overflow: str) -> Any:
@@ -71,7 +71,7 @@ def test_left_cuts_the_start_of_the_prompt(short, vocab, questions) -> None:
     long = questions[0]
     result = measured(short, vocab, [long], "left")
     keys = np.array([item_key(long.key)], np.int64)
-    rows = sampler("uniform", vocab).sample_batch([long.query], seed=0, draws=3, keys=keys)
+    rows = sampler("uniform", vocab).sample_batch([long.question], seed=0, draws=3, keys=keys)
     options = [vocab.encode(choice) for choice in long.choices]
     room = MAX_LENGTH - max(map(len, options))
     scores = score_naively(short, [row[-room:].tolist() for row in rows], options)
@@ -84,7 +84,7 @@ def test_left_cuts_the_start_of_the_prompt(short, vocab, questions) -> None:
 def test_the_commands_take_the_policy(
     questions: list[Item], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizer = train_tokenizer([*WORDS, *(item.query for item in questions)], 330)
+    tokenizer = train_tokenizer([*WORDS, *(item.question for item in questions)], 330)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     size = tokenizer.get_vocab_size()
     small_model(size, Shape(1, 16, 2, 2, 32, MAX_LENGTH), seed=0).save_pretrained(tmp_path)

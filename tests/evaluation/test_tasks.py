@@ -60,7 +60,7 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
     assert asked == ["two canonical", "two uniform"]
     whole = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
     assert [r.evaluation.outcomes for r in results] == [r.evaluation.outcomes for r in whole]
-    reworded = {**tasks, "two": [replace(items[4], query="What else?"), *items[5:]]}
+    reworded = {**tasks, "two": [replace(items[4], question="What else?"), *items[5:]]}
     for change, told in (
         ({"draws": 3}, "draws"),
         ({"model": small_model(vocab.size, seed=5)}, "model"),

@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lm-eval")
     write_items(path / "items.jsonl", ITEMS)
     (path / "letters.yaml").write_text(TASK.format(file=path / "items.jsonl"))
-    train_tokenizer([i.query + i.answer for i in ITEMS], 400).save(str(path / "tokenizer.json"))
+    train_tokenizer([i.question + i.answer for i in ITEMS], 400).save(str(path / "tokenizer.json"))
     for name, sizes in SIZES.items():
         torch.manual_seed(0)
         tokens = {"vocab_size": 400, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -187,7 +187,7 @@ def generations(texts: list[str], tokens: int) -> list[Any]:
 
 
 def test_generation_goes_on_from_the_drawn_context(folder: Path) -> None:
-    texts = [item.query for item in ITEMS[:5]] + ["up"]
+    texts = [item.question for item in ITEMS[:5]] + ["up"]
     lm = model(folder, scheme="uniform", seed=3, draw=2, batch_size=4)  # of unequal lengths
     written = lm.generate_until(generations(texts, 8), disable_tqdm=True)
     for text, found in zip(texts, written, strict=True):

@@ -14,7 +14,7 @@ from robustok.training import finetune
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
 ITEMS = langgame(frequent_words(40), 64, seed=0)
-VOCAB = rt.Vocabulary.load(train_tokenizer([i.query + i.answer for i in ITEMS], 400))
+VOCAB = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in ITEMS], 400))
 IDS = torch.tensor([[5, 6, 7]])
 
 

@@ -44,7 +44,7 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
 @pytest.mark.parametrize("name", ROWS)
 def test_each_is_worded_as_in_the_paper(name: str, tmp_path: Path) -> None:
     (item,) = read_items(write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]}))
-    assert (item.query, item.choices) == WANTED[name]
+    assert (item.question, item.choices) == WANTED[name]
     assert item.label == 1
 
 
@@ -109,4 +109,4 @@ def test_the_ten_at_hand_are_read_whole() -> None:
     sizes = {name: len(read_items(path)) for name, path in benchmark_files(folder).items()}
     assert len(sizes) == 10
     assert (sizes["copa"], sizes["blimp"], sizes["cute"]) == (500, 3350, 1050)
-    assert all(not item.query for item in read_items(folder / "blimp.jsonl", limit=9))
+    assert all(not item.question for item in read_items(folder / "blimp.jsonl", limit=9))

@@ -15,7 +15,7 @@ ITEMS = cute(WORDS, 1400, seed=0)
 
 def solve(item: Item) -> str:
     """The right answer, worked out again from the text alone."""
-    words = re.findall(r'"([^"]+)"', item.query)
+    words = re.findall(r'"([^"]+)"', item.question)
     if item.kind == "contains":
         return "Yes" if words[0] in words[1] else "No"
     if item.kind == "delete":
@@ -61,8 +61,8 @@ def test_no_rule_on_the_options_alone_gives_the_answer_away(rule):
 
 
 def test_train_and_test_share_no_question():
-    train = {i.query for i in cute(WORDS, 700, seed=1)}
-    test = {i.query for i in cute(WORDS, 350, seed=1, split="test")}
+    train = {i.question for i in cute(WORDS, 700, seed=1)}
+    test = {i.question for i in cute(WORDS, 350, seed=1, split="test")}
     assert len(train) == 700
     assert not train & test
 

@@ -17,7 +17,7 @@ BY_LETTER = [i for i in ITEMS if i.kind not in ("longest", "shortest")]
 def right_answers(item: Item) -> list[int]:
     """Solved again from the text alone, as a reader would."""
     words = [c.strip() for c in item.choices]
-    quoted = re.search(r"'(\w+)'", item.query)
+    quoted = re.search(r"'(\w+)'", item.question)
     x = quoted[1] if quoted else ""
     if item.kind == "longest":
         return [i for i, w in enumerate(words) if len(w) == max(map(len, words))]
@@ -41,8 +41,8 @@ def test_every_question_has_one_right_answer_and_it_is_the_label():
 
 def test_the_query_lists_the_options_in_order():
     for item in ITEMS:
-        assert ",".join(item.choices) in "," + item.query.split(":")[1]
-        assert item.query.endswith("Answer:")
+        assert ",".join(item.choices) in "," + item.question.split(":")[1]
+        assert item.question.endswith("Answer:")
 
 
 def test_kinds_and_places_are_balanced():
@@ -78,7 +78,7 @@ def test_the_baseline_test_can_fail():
 
 def test_train_and_test_share_no_question_whatever_the_seeds():
     def asked(item: Item) -> tuple[str, frozenset[str], str]:
-        quoted = re.search(r"'(\w+)'", item.query)
+        quoted = re.search(r"'(\w+)'", item.question)
         return item.kind, frozenset(item.choices), quoted[1] if quoted else ""
 
     words = WORDS[:12]

@@ -22,7 +22,7 @@ from robustok.training.finetune import accepts
 
 WORDS = frequent_words(40)
 ITEMS = langgame(WORDS, 240, seed=0)
-VOCAB = rt.Vocabulary.load(train_tokenizer([i.query + i.answer for i in ITEMS], 500))
+VOCAB = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in ITEMS], 500))
 UNIFORM = sampler("uniform", VOCAB)
 PLAN = {"steps": 40, "batch_size": 16, "learning_rate": 1e-2, "save_every": 20}
 
@@ -37,10 +37,10 @@ def data(scheme="uniform", items=ITEMS, **options):
 
 def test_a_row_is_the_perturbed_prompt_and_the_canonical_answer():
     rows = data().__getitems__(range(len(ITEMS)))
-    lengths = VOCAB.encode_batch([i.query for i in ITEMS]).lengths
+    lengths = VOCAB.encode_batch([i.question for i in ITEMS]).lengths
     for row, item in zip(rows, ITEMS, strict=True):
         split = len(row["input_ids"]) - row["answer"]
-        assert VOCAB.decode_bytes(row["input_ids"][:split]) == item.query.encode()
+        assert VOCAB.decode_bytes(row["input_ids"][:split]) == item.question.encode()
         assert row["input_ids"][split:].tolist() == VOCAB.encode(item.answer).tolist()
     assert np.mean([len(r["input_ids"]) for r in rows]) > 1.5 * lengths.mean()
 
@@ -202,7 +202,7 @@ def test_bfloat16_trains(tmp_path):
 
 def test_prompts_with_answers_train_too(tmp_path):
     path = tmp_path / "pairs.jsonl"
-    rows = [{"prompt": i.query, "answer": i.answer} for i in ITEMS]
+    rows = [{"prompt": i.question, "answer": i.answer} for i in ITEMS]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     pairs = read_pairs(path)
     assert pairs[0].key == "pairs-1"
@@ -217,7 +217,7 @@ def test_prompts_with_answers_train_too(tmp_path):
 
 
 def test_overflow_is_explicit():
-    max_length = int(VOCAB.encode_batch([i.query for i in ITEMS]).lengths.max()) + 3
+    max_length = int(VOCAB.encode_batch([i.question for i in ITEMS]).lengths.max()) + 3
     with pytest.raises(RobustokError, match="choose overflow"):
         data(max_length=max_length).__getitems__(range(50))
     with pytest.raises(RobustokError, match="did you mean 'left'"):

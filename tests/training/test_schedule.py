@@ -18,7 +18,7 @@ MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)
 def growth(row: dict[str, np.ndarray], index: int) -> float:
     """Tokens of a drawn prompt for one of its canonical ones."""
     length = len(row["input_ids"]) - int(row["answer"])
-    return length / len(VOCAB.encode(ITEMS[index].query))
+    return length / len(VOCAB.encode(ITEMS[index].question))
 
 
 def test_the_strength_rises_with_the_row_and_starts_canonical() -> None:
@@ -50,7 +50,7 @@ def test_without_an_end_a_schedule_is_refused() -> None:
 
 
 def test_a_stream_moves_too() -> None:
-    texts = VOCAB.encode_batch([item.query for item in ITEMS] * 40)
+    texts = VOCAB.encode_batch([item.question for item in ITEMS] * 40)
     stream = PackedStream(texts, MOVING, seed=0, block_size=64, end=0, total=4000)
     blocks = [row["input_ids"] for row, _ in zip(stream, range(4000), strict=False)]
     size = [sum(len(VOCAB.tokens[i]) for i in block.tolist()) for block in blocks]

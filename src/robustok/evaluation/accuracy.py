@@ -93,7 +93,7 @@ def evaluate(
             model, requests, max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache
         )
         for item, scores in zip(block, scored, strict=True):
-            log_probs = scores.log_probs if item.query else by_draw(scores.log_probs, item)
+            log_probs = scores.log_probs if item.question else by_draw(scores.log_probs, item)
             outcomes.append(_outcome(item, log_probs))
             computed += scores.tokens_computed
             naive += scores.tokens_naive
@@ -134,7 +134,7 @@ def _fitted(
     requests = _requests(block, vocab, sampler, draws, seed, prefix, model)
     fitted = []
     for item, request in zip(block, requests, strict=True):
-        fitting = window.fit(request, item.key, vocab.encode(item.query))
+        fitting = window.fit(request, item.key, vocab.encode(item.question))
         if fitting is not None:
             fitted.append((item, fitting))
     return fitted
@@ -150,14 +150,14 @@ def _requests(
     model: Any,
 ) -> list[Request]:
     keys = np.array([item_key(item.key) for item in block], np.int64)
-    texts = [item.query for item in block]
+    texts = [item.question for item in block]
     queries = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
     before: Any = prefix
     if prefix is None and not all(texts):
         before = start_ids(model)
     return [
         Request(_slice(queries, i * draws, draws), encode_options(vocab, item.choices), prefix)
-        if item.query
+        if item.question
         else sentence_request(item, vocab, sampler, draws, seed, before)
         for i, item in enumerate(block)
     ]

@@ -56,7 +56,7 @@ def solved_examples(
     keys = np.array([item_key(e.key) for e in examples], np.int64)
     # Another epoch than the evaluation's: an example that is asked too must not repeat its draw.
     questions = sampler.sample_batch(
-        [e.query for e in examples], seed=seed, keys=keys, epoch=_CONTEXT_EPOCH
+        [e.question for e in examples], seed=seed, keys=keys, epoch=_CONTEXT_EPOCH
     )
     between = vocab.encode(separator)
     parts = [np.asarray(start, np.int32), vocab.encode(header), between]

@@ -60,7 +60,7 @@ def check_questions(items: Sequence[Item]) -> None:
     """Raise where items are missing, share a key, or have no question to tokenize anew."""
     check_items(items)
     for item in items:
-        if not item.query:
+        if not item.question:
             raise RobustokError(
                 f"item '{item.key}' has no question, only sentences to choose from: "
                 "those are for `evaluate` and `icl`, so leave it out here"

@@ -34,7 +34,7 @@ def cute(
     """Make n distinct questions, evenly over the kinds and the places of the answer.
 
     >>> item = cute(["stood", "salt"], 1, seed=0, kinds=["spell"])[0]
-    >>> item.query, item.answer
+    >>> item.question, item.answer
     ('Spell out the word "salt". Answer:', ' s a l t')
 
     Args:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from robustok.errors import RobustokError
@@ -20,7 +21,7 @@ class Item:
 
     Args:
         key: name of the item, unique in its list; the draws of its question depend on it.
-        query: the question, as text. It ends where an option begins.
+        question: the question, as text. It ends where an option begins.
         choices: the options as text, two or more and none empty. An option carries its own leading
             space; the options are tokenized apart from the question, canonically.
         label: index of the right option in ``choices``, from 0.
@@ -30,7 +31,7 @@ class Item:
     """
 
     key: str
-    query: str
+    question: str
     choices: tuple[str, ...]
     label: int
     kind: str = ""
@@ -44,6 +45,12 @@ class Item:
             )
         if not all(self.choices):
             raise RobustokError(f"item '{self.key}' has an empty choice: give every choice a text")
+
+    @property
+    def query(self) -> str:
+        """The question, under its old name (deprecated)."""
+        warnings.warn("Item.query is now Item.question", DeprecationWarning, stacklevel=2)
+        return self.question
 
     @property
     def answer(self) -> str:
@@ -60,12 +67,12 @@ class Pair:
 
     Args:
         key: name of the pair, unique in its list.
-        query: the prompt, as text.
+        question: the prompt, as text.
         answer: the text to learn after it, with its own leading space.
     """
 
     key: str
-    query: str
+    question: str
     answer: str
 
 
@@ -73,7 +80,7 @@ def write_items(path: str | Path, items: Iterable[Item]) -> None:
     """Write items as JSON Lines; the file is complete or unchanged.
 
     >>> write_items("questions.jsonl", items)
-    >>> items[1].query, items[1].answer
+    >>> items[1].question, items[1].answer
     ('hello world, is 1 odd? Answer:', ' yes')
 
     Args:
@@ -81,4 +88,14 @@ def write_items(path: str | Path, items: Iterable[Item]) -> None:
         items: the items, in the order of the lines. A line holds ``key``, ``query``, ``choices``,
             ``label`` and ``kind``.
     """
-    write_json_lines(Path(path), (asdict(item) for item in items))
+    write_json_lines(Path(path), map(_row, items))
+
+
+def _row(item: Item) -> dict[str, object]:
+    return {
+        "key": item.key,
+        "query": item.question,
+        "choices": item.choices,
+        "label": item.label,
+        "kind": item.kind,
+    }

@@ -51,7 +51,7 @@ def langgame(
     """Make n distinct questions, evenly over the kinds and the places of the answer.
 
     >>> item = langgame(["up", "baby", "rain", "glad"], 1, seed=0, kinds=["starts"])[0]
-    >>> item.query, item.choices, item.label
+    >>> item.question, item.choices, item.label
     ("Pick the one that begins 'gl': glad, rain, up, baby. Answer:", (' glad', ...), 0)
 
     Args:

@@ -22,7 +22,7 @@ def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
     >>> row = '{"query": "My body cast a shadow.", "question": "cause", '
     >>> row += '"choices": ["The sun was rising.", "The grass was cut."], "label": 0}'
     >>> _ = Path("copa.jsonl").write_text(row)
-    >>> read_items("copa.jsonl")[0].query
+    >>> read_items("copa.jsonl")[0].question
     'My body cast a shadow. cause?'
     >>> from robustok.tasks import write_items
     >>> write_items("questions.jsonl", items)
@@ -58,7 +58,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
     >>> from pathlib import Path
     >>> _ = Path("pairs.jsonl").write_text('{"query": "Spell cat.", "answer": " c a t"}\\n')
     >>> read_pairs("pairs.jsonl")[0]
-    Pair(key='pairs-1', query='Spell cat.', answer=' c a t')
+    Pair(key='pairs-1', question='Spell cat.', answer=' c a t')
 
     Args:
         path: a JSON Lines file. ``query`` is accepted for ``prompt``, ``completion`` for

@@ -108,5 +108,5 @@ def accepts(model: PreTrainedModel, argument: str) -> bool:
 def _digest(items: Sequence[Item | Pair]) -> str:
     digest = hashlib.sha256()
     for item in items:
-        digest.update(repr((item.query, item.answer)).encode("utf-8", "surrogatepass"))
+        digest.update(repr((item.question, item.answer)).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]

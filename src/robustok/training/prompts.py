@@ -85,7 +85,7 @@ class PromptDataset(Dataset):
             raise RobustokError("there are no questions to train on: give at least one")
         check_vocabulary_of(sampler, vocab)
         self.sampler, self.seed, self.overflow = sampler, seed, overflow
-        self.prompts = vocab.encode_batch([item.query for item in items])
+        self.prompts = vocab.encode_batch([item.question for item in items])
         self.answers = vocab.encode_batch([item.answer for item in items])
         self.max_length = max_length or int(np.iinfo(np.int64).max)
         self.epoch = Epoch()

@@ -95,7 +95,7 @@ def test_the_result_is_consistent(model, vocab, items) -> None:
         assert len(a.n_scored_by_step) == len(a.margins) <= 11
         assert a.success == (int(np.argmax(a.log_probs)) != item.label)
         assert (a.flipped_at is not None) == a.success
-        assert b"".join(a.tokens(vocab)) == item.query.encode()
+        assert b"".join(a.tokens(vocab)) == item.question.encode()
         z = np.exp(a.log_probs)
         assert a.margins[-1] == pytest.approx(np.delete(z, a.label).max() - z[a.label])
     assert len(pickle.loads(pickle.dumps(found)).attacks) == len(items)
@@ -185,7 +185,7 @@ def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None
     control = attack_items(model, vocab, items, seed=0, search="random", max_scored=spent)
     assert {a.key: a.n_scored for a in control.attacks} == spent
     for item, a in zip(items, control.attacks, strict=True):
-        assert vocab.decode_bytes(a.ids) == item.query.encode()
+        assert vocab.decode_bytes(a.ids) == item.question.encode()
         assert (a.flipped_at is None) or 1 <= a.flipped_at <= a.n_scored
         assert a.margins == sorted(a.margins)
     alone = attack_items(model, vocab, items[:1], seed=0, search="random", max_scored=spent)
@@ -233,7 +233,7 @@ def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_pat
         attack_items(model, vocab, items[:2], seed=1, steps=1, resume_file=file)
     with pytest.raises(RobustokError, match="other settings"):
         attack_items(model, vocab, items[:2], seed=0, steps=2, resume_file=file)
-    other = [items[0], replace(items[1], query="What else is there?")]
+    other = [items[0], replace(items[1], question="What else is there?")]
     with pytest.raises(RobustokError, match=f"another question named '{items[1].key}'"):
         attack_items(model, vocab, other, seed=0, steps=1, resume_file=file)
     file.write_text("no json\n")

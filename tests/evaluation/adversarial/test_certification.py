@@ -172,7 +172,7 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch)
     assert str(found) == str(whole)
     with pytest.raises(RobustokError, match="other distances"):
         certify_items(model, vocab, items, distances=(4,), seed=0, resume_file=tmp_path / "c.jsonl")
-    reworded = [replace(items[0], query="What else?"), *items[1:]]
+    reworded = [replace(items[0], question="What else?"), *items[1:]]
     with pytest.raises(RobustokError, match="another question"):
         certify_items(model, vocab, reworded, **settings)
 

@@ -30,9 +30,9 @@ def test_ratios_are_changes_over_the_root_of_the_distance(model, vocab, items) -
     attacked = attack_items(model, vocab, items, seed=5).attacks
     wanted: dict[str, list[list[float]]] = {"sampled": [], "adversarial": []}
     for item, attack in zip(items, attacked, strict=True):
-        canonical = vocab.encode(item.query).tolist()
+        canonical = vocab.encode(item.question).tolist()
         keys = [item_key(item.key)]
-        drawn = sampler("uniform", vocab).sample_batch([item.query], seed=5, draws=4, keys=keys)
+        drawn = sampler("uniform", vocab).sample_batch([item.question], seed=5, draws=4, keys=keys)
         base = outputs(model, canonical)
         for kind, rows in (("sampled", list(drawn)), ("adversarial", [attack.ids])):
             for row in rows:

@@ -119,7 +119,7 @@ def attack(
     """Search the tokenization of ``text`` under which the right option loses most.
 
     >>> item = items[1]
-    >>> a = attack(model, vocab, item.query, item.choices, item.label, seed=0)
+    >>> a = attack(model, vocab, item.question, item.choices, item.label, seed=0)
     >>> vocab.decode(a.ids), a.n_scored >= len(a.margins)
     ('hello world, is 1 odd? Answer:', True)
 
@@ -275,7 +275,7 @@ class _Tally:
 
 def _problem(item: Item, vocab: Vocabulary, prefix: Ids | None, suffix: Ids | None) -> Problem:
     options, number = encode_options(vocab, item.choices), item_key(item.key)
-    return Problem(item.key, item.query, options, item.label, prefix, suffix, vocab, number)
+    return Problem(item.key, item.question, options, item.label, prefix, suffix, vocab, number)
 
 
 def _search(problem: Problem, settings: Settings, seed: int) -> Search:

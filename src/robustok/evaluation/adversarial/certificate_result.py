@@ -15,7 +15,7 @@ class Certificate:
 
     >>> from robustok.evaluation import certify
     >>> item = items[0]
-    >>> certify(model, vocab, item.query, item.choices, distance=2, seed=0).method
+    >>> certify(model, vocab, item.question, item.choices, distance=2, seed=0).method
     'enumeration'
 
     The set is that of the ``tokenizations`` at distance 0 to ``distance`` from the canonical one,

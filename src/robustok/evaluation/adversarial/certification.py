@@ -92,7 +92,7 @@ def certify(
     """Certify one question's answer under the tokenizations within a distance, or under all.
 
     >>> item = items[0]
-    >>> done = certify(model, vocab, item.query, item.choices, distance=2, seed=0)
+    >>> done = certify(model, vocab, item.question, item.choices, distance=2, seed=0)
     >>> done.method, done.tokenizations, done.flips
     ('enumeration', 3, 0)
 
@@ -212,7 +212,7 @@ def _blocks(
     block: list[_Prepared] = []
     for item in items:
         options, number = encode_options(vocab, item.choices), item_key(item.key)
-        problem = Problem(item.key, item.query, options, 0, prefix, suffix, vocab, number)
+        problem = Problem(item.key, item.question, options, 0, prefix, suffix, vocab, number)
         block.append(_tokenizations(problem, plan))
         if sum(len(p.rows) for p in block) >= _ROWS:
             yield block

@@ -95,7 +95,7 @@ class Attack:
     """The worst tokenization found for one question.
 
     >>> from robustok.evaluation import attack
-    >>> found = attack(model, vocab, items[1].query, items[1].choices, items[1].label, seed=0)
+    >>> found = attack(model, vocab, items[1].question, items[1].choices, items[1].label, seed=0)
     >>> vocab.decode(found.ids) == vocab.decode(found.start)
     True
 

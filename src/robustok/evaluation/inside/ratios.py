@@ -129,7 +129,7 @@ def lipschitz_ratios(
     sampler = as_sampler(sampler, vocab)
     total = len(items) * (2 if adversarial else 1)
     keys = np.array([item_key(item.key) for item in items], np.int64)
-    drawn = sampler.sample_batch([i.query for i in items], seed=seed, draws=draws, keys=keys)
+    drawn = sampler.sample_batch([i.question for i in items], seed=seed, draws=draws, keys=keys)
     attacked: list[np.ndarray] = []
     if adversarial:
 
@@ -151,7 +151,7 @@ def lipschitz_ratios(
     attacked_rows: list[np.ndarray] = []
     longest = 0
     for i, item in enumerate(items):
-        canonical = np.asarray(vocab.encode(item.query), np.int32)
+        canonical = np.asarray(vocab.encode(item.question), np.int32)
         others = [drawn[i * draws + j] for j in range(draws)]
         rows = [canonical, *others, *attacked[i : i + 1]]
         longest = max(longest, *map(len, rows))

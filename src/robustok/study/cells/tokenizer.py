@@ -77,7 +77,7 @@ class TrainedTokenizerCell(TokenizerCell):
 
         if self.data:
             items = self.data.training_items(folder)
-            texts = [item.query + item.answer for item in items]
+            texts = [item.question + item.answer for item in items]
         else:
             assert self.text is not None
             texts = self.text.for_tokenizer()
