@@ -37,9 +37,13 @@ class Lattice:
     >>> lat.count(), lat.count(segments=4), lat.count(distance=2)
     (30, 2, 2)
 
-    ``ids`` is the reference that distances are measured from, the canonical ids unless given
-    otherwise. Special ids in it stay where they are. Positions are bytes. Raises RobustokError for
-    an id outside the vocabulary and for an id without bytes.
+    Args:
+        vocab: the vocabulary.
+        ids: the reference that distances are measured from, integers [m], usually the canonical
+            ids. Special ids in it stay where they are.
+
+    Positions are bytes. Raises RobustokError for an id outside the vocabulary and for an id without
+    bytes.
     """
 
     _first: np.ndarray  # int64 [n + 1]: the edges of byte i are _first[i]:_first[i + 1]
@@ -184,9 +188,14 @@ class Lattice:
         >>> [vocab.decode(row[:1]) for row in vocab.lattice("the").neighbors(vocab.encode("the"))]
         ['t']
 
-        Splitting one token in two is distance 2, merging two into one is 1. Takes O(n · distance)
-        time and memory for n bytes, beside the result. Raises RobustokError where ``ids`` is not a
-        tokenization of this text, and where the result would have over 2**31 tokens.
+        Args:
+            ids: a tokenization of this text, integers [m].
+            distance: the distance, at least 0. Splitting one token in two is distance 2, merging
+                two into one is 1.
+
+        Takes O(n · distance) time and memory for n bytes, beside the result. Raises RobustokError
+        where ``ids`` is not a tokenization of this text, and where the result would have over 2**31
+        tokens.
         """
         from robustok.kernels.lattice import at_distance
 
@@ -213,7 +222,12 @@ class Lattice:
         return Ragged(values, offsets)
 
     def neighbours(self, ids: Sequence[int] | np.ndarray, distance: int = 2) -> Ragged:
-        """Deprecated alias of :meth:`neighbors`."""
+        """Deprecated alias of :meth:`neighbors`.
+
+        Args:
+            ids: as in :meth:`neighbors`.
+            distance: as in :meth:`neighbors`.
+        """
         warnings.warn("use Lattice.neighbors", DeprecationWarning, stacklevel=2)
         return self.neighbors(ids, distance)
 
@@ -354,6 +368,11 @@ def distance(
     >>> other = [vocab.encode("t")[0], vocab.encode("he")[0]]
     >>> distance(vocab, vocab.encode("the"), other), distance(vocab, other, vocab.encode("the"))
     (2, 1)
+
+    Args:
+        vocab: the vocabulary of both.
+        v: the tokenization that distances are measured from, integers [m].
+        u: another tokenization of the same text, integers [n].
 
     Not symmetric: splitting one token in two costs 2, merging two into one costs 1. Raises
     RobustokError where the two are not tokenizations of one text, and for an id without bytes.

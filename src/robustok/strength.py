@@ -70,9 +70,13 @@ def measure(
     >>> measure(vocab, ids, drawn).mean()["distance"]
     1.0
 
-    ``drawn`` has one row or more for each canonical row, in the order :meth:`sample_batch` gives.
-    Raises RobustokError where an id is unknown, the rows do not pair up, or two that pair spell
-    different bytes. Ids without bytes count no splits and no distance.
+    Args:
+        vocab: the vocabulary of the ids.
+        canonical: canonical ids, a row for each text.
+        drawn: one row or more for each canonical row, in the order of :meth:`Sampler.sample_batch`.
+
+    Ids without bytes count no splits and no distance. Raises RobustokError for an unknown id, for
+    rows that do not pair up, and for a pair that spells different bytes.
     """
     from robustok.kernels.strength import compare, first_other_text
 
@@ -106,11 +110,20 @@ def at_strength(
     >>> at_strength("stochastok", vocab, texts, splits=0.5, exact=True).spec
     'exactly(stochastok(alpha=1), splits=0.5)'
 
-    The target is per canonical token, over ``texts`` together: ``splits=0.5`` is a new boundary
-    for every second token, ``length_ratio=1.5`` half as many tokens again. On the average, by
-    bisection over seeded draws of ``texts``; with ``exact`` in every single draw (⌈target·m⌉ in a
-    text of m tokens), by conditioning the distribution on it. Other parameters stay as ``scheme``
-    gives them: ``at_strength("bpe-dropout(rule=hf)", ...)``.
+    Args:
+        scheme: spec of the scheme. Its strength parameter is replaced, the others stay:
+            ``"bpe-dropout(rule=hf)"``.
+        vocab: the vocabulary whose texts are tokenized.
+        texts: strings, bytes or canonical ids, over which the strength is measured.
+        splits: new boundaries for each canonical token, from 0 to 10,000: 0.5 is one for every
+            second token. Give one of ``splits``, ``distance`` and ``length_ratio``.
+        distance: changed tokens for each canonical token, from 0 to 10,000.
+        length_ratio: drawn tokens for each canonical token, from 0 to 10,000: 1.5 is half as many
+            again.
+        exact: whether every draw has the strength (⌈target·m⌉ in a text of m tokens), by
+            conditioning the distribution on it. By default the average over ``texts`` has it, by
+            bisection over seeded draws.
+        seed: seed of the draws that are measured, any integer.
 
     Raises RobustokError for a scheme without a strength parameter, and for a strength that the
     scheme cannot reach on these texts, with the range that it can.

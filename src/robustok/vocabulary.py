@@ -41,6 +41,9 @@ class Vocabulary:
     >>> vocab.decode_bytes([276, 275])
     b'hello world'
 
+    Args:
+        data: the tokenizer as plain data; :meth:`load` reads it.
+
     ``tokens[i]`` is the bytes of id i, ``ordinary[i]`` says whether a text may be cut into it,
     ``size`` the number of ids (one more than the largest). Where two ids have the same bytes the
     ordinary vocabulary holds one of them: the real token before the byte-fallback one.
@@ -68,10 +71,13 @@ class Vocabulary:
     def load(cls, source: Any) -> Vocabulary:
         """Read a tokenizer.
 
-        ``source`` is the path of a tokenizer.json or a SentencePiece .model, a folder with one, a
-        hub name (``owner/name`` or ``owner/name@revision``), or a tokenizers, transformers,
-        tiktoken or sentencepiece object. Raises RobustokError where it is missing, broken, or of
-        a kind that cannot be read as bytes.
+        Args:
+            source: path of a tokenizer.json or a SentencePiece .model, a folder with one, a hub
+                name (``owner/name`` or ``owner/name@revision``), or a tokenizers, transformers,
+                tiktoken or sentencepiece object.
+
+        Raises RobustokError for a tokenizer that is missing, broken, or of a kind that cannot be
+        read as bytes.
         """
         return source if isinstance(source, Vocabulary) else cls(read_tokenizer(source))
 
@@ -129,16 +135,24 @@ class Vocabulary:
         self._derived_lock = ForkSafeLock()
 
     def encode(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
-        """The canonical ids of a text, int32 of shape [m]; no special tokens are added.
+        """The canonical ids of a text, int32 [m]; no special tokens are added.
 
-        A special token spelled out in the text is plain text, unless ``parse_special``. Bytes that
-        are not UTF-8 are text too: each byte outside a valid stretch becomes its byte token.
+        Args:
+            text: a string, or bytes. Bytes that are not UTF-8 are text too: each byte outside a
+                valid sequence becomes its byte token.
+            parse_special: whether a special token spelled out in the text becomes its id. By
+                default it is plain text.
+
         Raises RobustokError for a lone surrogate.
         """
         return self.encode_batch([text], parse_special=parse_special)[0]
 
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of many texts, a row each.
+
+        Args:
+            texts: strings or bytes, as in :meth:`encode`.
+            parse_special: whether special tokens spelled out in the texts become their ids.
 
         Of much text, a byte-level BPE tokenizer encodes each distinct pre-token once, and all
         others are looked up. Raises RobustokError as :meth:`encode` does.

@@ -30,7 +30,12 @@ class SplitCounts:
     >>> found.scheme, list(found.laws)
     ('uniform', ['exact', 'binomial (paper)'])
 
-    ``observed`` and each law are float64, [s] the share with s splits; they may differ in length.
+    Args:
+        scheme: normalized spec of the scheme.
+        token: the canonical token, as text.
+        draws: number of draws.
+        observed: share of the draws with s splits inside the token, float64 [s].
+        laws: theoretical probabilities of s splits by name, float64 [s] each. Lengths may differ.
     """
 
     scheme: str

@@ -33,10 +33,14 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     >>> vocab.decode(frame.prefix), vocab.decode(frame.suffix)
     ('<|endoftext|>system: Is it safe?\\n<|endoftext|>user: ', '\\n')
 
-    ``tokenizer`` is one of transformers with a chat template; ``user`` is the user's message,
-    with ``{text}`` where the text comes. The generation prompt is included.
+    Args:
+        tokenizer: a tokenizer of transformers with a chat template.
+        system: the system message; by default there is none.
+        user: the user's message, with ``{text}`` once, where the text comes.
 
-    Raises RobustokError where the template or ``user`` does not carry the text exactly once.
+    The generation prompt is included.
+
+    Raises RobustokError where the template or ``user`` does not contain the text exactly once.
     """
     if user.count("{text}") != 1:
         raise RobustokError("the user message must hold {text} once: that is what is attacked")

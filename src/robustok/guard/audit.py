@@ -105,7 +105,10 @@ class Audit:
     >>> audit.report().drifted_rows, audit.report().rows
     (1, 3)
 
-    Special ids are taken for what they are: rollouts hold them.
+    Args:
+        vocab: the vocabulary that the ids are checked against.
+
+    Special ids are no findings: rollouts contain them.
     """
 
     vocab: Vocabulary

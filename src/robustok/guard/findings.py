@@ -149,11 +149,15 @@ class Findings(Sequence[Finding]):
 
 
 def tell(vocab: Vocabulary, finding: Finding) -> str:
-    """A finding in one line for people.
+    """A finding in one line of text.
 
     >>> verdict = rt.Guard(vocab).check([*vocab.encode("t"), *vocab.encode("he")])
     >>> tell(vocab, verdict.findings[0])
     "ids 0 to 1, 't|he', should be 'the'"
+
+    Args:
+        vocab: the vocabulary that was checked against.
+        finding: the finding.
     """
     where = f"id {finding.begin}"
     if finding.end > finding.begin + 1:

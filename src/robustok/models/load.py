@@ -198,6 +198,10 @@ def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
     ... except RobustokError as error:
     ...     print(error)
     the vocabulary has 278 ids but the model 270 embeddings: give the model's own tokenizer
+
+    Args:
+        model: a causal language model of transformers.
+        vocab: the vocabulary of the ids that it will see.
     """
     rows = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     if vocab.size > rows:

@@ -59,7 +59,13 @@ class Sampler:
     >>> s.sample_batch(["hello world", "the"], seed=0, draws=3).offsets
     array([ 0,  3,  6,  9, 10, 11, 12])
 
-    Draws are counter-based: row, (seed, epoch, key, draw number) and nothing else decide.
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        **params: the scheme's parameters by name; the others keep their defaults.
+
+    Draws are counter-based: a draw depends on its row, the seed, the epoch, the key and the number
+    of the draw, and on nothing else. Raises RobustokError for an unknown parameter, a value out of
+    range, and a tokenizer that does not fit the scheme.
     """
 
     name: ClassVar[str]
@@ -104,6 +110,9 @@ class Sampler:
         >>> rt.StochasTok.checked({"ways": 2})
         {'alpha': 0.1}
 
+        Args:
+            params: values by parameter name; parameters without a value take their defaults.
+
         Raises RobustokError for an unknown name, a value out of range and a missing parameter.
         """
         for name in params:
@@ -130,7 +139,12 @@ class Sampler:
 
     @classmethod
     def with_strength(cls, params: Mapping[str, Any], value: float) -> dict[str, Any]:
-        """The parameters with another strength, which need not be complete before."""
+        """The same parameters with another strength.
+
+        Args:
+            params: values by parameter name; they may lack required ones.
+            value: value of the scheme's strength parameter.
+        """
         return {**params, cls.strength: value}
 
     @property
@@ -147,10 +161,16 @@ class Sampler:
         epoch: int = 0,
         keep: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Draw one tokenization: ids, int32 of shape [tokens].
+        """Draw one tokenization: ids, int32 [tokens].
 
-        ``text`` is a string, bytes, or its canonical ids. ``keep`` marks ids that stay as they
-        are (bool, one per id). The same as one row of :meth:`sample_batch`.
+        Args:
+            text: a string, bytes, or canonical ids.
+            seed: any integer; its lowest 64 bits count.
+            key: name of the text, an int64. Equal texts with different keys have different draws.
+            epoch: an int64; each value gives other draws.
+            keep: ids that stay as they are, bool [ids of the text]; by default none.
+
+        The result is one row of :meth:`sample_batch`, which raises the same errors.
         """
         key = check_integer("key", key, -(2**63), 2**63 - 1)
         rows: list[Any] = [text]
@@ -169,12 +189,20 @@ class Sampler:
     ) -> Ragged:
         """Draw ``draws`` tokenizations of each row; draw j of row i is row i·draws + j.
 
-        ``texts`` are strings, bytes, or canonical ids (a Ragged or a list of sequences). ``keys``
-        names the rows (int64; default: their position), so that a row keeps its draws in any
-        order or batch. ``keep`` is bool, aligned with the ids of all rows one after another.
-        ``threads`` changes the time only. ``seed`` is any integer (its lowest 64 bits count), a key
-        and ``epoch`` fit int64, ``draws`` is from 1 to 2**31 - 1. Raises RobustokError for anything
-        else, for ids outside the vocabulary, and where the draws need more memory than there is.
+        Args:
+            texts: strings, bytes, or canonical ids (a Ragged or a list of sequences).
+            seed: any integer; its lowest 64 bits count.
+            draws: tokenizations of each row, from 1 to 2**31 - 1.
+            keys: names of the rows, int64 [rows], by default their positions. With its own key a
+                row keeps its draws in any order and batch.
+            epoch: an int64; each value gives other draws.
+            threads: number of threads, at least 1, by default one for each core. It changes the
+                time only.
+            keep: ids that stay as they are, bool [ids of all rows, one row after another]; by
+                default none.
+
+        Raises RobustokError for anything else, for ids outside the vocabulary, and where the draws
+        need more memory than there is.
         """
         draws = check_integer("draws", draws, 1, MAX_COUNT)
         rows = texts if isinstance(texts, Ragged) else check_list("texts", texts)
@@ -202,10 +230,13 @@ class Sampler:
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The log-probability that this scheme draws exactly ``ids`` for the text they spell.
 
-        Minus infinity where it never does. Ids that are no text (special tokens) stay where they
-        are: each stretch between them is a text of its own, and their log-probabilities add up.
-        Raises RobustokError for ids outside the vocabulary, for a scheme without an exact
-        probability, and where the tokenizer's normalizer changes the text.
+        Args:
+            ids: ids of the vocabulary, integers [n].
+
+        Minus infinity for ids that it never draws. Special ids stay where they are: the ids between
+        them are texts of their own, and their log-probabilities add up. Raises RobustokError for
+        ids outside the vocabulary, for a scheme without an exact probability, and where the
+        tokenizer's normalizer changes the text.
         """
         given = check_ids(ids, self.vocab.size)
         texts = texts_of(self.vocab, given)
@@ -224,9 +255,12 @@ class Sampler:
     def draw(self, ids: np.ndarray, random: np.random.Generator) -> Any:
         """Draw one tokenization of one text: its ids, as a list or an integer array.
 
-        ``ids`` are the canonical ids (int32 of shape [tokens], read-only, at least one), and
-        ``random`` is a generator of this draw alone, seeded by seed, epoch, key, draw number and
-        the text's place in its row. The base class checks that the ids spell the text of ``ids``.
+        Args:
+            ids: canonical ids of the text, int32 [tokens], read-only, at least one.
+            random: a generator of this draw alone, seeded by seed, epoch, key, draw number and the
+                text's place in its row.
+
+        The base class checks that the returned ids spell the text of ``ids``.
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method draw(self, ids, random)")
 

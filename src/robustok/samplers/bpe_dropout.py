@@ -21,15 +21,19 @@ class BpeDropout(Sampler):
     >>> [vocab.tokens[i] for i in BpeDropout(vocab, p=0.5).sample("hello world", seed=1)]
     [b'h', b'e', b'll', b'o', b' ', b'w', b'or', b'ld']
 
-    Three libraries mean three laws by p, and ``rule`` picks one. ``"provilkov"`` (Algorithm 1 of
-    the paper): at every step each candidate merge is dropped independently, the best that is left
-    is applied, and where none is left the pre-token is done. ``"hf"`` (`tokenizers`): dropped
-    merges come back after the next one that is not, and entries of its queue that are out of date
-    count, so it is weaker. ``"sentencepiece"``: a dropped pair is gone for good, so it is stronger.
+    Args:
+        vocab: the vocabulary of a BPE tokenizer.
+        p: probability that a merge is dropped, from 0 (the canonical ids) to 1.
+        rule: when a merge is dropped and for how long; three libraries differ, and so do their
+            distributions. ``"provilkov"`` (default; Algorithm 1 of the paper): at every step each
+            candidate merge is dropped independently, the best of the rest is applied, and without
+            one the pre-token is done. ``"hf"`` (`tokenizers`): dropped merges come back after the
+            next one that is not, and outdated entries of its queue count, so it is weaker.
+            ``"sentencepiece"``: a dropped pair is gone for good, so it is stronger.
 
-    p is from 0 to 1; at 0 the canonical ids stay as they are. Merges stay within the pre-tokens of
-    the pre-tokenizer; where there is none the whole text is a pre-token, and ``"provilkov"`` and
-    ``"hf"`` change next to nothing. Raises RobustokError where the tokenizer is no BPE.
+    Merges stay within the pre-tokens of the pre-tokenizer; where there is none the whole text is a
+    pre-token, and ``"provilkov"`` and ``"hf"`` change next to nothing. Raises RobustokError where
+    the tokenizer is no BPE.
     """
 
     name = "bpe-dropout"

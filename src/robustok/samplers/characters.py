@@ -29,7 +29,12 @@ class Characters(Sampler):
     deterministic = True
 
     def draw(self, ids: np.ndarray, random: np.random.Generator) -> list[int]:
-        """The ids of the characters of one text."""
+        """The ids of the characters of one text.
+
+        Args:
+            ids: canonical ids of the text, int32 [tokens].
+            random: unused, since all draws are the same.
+        """
         tokens = [self.vocab.tokens[i] for i in ids.tolist()]
         characters = iter(_characters(b"".join(tokens)))
         drawn: list[int] = []

@@ -22,17 +22,24 @@ _TRIES = 1000  # draws a text gets before the nearest so far is taken
 
 
 class Exactly(Sampler):
-    """The scheme's own law, given that a text of m canonical tokens has exactly this strength.
+    """The scheme's distribution, given that a text of m canonical tokens has exactly this strength.
 
     >>> two = Exactly(vocab, scheme="stochastok(alpha=1)", splits=1)
     >>> two, len(two.sample("hello world", seed=0))
     (<exactly(stochastok(alpha=1), splits=1)>, 4)
 
-    One of ``splits`` (⌈splits·m⌉ new boundaries), ``distance`` (⌈distance·m⌉) or ``length_ratio``
-    (⌈length_ratio·m⌉ tokens). Drawn until it fits, so the scheme should have about this strength
-    on the average: :func:`robustok.at_strength` sees to that. `uniform` needs no such care: it is
-    drawn around the strength to begin with, and at a distance it is `uniform-k`. Where 1,000 draws
-    of a text do not fit, which for many texts means that none can, the nearest of them is taken.
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        scheme: a spec or a sampler, of about this strength on average: :func:`robustok.at_strength`
+            finds it.
+        splits: new boundaries for each canonical token, from 0 to 10,000: ⌈splits·m⌉ of them. Give
+            one of ``splits``, ``distance`` and ``length_ratio``.
+        distance: distance for each canonical token, from 0 to 10,000: ⌈distance·m⌉.
+        length_ratio: tokens for each canonical token, from 0 to 10,000: ⌈length_ratio·m⌉ of them.
+
+    Rejection sampling: the scheme is drawn until the strength fits. `uniform` is drawn at the
+    strength directly, and at a distance it is `uniform-k`. Where 1,000 draws of a text do not fit,
+    which for many texts means that none can, the nearest of them is used.
     """
 
     name = "exactly"

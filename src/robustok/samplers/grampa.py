@@ -11,16 +11,20 @@ from robustok.vocabulary import Vocabulary
 
 
 class Grampa(WalkSampler):
-    """At each position a token, in proportion to (ways on to the end after it) ** (1 / T).
+    """At each position a token, in proportion to (tokenizations of the rest after it) ** (1 / T).
 
     >>> ids = vocab.encode("the")
     >>> round(float(np.exp(Grampa(vocab, temperature=1.0).log_prob(ids))), 3)
     0.333
 
-    T = 1 is uniform over all tokenizations; T above 1 favors long tokens, since more ways on follow
-    a short one. Tokens of fewer than ``min_length`` bytes are left out, but where no longer one
-    starts the longest is taken; so the uniform law of T = 1 is over what is left. Left to right,
-    as the authors' code by default. ``temperature`` is from 1e-6 to 1e6.
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        temperature: T, from 1e-6 to 1e6. 1 is uniform over all tokenizations; above 1 favors long
+            tokens, since the rest after a short one has more tokenizations.
+        min_length: least length of a token in bytes, from 1 to 2**31 - 1. Where no token is as
+            long, the longest is used; T = 1 is then uniform over what remains.
+
+    Left to right, as the authors' code by default.
     """
 
     name = "grampa"

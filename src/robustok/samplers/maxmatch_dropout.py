@@ -18,9 +18,13 @@ class MaxMatchDropout(WalkSampler):
     >>> [vocab.tokens[i] for i in MaxMatchDropout(vocab, p=0.5).sample("hello world", seed=1)]
     [b'hello', b' wor', b'ld']
 
-    Where all longer ones are dropped the shortest is taken. p = 0 gives the canonical ids, by the
-    rule that strength 0 does; but as p falls towards 0 the draws become greedy longest match, which
-    is not what BPE or Unigram would have chosen. p is from 0 to 1.
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        p: probability that a match is dropped, from 0 to 1.
+
+    Where all longer matches are dropped the shortest is used. p = 0 gives the canonical ids, as
+    strength 0 does in every scheme; but as p falls towards 0 the draws become greedy longest match,
+    which is not what BPE or Unigram would have chosen.
     """
 
     name = "maxmatch-dropout"

@@ -18,13 +18,18 @@ _COIN = np.int64(1 << 62)  # a part of the row that no text has: the coin has it
 
 
 class Mix(Sampler):
-    """Each draw of a row is by one of the schemes, picked with the weight it is given.
+    """Each draw of a row is by one of several schemes, chosen with its weight.
 
     >>> Mix(vocab, parts=["0.5 canonical", "0.5 uniform-k(alpha=1)"]).spec
     'mix(0.5 canonical, 0.5 uniform-k(alpha=1))'
 
-    All texts of a row (the stretches between special tokens) go by the same scheme. Raises
-    RobustokError unless there are two parts or more whose weights add up to 1.
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        parts: two or more schemes, each a string of weight and spec as ``"0.5 uniform"``, or a pair
+            (weight, spec or sampler). Weights are from 0 to 1 and add up to 1.
+
+    All texts of a row (the ids between special tokens) are drawn by the same scheme. Raises
+    RobustokError for fewer than two parts and for other weights.
     """
 
     name = "mix"
@@ -45,7 +50,14 @@ class Mix(Sampler):
 
     @classmethod
     def with_strength(cls, params: Mapping[str, Any], value: float) -> dict[str, Any]:
-        """The mixture of canonical and one other scheme in which that scheme has this weight."""
+        """The mixture of canonical and one other scheme in which that scheme has this weight.
+
+        Args:
+            params: the parameters; ``parts`` names canonical and one other scheme.
+            value: weight of the other scheme, from 0 to 1.
+
+        Raises RobustokError for other parts.
+        """
         schemes = [str(part).partition(" ")[2].strip() for part in params.get("parts", ())]
         others = [scheme for scheme in schemes if scheme != Canonical.name]
         if len(schemes) != 2 or len(others) != 1:
@@ -57,7 +69,13 @@ class Mix(Sampler):
         return {"parts": (f"{1 - value:.9g} {Canonical.name}", f"{value:.9g} {other}")}
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
-        """The log of the weighted mean of the parts' probabilities; exact where theirs are."""
+        """The log of the weighted mean of the parts' probabilities; exact where theirs are.
+
+        Args:
+            ids: ids of the vocabulary, integers [n].
+
+        Raises RobustokError as :meth:`Sampler.log_prob` does.
+        """
         pairs = [(w, s) for w, s in zip(self.weights, self.samplers, strict=True) if w > 0]
         terms = [np.log(w) + s.log_prob(ids) for w, s in pairs]
         return min(float(np.logaddexp.reduce(terms)), 0.0)  # rounding can pass 0

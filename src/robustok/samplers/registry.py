@@ -44,9 +44,12 @@ def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
     >>> sampler("uniform-k(alpha=.50)", vocab).spec
     'uniform-k(alpha=0.5)'
 
-    ``spec`` is a string or a :class:`robustok.Spec`; a sampler is returned as it is. Raises
-    RobustokError for an unknown scheme or parameter, naming the nearest, for a tokenizer that does
-    not fit the scheme, and for a sampler of another vocabulary.
+    Args:
+        spec: a string or a :class:`robustok.Spec`; a sampler is returned as it is.
+        vocab: the vocabulary whose texts are tokenized.
+
+    Raises RobustokError for an unknown scheme or parameter, naming the nearest, for a tokenizer
+    that does not fit the scheme, and for a sampler of another vocabulary.
     """
     check_vocabulary(vocab)
     if isinstance(spec, Sampler):

@@ -45,7 +45,9 @@ class Schedule:
     >>> moving.at(0.0).spec, moving.at(1.0).spec
     ('stochastok(alpha=0.1)', 'stochastok(alpha=1)')
 
-    ``at(progress)`` is the sampler of a moment; ``spec`` is the string of the whole.
+    Args:
+        spec: the normalized spec string of the whole schedule.
+        vocab: the vocabulary whose texts are tokenized.
     """
 
     spec: str
@@ -70,6 +72,10 @@ def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
     >>> moving = schedule("stochastok(alpha=0.1->1)", vocab)
     >>> moving.at(0.5).spec
     'stochastok(alpha=0.55)'
+
+    Args:
+        spec: a spec string or a :class:`robustok.Spec`, with or without ramps such as ``0.1->1``.
+        vocab: the vocabulary whose texts are tokenized.
 
     Raises RobustokError as :func:`robustok.sampler` does.
     """

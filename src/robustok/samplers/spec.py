@@ -33,9 +33,13 @@ class Spec:
     >>> str(spec.replace(alpha=0.5))
     'stochastok(alpha=0.5)'
 
-    ``params`` holds the strength parameter and every other one that differs from its default; a
-    scheme inside another is a Spec. Equal specs have equal strings. Raises RobustokError for an
-    unknown scheme or parameter, naming the nearest, and for a value outside its range.
+    Args:
+        name: name of the scheme.
+        params: values by parameter name. The attribute holds the strength parameter and every other
+            one that differs from its default; a scheme inside another is a Spec.
+
+    Equal specs have equal strings. Raises RobustokError for an unknown scheme or parameter, naming
+    the nearest, and for a value outside its range.
     """
 
     name: str
@@ -49,10 +53,14 @@ class Spec:
 
     @classmethod
     def parse(cls, text: str | Spec, **params: Any) -> Spec:
-        """Read a spec string; ``params`` are added to its parameters, or replace them.
+        """Read a spec string.
 
         >>> str(rt.Spec.parse("uniform-k", alpha=2))
         'uniform-k(alpha=2)'
+
+        Args:
+            text: a spec string of at most 10,000 characters, or a Spec.
+            **params: values that are added to its parameters, or replace them.
 
         Raises RobustokError for a string that is no spec, and as the class does.
         """

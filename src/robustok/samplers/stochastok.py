@@ -17,9 +17,13 @@ class StochasTok(TabledSampler):
     >>> [vocab.tokens[i] for i in StochasTok(vocab, alpha=1).sample("hello world", seed=0)]
     [b'hell', b'o', b' world']
 
-    The expansions of a token are all its cuts into two tokens, with ``ways=3`` into two or three,
-    listed together and equally likely. A pick whose token has none is spent. ``alpha`` is from 0
-    to 10,000.
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        alpha: α, picks for each canonical token, from 0 to 10,000; m is the number of these tokens.
+        ways: greatest number of tokens that one is cut into, at least 2 (default).
+
+    The expansions of a token are all its cuts into two tokens (with ``ways=3`` into two or three),
+    listed together and equally likely. A pick whose token has none changes nothing.
     """
 
     name = "stochastok"

@@ -19,9 +19,15 @@ class StochasTokUniform(TabledSampler):
     >>> [vocab.tokens[i] for i in s.sample("hello world", seed=0)]
     [b'hell', b'o', b' wor', b'ld']
 
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        alpha: α, splits for each canonical token, from 0 to 10,000; m is the number of these
+            tokens.
+        support: ``"all"`` (default), or ``"pairwise"`` for the segmentations only that repeated
+            two-way splits through tokens reach.
+
     The shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
-    allows is clipped to the most it does. ``support="pairwise"`` keeps only segmentations that
-    repeated two-way splits through tokens reach. ``alpha`` is from 0 to 10,000.
+    allows is clipped to the greatest that it does.
     """
 
     name = "stochastok-uniform"

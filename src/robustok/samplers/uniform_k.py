@@ -24,9 +24,13 @@ class UniformK(TabledSampler):
     >>> round(float(np.exp(-s.log_prob(s.sample("hello world", seed=0)))))
     2
 
-    Tokens across canonical boundaries are included. Where no tokenization lies at distance k, the
-    nearest distance below that has one is taken. Each stretch between special tokens is a text.
-    ``alpha`` is from 0 to 10,000, ``k`` from 0 to 2**31 - 1.
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        alpha: α, distance for each canonical token, from 0 to 10,000. Give ``alpha`` or ``k``.
+        k: distance of every text, whatever its length, from 0 to 2**31 - 1.
+
+    Tokens across canonical boundaries are included. Where no tokenization is at distance k, the
+    largest possible distance below is used. Each run of ids between special tokens is a text.
     """
 
     name = "uniform-k"

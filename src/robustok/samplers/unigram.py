@@ -15,7 +15,7 @@ _UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character 
 
 
 class Unigram(WalkSampler):
-    """Tokenizations in proportion to exp(sum of the pieces' scores / temperature).
+    """Tokenizations in proportion to exp(sum of the tokens' scores / temperature).
 
     >>> from tokenizers import Tokenizer, models
     >>> pieces = [("<unk>", 0.0), ("a", -2.0), ("b", -2.0), ("ab", -3.0)]
@@ -23,10 +23,13 @@ class Unigram(WalkSampler):
     >>> round(float(np.exp(Unigram(small).log_prob([3]))), 3)
     0.731
 
-    Temperature 1 is the model's own law; 1 / temperature is SentencePiece's ``alpha``. Bytes stand
-    for characters that are no piece, all bytes of one together scored 10 below the least piece.
-    ``temperature`` is from 1e-6 to 1e6. Raises RobustokError where the tokenizer has no Unigram
-    scores.
+    Args:
+        vocab: the vocabulary of a Unigram tokenizer.
+        temperature: from 1e-6 to 1e6. 1 (default) is the model's own distribution; 1 / temperature
+            is SentencePiece's ``alpha``.
+
+    Bytes replace characters that are no token; all bytes of one character together score 10 below
+    the least token. Raises RobustokError where the tokenizer has no Unigram scores.
     """
 
     name = "unigram"

@@ -32,12 +32,16 @@ class Training:
     >>> done.output_dir, done.steps, done.overflowed
     ('runs/b', 2, 0)
 
-    ``losses`` holds (step, mean loss of the steps since the one before), every
-    10 steps; ``tokens`` the ids trained on, padding not counted; ``seconds`` the
-    wall-clock time of the steps, over all restarts but the last as far as it
-    was saved; ``waiting`` the share of it spent on getting batches;
-    ``overflowed`` how many rows were longer than max_length; ``perplexities``
-    what pre-training measured on held-out text.
+    Args:
+        output_dir: the output folder.
+        steps: number of optimizer steps.
+        losses: (step, mean loss of the steps since the last entry), in nats, every 10 steps.
+        tokens: ids trained on, padding not counted.
+        seconds: wall-clock time of the steps. Time before a restart counts as far as the last
+            checkpoint.
+        waiting: share of ``seconds`` spent on waiting for batches, from 0 to 1.
+        overflowed: number of rows that were longer than the longest input.
+        perplexities: what pre-training measured on held-out text.
     """
 
     output_dir: str
