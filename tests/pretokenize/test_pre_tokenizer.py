@@ -93,7 +93,8 @@ def tiktoken_cutter(pattern: str) -> PreTokenizer:
     "pattern",
     [r"(?<=a)b|.", r"\ba|.", r"(a)\1|.", "é+|.", "[à-ü]+|.", r"[\P{L}]|.", r"a$|.", r"(?>ab|a)c|.",
      r"(?:ab)++|.", "a(?!bc)|.", r"[a&&b]|.", "(?:a?)*|.", "[[:alpha:]]+|.", "(?i:kiss)|.",
-     "(?i:sa|st)|.", r"(?i:\p{Lu})|.", r"(?i:[\p{Lu}])|."],
+     "(?i:sa|st)|.", r"(?i:\p{Lu})|.", r"(?i:[\p{Lu}])|.", "a{,2}|.", "(?:ab){2}?|.", r"[a[b]c]+|.",
+     "(?#comment)a|.", r"(?i:s(?:ta|x))|.", r"(?i:s+)|.", r"\h+|."],
 )  # fmt: skip
 def test_a_pattern_that_is_not_understood_is_left_to_the_library(pattern: str) -> None:
     cutter = PreTokenizer(byte_level(pattern).data)
