@@ -17,7 +17,9 @@ def warmup() -> None:
 
     from robustok.guard import Guard
     from robustok.ragged import Ragged
-    from robustok.samplers import SCHEMES, sampler
+    from robustok.samplers import sampler
+    from robustok.samplers.needs import SCORES
+    from robustok.samplers.registry import BUILT_IN
     from robustok.strength import measure
     from robustok.tokenizer_files import byte_alphabet, read_tokenizer
     from robustok.vocabulary import Vocabulary
@@ -30,12 +32,12 @@ def warmup() -> None:
     vocab = Vocabulary(data)
     scored = Vocabulary(replace(data, family="Unigram", scores=dict.fromkeys(range(258), 0.0)))
     rows = Ragged.from_rows([[257, 97], [257, 258, 257]])  # the second with a special token
-    others = ["stochastok(ways=3)", 'stochastok-uniform(support="pairwise")']
-    for spec in [*(scheme.example for scheme in SCHEMES.values()), *others]:
-        scheme = sampler(spec, scored if spec.startswith("unigram") else vocab)
-        scheme.sample_batch(rows, seed=0)
-        if spec.startswith(("uniform", "grampa", "unigram", "maxmatch", "stochastok-uniform")):
-            scheme.log_prob([257])
+    for scheme in BUILT_IN:
+        for spec in (scheme.example, *scheme.variants):
+            drawing = sampler(spec, scored if scheme.needs is SCORES else vocab)
+            drawing.sample_batch(rows, seed=0)
+            if scheme.exact:
+                drawing.log_prob([257])
     measure(vocab, rows, rows)
     lattice = vocab.lattice("abc")
     lattice.neighbors([257])

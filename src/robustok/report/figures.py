@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from robustok.errors import RobustokError
 from robustok.files import write_csv, write_whole
-from robustok.report.style import COLORS, GRID, INK, MUTED, family, house_style
+from robustok.report.style import GRID, INK, MUTED, family, house_style
 from robustok.report.table import Results, Row, splits_of
+from robustok.samplers.parameters import Number, show
+from robustok.samplers.registry import find_scheme
+from robustok.samplers.spec import Spec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDE, NARROW = (8.2, 4.3), (4.4, 5.4)
+_LONGEST = 16  # characters of a name on one line
 ACROSS = 3  # panels beside each other
 CSV_FIELDS = ("train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
 
@@ -118,9 +122,12 @@ def _draw_splits(results: Results, narrow: bool) -> Figure:
 def _panel_title(panel: str) -> str:
     """Schemes are how models were pre-trained; anything else, such as a task, names itself."""
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", panel)]
-    known = {family(part) in COLORS: part for part in parts}
     said = [short(part).replace("\n", " ") for part in parts]
-    return f"{said[0]} pre-training" if len(parts) == 1 and True in known else ", ".join(said)
+    return (
+        f"{said[0]} pre-training"
+        if len(parts) == 1 and find_scheme(family(parts[0]))
+        else ", ".join(said)
+    )
 
 
 def _draw_panel(axes: Axes, results: Results, trains: list[str], widest: int) -> None:
@@ -218,12 +225,24 @@ def short(spec: str) -> str:
         start = settings.get("start", "canonical")
         distance = settings.get("distances", "").strip("()")
         return f"adversarial\nd = {distance}" + ("" if start == "canonical" else f", {start}")
-    values = [v for k, v in settings.items() if k in ("alpha", "k", "p")]
-    values += [f"{v} ways" for k, v in settings.items() if k == "ways" and v != "2"]
-    values += [
-        v for k, v in settings.items() if k in ("support", "rule") and v not in ("all", "hf")
-    ]
-    return "\n".join([name.replace("stochastok-uniform", "stochastok-\nuniform"), *values])
+    title = name if len(name) <= _LONGEST else name.replace("-", "-\n", 1)
+    return "\n".join([title, *_settings(spec)])
+
+
+def _settings(spec: str) -> list[str]:
+    """The numbers and words of a spec: the strength first, any other number with its name."""
+    scheme = find_scheme(family(spec))
+    if scheme is None:
+        return []
+    params = Spec.parse(spec).params
+    values = []
+    for name, value in params.items():
+        if isinstance(value, str):
+            values.append(value)
+        elif isinstance(scheme.parameters[name], Number):
+            plain = name == scheme.strength or len(params) == 1
+            values.append(show(value) if plain else f"{show(value)} {name}")
+    return values
 
 
 def _one_line(text: str) -> str:

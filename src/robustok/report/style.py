@@ -1,26 +1,21 @@
-"""The house style: one color a scheme in every figure and table, safe for color-blind eyes.
+"""The style of figures and tables: the scheme's own color, safe for color-blind eyes.
 
-The colors are Okabe and Ito's; canonical training is dark gray, as the paper prints it black.
+The colors are Okabe and Ito's; canonical training is dark gray, as the paper prints it black. A
+scheme without a color takes one of those that are left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from robustok.samplers.registry import find_scheme
 
 INK = "#1f2933"
 MUTED = "#52606d"
 GRID = "#e4e7eb"
 
-COLORS: Mapping[str, str] = {
-    "canonical": "#3e4c59",
-    "stochastok": "#e69f00",
-    "stochastok-uniform": "#56b4e9",
-    "uniform-k": "#0072b2",
-    "uniform": "#009e73",
-    "bpe-dropout": "#cc79a7",
-}
 OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99")
 
 # Light enough that black text on them is read with ease, and told apart in any color vision.
@@ -70,12 +65,17 @@ def colors(specs: list[str]) -> list[str]:
     ['#3e4c59', '#009e73']
     """
     spare = iter(OTHERS * len(specs))
-    base = {name: COLORS.get(name) or next(spare) for name in dict.fromkeys(map(family, specs))}
+    base = {name: _color_of(name) or next(spare) for name in dict.fromkeys(map(family, specs))}
     members = {name: [s for s in specs if family(s) == name] for name in base}
     return [
         _lighter(base[family(s)], members[family(s)].index(s) / len(members[family(s)]) * 0.7)
         for s in specs
     ]
+
+
+def _color_of(name: str) -> str:
+    scheme = find_scheme(name)
+    return scheme.color if scheme else ""
 
 
 def _lighter(color: str, share: float) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from robustok.report.style import colors, family
+from robustok.samplers.registry import find_scheme
+from robustok.samplers.spec import Spec
 
 Row = dict[str, Any]
 
@@ -46,9 +47,11 @@ class Results:
 
     @cached_property
     def hardest(self) -> str | None:
-        """The random query furthest from canonical: uniform, or else the strongest splits."""
-        if "uniform" in self.queries:
-            return "uniform"
+        """The random query furthest from canonical: of no parameters, or else the most splits."""
+        for query in self.queries:
+            scheme = find_scheme(family(query))
+            if scheme and not scheme.parameters and not scheme.deterministic:
+                return query
         splits = [query for strength, query in self.splits() if strength > 0]
         return splits[-1] if splits else None
 
@@ -96,10 +99,12 @@ def splits_of(query: str) -> float | None:
     >>> splits_of("canonical"), splits_of("stochastok(alpha=0.5)"), splits_of("uniform")
     (0.0, 0.5, None)
     """
-    if query == "canonical":
-        return 0.0
-    match = re.match(r"stochastok\(alpha=([0-9.e-]+)", query)
-    return float(match[1]) if match else None
+    scheme = find_scheme(family(query))
+    if scheme is None or scheme.nominal_splits is None:
+        return None
+    if isinstance(scheme.nominal_splits, str):
+        return Spec.parse(query).params[scheme.nominal_splits]
+    return scheme.nominal_splits
 
 
 def percent(share: float) -> str:

@@ -14,12 +14,6 @@ from robustok.cli.options import Schemes, Tokenizer, text_of
 from robustok.cli.paint import print_tokens
 
 NAME = "inspect"
-SCHEMES = (
-    "stochastok(alpha=0.5)",
-    "stochastok-uniform(alpha=0.5)",
-    "uniform-k(alpha=0.5)",
-    "uniform",
-)
 LONGEST = 400  # bytes; the exact law of a longer text is no picture any more
 
 
@@ -50,7 +44,7 @@ def command(
         raise RobustokError(f"only a text of at most {LONGEST} bytes is shown; give a shorter one")
     total = lattice.count()
     shown: list[dict[str, Any]] = [{"scheme": "canonical", "draws": [_pieces(vocab, canonical)]}]
-    for spec in scheme or SCHEMES:
+    for spec in scheme or _default_schemes():
         draw = sampler(spec, vocab)
         rows = draw.sample_batch([given], seed=seed, draws=draws)
         shown.append({"scheme": draw.spec, "draws": [_pieces(vocab, row) for row in rows]})
@@ -61,6 +55,17 @@ def command(
 
         write_inspection(html, text, total, shown, bars, samples)
         typer.echo(f"The page is at {html.resolve()}")
+
+
+def _default_schemes() -> list[str]:
+    """The random schemes with a color of their own that every tokenizer fits, as their examples."""
+    from robustok.samplers.registry import BUILT_IN
+
+    return [
+        scheme.example
+        for scheme in BUILT_IN
+        if scheme.color and not scheme.needs and not scheme.deterministic
+    ]
 
 
 def _pieces(vocab: Any, ids: Any) -> list[bytes]:
