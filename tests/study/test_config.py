@@ -87,6 +87,18 @@ def test_specs_are_normalized_so_that_equal_ones_are_one() -> None:
     assert load_study(text, "a") == load_study(QUICK, "a")
 
 
+def test_a_scheme_needs_no_tokenizer_to_be_read() -> None:
+    text = QUICK.replace("    - uniform-k(alpha=1.5)", "    - unigram( temperature = 2.0 )")
+    assert load_study(text, "a").finetune.schemes[3] == "unigram(temperature=2)"  # type: ignore
+
+
+def test_only_training_takes_a_schedule() -> None:
+    text = QUICK.replace("    - uniform-k(alpha=1.5)", "    - stochastok(alpha=0 -> 1.0)")
+    assert load_study(text, "a").finetune.schemes[3] == "stochastok(alpha=0->1)"  # type: ignore
+    error = error_of(QUICK.replace("    - stochastok(alpha=0)", "    - stochastok(alpha=0->1)"))
+    assert "evaluate.queries.1: stochastok(alpha=0->1) is a schedule: only training" in error
+
+
 def test_more_questions_asked_than_made_is_an_error() -> None:
     said = error_of(QUICK.replace("  items: 200", "  items: 2000"))
     assert "evaluate.items" in said

@@ -103,7 +103,8 @@ def splits_of(query: str) -> float | None:
     if scheme is None or scheme.nominal_splits is None:
         return None
     if isinstance(scheme.nominal_splits, str):
-        return Spec.parse(query).params[scheme.nominal_splits]
+        splits = Spec.parse(query).params[scheme.nominal_splits]
+        return splits if isinstance(splits, float) else None  # no schedule
     return scheme.nominal_splits
 
 

@@ -1,0 +1,243 @@
+"""Schemes of one's own: registered in a script, or found in an installed package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.oracles.vocabulary import toy
+
+import robustok as rt
+from robustok.samplers import registry
+from robustok.samplers.parameters import probability
+
+TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a"], special=[b"<s>", b"</s>"])
+
+MODULE = '''
+"""A scheme in plain Python: spell tokens at random."""
+import robustok as rt
+from robustok.samplers.parameters import probability
+
+class SpellDropout(rt.Sampler):
+    name = "spell-dropout"
+    example = "spell-dropout(p=0.5)"
+    parameters = {"p": probability(0.1)}
+    strength = "p"
+
+    def draw(self, ids, random):
+        spelled = []
+        for n, i in enumerate(ids.tolist()):
+            characters = rt.Characters(self.vocab).draw(ids[n : n + 1], random)
+            spelled += characters if random.random() < self.p else [i]
+        return spelled
+'''
+PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "spelled"
+version = "1.0"
+[project.entry-points."robustok.schemes"]
+spell-dropout = "spelled:SpellDropout"
+broken = "spelled_but_missing:Nothing"
+[tool.hatch.build.targets.wheel]
+include = ["spelled.py"]
+"""
+STUDY = """
+name: own
+title: A scheme of one's own
+seed: 0
+threads: 1
+task: {kind: langgame, words: 30, train: 40, test: 4}
+tokenizer: {size: 300}
+model: {layers: 1, width: 8, heads: 1, kv_heads: 1, feed_forward: 16, context: 256}
+pretrain: {schemes: [spell-dropout(p=0->1)], steps: 2, batch_size: 2, learning_rate: 1.0e-3}
+evaluate: {queries: [canonical, spell-dropout( p=0.50 )], items: 2, draws: 2}
+"""
+# Everything but the command line, in one process: at_strength, robustify, the playground, a study.
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from starlette.testclient import TestClient
+from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
+import robustok as rt
+from robustok.integrations.trainer import robustify
+from robustok.models import small_model, train_tokenizer
+from robustok.play import application
+from robustok.study import load_study, plan, run_study
+
+if __name__ == "__main__":
+    texts = ["hello world", "the revolution"] * 4
+    inner = train_tokenizer(texts, 300)
+    vocab = rt.Vocabulary.load(inner)
+    solved = rt.at_strength("spell-dropout", vocab, texts * 50, length_ratio=2.0)
+    drawn = solved.sample_batch(texts, seed=2, draws=50)
+    ratio = rt.measure(vocab, vocab.encode_batch(texts), drawn).mean()["length_ratio"]
+    assert 1.7 < ratio < 2.3, (solved, ratio)
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<|endoftext|>")
+    args = TrainingArguments("runs", report_to=[], dataloader_pin_memory=False, use_cpu=True)
+    rows = [{"input_ids": vocab.encode(t).tolist(), "labels": [-100, 275]} for t in texts]
+    trainer = Trainer(small_model(vocab.size, "quick", seed=0, end_id=0), args, train_dataset=rows)
+    robustify(trainer, "spell-dropout(p=1)", seed=0, tokenizer=tokenizer, where="all")
+    batch = next(iter(trainer.get_train_dataloader()))["input_ids"]
+    assert batch.shape[1] > max(len(row["input_ids"]) for row in rows)
+
+    with TestClient(application({"tiny": vocab}), base_url="http://127.0.0.1") as client:
+        question = {"text": "hello", "scheme": "spell-dropout(p=1)"}
+        answer = client.post("/api/draw", json=question)
+        assert answer.json()["rows"][0] == list("hello"), answer.text
+
+    study = load_study(Path("own.yaml").read_text(), "own.yaml")
+    rows = run_study(study, Path("out")).rows
+    print(json.dumps([[row["train"], row["query"], row["n"]] for row in rows]))
+"""
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Registered schemes are gone after the test."""
+    schemes = dict(registry.SCHEMES)
+    monkeypatch.setattr(registry, "_loaded", [])
+    monkeypatch.setattr(registry, "_failed", {})
+    yield
+    registry.SCHEMES.clear()
+    registry.SCHEMES.update(schemes)
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_registered_scheme_is_drawn_like_any_other() -> None:
+    @rt.register
+    class Split(rt.Sampler):
+        name = "split"
+        parameters = {"p": probability(0.5)}  # noqa: RUF012
+        strength = "p"
+
+        def draw(self, ids: np.ndarray, random: np.random.Generator) -> list[int]:
+            finest = rt.Characters(self.vocab).draw(ids, random)
+            return finest if random.random() < self.params["p"] else ids.tolist()
+
+    assert rt.schemes()["split"] is Split
+    sampler = rt.sampler("split(p=0.4)", TOY)
+    texts = ["abc ab" * (1 + i % 3) for i in range(30)]
+    rows = sampler.sample_batch(texts, seed=1, draws=3, keys=np.arange(30) + 5)
+    lengths = {len(rows[i * 3 + d]) for i in range(0, 30, 3) for d in range(3)}
+    assert lengths == {len(TOY.encode("abc ab")), len("abc ab")}  # both outcomes occur
+    assert [TOY.decode_bytes(row) for row in rows] == [t.encode() for t in texts for _ in range(3)]
+    assert np.array_equal(rows[3 * 7 + 0], sampler.sample(texts[7], seed=1, key=12))
+    assert sampler.sample_batch(texts, seed=1, draws=3, keys=np.arange(30) + 5, epoch=1) != rows
+    mixed = rt.sampler("mix(0.5 canonical, 0.5 split(p=1))", TOY)
+    row = mixed.sample([7, *TOY.encode("abc ab"), 8], seed=2)
+    assert row[0] == 7
+    assert row[-1] == 8
+    assert rt.Spec.parse("split(p=0->1)").at(0.5) == rt.Spec("split", {"p": 0.5})
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_the_scheme_of_the_documentation_draws() -> None:
+    page = (Path(__file__).parents[2] / "docs/schemes.md").read_text(encoding="utf-8")
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], {"__name__": "page"})
+    ids = TOY.encode("abc ab")
+    assert rt.sampler("spell-dropout(p=0)", TOY).sample(ids, seed=0).tolist() == ids.tolist()
+    assert len(rt.sampler("spell-dropout(p=1)", TOY).sample(ids, seed=0)) == 6
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([0, 1], "ids of another text: b'ab', not b'abc'"),
+        ([5, 7], "a special token"),
+        ([99], "no ids of the tokenizer: id 99"),
+        ("ab", "no ids of the tokenizer"),
+    ],
+)
+@pytest.mark.usefixtures("own_registry")
+def test_ids_of_another_text_are_refused(returned: object, message: str) -> None:
+    class Wrong(rt.Sampler):
+        name = "wrong"
+
+        def draw(self, ids: np.ndarray, random: np.random.Generator) -> object:
+            return returned
+
+    with pytest.raises(rt.RobustokError, match=f"wrong: draw returned .*{message}"):
+        rt.register(Wrong)(TOY).sample("abc", seed=0)
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_what_is_no_scheme_is_not_registered() -> None:
+    class Taken(rt.Sampler):
+        name = "uniform"
+        draw = rt.Characters.draw
+
+    class Empty(rt.Sampler):
+        name = "empty"
+
+    class Nameless(rt.Sampler):
+        draw = rt.Characters.draw
+
+    for scheme, message in (
+        (Taken, "already registered"), (Empty, "needs a method draw"),
+        (Nameless, "name must be a word"), (int, "subclass of robustok.Sampler"),
+    ):  # fmt: skip
+        with pytest.raises(rt.RobustokError, match=message):
+            rt.register(scheme)  # type: ignore[type-var]
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_broken_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> None:
+        raise ImportError("no module\nnamed numbers")
+
+    entry = SimpleNamespace(
+        name="roman", value="roman:Roman", load=load, dist=SimpleNamespace(name="romans")
+    )
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    message = "the scheme 'roman' of the package romans cannot be loaded: ImportError: no module"
+    with pytest.raises(rt.RobustokError, match=message) as error:
+        rt.sampler("roman(p=1)", TOY)
+    assert "\n" not in str(error.value)
+    assert rt.sampler("uniform", TOY)
+    with pytest.warns(UserWarning, match=message):
+        assert "roman" not in rt.schemes()
+
+
+def test_an_installed_package_adds_its_scheme_everywhere(tmp_path: Path) -> None:
+    for package in ("hatchling", "pip", "torch", "pydantic", "starlette", "typer"):
+        pytest.importorskip(package)
+    project, target = tmp_path / "project", tmp_path / "target"
+    project.mkdir()
+    (project / "spelled.py").write_text(MODULE)
+    (project / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "own.yaml").write_text(STUDY)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    paths = [str(target), *filter(None, sys.path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, text=True, check=False,
+            capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    run("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation",
+        "--disable-pip-version-check", "--target", str(target), str(project))  # fmt: skip
+    rows = json.loads(run("script.py").splitlines()[-1])
+    trained = "spell-dropout(p=0->1)"
+    assert rows == [[trained, "canonical", 2], [trained, "spell-dropout(p=0.5)", 2]]
+    cells = json.loads(run("-m", "robustok", "study", "plan", "own.yaml", "--json"))
+    assert "spell-dropout(p=0.5)" in json.dumps(cells)
+    tokenizer = next((tmp_path / "out").rglob("tokenizer.json"))
+    command = ("sample", "hello", "--scheme", "spell-dropout(p=1)", "--seed", "0", "--json")
+    drawn = json.loads(run("-m", "robustok", *command, "--tokenizer", str(tokenizer)))
+    assert drawn["tokens"] == [list("hello")]
