@@ -1,8 +1,8 @@
-"""Install a built wheel into empty environments and use it, as somebody new would.
+"""Install a built wheel into empty environments and use it.
 
     python .ci/release.py build/dist
 
-Takes the Python that runs it and whichever newer ones are on the PATH.
+Uses the Python that runs it and all newer ones on the PATH.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ print("robustok", rt.__version__, "draws", ids.tolist())
 
 
 def check_contents(dist: Path) -> Path:
-    """Both archives hold what they must; returns the wheel."""
+    """Check the contents of both archives; returns the wheel."""
     (wheel,), (source,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
     names = zipfile.ZipFile(wheel).namelist()
     missing = [name for name in NEEDED if name not in names]
@@ -47,17 +47,17 @@ def check_contents(dist: Path) -> Path:
 
 
 def pythons() -> list[str]:
-    """This Python, and one of each newer series that really runs."""
-    found = [sys.executable]
+    """This Python, and one working interpreter of each newer series."""
+    interpreters = [sys.executable]
     for minor in range(sys.version_info.minor + 1, 20):
         name = f"python3.{minor}"
         places = [path for path in [shutil.which(name)] if path] + managed(name)
         works = next((path for path in places if runs(path)), None)
         if works:
-            found.append(works)
+            interpreters.append(works)
         elif places:
-            print(f"{name} is there but does not run: left out")
-    return found
+            print(f"{name} does not run: left out")
+    return interpreters
 
 
 def managed(name: str) -> list[str]:
@@ -75,20 +75,20 @@ def runs(path: str) -> bool:
 
 def smoke(python: str, wheel: Path, folder: Path) -> None:
     run(python, "-m", "venv", str(folder))
-    mine = str(folder / "bin" / "python")
-    run(mine, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
-    packages = run(mine, "-m", "pip", "list", "--format=freeze").lower()
+    interpreter = str(folder / "bin" / "python")
+    run(interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    packages = run(interpreter, "-m", "pip", "list", "--format=freeze").lower()
     assert "torch" not in packages and "transformers" not in packages, packages
-    print(run(mine, "-c", CORE).strip())
+    print(run(interpreter, "-c", CORE).strip())
     extras = f"{wheel}[cli,study,report]"
-    run(mine, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", extras)
+    run(interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", extras)
     command = str(folder / "bin" / "robustok")
     assert "finetune" in run(command, "--help")
     assert "quick" in run(command, "study", "list")
 
 
 def run(*command: str) -> str:
-    # What lies in the checkout must not help: the wheel alone is tried.
+    # Only the wheel is tested, so nothing of the checkout may be imported.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=tempfile.gettempdir()

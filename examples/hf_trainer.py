@@ -1,6 +1,6 @@
-"""An ordinary transformers Trainer script, made stochastic by one line.
+"""A transformers Trainer script that draws tokenizations, by one added line.
 
-Run it as it is (a tiny model, made here, no hub): python examples/hf_trainer.py
+Trains a tiny model from random weights, without a hub: python examples/hf_trainer.py
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(out: str = "runs/hf-trainer") -> None:
         data_collator=DataCollatorForSeq2Seq(tokenizer),
     )
 
-    robustify(trainer, "uniform-k(alpha=1)", seed=0)  # the line
+    robustify(trainer, "uniform-k(alpha=1)", seed=0)  # the added line
 
     trainer.train()
     trainer.save_model(out)

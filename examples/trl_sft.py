@@ -1,7 +1,7 @@
-"""An ordinary TRL SFTTrainer script on chats, made stochastic by one line.
+"""A TRL SFTTrainer script on chats that draws tokenizations, by one added line.
 
-Only what the user said is perturbed; the system prompt, the assistant's turns
-and the template stay. Needs trl. Run it as it is: python examples/trl_sft.py
+Perturbs the user's turns only; the system prompt, the assistant's turns and the template stay
+canonical. Needs trl. Trains a tiny model, without a hub: python examples/trl_sft.py
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main(out: str = "runs/trl-sft") -> None:
         processing_class=tokenizer,
     )
 
-    robustify(trainer, "uniform-k(alpha=1)", seed=0, where="user")  # the line
+    robustify(trainer, "uniform-k(alpha=1)", seed=0, where="user")  # the added line
 
     trainer.train()
     trainer.save_model(out)

@@ -1,4 +1,4 @@
-"""The one exception users see: a single line that says what is wrong and what to do."""
+"""The exception for mistakes of the user: one line that says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class RobustokError(ValueError):
-    """A mistake in the input, told in one line.
+    """A mistake in the input, described in one line.
 
     >>> import robustok as rt
     >>> try:
@@ -16,13 +16,12 @@ class RobustokError(ValueError):
     ...     print(error)
     unknown scheme 'unifrom': did you mean 'uniform'?
 
-    The command line prints the message and exits with code 2; a library user
-    may catch it as a ``ValueError``.
+    It is a ``ValueError``. The command line prints the message and exits with code 2.
     """
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """A half sentence that points from a wrong name to the right one.
+    """The end of an error message about an unknown name: the nearest name, or all of them.
 
     >>> nearest("stochastik", ["stochastok", "uniform"])
     "did you mean 'stochastok'?"

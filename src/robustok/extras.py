@@ -1,4 +1,4 @@
-"""Optional packages: what each is for, and which extra installs it."""
+"""Optional packages: the purpose of each, and the extra that installs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class Extra(NamedTuple):
     purpose: str
-    extra: str  # of robustok; empty where the package is installed by its own name
+    extra: str  # extra of robustok; empty if the package is installed by its own name
 
     def install(self, package: str) -> str:
         """The command that installs a package.
@@ -26,7 +26,7 @@ EXTRAS = {
     "torch": Extra(_TRAIN, "train"),
     "transformers": Extra(_TRAIN, "train"),
     "accelerate": Extra("training", "train"),
-    "datasets": Extra("benchmarks and text of the hub", "train"),
+    "datasets": Extra("benchmarks and text from the hub", "train"),
     "peft": Extra("LoRA", "train"),
     "safetensors": Extra("saving models", "train"),
     "pydantic": Extra("studies", "study"),
@@ -46,7 +46,7 @@ EXTRAS = {
 
 
 def missing_line(package: str) -> str:
-    """What to do where a package of EXTRAS cannot be imported.
+    """The error message for a package of EXTRAS that is not installed.
 
     >>> missing_line("ray")
     "this needs ray: pip install 'robustok[ray]'"

@@ -1,4 +1,4 @@
-"""A lock that is free in a forked child process, whatever thread held it in the parent."""
+"""A lock that is free in a forked child process, even if a thread of the parent held it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 class ForkSafeLock:
     """Reentrant lock for a ``with`` statement, replaced by a new one in a forked child.
 
-    Of the parent's threads only the one that forks lives on in the child, so a lock that another
-    one held would never be released there. What such a thread was changing may be half done: data
-    behind this lock must be replaced in one assignment, or be marked while it is changed.
+    Only the forking thread continues in the child, so a lock that another thread held would never
+    be released there. Data that such a thread was changing may be incomplete: replace data behind
+    this lock in one assignment, or mark it while it is changed.
     """
 
     def __init__(self) -> None:

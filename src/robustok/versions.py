@@ -1,4 +1,4 @@
-"""Which releases a result was made with."""
+"""Versions of the packages that a result depends on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PACKAGES = ("numpy", "numba", "tokenizers", "torch", "transformers")
 
 
 def versions() -> dict[str, str]:
-    """The releases of robustok, Python and the packages that a result depends on.
+    """The versions of robustok, Python and the packages that a result depends on.
 
     A package that is not installed is left out.
     """
-    found = {"robustok": __version__, "python": platform.python_version()}
+    releases = {"robustok": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            releases[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return releases

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from robustok.corpus.local import Told
+from robustok.corpus.local import ShardProgress
 from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
 from robustok.vocabulary import Vocabulary
@@ -58,10 +58,12 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The local engine in this process and backwards; gives the numbers of the chunks it does."""
     done: list[int] = []
 
-    def run(job: Job, chunks: Sequence[Chunk], workers: int, told: Told) -> Iterator[dict]:
+    def run(
+        job: Job, chunks: Sequence[Chunk], workers: int, progress: ShardProgress
+    ) -> Iterator[dict]:
         for chunk in reversed(chunks):
             done.append(chunk.number)
-            yield make_shard(job, chunk, lambda read, n=chunk.number: told(n, read))
+            yield make_shard(job, chunk, lambda read, n=chunk.number: progress(n, read))
 
     monkeypatch.setattr("robustok.corpus.local.run_local", run)
     return done

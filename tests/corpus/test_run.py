@@ -82,9 +82,9 @@ def test_every_document_once_and_a_receipt_that_tells(
     total = 2 * len(canonical.values)
     assert receipt.canonical_tokens == total
     assert receipt.tokens == sum(len(r["input_ids"]) for r in rows)
-    assert receipt.realised["growth"] == receipt.tokens / total
-    assert receipt.realised["distance"] == sum(r["distance"] for r in rows) / total
-    assert 0.4 < receipt.realised["distance"] < 0.6
+    assert receipt.realized["growth"] == receipt.tokens / total
+    assert receipt.realized["distance"] == sum(r["distance"] for r in rows) / total
+    assert 0.4 < receipt.realized["distance"] < 0.6
     assert receipt.settings["tokenizer"] == vocab.fingerprint
     wanted = {"scheme": SCHEME, "seed": 5, "epoch": 1, "draws": 2, "column": "text"}
     assert wanted.items() <= receipt.settings.items()
@@ -158,7 +158,7 @@ def test_another_run_is_not_mixed_in(
     write_jsonl(corpus / "d.jsonl", ["more"])
     with pytest.raises(RobustokError, match="other input files"):
         again()
-    with pytest.raises(RobustokError, match="lies in the output folder"):
+    with pytest.raises(RobustokError, match="is in the output folder"):
         run_corpus(corpus, corpus, tokenizer, SCHEME, seed=0)
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_changed_nothing_fails(
         run_corpus(source, tmp_path / "0", tokenizer, "uniform-k(alpha=0)", seed=0)
     bad = tmp_path / "b.jsonl"
     bad.write_text('{"text": "\\ud800"}\n')
-    with pytest.raises(RobustokError, match="not one document could be read: all 1 rows"):
+    with pytest.raises(RobustokError, match="no document could be read: all 1 rows"):
         run_corpus(bad, tmp_path / "none", tokenizer, SCHEME, seed=0)
 
 

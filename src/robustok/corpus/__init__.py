@@ -1,7 +1,7 @@
-"""Corpora of any size, drawn into shards: in processes here, or on a Ray cluster.
+"""Re-tokenizes corpora of any size into shards, in processes of this machine or on a Ray cluster.
 
-The rooms in reading order: sources (files and chunks), read (documents), encode (canonical ids),
-transform (draws), write (shards), shard (one chunk, whole), local and on_ray (the engines), run.
+Reading order: sources (files and chunks), rows, lines, parquet and read (documents), transform
+(canonical ids and draws), write (shards), shard (one chunk), local and on_ray (engines), run.
 """
 
 from robustok.corpus.run import Receipt as Receipt

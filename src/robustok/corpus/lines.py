@@ -19,7 +19,7 @@ from robustok.corpus.rows import (
 )
 from robustok.corpus.sources import Chunk, open_stream
 
-_SKIP = 1 << 20  # bytes read at once of what is passed over
+_SKIP = 1 << 20  # bytes read at once of a skipped line
 _INT64 = np.iinfo(np.int64)
 
 Entry = tuple[int, bytes]  # position and content of a line
@@ -90,14 +90,14 @@ def _whole(stream: IO[bytes], limit: int) -> Iterator[Entry | Reject]:
 
 
 def _lines(chunk: Chunk, stream: IO[bytes], limit: int) -> Iterator[Entry | Reject]:
-    """Each line that begins in the chunk; empty lines are no documents."""
+    """Each line that begins in the chunk, without empty lines."""
     position = chunk.start
     stop = float("inf") if chunk.stop is None else chunk.stop
     if chunk.start:
         stream.seek(chunk.start - 1)
         position += _skip_line(stream, chunk.size + 1) - 1
     while position < stop:
-        line = stream.readline(limit + 2)  # Room for the line's end.
+        line = stream.readline(limit + 2)  # the line end included
         if not line:
             return
         length = len(line)
@@ -113,7 +113,7 @@ def _lines(chunk: Chunk, stream: IO[bytes], limit: int) -> Iterator[Entry | Reje
 
 
 def _skip_line(stream: IO[bytes], most: float = float("inf")) -> int:
-    """Pass over the rest of a line, or over at least ``most`` bytes of it; returns its length."""
+    """Skip the rest of a line, or at least ``most`` bytes of it, and return the skipped length."""
     length = 0
     while length < most and (part := stream.readline(_SKIP)):
         length += len(part)
@@ -175,7 +175,7 @@ def _json_parser(column: Column, kept: Sequence[pa.Field]) -> Callable[[bytes], 
 
 
 def _kept_value(value: Any, field: pa.Field) -> Any:
-    """A value as its column's type has it: text holds any other value as JSON."""
+    """A value converted to the type of its column; a string column holds other values as JSON."""
     kind = field.type
     if value is None:
         return None
@@ -226,7 +226,7 @@ def _id_array(value: Any, field: str) -> np.ndarray:
     if not isinstance(value, list) or ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise _NoDocument(f"field '{field}' is not a list of token ids")
     if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
-        raise _NoDocument(f"field '{field}' has an id that no vocabulary has")
+        raise _NoDocument(f"field '{field}' has an id outside 0 to 2**31 - 1")
     return ids.astype(np.int32)
 
 

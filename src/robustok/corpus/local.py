@@ -1,4 +1,4 @@
-"""The local engine: shards side by side in processes of this machine."""
+"""The local engine: makes shards in parallel processes of this machine."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from robustok.errors import RobustokError
 from robustok.processes import DIED, PROGRESS, Run, Worker, receive
 from robustok.tokenizer_files import give_back_memory
 
-TRIES = 3  # of a chunk whose process died
+TRIES = 3  # attempts at a chunk whose process died
 
-Told = Callable[[int, int], None]
+ShardProgress = Callable[[int, int], None]  # chunk number, bytes read
 
 
-def run_local(job: Job, chunks: Sequence[Chunk], workers: int, told: Told) -> Iterator[dict]:
-    """Make the shard of every chunk; yields manifests as they come, in no particular order.
+def run_local(
+    job: Job, chunks: Sequence[Chunk], workers: int, progress: ShardProgress
+) -> Iterator[dict]:
+    """Make the shard of every chunk; yield the manifests in the order of completion.
 
-    ``told`` is called with a chunk's number and how many of its bytes have been read. A worker
-    that dies is replaced and its chunk done again, twice at most.
+    ``progress`` is called with the number of a chunk and the number of its bytes read so far. A
+    worker that dies is replaced and its chunk repeated, at most twice.
     """
     waiting = deque(chunks)
     deaths: Counter[int] = Counter()
     team = [Worker(_prepare, job) for _ in range(min(workers, len(waiting)))]
-    give_back_memory()  # of the pickled job
+    give_back_memory()  # that pickling the job took
     try:
         for worker in team:
             worker.begin(waiting.popleft())
@@ -40,7 +42,7 @@ def run_local(job: Job, chunks: Sequence[Chunk], workers: int, told: Told) -> It
                     team[team.index(worker)] = replacement = Worker(_prepare, job)
                     replacement.begin(chunk)
                 elif kind == PROGRESS:
-                    told(chunk.number, value)
+                    progress(chunk.number, value)
                 else:
                     worker.task = None
                     if waiting:
@@ -58,7 +60,7 @@ def _prepare(job: Job) -> Run:
 
 
 def one_thread() -> None:
-    """Keep Arrow, too, to the thread that calls, and to memory that it gives back."""
+    """Limit Arrow to the calling thread and to an allocator that returns memory to the system."""
     import pyarrow as pa
 
     pa.set_cpu_count(1)
@@ -71,5 +73,5 @@ def _check_deaths(worker: Worker, chunk: Chunk, deaths: int) -> None:
         raise RobustokError(
             f"the process that worked on {chunk.source.name} died {deaths} times, the last time"
             f" {worker.exit_reason()}: if memory was short, give fewer --workers; the same command"
-            " goes on from the last finished shard"
+            " continues from the last finished shard"
         )

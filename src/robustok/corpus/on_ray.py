@@ -10,23 +10,23 @@ from functools import partial
 
 import pyarrow as pa
 
-from robustok.corpus.local import Told, one_thread
+from robustok.corpus.local import ShardProgress, one_thread
 from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
 from robustok.processes import portable
 from robustok.ray_cluster import connect
 
-_jobs: dict[str, Job] = {}  # of this process, so that its vocabulary's tables are made once
+_jobs: dict[str, Job] = {}  # by digest; kept so that a process builds the vocabulary's tables once
 
 
 def run_on_ray(
-    job: Job, chunks: Sequence[Chunk], workers: int | None, told: Told
+    job: Job, chunks: Sequence[Chunk], workers: int | None, progress: ShardProgress
 ) -> Iterator[dict]:
-    """Make the shard of every chunk with Ray Data; yields manifests as they come.
+    """Make the shard of every chunk with Ray Data; yield the manifests in the order of completion.
 
-    Joins the cluster that RAY_ADDRESS names, or starts one on this machine. ``workers`` bounds how
-    many shards are at work at once; without it, every core has one. Ray does the chunks of a lost
-    machine again elsewhere.
+    Joins the cluster that RAY_ADDRESS names, or starts one on this machine. ``workers`` limits the
+    number of shards in progress; the default is one for each core. Ray repeats the chunks of a lost
+    machine on another one. ``progress`` is not called: Ray reports finished shards only.
     """
     connect()
     import ray
@@ -51,25 +51,25 @@ def run_on_ray(
 
 
 def make_shards(table: pa.Table, digest: str, fetch: Callable[[], Job]) -> pa.Table:
-    """Of a table of pickled chunks the table of their shards' manifests, as JSON.
+    """Make the shards of a table of pickled chunks; return their manifests as JSON.
 
-    A process fetches the job once: the function is a module's own, so Ray sends its name and every
-    task of the process finds the same ``_jobs``. An error comes back as a value, for Ray would
-    wrap it in a traceback of its own; what Ray does again is only what a lost machine did.
+    A process fetches the job once: Ray sends a module-level function by name, so all tasks of a
+    process share ``_jobs``. An error is returned as a value, because Ray would wrap an exception in
+    a traceback of its own. Ray therefore repeats only the tasks of lost machines.
     """
     if digest not in _jobs:
         one_thread()
         _jobs.clear()
         _jobs[digest] = fetch()
     chunks: list[Chunk] = [pickle.loads(x) for x in table.column("chunk").to_pylist()]
-    made: list[str | None] = []
+    manifests: list[str | None] = []
     errors: list[bytes | None] = []
     for chunk in chunks:
         try:
-            made.append(json.dumps(make_shard(_jobs[digest], chunk)))
+            manifests.append(json.dumps(make_shard(_jobs[digest], chunk)))
             errors.append(None)
         except Exception as error:
-            made.append(None)
+            manifests.append(None)
             errors.append(pickle.dumps(portable(error)))
     schema = pa.schema([("manifest", pa.string()), ("error", pa.binary())])
-    return pa.table([made, errors], schema=schema)
+    return pa.table([manifests, errors], schema=schema)

@@ -1,4 +1,4 @@
-"""Documents of Parquet files, decoded in slices so that a small file cannot fill the memory."""
+"""Documents of Parquet files, decoded in slices so that memory is bounded for small row groups."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from robustok.corpus.rows import (
 from robustok.corpus.sources import Chunk, Source, parquet_file
 from robustok.errors import RobustokError
 
-_ROWS = 1 << 16  # read at once, at most
-_EXPANSION = 200  # times that a row group may grow when it is decompressed
+_ROWS = 1 << 16  # rows read at once, at most
+_EXPANSION = 200  # largest factor by which a row group may grow when it is decompressed
 
 
 def parquet_batches(
@@ -69,7 +69,7 @@ def _positions(metadata: Any, group: int) -> np.ndarray:
 def _sound_groups(
     metadata: Any, chunk: Chunk, names: Sequence[str], limit: int
 ) -> tuple[list[int], list[Reject]]:
-    """The row groups of a chunk, but for those that expand far beyond what text does.
+    """The row groups of a chunk, without those that expand far more than text does.
 
     A page is decompressed as a whole, so its size cannot be bounded while it is read.
     """
@@ -93,7 +93,7 @@ def _sound_groups(
 
 
 def _wanted(source: Source, column: Column, kept: Sequence[pa.Field]) -> list[str]:
-    """The columns to read. Raises RobustokError where they are not what the other files have."""
+    """The columns to read. Raises RobustokError where they differ from those of the other files."""
     schema = parquet_file(source).schema_arrow
     names = [column.name, "id", *(field.name for field in kept)]
     wanted = [name for name in dict.fromkeys(names) if name in schema.names]
@@ -114,7 +114,7 @@ def _wanted(source: Source, column: Column, kept: Sequence[pa.Field]) -> list[st
 
 
 def _decoded_size(group: Any) -> int:
-    """Bytes of a row group when decoded: run-length encoding hides how many values there are."""
+    """Decoded bytes of a row group; run-length encoding can hide the number of values."""
     columns = [group.column(i) for i in range(group.num_columns)]
     return sum(max(c.total_uncompressed_size, 4 * c.num_values) for c in columns)
 
@@ -159,7 +159,7 @@ def _lengths(values: Any) -> Any:
 
 
 def _decoded(table: pa.Table, source: Source, column: Column, kept: Sequence[pa.Field]) -> pa.Table:
-    """A slice as a batch has it: ids keep their type, and a column that the file lacks is null."""
+    """A slice in the schema of a batch: ids keep their type, missing columns are null."""
     schema = batch_schema(column, kept)
     arrays = []
     for field in schema:
@@ -177,7 +177,7 @@ def _decoded(table: pa.Table, source: Source, column: Column, kept: Sequence[pa.
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             reason = " ".join(str(error).split())
             raise RobustokError(
-                f"{source.path}: the field '{field.name}' is no {field.type}: {reason}"
+                f"{source.path}: the field '{field.name}' is not {field.type}: {reason}"
             ) from None
     return pa.Table.from_arrays(arrays, names=schema.names)
 

@@ -1,4 +1,4 @@
-"""A chunk as a stream of small tables of documents, and which fields they come from."""
+"""Reads a chunk as a stream of small tables, and infers the fields of documents and kept values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from robustok.corpus.sources import Chunk, Source, cut_chunks, parquet_file
 from robustok.corpus.transform import SCHEMA
 from robustok.errors import RobustokError, nearest
 
-COLUMNS = ("text", "input_ids", "ids")  # taken if no other is named, the first that is there
-_FIRST = 100  # lines of a file that show its fields
+COLUMNS = ("text", "input_ids", "ids")  # the default: the first of these that the files have
+_FIRST = 100  # lines of a file from which its fields are inferred
 
 
 def find_column(
     sources: Sequence[Source], name: str | None, max_row_bytes: int = MAX_ROW_BYTES
 ) -> Column:
-    """The documents' field, by its name or, without one, the first of text, input_ids and ids.
+    """The field of the documents: the named one, or the first of text, input_ids and ids.
 
-    Its kind is that of the first row that has it, or of a Parquet file's schema. Raises
+    Its kind is that of the first row that has the field, or of the schema of a Parquet file. Raises
     RobustokError where no file has it.
     """
     wanted = COLUMNS if name is None else (name,)
@@ -38,11 +38,11 @@ def find_column(
                 if (kind := _kind(row.get(column))) is not None:
                     return Column(column, kind)
             seen |= dict.fromkeys(row)
-    called = " or ".join(map(repr, wanted))
-    has = f"there are {', '.join(map(repr, seen))}" if seen else "there is no row at all"
+    requested = " or ".join(map(repr, wanted))
+    fields = f"its fields are {', '.join(map(repr, seen))}" if seen else "no row could be read"
     raise RobustokError(
-        f"no field {called} with a text or a list of ids in {sources[0].path}"
-        f"{' and the other files' if len(sources) > 1 else ''}: {has}; name it with --column"
+        f"no field {requested} with a text or a list of ids in {sources[0].path}"
+        f"{' and the other files' if len(sources) > 1 else ''}: {fields}; name it with --column"
     )
 
 
@@ -89,7 +89,7 @@ def read_chunk(
 ) -> Iterator[Batch]:
     """The documents of a chunk in batches of about ``size`` bytes of text (or of ids).
 
-    What comes out depends on the chunk's bytes and the arguments only. A row of more than
+    The result depends on the bytes of the chunk and the arguments only. A row of more than
     ``max_row_bytes`` bytes is a reject. A file whose compression or pages are damaged ends there,
     with the damage as its last reject.
     """
@@ -98,7 +98,7 @@ def read_chunk(
 
 
 def _first_rows(source: Source, max_row_bytes: int) -> Iterator[dict[str, Any]]:
-    """A few rows that show what fields a file has."""
+    """The first rows of a file, from which its fields are inferred."""
     if source.format == "parquet":
         schema = parquet_file(source).schema_arrow
         sample = {"text": "", "ids": [0], None: None}

@@ -1,4 +1,4 @@
-"""What readers produce: batches of documents, and rejects for the rows that hold none."""
+"""Results of the readers: batches of documents, and rejects for unreadable rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-MAX_ROW_BYTES = 16 << 20  # of one line or row, decompressed; longer ones are rejects
+MAX_ROW_BYTES = 16 << 20  # of a line or row, decompressed; a longer one is a reject
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
 class Column:
-    """The field that holds the documents, and whether these are ``text`` or canonical ``ids``."""
+    """The field of the documents; ``kind`` is ``text`` or ``ids`` (canonical ids)."""
 
     name: str
     kind: str
@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Reject:
-    """A row that was set aside: where it was, why, and what it held.
+    """A row that was set aside: its position, the reason and its content.
 
     ``position`` is the byte at which its line starts (of the decompressed file), or its row number
     in a Parquet file.
@@ -38,9 +38,9 @@ class Reject:
 
 @dataclass(frozen=True)
 class Batch:
-    """Documents that are worked on together: the documents' field, ``id``, and the kept fields.
+    """Documents that are processed together: a table of the document, ``id`` and kept fields.
 
-    ``read`` is how many bytes of the file have been read since the chunk's start.
+    ``read`` is the number of bytes of the file read since the start of the chunk.
     """
 
     table: pa.Table
@@ -58,7 +58,7 @@ def next_or_reject(rows: Iterator[Any]) -> Any:
     except _DAMAGE as error:
         return _damage(error)
     except OSError as error:
-        if error.errno is not None:  # The disk failed, not the file: this may pass.
+        if error.errno is not None:  # an error of the disk, not of the file: it may be temporary
             raise
         return _damage(error)
     except Exception as error:
@@ -76,12 +76,12 @@ def too_long(position: int, size: int, limit: int) -> Reject:
 
 
 def empty_table(column: Column, kept: Sequence[pa.Field]) -> pa.Table:
-    """A batch's table without rows."""
+    """The table of a batch without rows."""
     return batch_schema(column, kept).empty_table()
 
 
 def batch_schema(column: Column, kept: Sequence[pa.Field]) -> pa.Schema:
-    """The schema of a batch's table. Text is binary: it need not be valid UTF-8."""
+    """The schema of the table of a batch. Text is binary, because it may not be valid UTF-8."""
     kind = pa.large_binary() if column.kind == "text" else pa.list_(pa.int32())
     fields = [pa.field(column.name, kind), pa.field("id", pa.string())]
     return pa.schema([*fields, *(f for f in kept if f.name != column.name)])

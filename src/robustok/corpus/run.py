@@ -1,4 +1,4 @@
-"""A whole corpus: plan it, give the chunks to an engine, and leave a receipt."""
+"""Runs a corpus: writes a plan, gives the chunks to an engine, and writes a receipt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Receipt:
         tokens: ids drawn, over all rows.
         canonical_tokens: ids of the canonical tokenizations, counted once for each row.
         input_bytes: size of the input files as stored.
-        realised: splits, distance and growth (length) per canonical token, over all draws.
+        realized: splits, distance and growth (length) per canonical token, over all draws.
         digest: one SHA-256 over those of all output files.
         shards: a dictionary for each shard with the names, sizes and SHA-256 of its files.
 
@@ -65,7 +65,7 @@ class Receipt:
     tokens: int
     canonical_tokens: int
     input_bytes: int
-    realised: dict[str, float]
+    realized: dict[str, float]
     digest: str
     shards: tuple[dict[str, Any], ...]
 
@@ -96,7 +96,7 @@ def run_corpus(
     >>> from pathlib import Path
     >>> _ = Path("corpus.txt").write_text("hello world\\nthe revolution\\n")
     >>> receipt = run_corpus("corpus.txt", "out", "tokenizer.json", "uniform-k(alpha=1)", seed=0)
-    >>> receipt.realised
+    >>> receipt.realized
     {'splits': 0.5, 'distance': 1.0, 'growth': 1.5}
 
     Args:
@@ -160,7 +160,7 @@ def run_corpus(
     names = tuple(f.name for f in kept)
     retokenize = Retokenize(vocab, spec, seed, epoch, draws, field.name, names)
     with disk_full_in_one_line(folder), locked(folder):
-        digest = _hold_to_plan(folder, settings, sources)
+        digest = _check_plan(folder, settings, sources)
         job = Job(
             folder.absolute(), retokenize, field, kept, max_row_bytes, format, block_size, last,
             digest,
@@ -168,12 +168,12 @@ def run_corpus(
         chunks = cut_chunks(sources, shard_bytes)
         _clear(folder)
         try:
-            _work(job, chunks, engine, workers, progress or _nobody)
+            _work(job, chunks, engine, workers, progress or _no_progress)
         finally:
             _clear(folder)
         receipt = _receipt(job, chunks, settings)
         write_json(folder / RUN / "receipt.json", asdict(receipt))
-    return _useful(receipt, folder)
+    return _check_useful(receipt, folder)
 
 
 def _check_format_options(format: str, **options: Any) -> None:
@@ -198,21 +198,21 @@ def _check(engine: str, format: str, **counts: int | None) -> None:
         raise RobustokError(f"unknown format '{format}': {nearest(format, FORMATS)}")
     for name, value in counts.items():
         if value is not None and value < 1:
-            raise RobustokError(f"{name}={value}: ask for at least 1")
+            raise RobustokError(f"{name}={value}: give at least 1")
 
 
 def _work(
     job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, progress: Progress
 ) -> None:
-    """Run the engine to its end, and tell how far it is, whatever order the chunks come in."""
+    """Run the engine to its end and report progress in bytes."""
     total = sum(chunk.size for chunk in chunks)
     done, part = 0, dict[int, int]()
 
-    def told(number: int, read: int) -> None:
+    def shard_progress(number: int, read: int) -> None:
         part[number] = read
         progress(done + sum(part.values()), total)
 
-    for manifest in _manifests(job, chunks, engine, workers, told):
+    for manifest in _manifests(job, chunks, engine, workers, shard_progress):
         number = manifest["shard"]
         part.pop(number, None)
         done += chunks[number].size
@@ -220,19 +220,19 @@ def _work(
 
 
 def _manifests(
-    job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, told: Progress
+    job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     if engine == "ray":
         from robustok.corpus.on_ray import run_on_ray
 
-        return run_on_ray(job, chunks, workers, told)
+        return run_on_ray(job, chunks, workers, progress)
     from robustok.corpus.local import run_local
 
-    return run_local(job, chunks, workers or available_cores(), told)
+    return run_local(job, chunks, workers or available_cores(), progress)
 
 
-def _hold_to_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[Source]) -> str:
-    """Write down what this run is, or make sure that the folder holds this very run."""
+def _check_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[Source]) -> str:
+    """Write the plan of a new run, or check that the folder holds a run with the same plan."""
     plan = {
         "settings": dict(settings),
         "inputs": [[source.name, source.size, source.modified] for source in sources],
@@ -241,7 +241,7 @@ def _hold_to_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[S
     before = read_json_or_none(path)
     if before is None:
         if any((folder / "data").glob("*")):
-            raise RobustokError(f"{folder}/data holds files of something else; give another folder")
+            raise RobustokError(f"{folder}/data holds other files; give another folder")
         write_json(path, plan)
     elif before != plan:
         changed = [k for k, v in settings.items() if before.get("settings", {}).get(k) != v]
@@ -253,7 +253,7 @@ def _hold_to_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[S
 
 
 def _clear(folder: Path) -> None:
-    """Remove what workers left that were killed."""
+    """Remove temporary files of killed workers."""
     for name in ("data", RUN, f"{RUN}/manifests", f"{RUN}/rejects"):
         clear_parts(folder / name)
 
@@ -267,13 +267,13 @@ def _receipt(job: Job, chunks: Sequence[Chunk], settings: dict[str, Any]) -> Rec
         if manifest is None or manifest["job"] != job.digest:
             raise RobustokError(
                 f"{job.manifest(chunk)} is missing, though its shard was reported done: do the "
-                "machines share this folder? The same command goes on from there"
+                "machines share this folder? The same command continues from there"
             )
         for name in totals:
             totals[name] += manifest[name]
         shards.append({"shard": chunk.number, "files": manifest["files"]})
     canonical = max(totals["canonical_tokens"], 1)
-    realised = {
+    realized = {
         "splits": totals.pop("splits") / canonical,
         "distance": totals.pop("distance") / canonical,
         "growth": totals["tokens"] / canonical,
@@ -284,17 +284,17 @@ def _receipt(job: Job, chunks: Sequence[Chunk], settings: dict[str, Any]) -> Rec
         versions=versions() | {"pyarrow": pa.__version__},
         **totals,
         input_bytes=sum(chunk.size for chunk in chunks),
-        realised=realised,
+        realized=realized,
         digest=hashlib.sha256(digests.encode()).hexdigest(),
         shards=tuple(shards),
     )
 
 
-def _useful(receipt: Receipt, folder: Path) -> Receipt:
-    """The receipt of a run that did something."""
+def _check_useful(receipt: Receipt, folder: Path) -> Receipt:
+    """The receipt; raises RobustokError where the run read or changed nothing."""
     if not receipt.documents:
         raise RobustokError(
-            f"not one document could be read: all {receipt.rejects:,} rows are in"
+            f"no document could be read: all {receipt.rejects:,} rows are in"
             f" {folder}/{RUN}/rejects,"
             " each with its reason"
         )
@@ -311,8 +311,8 @@ def _refuse_overlap(sources: Sequence[Source], folder: Path) -> None:
     for source in sources:
         if source.path.resolve().is_relative_to(here):
             raise RobustokError(
-                f"the input {source.path} lies in the output folder {folder}; give another folder"
+                f"the input {source.path} is in the output folder {folder}; give another folder"
             )
 
 
-def _nobody(done: int, total: int) -> None: ...
+def _no_progress(done: int, total: int) -> None: ...

@@ -1,4 +1,4 @@
-"""One chunk of input to one finished shard: what every worker of every engine does."""
+"""Makes one shard from one chunk of input; the workers of every engine call this."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from robustok.corpus.write import open_writer
 from robustok.errors import RobustokError
 from robustok.files import part_of, read_json_or_none, sha256_of, write_json
 
-_BATCH = 1 << 19  # bytes of text worked on at once, over the number of draws
+_BATCH = 1 << 19  # bytes of text processed at once, divided by the number of draws
 _LEAST = 1 << 16
 
-# Readers of data sets pass over folders whose name begins so: `datasets`, Spark, `pyarrow.dataset`.
+# `datasets`, Spark and `pyarrow.dataset` skip folders whose name starts with an underscore.
 RUN = "__run__"
 
-Tell = Callable[[int], None]
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a shard depends on beside its input, and the folder it goes to.
+    """The settings of all shards, and the output folder.
 
-    ``digest`` names the settings and the input files; a shard of another job is not taken for ours.
+    ``digest`` identifies the settings and the input files; shards of another digest are ignored.
     """
 
     out: Path
@@ -57,17 +57,17 @@ class Job:
         return self.out / RUN / "rejects" / f"{chunk.name}.jsonl"
 
 
-def make_shard(job: Job, chunk: Chunk, tell: Tell = lambda read: None) -> dict[str, Any]:
+def make_shard(job: Job, chunk: Chunk, progress: Progress = lambda read: None) -> dict[str, Any]:
     """Write the shard of a chunk, its rejects, and last its manifest, which is returned.
 
-    A shard whose manifest is there and whose files have the checksums it states is left as it is.
-    ``tell`` hears how many bytes of input have been read. The files depend on the chunk's bytes
-    and the job's settings only, and appear whole: a kill at any moment costs this shard's work and
-    nothing else, and two workers that make it at once write the same.
+    A shard with a manifest and intact files is kept. ``progress`` is called with the number of
+    input bytes read. The files depend on the bytes of the chunk and the settings only, and are
+    renamed when complete: a kill loses the work on this shard only, and two workers that make the
+    same shard write the same bytes.
     """
-    made = finished(job, chunk)
-    if made is not None:
-        return made
+    existing = finished(job, chunk)
+    if existing is not None:
+        return existing
     counts: dict[str, int] = {}
     files: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def make_shard(job: Job, chunk: Chunk, tell: Tell = lambda read: None) -> dict[s
             for table in tables:
                 writer.write(table)
                 _count(counts, table)
-            tell(batch.read)
+            progress(batch.read)
         writer.close()
         aside.close()
         parts = {f"data/{name}": part for name, part in writer.parts.items()}
@@ -126,7 +126,7 @@ def _batch_size(job: Job) -> int:
 def _transformed(
     job: Job, table: pa.Table, positions: np.ndarray
 ) -> tuple[list[pa.Table], list[Reject]]:
-    """The drawn tables of a batch; rows that cannot be tokenized are found by halving."""
+    """The drawn tables of a batch; rows that cannot be tokenized are isolated by bisection."""
     if not len(table):
         return [], []
     try:
@@ -150,7 +150,7 @@ def _count(counts: dict[str, int], table: pa.Table) -> None:
     splits, distance, canonical = (
         table.column(name).to_numpy() for name in ("splits", "distance", "canonical_tokens")
     )
-    found = {
+    sums = {
         "rows": len(table),
         "changed": int(np.count_nonzero(distance)),
         "tokens": len(draws.values),
@@ -158,12 +158,12 @@ def _count(counts: dict[str, int], table: pa.Table) -> None:
         "splits": int(splits.sum(dtype=np.int64)),
         "distance": int(distance.sum(dtype=np.int64)),
     }
-    for name, number in found.items():
+    for name, number in sums.items():
         counts[name] = counts.get(name, 0) + number
 
 
 class _Rejects:
-    """The rows set aside, one JSON object a line; without any there is no file."""
+    """Writes the rejected rows as JSON Lines; creates no file without any."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self.count = 0

@@ -1,8 +1,8 @@
-"""What a corpus is made of: files, how each is read, and where one can be cut.
+"""Finds the files of a corpus and cuts them into chunks.
 
-A chunk is a piece of one file that a worker reads by itself: a range of bytes (JSON Lines and
-text, whose lines belong to the chunk they begin in), a range of row groups (Parquet), or a whole
-compressed file, since nobody can start in its middle.
+A chunk is the part of one file that one worker reads: a range of bytes (JSON Lines and text, whose
+lines belong to the chunk they begin in), a range of row groups (Parquet), or a whole compressed
+file, which cannot be read from the middle.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FORMATS = {
     ".json": "jsonl",
     ".txt": "text",
 }
-SAMPLE_BY = ("line", "document")  # what a document of a text file is
+SAMPLE_BY = ("line", "document")  # the documents of a text file
 _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
-_SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # bytes of input a shard, and how many shards
+_SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # number of shards, and limits on their input bytes
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of the corpus; ``name`` is its path below what the user named."""
+    """A file of the corpus; ``name`` is its path relative to the given folder."""
 
     path: Path
     name: str
@@ -64,33 +64,35 @@ class Chunk:
 def find_sources(
     inputs: str | Path | Sequence[str | Path], sample_by: str = "line"
 ) -> list[Source]:
-    """The files that paths, folders and glob patterns mean, in the order of their names.
+    """The files of paths, folders and glob patterns, sorted by name.
 
-    A folder is searched to its depth for files of known kinds; names that begin with a dot or an
-    underscore are passed over. ``sample_by`` says what a document of a text file is: a ``"line"``,
-    or the whole file (``"document"``). Raises RobustokError for what is missing, empty or of no
-    known kind, for what is no regular file, and for links in a folder that lead out of it.
+    A folder is searched recursively for files of known kinds; names that begin with a dot or an
+    underscore are skipped. A document of a text file is a line (``sample_by="line"``) or the whole
+    file (``"document"``). Raises RobustokError for missing files, unknown kinds, anything but a
+    regular file, and links in a folder that lead out of it.
     """
     if sample_by not in SAMPLE_BY:
         raise RobustokError(f"unknown sample_by '{sample_by}': {nearest(sample_by, SAMPLE_BY)}")
     given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
-    found: dict[Path, Source] = {}
+    sources: dict[Path, Source] = {}
     for entry in given:
         for source in _sources_of(Path(entry)):
-            found.setdefault(source.path.resolve(), source)
+            sources.setdefault(source.path.resolve(), source)
     if sample_by == "document":
-        found = {p: replace(s, format="document") if s.format == "text" else s
-                 for p, s in found.items()}  # fmt: skip
-    if not found:
-        raise RobustokError(f"no files in {', '.join(map(str, given))}: it takes {_KINDS}")
-    return sorted(found.values(), key=lambda source: (source.name, str(source.path)))
+        sources = {p: replace(s, format="document") if s.format == "text" else s
+                   for p, s in sources.items()}  # fmt: skip
+    if not sources:
+        raise RobustokError(
+            f"no files in {', '.join(map(str, given))}: a corpus file ends in {_KINDS}"
+        )
+    return sorted(sources.values(), key=lambda source: (source.name, str(source.path)))
 
 
 def cut_chunks(sources: Iterable[Source], shard_bytes: int | None = None) -> list[Chunk]:
     """Cut every file into chunks of about ``shard_bytes``.
 
-    Unless given, that is what makes 256 of them, within 2 and 64 MiB: it depends on the corpus
-    alone, never on the workers. Raises RobustokError for a Parquet file that cannot be read.
+    The default is a 256th of the corpus, within 2 and 64 MiB: it depends on the corpus only, not on
+    the workers. Raises RobustokError for a Parquet file that cannot be read.
     """
     files = list(sources)
     wanted = shard_bytes or min(max(sum(f.size for f in files) // _SHARDS, _LEAST), _MOST)
@@ -103,7 +105,7 @@ def cut_chunks(sources: Iterable[Source], shard_bytes: int | None = None) -> lis
 
 
 def open_stream(source: Source, start: int = 0) -> tuple[IO[bytes], IO[bytes]]:
-    """The file's bytes, decompressed, and the file beneath (which tells how far it was read)."""
+    """The decompressed stream of a file, and the raw file, whose position shows the progress."""
     raw = source.path.open("rb")
     if source.compression:
         return decompressed(raw, source.compression), raw
@@ -125,14 +127,14 @@ def _sources_of(path: Path) -> list[Source]:
 
 
 def _below(path: Path) -> list[Source]:
-    """What a match of a pattern stands for; its name keeps the path, as two may share a name."""
+    """The files of a match of a pattern, named by their whole path, since file names may repeat."""
     if path.is_dir():
         return [_source(p, str(p)) for p in _files_below(path)]
     return [_source(path, str(path))] if kind_of(path) else []
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """The corpus files of a folder. A link that leads out of it could name any file."""
+    """The corpus files of a folder. Refuses links that lead out of it."""
     root = folder.resolve()
     files = []
     for path in sorted(folder.rglob("*")):
@@ -162,12 +164,12 @@ def kind_of(path: Path) -> tuple[str, str] | None:
 
 
 def _source(path: Path, name: str) -> Source:
-    found = kind_of(path)
-    assert found is not None
+    kind = kind_of(path)
+    assert kind is not None
     if not path.is_file():
         raise RobustokError(f"{path} is not a regular file: copy its content to one")
     status = path.stat()
-    return Source(path.absolute(), name, *found, status.st_size, status.st_mtime_ns)
+    return Source(path.absolute(), name, *kind, status.st_size, status.st_mtime_ns)
 
 
 def _ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
@@ -199,7 +201,7 @@ def _row_group_ranges(file: Source, wanted: int) -> list[tuple[int, int | None, 
 
 
 def parquet_file(file: Source, dictionaries: Sequence[str] = ()) -> Any:
-    """The open Parquet file, read page by page, so that a large row group takes no more memory.
+    """The open Parquet file, read page by page to bound the memory of a large row group.
 
     ``dictionaries`` are the columns that stay dictionary-encoded. Raises RobustokError for a file
     whose metadata is damaged.
@@ -215,7 +217,7 @@ def parquet_file(file: Source, dictionaries: Sequence[str] = ()) -> Any:
 
 
 def unreadable(file: Source, error: Exception) -> Exception:
-    """One line for a Parquet file that cannot be opened; an error of the disk stays as it is."""
+    """A RobustokError for a damaged Parquet file; an error of the disk stays unchanged."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
         return error
     reason = " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Documents in, drawn tokenizations out: one table to one table, whoever calls it."""
+"""Maps an Arrow table of documents to a table of drawn tokenizations."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Retokenize:
         drawn = self._sampler.sample_batch(
             rows, seed=self.seed, draws=self.draws, keys=keys, epoch=self.epoch, threads=1
         )
-        found = measure(self.vocab, rows, drawn)
+        strength = measure(self.vocab, rows, drawn)
         again = np.repeat(np.arange(count), self.draws)
         ids = pa.ListArray.from_arrays(drawn.offsets.astype(np.int32), pa.array(drawn.values))
         columns = [
@@ -89,9 +89,9 @@ class Retokenize:
             keys[again],
             np.tile(np.arange(self.draws, dtype=np.int32), count),
             ids,
-            found.canonical.astype(np.int32),
-            found.splits.astype(np.int32),
-            found.distance.astype(np.int32),
+            strength.canonical.astype(np.int32),
+            strength.splits.astype(np.int32),
+            strength.distance.astype(np.int32),
         ]
         out = pa.Table.from_arrays([_array(column) for column in columns], schema=SCHEMA)
         for name in self.keep:
@@ -107,7 +107,7 @@ class Retokenize:
             rows = Ragged.from_arrow(column.cast(pa.large_list(pa.field("i", pa.int32(), False))))
         except pa.ArrowInvalid as error:
             raise RobustokError(f"column '{self.column}' holds no token ids: {error}") from error
-        # Arrow's memory cannot be written, and numba compiles anew for such arrays.
+        # Arrow's memory is read-only, for which numba would compile the kernels again.
         return Ragged(rows.values.copy(), rows.offsets.copy())
 
     @cached_property
@@ -115,7 +115,7 @@ class Retokenize:
         return sampler(self.scheme, self.vocab)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what is made from the rest."""
+        """The fields, without derived values."""
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -129,8 +129,8 @@ def document_keys(names: Sequence[str | None], rows: Ragged) -> np.ndarray:
     array([ 6933950176632136053, -4556091524326757107])
 
     It is the first eight bytes of BLAKE2b over the id in UTF-8, a zero byte, and the ids as
-    little-endian int32: the same wherever the document lies, and whether it came as text or as
-    ids. Documents alike in both have the same draws.
+    little-endian int32: independent of the file and the position of the document, and the same for
+    a text and its ids. Documents equal in both have the same draws.
     """
     content = rows.values.astype("<i4", copy=False).tobytes()
     edges = (4 * rows.offsets).tolist()
@@ -154,7 +154,7 @@ def _names(table: pa.Table) -> pa.Array:
 
 
 def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A kept column; documents are binary when they come from a corpus, and kept as text."""
+    """A kept column; the binary documents of a corpus are kept as text."""
     if not pa.types.is_large_binary(column.type):
         return column
     try:

@@ -1,12 +1,12 @@
-"""The kinds of shards: Parquet with a row for each draw, and token files for training.
+"""Writes shards: Parquet with a row for each draw, or token files for training.
 
 The token files of a shard have one set for each draw, so that training on one after the other does
-not meet a document twice in a row. Each document is followed by the end token.
+not repeat a document immediately. Each document is followed by the end token.
 
-- ``packed``: `.npy`, int32 of shape [rows, block_size]; the last row is filled up with the end
-  token. `.offsets.npy`, int64: where each document starts in the flat array, and where the last
-  one ends.
-- ``megatron``: the indexed data set of Megatron-LM, `.bin` and `.idx`, a document a sequence.
+- ``packed``: `.npy`, int32 of shape [rows, block_size]; the last row is padded with the end
+  token. `.offsets.npy`, int64: the start of each document in the flat array, and the end of the
+  last one.
+- ``megatron``: the indexed data set of Megatron-LM, `.bin` and `.idx`; each document is a sequence.
 - ``nanotron``: the token files of datatrove, `.ds`, `.ds.index` and `.ds.metadata`.
 """
 
@@ -27,16 +27,16 @@ from robustok.files import part_of
 from robustok.vocabulary import Vocabulary
 
 FORMATS = ("parquet", "packed", "megatron", "nanotron")
-_GROUP = 1 << 20  # ids in a row group, at least
+_GROUP = 1 << 20  # least number of ids in a row group
 # The largest vocabularies whose ids take two bytes, as each reader expects it.
 _UINT16 = {"megatron": 65499, "nanotron": 65536}
 _MEGATRON_CODES = {"<u2": 8, "<i4": 4}  # of NumPy types, in the index
 
 
 class ShardWriter(Protocol):
-    """Takes the tables of one shard; its files appear when the stack it was opened on closes."""
+    """Takes the tables of one shard; its files are renamed when its exit stack closes."""
 
-    parts: dict[str, Path]  # the name each file will have, and where it is being written
+    parts: dict[str, Path]  # final name to temporary file
 
     def write(self, table: pa.Table) -> None: ...
 
@@ -54,7 +54,7 @@ def open_writer(
     end: int,
     vocabulary: Vocabulary,
 ) -> ShardWriter:
-    """The writer of a shard; its files are ``path`` with what the format appends."""
+    """The writer of a shard; its files are ``path`` with a suffix of the format."""
     if format == "parquet":
         return ParquetShard(path, stack, kept)
     if format == "packed":
@@ -65,7 +65,7 @@ def open_writer(
 
 
 class ParquetShard:
-    """One Parquet file, compressed with zstd, in row groups of some million ids."""
+    """One Parquet file, compressed with zstd, in row groups of about a million ids."""
 
     def __init__(self, path: Path, stack: ExitStack, kept: Sequence[pa.Field]) -> None:
         part = stack.enter_context(part_of(path.with_name(f"{path.name}.parquet")))
@@ -93,7 +93,7 @@ class ParquetShard:
 
 
 class _TokenShard:
-    """Files of tokens, document after document, and the end of each document."""
+    """Files of concatenated documents, and the end of each document."""
 
     def __init__(
         self,
@@ -136,12 +136,12 @@ class _TokenShard:
         return self._ends[draw][-1] if self._ends[draw] else 0
 
     def _finish(self, files: Sequence[Any], size: int, ends: np.ndarray) -> None:
-        """Write the files beside the tokens, ``size`` of them; documents end at ``ends``."""
+        """Write the other files; there are ``size`` tokens, and documents end at ``ends``."""
         raise NotImplementedError
 
 
 class PackedShard(_TokenShard):
-    """Rows of ``block_size`` ids. `numpy.load(file, mmap_mode="r")` opens them without reading."""
+    """Rows of ``block_size`` ids. `numpy.load(file, mmap_mode="r")` maps them."""
 
     def __init__(self, path: Path, stack: ExitStack, draws: int, end: int, block_size: int) -> None:
         super().__init__(path, stack, draws, end, "<i4", (".npy", ".offsets.npy"))
@@ -197,7 +197,8 @@ class NanotronShard(_TokenShard):
 
 
 def _write_header(file: Any, rows: int, block_size: int) -> None:
-    """NumPy leaves room in it for a first dimension that grows, so it keeps its length."""
+    """Write the header of a .npy file. NumPy pads it for a growing first dimension, so its length
+    stays the same."""
     about = {"descr": "<i4", "fortran_order": False, "shape": (rows, block_size)}
     np.lib.format.write_array_header_1_0(file, about)
     file.flush()

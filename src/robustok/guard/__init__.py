@@ -1,7 +1,7 @@
-"""Is this id sequence canonical? How far off is it, where, and what are its canonical ids?
+"""Checks whether id sequences are canonical, where they are not, and returns the canonical ids.
 
-For servers that take token ids, and for pipelines whose ids may drift from what their text would
-be encoded to. What it does not do: judge the text itself.
+For servers that take token ids, and for pipelines whose ids may drift from the encoding of their
+text. It does not judge the text itself.
 """
 
 from robustok.guard.audit import Audit as Audit
@@ -15,7 +15,7 @@ from robustok.guard.findings import TEXT_CHANGES as TEXT_CHANGES
 from robustok.guard.findings import UNKNOWN_ID as UNKNOWN_ID
 from robustok.guard.findings import Finding as Finding
 from robustok.guard.findings import Findings as Findings
-from robustok.guard.findings import tell as tell
+from robustok.guard.findings import describe as describe
 from robustok.guard.sequences import read_sequences as read_sequences
 from robustok.guard.verdict import Verdict as Verdict
 from robustok.guard.verdict import Verdicts as Verdicts

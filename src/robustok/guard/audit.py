@@ -1,4 +1,4 @@
-"""How far the sequences of a data set drifted from what their text would be encoded to."""
+"""Measures the drift of id sequences from the encoding of their text, over a data set."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from robustok.display import visible
 from robustok.guard.check import Guard
 from robustok.guard.findings import KINDS, NOT_CANONICAL, NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES
-from robustok.guard.verdict import STANDS, UNKNOWN, Verdicts
+from robustok.guard.verdict import MATCHES, UNKNOWN, Verdicts
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
-_FIRST_BIN = 16  # positions; every further bin is as wide as all before it
-_STRETCHES = 100_000  # whose exchanges are counted
+_FIRST_BIN = 16  # positions; each further bin is as wide as all bins before it
+_MOST_EXCHANGES = 100_000  # counted at most
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PositionDrift:
 
 @dataclass(frozen=True)
 class TokenDrift:
-    """How often an id occurs, and how often it does not stand."""
+    """How often an id occurs, and how often it is not canonical."""
 
     id: int
     token: str
@@ -42,7 +42,7 @@ class TokenDrift:
 
 @dataclass(frozen=True)
 class Exchange:
-    """How often ids stand where the encoder puts others."""
+    """How often ids occur where the encoder gives others."""
 
     ids: tuple[int, ...]
     canonical: tuple[int, ...]
@@ -57,8 +57,8 @@ class Drift:
 
     >>> audit = Audit(vocab)
     >>> _ = audit.add([vocab.encode("the"), [*vocab.encode("t"), *vocab.encode("he")]])
-    >>> found = audit.report()
-    >>> found.rows, found.drifted_rows, found.first_rows
+    >>> drift = audit.report()
+    >>> drift.rows, drift.drifted_rows, drift.first_rows
     (2, 1, (1,))
 
     Args:
@@ -129,33 +129,33 @@ class Audit:
         Args:
             rows: a Ragged, or an iterable of id sequences.
         """
-        found = self._guard.check_batch(rows)
-        off, unknown = found.marks != STANDS, found.marks == UNKNOWN
+        verdicts = self._guard.check_batch(rows)
+        off, unknown = verdicts.marks != MATCHES, verdicts.marks == UNKNOWN
         self._totals.update(
-            rows=0, drifted_rows=int((~found.canonical).sum()),
-            changed_rows=int((~found.round_trip).sum()), ids=len(off), drifted=int(off.sum()),
-            splits=int(found.splits.sum()), unknown=int(unknown.sum()),
+            rows=0, drifted_rows=int((~verdicts.canonical).sum()),
+            changed_rows=int((~verdicts.round_trip).sum()), ids=len(off), drifted=int(off.sum()),
+            splits=int(verdicts.splits.sum()), unknown=int(unknown.sum()),
         )  # fmt: skip
         for seen, which in ((self._seen[0], ~unknown), (self._seen[1], off & ~unknown)):
-            seen += np.bincount(found.given[which], minlength=self.vocab.size)
-        position = np.arange(len(off)) - np.repeat(found.offsets[:-1], np.diff(found.offsets))
+            seen += np.bincount(verdicts.given[which], minlength=self.vocab.size)
+        position = np.arange(len(off)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
         bins = np.ceil(np.log2((position + 1) / _FIRST_BIN)).clip(0).astype(np.int64)
         for at, which in ((self._at[0], slice(None)), (self._at[1], off)):
             at += np.bincount(bins[which], minlength=64)
         for kind in (NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES):
-            rows_of_kind = found.finding_rows[found.table.kind == KINDS.index(kind)]
+            rows_of_kind = verdicts.finding_rows[verdicts.table.kind == KINDS.index(kind)]
             if len(rows_of_kind):
                 self._kinds[kind] += len(np.unique(rows_of_kind))
-        for row in np.flatnonzero(~found.canonical).tolist():
+        for row in np.flatnonzero(~verdicts.canonical).tolist():
             if len(self._first_rows) < 10:
                 self._first_rows.append(self._totals["rows"] + row)
-            if self._exchanges.total() >= _STRETCHES:
+            if self._exchanges.total() >= _MOST_EXCHANGES:
                 break
             self._exchanges.update(
-                (f.ids, f.canonical) for f in found[row].findings if f.kind == NOT_CANONICAL
+                (f.ids, f.canonical) for f in verdicts[row].findings if f.kind == NOT_CANONICAL
             )
-        self._totals["rows"] += len(found)
-        return found
+        self._totals["rows"] += len(verdicts)
+        return verdicts
 
     def report(self, top: int = 20) -> Drift:
         """All that was added, with the ``top`` tokens and exchanges that drifted most often."""

@@ -1,6 +1,6 @@
 """Canonical ids of the text of each segment, from the tokenizer itself.
 
-What needs care: a tokenizer may put a space before a text, and may normalize it.
+Handles tokenizers that add a space before a text or normalize it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from robustok.kernels.guard import Canonical, Segments, TokenBytes
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
-_ROUNDS = 4  # of a normalizer that changes what it gave before
+_ROUNDS = 4  # for a normalizer that changes its own output
 
 
 class SegmentEncoder:

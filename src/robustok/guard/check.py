@@ -1,8 +1,8 @@
 """The guard: decodes ids, encodes their text again, and reports where the two differ.
 
 One block of rows at a time: ids that the vocabulary does not have are set aside, special ids split
-each row into segments, and the tokenizer itself encodes the text of every segment. Nothing is
-remembered between calls, so a request cannot slow down another one.
+each row into segments, and the tokenizer itself encodes the text of every segment. No state is
+kept between calls, so a request cannot slow down another one.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from robustok.guard.findings import (
     UNKNOWN_ID,
     Findings,
     FindingTable,
+    describe,
     join_tables,
-    tell,
 )
 from robustok.guard.inputs import Rows, check_row, flatten
 from robustok.guard.text import find_broken, find_special, special_pattern, to_ids
 from robustok.guard.verdict import (
     DEVIATES,
+    MATCHES,
     SPECIAL,
-    STANDS,
     UNKNOWN,
     Verdict,
     Verdicts,
@@ -158,7 +158,7 @@ class Guard:
         findings = self.check(ids).findings
         if findings:
             more = f" (and {findings.total - 1} more)" if findings.total > 1 else ""
-            raise RobustokError(f"{tell(self.vocab, findings[0])}{more}")
+            raise RobustokError(f"{describe(self.vocab, findings[0])}{more}")
 
     def check_batch(self, rows: Rows) -> Verdicts:
         """Check many id sequences; much faster than one by one.
@@ -190,7 +190,7 @@ class Guard:
         comparison, repaired = self._compare(segments, canonical, kept.offsets)
 
         marks = np.full(len(given), UNKNOWN, np.uint8)
-        marks[known] = np.where(comparison.matches, STANDS, DEVIATES)
+        marks[known] = np.where(comparison.matches, MATCHES, DEVIATES)
         special = ~self.vocab.readable[kept.ids]
         marks[kept.position[special & comparison.matches]] = SPECIAL
         self._pass_allowed(kept, marks)
@@ -332,10 +332,10 @@ class Guard:
         return ids[:at], ids[at + len(plain) :]
 
     def _pass_allowed(self, kept: _Kept, marks: np.ndarray) -> None:
-        """Mark special ids that may be there as standing."""
+        """Mark the allowed special ids as matching."""
         special = marks == SPECIAL
         if self.allow_special:
-            marks[special] = STANDS
+            marks[special] = MATCHES
             return
         head, tail = self._frame
         if not (head or tail) or not special.any():
@@ -346,9 +346,9 @@ class Guard:
             begin, end = kept.offsets[row : row + 2].tolist()
             ids = kept.ids[begin:end].tolist()
             if head and ids[: len(head)] == head:
-                marks[kept.position[begin : begin + len(head)]] = STANDS
+                marks[kept.position[begin : begin + len(head)]] = MATCHES
             if tail and ids[-len(tail) :] == tail:
-                marks[kept.position[end - len(tail) : end]] = STANDS
+                marks[kept.position[end - len(tail) : end]] = MATCHES
 
     def _round_trip(
         self, kept: _Kept, canonical: np.ndarray, special: np.ndarray, table: FindingTable

@@ -1,4 +1,4 @@
-"""What is wrong with an id sequence, and where: findings as arrays, made into objects on demand."""
+"""Findings of the guard, kept as arrays and converted to objects on demand."""
 
 from __future__ import annotations
 
@@ -148,11 +148,11 @@ class Findings(Sequence[Finding]):
         return repr(tuple(self))
 
 
-def tell(vocab: Vocabulary, finding: Finding) -> str:
-    """A finding in one line of text.
+def describe(vocab: Vocabulary, finding: Finding) -> str:
+    """A finding as one line of text.
 
     >>> verdict = rt.Guard(vocab).check([*vocab.encode("t"), *vocab.encode("he")])
-    >>> tell(vocab, verdict.findings[0])
+    >>> describe(vocab, verdict.findings[0])
     "ids 0 to 1, 't|he', should be 'the'"
 
     Args:

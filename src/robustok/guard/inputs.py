@@ -1,4 +1,4 @@
-"""Id sequences as a caller gives them, checked and put one after another."""
+"""Checks the id sequences of a caller and concatenates them."""
 
 from __future__ import annotations
 

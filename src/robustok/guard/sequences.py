@@ -1,4 +1,4 @@
-"""Id sequences from files: a column of Parquet, or lines of JSON."""
+"""Reads id sequences from files: a column of Parquet, or JSON Lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from robustok.errors import RobustokError, nearest
 from robustok.files import decompressed
 from robustok.ragged import Ragged
 
-ROWS = 4096  # read at a time
+ROWS = 4096  # sequences in a batch
 
 
 def read_sequences(path: Path, column: str | None = None) -> Iterator[tuple[Ragged, float]]:
@@ -25,7 +25,7 @@ def read_sequences(path: Path, column: str | None = None) -> Iterator[tuple[Ragg
 
     ``path`` is Parquet (.parquet) or JSON Lines (.jsonl, also .gz and .xz): objects with a column
     of ids, or bare lists. Without ``column`` there must be one such column only. An id that does
-    not fit 32 bits comes as -1. Raises RobustokError for anything that is no sequence of ids.
+    not fit 32 bits becomes -1. Raises RobustokError for anything that is not a sequence of ids.
     """
     if not path.is_file():
         raise RobustokError(f"{path}: no such file")
@@ -72,14 +72,14 @@ def _json_lines(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]
     with path.open("rb") as raw, decompressed(raw, path.suffix) as lines:
         number = 1
         try:
-            for number, line in enumerate(lines, 1):  # noqa: B007 (it is told of in an error)
+            for number, line in enumerate(lines, 1):  # noqa: B007 (used in the error)
                 if not line.strip():
                     continue
-                told = json.loads(line)
-                if isinstance(told, dict):
-                    column = _chosen(path, column, told if column else _lists(told))
-                    told = told.get(column)
-                rows.append(_ids(told))
+                value = json.loads(line)
+                if isinstance(value, dict):
+                    column = _chosen(path, column, value if column else _lists(value))
+                    value = value.get(column)
+                rows.append(_ids(value))
                 if len(rows) == ROWS:
                     yield Ragged.from_rows(rows), min(raw.tell() / size, 1.0)
                     rows = []
@@ -92,8 +92,8 @@ def _json_lines(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]
 
 
 def _reason(error: Exception) -> str:
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"not JSON ({said})" if isinstance(error, json.JSONDecodeError) else said
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return f"not JSON ({reason})" if isinstance(error, json.JSONDecodeError) else reason
 
 
 def _lists(row: dict[str, Any]) -> list[str]:
@@ -103,12 +103,12 @@ def _lists(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def _ids(told: Any) -> np.ndarray:
-    ids = np.asarray(told)
+def _ids(value: Any) -> np.ndarray:
+    ids = np.asarray(value)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iuO"):
-        raise TypeError(f"expected a list of token ids, found {str(told)[:60]}")
+        raise TypeError(f"expected a list of token ids, got {str(value)[:60]}")
     if ids.dtype.kind == "O" and not all(isinstance(i, int) for i in ids.tolist()):
-        raise TypeError(f"expected a list of token ids, found {str(told)[:60]}")
+        raise TypeError(f"expected a list of token ids, got {str(value)[:60]}")
     return _in_32_bits(ids) if ids.size else np.empty(0, np.int32)
 
 
@@ -121,8 +121,10 @@ def _chosen(path: Path, column: str | None, names: Any) -> str:
         if column not in names:
             raise RobustokError(f"{path}: no column of ids '{column}': {nearest(column, names)}")
         return column
-    found = list(names)
-    if len(found) != 1:
-        told = f"several columns of ids ({', '.join(found)})" if found else "no column of ids"
-        raise RobustokError(f"{path} has {told}: name one with --column")
-    return found[0]
+    candidates = list(names)
+    if len(candidates) != 1:
+        several = f"several columns of ids ({', '.join(candidates)})"
+        raise RobustokError(
+            f"{path} has {several if candidates else 'no column of ids'}: name one with --column"
+        )
+    return candidates[0]

@@ -1,4 +1,4 @@
-"""What is odd in the text of segments: special tokens spelled out, and bytes that are not UTF-8."""
+"""Locates special tokens spelled out in text, and bytes that are not UTF-8."""
 
 from __future__ import annotations
 

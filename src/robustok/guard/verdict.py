@@ -1,4 +1,4 @@
-"""What a guard says of an id sequence, and of many."""
+"""Verdicts of the guard on one id sequence and on a batch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from robustok.guard.findings import NO_FINDINGS, Findings, FindingTable, join_tables
 from robustok.ragged import Ragged
 
-STANDS, DEVIATES, SPECIAL, UNKNOWN = range(4)  # the mark of each id
+MATCHES, DEVIATES, SPECIAL, UNKNOWN = range(4)  # marks of ids
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a guard found in one id sequence.
+    """The verdict of a guard on one id sequence.
 
     >>> verdict = rt.Guard(vocab).check([*vocab.encode("t"), *vocab.encode("he")])
     >>> verdict.canonical, verdict.splits, [f.kind for f in verdict.findings]
@@ -47,7 +47,7 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Verdicts(Sequence[Verdict]):
-    """What a guard found in a batch; ``verdicts[i]`` is the :class:`Verdict` on row i.
+    """The verdicts of a guard on a batch; ``verdicts[i]`` is the :class:`Verdict` on row i.
 
     >>> verdicts = rt.Guard(vocab).check_batch([vocab.encode("the"), [84, 257]])
     >>> verdicts.canonical, verdicts[1].distance
@@ -71,7 +71,7 @@ class Verdicts(Sequence[Verdict]):
 
     @property
     def deviates(self) -> np.ndarray:
-        """Ids that are unknown or do not stand, bool [ids]."""
+        """Ids that are unknown or not canonical, bool [ids]."""
         return (self.marks == DEVIATES) | (self.marks == UNKNOWN)
 
     @property

@@ -109,7 +109,7 @@ def command(
     if as_json:
         print_json(asdict(receipt))
         return
-    found = receipt.realised
+    found = receipt.realized
     typer.echo(
         f"{receipt.documents:,} documents, {receipt.rows:,} rows and {receipt.tokens:,} ids in "
         f"{len(receipt.shards):,} shards: {out / 'data'}"

@@ -103,14 +103,14 @@ def _numbers(text: str) -> list[int]:
 
 
 def _print_first(vocab: Any, verdict: Any, number: int | None) -> None:
-    from robustok.guard import tell
+    from robustok.guard import describe
 
     where = "" if number is None else f"line {number}, "
-    typer.echo(f"robustok: {where}{tell(vocab, verdict.findings[0])}", err=True)
+    typer.echo(f"robustok: {where}{describe(vocab, verdict.findings[0])}", err=True)
 
 
 def _print(vocab: Any, verdict: Any) -> None:
-    from robustok.guard import tell
+    from robustok.guard import describe
 
     state = "canonical" if verdict.canonical else "not canonical"
     back = "comes back" if verdict.round_trip else "does not come back"
@@ -119,7 +119,7 @@ def _print(vocab: Any, verdict: Any) -> None:
         f"{back} from decoding and encoding"
     )
     for finding in verdict.findings[:SHOWN]:
-        typer.echo(f"  {tell(vocab, finding)}")
+        typer.echo(f"  {describe(vocab, finding)}")
     if verdict.findings.total > SHOWN:
         typer.echo(f"  and {verdict.findings.total - SHOWN:,} more")
     if not verdict.canonical:
