@@ -265,11 +265,13 @@ def test_stages_of_a_long_stretch_follow_the_law(k: int, count: int) -> None:
 
 
 def test_the_tree_draws_summands_given_their_sum() -> None:
+    from robustok.kernels.distances import Types
     from robustok.kernels.sum_tree import build_tree, draw_tree
 
     pmf, start = np.array([0.5, 0.0, 0.3, 0.2, 0.9, 0.1]), np.array([0, 4, 6])
     block, words = np.array([0, 1, 0, 1, 1]), np.array([4, 3, 2, 1, 0])
-    tree = build_tree(pmf, start, block)
+    types = Types(np.zeros(2, np.int64), np.ones(2, np.int64), start, pmf, pmf, pmf, start[:2])
+    tree = build_tree(types, block)
     law: dict[tuple[int, ...], Fraction] = {}
     for path in np.ndindex(4, 2, 4, 2, 2):
         p = np.prod([pmf[start[x] + d] for x, d in zip(block, path, strict=True)])
@@ -280,7 +282,7 @@ def test_the_tree_draws_summands_given_their_sum() -> None:
     state, rows = np.uint64(7), []
     for _ in range(5000):
         distance = np.zeros(5, np.int64)
-        state = np.uint64(draw_tree(tree, words, 4, state, distance))
+        state = np.uint64(draw_tree(tree, 4, state, words, distance))
         rows.append(tuple(distance.tolist()))
     assert_law(rows, {path: p / whole for path, p in law.items()})
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.jit import njit
-from robustok.kernels.long import backward, moments
+from robustok.kernels.long import backward, longest_edge, moments
+from robustok.kernels.newton import STEEPEST, inside, logit_step
 
-STEEPEST = 60.0  # |slope|: beyond it only the nearest or the farthest path has weight
 TABLE = 1 << 20  # nodes times costs up to which a table is made
 _NEGLIGIBLE = 1e-40  # squared modulus
 _ALIAS = -50.0  # logarithm of the probability that may alias
@@ -44,15 +44,10 @@ def tilt(edges, cost, farthest):
             high = slope
         else:
             low = slope
-        ahead = 0.5 * (low + high)
-        if variance > 0.0 and 0.0 < mean < farthest:
-            gap = np.log(cost / (farthest - cost)) - np.log(mean / (farthest - mean))
-            step = slope + gap * mean * (farthest - mean) / (farthest * variance)
-            if low < step < high:
-                ahead = step
-        if ahead == slope or high - low < 1e-12:
+        step = inside(low, high, logit_step(slope, mean, variance, cost, farthest))
+        if step == slope or high - low < 1e-12:
             break
-        slope = ahead
+        slope = step
         mantissa, exponent = backward(edges, np.exp(slope))
         mean, variance = moments(edges, np.exp(slope), mantissa, exponent)
     return slope, mantissa, exponent, variance
@@ -79,9 +74,13 @@ def edge_probabilities(edges, z, mantissa, exponent):
 
 @njit(cache=True, nogil=True)
 def _by_table(edges, probability, cost):
-    """The probability of one total cost, by the probabilities of all costs up to it."""
+    """The probability of one total cost, by the probabilities of all costs up to it.
+
+    ``probability``: float64 [edges], of each edge at its node. Keeps one row more than an edge
+    spans.
+    """
     n = len(edges.first) - 1
-    ring = _ring(edges)
+    ring = longest_edge(edges) + 1
     rows = np.zeros((ring, cost + 1))
     rows[n % ring, 0] = 1.0
     for i in range(n - 1, -1, -1):
@@ -102,19 +101,13 @@ def _by_table(edges, probability, cost):
 
 
 @njit(cache=True, nogil=True)
-def _ring(edges):
-    """One more than the most bytes an edge spans."""
-    ring = np.int64(1)
-    for e in range(len(edges.step)):
-        ring = max(ring, np.int64(edges.step[e] >> 1))
-    return ring + 1
-
-
-@njit(cache=True, nogil=True)
 def _by_angles(edges, probability, cost, size):
-    """The probability of one total cost modulo ``size``, by the inverse DFT."""
+    """The probability of one total cost modulo ``size``, by the inverse DFT.
+
+    ``probability``: float64 [edges], of each edge at its node.
+    """
     n = len(edges.first) - 1
-    ring = _ring(edges)
+    ring = longest_edge(edges) + 1
     real, imag = np.zeros(ring), np.zeros(ring)
     total = 1.0  # the angle 0
     for m in range(1, size // 2 + 1):
@@ -126,20 +119,20 @@ def _by_angles(edges, probability, cost, size):
         while at > 0 and small < ring:
             at -= 1
             slot = slot - 1 if slot > 0 else ring - 1
-            dear_x, dear_y, x, y = 0.0, 0.0, 0.0, 0.0
+            x1, y1, x, y = 0.0, 0.0, 0.0, 0.0  # of edges of cost 1; of cost 0, then of all
             for e in range(edges.first[at], edges.first[at + 1]):
                 s = slot + (edges.step[e] >> 1)
                 if s >= ring:
                     s -= ring
                 p = probability[e]
                 if edges.step[e] & 1:
-                    dear_x += p * real[s]
-                    dear_y += p * imag[s]
+                    x1 += p * real[s]
+                    y1 += p * imag[s]
                 else:
                     x += p * real[s]
                     y += p * imag[s]
-            x += dear_x * cosine - dear_y * sine
-            y += dear_x * sine + dear_y * cosine
+            x += x1 * cosine - y1 * sine
+            y += x1 * sine + y1 * cosine
             real[slot], imag[slot] = x, y
             small = small + 1 if x * x + y * y < _NEGLIGIBLE else 0
         if small < ring:
@@ -151,6 +144,7 @@ def _by_angles(edges, probability, cost, size):
 
 @njit(cache=True, nogil=True)
 def _log_total(edges, slope):
+    """The logarithm of the summed weight of all paths, exp(slope * cost) each."""
     mantissa, exponent = backward(edges, np.exp(slope))
     return np.log(mantissa[0]) + exponent[0] * np.log(2.0)
 

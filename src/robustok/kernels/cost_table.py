@@ -12,10 +12,11 @@ TABLE = 1 << 24  # positions times costs
 
 
 @njit(cache=True, nogil=True)
-def draw_by_table(edges, k, state0, out, at, ends):
-    """Draws at distance k from the number of paths on by node and distance, as logarithms.
+def draw_by_table(edges, k, draws, at):
+    """Draws at distance k from the number of paths to the end by node and distance, in logarithms.
 
-    Returns the end, or NOT_DRAWN where the table would be too large.
+    ``edges``: `kernels.long.Edges`. ``draws``: `kernels.staged.Draws`, appended to ``draws.ids``
+    from ``at`` on. Returns the end, or NOT_DRAWN where the table would be too large.
     """
     n = len(edges.first) - 1
     if (n + 1) * (k + 1) > TABLE:
@@ -28,8 +29,8 @@ def draw_by_table(edges, k, state0, out, at, ends):
             for g in range(cost, k + 1):
                 if logs[j, g - cost] > -np.inf:
                     logs[i, g] = np.logaddexp(logs[i, g], logs[j, g - cost])
-    for d in range(len(state0)):
-        state, i, rest = state0[d], np.int64(0), np.int64(k)
+    for d in range(len(draws.states)):
+        state, i, rest = draws.states[d], np.int64(0), np.int64(k)
         while i < n:
             u, state = uniform(state)
             chosen = np.int64(-1)
@@ -42,9 +43,9 @@ def draw_by_table(edges, k, state0, out, at, ends):
                         break
             if chosen < 0:
                 return np.int64(NOT_DRAWN)
-            out[at] = edges.token[chosen]
+            draws.ids[at] = edges.token[chosen]
             at += 1
             rest -= edges.step[chosen] & 1
             i += edges.step[chosen] >> 1
-        ends[d] = at
+        draws.ends[d] = at
     return at

@@ -1,8 +1,7 @@
 """Exact numbers of paths through a lattice: machine integers for small blocks, residues for large.
 
-Edges are those of `kernels.lattice.row_edges`: the edges of node i are ``first[i]:first[i + 1]``,
-and ``step[e]`` is byte length * 2 + cost. Every byte length is at least 1 and no edge leaves
-0..n, so all node indices below stay inside their arrays.
+``first`` (int64 [n + 1]) and ``step`` (int32 [edges]) are those of `kernels.long.Edges`: every edge
+of node i ends in i + 1 ... n, so all node indices stay inside their arrays.
 """
 
 from __future__ import annotations
@@ -34,20 +33,23 @@ def block_ends(first, step):
 
 @njit(cache=True, nogil=True)
 def block_counts(first, step, ends):
-    """The paths through every block, int64; -1 where there are EXACT or more."""
+    """The number of paths through every block, int64 [blocks]; -1 for EXACT or more.
+
+    ``ends``: int64 [blocks], those of `block_ends`.
+    """
     counts = np.empty(len(ends), np.int64)
-    ways = np.zeros(len(first), np.int64)
+    paths = np.zeros(len(first), np.int64)  # from each node to the end of its block
     begin = np.int64(0)
     for b in range(len(ends)):
-        ways[ends[b]] = 1
+        paths[ends[b]] = 1
         fits = True
         for i in range(ends[b] - 1, begin - 1, -1):
             total = np.int64(0)
             for e in range(first[i], first[i + 1]):
-                total = min(total + ways[i + (step[e] >> 1)], np.int64(EXACT))
-            ways[i] = total
+                total = min(total + paths[i + (step[e] >> 1)], np.int64(EXACT))
+            paths[i] = total
             fits = fits and total < EXACT
-        counts[b] = ways[begin] if fits else -1
+        counts[b] = paths[begin] if fits else -1
         begin = ends[b]
     return counts
 

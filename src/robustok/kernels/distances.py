@@ -1,9 +1,13 @@
-"""How the distances of a text's words add up, and the weight z that aims their sum at k.
+"""Distribution of the distance of a text: per type of word, and summed over words.
 
-Words come as types with how often each occurs; stretches too long to table come as edges.
+Words occur as types with a number of occurrences; blocks too long to table are lattices of their
+own (`longs`, a list of `kernels.long.Edges`). Every token that is not the reference's has weight z,
+so words are independent; Newton's method chooses z such that the expected sum is k.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,55 +15,102 @@ from robustok.kernels.feasible import flexible, largest_feasible
 from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, moments
 from robustok.kernels.memory import borrow
-from robustok.kernels.tables import borrow_store, grades_of, ways_of
+from robustok.kernels.newton import STEEPEST, inside, logit_step
+from robustok.kernels.sums import Sums, enlarge, largest, trim
+from robustok.kernels.tables import borrow_store, counts_of, degrees_of
 
-STEEPEST = 60.0  # |log z|: beyond it only the nearest or the farthest tokenization is left
-SAMPLE = 64  # types of words that a first guess of z is made from
-NEGLIGIBLE = 1e-24  # convolved probabilities below are rounding
+SAMPLE = 64  # types of words that the first estimate of z is made from
+
+
+class Types(NamedTuple):
+    """The types of a text's words; type x has distances 0 to start[x + 1] - start[x] - 1.
+
+    What belongs to distance d of type x is at index start[x] + d. Invariant: every type has a
+    tokenization, and its last distance has one.
+    """
+
+    record: np.ndarray  # int64 [types]: position of its record in the store
+    times: np.ndarray  # int64 [types]: how many words of the text have this type
+    start: np.ndarray  # int64 [types + 1]
+    counts: np.ndarray  # float64 [start[-1]]: tokenizations at each distance
+    probability: np.ndarray  # float64 [start[-1]]: of each distance under z, set by `_weigh`
+    cumulative: np.ndarray  # float64 [start[-1]]: sums of ``probability``, set by `accumulate`
+    median: np.ndarray  # int64 [types]: index of the median distance, set by `accumulate`
 
 
 @njit(cache=True, nogil=True)
-def copy_ways(store, types, start, ways):
-    """Type x's numbers of tokenizations by distance to ``ways[start[x]:start[x + 1]]``.
+def borrow_types(types):
+    """The same types without reference counts; see `memory`."""
+    return Types(
+        borrow(types.record), borrow(types.times), borrow(types.start), borrow(types.counts),
+        borrow(types.probability), borrow(types.cumulative), borrow(types.median),
+    )  # fmt: skip
 
-    In one piece and in order: the records lie anywhere, and they are weighed again and again.
+
+@njit(cache=True, nogil=True)
+def read_types(store, record, times):
+    """The `Types` of these records, with their counts copied from the store.
+
+    Copied into one array because Newton's method reads them many times, and records are scattered.
     """
     store = borrow_store(store)
-    for x in range(len(types)):
-        w0 = ways_of(store, types[x]) - start[x]
+    start = np.empty(len(record) + 1, np.int64)
+    start[0] = 0
+    for x in range(len(record)):
+        start[x + 1] = start[x] + degrees_of(store, record[x]) + 1
+    size = start[len(record)]
+    counts = np.empty(size)
+    for x in range(len(record)):
+        source = counts_of(store, record[x]) - start[x]
         for at in range(start[x], start[x + 1]):
-            ways[at] = store.floats[w0 + at]
+            counts[at] = store.floats[source + at]
+    return Types(
+        record, times, start, counts, np.empty(size), np.empty(size),
+        np.empty(len(record), np.int64),
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _weigh(ways, start, times, slope, longs, pmf, powers):
-    """Probabilities of every type's distances under weight exp(slope·distance).
+def accumulate(types):
+    """Set ``cumulative`` and ``median`` from ``probability``."""
+    for x in range(len(types.record)):
+        total = 0.0
+        types.median[x] = types.start[x]
+        for d in range(types.start[x], types.start[x + 1]):
+            total += types.probability[d]
+            types.cumulative[d] = total
+            types.median[x] += total < 0.5
 
-    Returns the mean and the variance of the summed distance of all words.
+
+@njit(cache=True, nogil=True)
+def _weigh(types, slope, longs, powers):
+    """Set ``types.probability`` under weight exp(slope * distance).
+
+    Returns the mean and the variance of the summed distance of all words and of ``longs``.
+    ``powers``: float64 scratch, as long as the most distances of a type.
     """
-    ways, start, times = borrow(ways), borrow(start), borrow(times)
-    pmf, powers = borrow(pmf), borrow(powers)
+    types, powers = borrow_types(types), borrow(powers)
     # The largest weight is 1, at distance 0 or at the farthest one: nothing overflows.
     ratio = np.exp(-abs(slope))
     powers[0] = 1.0
     for x in range(1, len(powers)):
         powers[x] = powers[x - 1] * ratio
     mean, var = 0.0, 0.0
-    for x in range(len(times)):
-        begin, size = start[x], start[x + 1] - start[x]
+    for x in range(len(types.times)):
+        begin, size = types.start[x], types.start[x + 1] - types.start[x]
         total, first, second = 0.0, 0.0, 0.0
         for d in range(size):
-            p = ways[begin + d] * powers[d if slope <= 0.0 else size - 1 - d]
-            pmf[begin + d] = p
+            p = types.counts[begin + d] * powers[d if slope <= 0.0 else size - 1 - d]
+            types.probability[begin + d] = p
             total += p
             first += p * d
             second += p * (d * d)
         scale = 1.0 / total
         for d in range(size):
-            pmf[begin + d] *= scale
+            types.probability[begin + d] *= scale
         first *= scale
-        mean += times[x] * first
-        var += times[x] * max(second * scale - first * first, 0.0)
+        mean += types.times[x] * first
+        var += types.times[x] * max(second * scale - first * first, 0.0)
     for x in range(len(longs)):
         mantissa, exponent = backward(longs[x], np.exp(slope))
         m, v = moments(longs[x], np.exp(slope), mantissa, exponent)
@@ -69,39 +120,73 @@ def _weigh(ways, start, times, slope, longs, pmf, powers):
 
 
 @njit(cache=True, nogil=True)
-def _newton(ways, start, times, longs, k, slope, pmf, powers):
-    """log z at which the expected distance is k, close enough that hardly a draw is lost."""
+def _most_distances(types):
+    """The most distances of a type, at least 1."""
+    most = np.int64(1)
+    for x in range(len(types.times)):
+        most = max(most, types.start[x + 1] - types.start[x])
+    return most
+
+
+@njit(cache=True, nogil=True)
+def _newton(types, longs, k, slope, powers):
+    """log z at which the expected distance is k, to a fifth of a standard deviation.
+
+    That is close enough: hardly a draw is rejected because of it.
+    """
     low, high = -STEEPEST, STEEPEST
     for _ in range(60):
-        mean, var = _weigh(ways, start, times, slope, longs, pmf, powers)
+        mean, var = _weigh(types, slope, longs, powers)
         if abs(mean - k) <= 0.2 * np.sqrt(var):
             return slope
         if mean > k:
             high = slope
         else:
             low = slope
-        step = slope + (k - mean) / var if var > 1e-12 else high + 1.0
-        slope = step if low < step < high else 0.5 * (low + high)
-    _weigh(ways, start, times, slope, longs, pmf, powers)
+        slope = inside(low, high, slope + (k - mean) / var if var > 1e-12 else np.nan)
+    _weigh(types, slope, longs, powers)
     return slope
 
 
 @njit(cache=True, nogil=True)
-def solve_far(ways, start, times, longs, k, pmf):
-    """As `solve`, by Newton steps on the logit of the mean, which converge at both ends.
+def solve(types, longs, k):
+    """log z for distance k, by plain Newton steps; sets ``types.probability`` for it.
 
-    Returns the slope, and the variances of the distance of all words and of ``longs``.
+    The first estimate comes from a few types, whose share of k is that of their farthest distance.
     """
-    longest, farthest = np.int64(1), np.int64(0)
-    for x in range(len(times)):
-        longest = max(longest, start[x + 1] - start[x])
-        farthest += (start[x + 1] - start[x] - 1) * times[x]
+    powers = np.empty(_most_distances(types))
+    slope = 0.0
+    if len(types.times) > 2 * SAMPLE:
+        whole, part = np.int64(0), np.int64(0)
+        for x in range(len(types.times)):
+            farthest = (types.start[x + 1] - types.start[x] - 1) * types.times[x]
+            whole += farthest
+            if x < SAMPLE:
+                part += farthest
+        if part > 0:
+            sample = Types(
+                types.record, types.times[:SAMPLE], types.start, types.counts, types.probability,
+                types.cumulative, types.median,
+            )  # fmt: skip
+            slope = _newton(sample, longs[:0], k * part / whole, 0.0, powers)
+    return _newton(types, longs, k, slope, powers)
+
+
+@njit(cache=True, nogil=True)
+def solve_unbroken(types, longs, k):
+    """As `solve`, by logit Newton steps, for texts whose distance is mostly that of ``longs``.
+
+    Returns log z, and the variances of the distance of all words and of ``longs``.
+    """
+    powers = np.empty(_most_distances(types))
+    farthest = np.int64(0)
+    for x in range(len(types.times)):
+        farthest += (types.start[x + 1] - types.start[x] - 1) * types.times[x]
     for x in range(len(longs)):
         farthest += flexible(longs[x])[0]
-    powers = np.empty(longest)
     low, high = -STEEPEST, STEEPEST
     slope = STEEPEST if k >= farthest else 0.0
-    mean, var = _weigh(ways, start, times, slope, longs, pmf, powers)
+    mean, var = _weigh(types, slope, longs, powers)
     for _ in range(100):
         if k >= farthest or abs(mean - k) <= 0.2 * np.sqrt(var) or high - low < 1e-12:
             break
@@ -109,121 +194,85 @@ def solve_far(ways, start, times, longs, k, pmf):
             high = slope
         else:
             low = slope
-        slope = 0.5 * (low + high)
-        if var > 0.0 and 0.0 < mean < farthest:
-            gap = np.log(k / (farthest - k)) - np.log(mean / (farthest - mean))
-            step = (high if mean > k else low) + gap * mean * (farthest - mean) / (farthest * var)
-            if low < step < high:
-                slope = step
-        mean, var = _weigh(ways, start, times, slope, longs, pmf, powers)
-    _, words = _weigh(ways, start, times, slope, longs[:0], pmf, powers)
-    return slope, words, var - words
+        slope = inside(low, high, logit_step(slope, mean, var, k, farthest))
+        mean, var = _weigh(types, slope, longs, powers)
+    _, var_words = _weigh(types, slope, longs[:0], powers)
+    return slope, var_words, var - var_words
 
 
 @njit(cache=True, nogil=True)
-def solve(ways, start, times, longs, k, pmf):
-    """log z for a text, and the distances of its types under it.
+def feasible(types, longs, k):
+    """The largest distance up to k that some tokenization has; -1 where this cannot tell.
 
-    A few of its words, which come first, tell nearly where it lies: they take their share of k by
-    how far they can go.
+    Words with every distance from 2 to their farthest make up every sum from 2 on, and fill the
+    gaps of the other words once they reach further than the largest such gap.
     """
-    types = len(times)
-    longest = np.int64(1)
-    for x in range(types):
-        longest = max(longest, start[x + 1] - start[x])
-    powers = np.empty(longest)
-    slope = 0.0
-    if types > 2 * SAMPLE:
-        whole, part = np.int64(0), np.int64(0)
-        for x in range(types):
-            far = (start[x + 1] - start[x] - 1) * times[x]
-            whole += far
-            if x < SAMPLE:
-                part += far
-        if part > 0:
-            share = k * part / whole
-            slope = _newton(ways, start, times[:SAMPLE], longs[:0], share, 0.0, pmf, powers)
-    return _newton(ways, start, times, longs, k, slope, pmf, powers)
-
-
-@njit(cache=True, nogil=True)
-def feasible(store, types, times, longs, k):
-    """The largest distance up to k that some tokenization has, or -1 where this does not show it.
-
-    Words with every distance 2, 3, ... up to their farthest make every sum from 2 on; whatever
-    steps the other words take are bridged once the first reach further than one such step.
-    """
-    most, simple, three, gap = np.int64(0), np.int64(0), False, np.int64(0)
+    farthest, simple, three, gap = np.int64(0), np.int64(0), False, np.int64(0)
     one = k == 0
-    for x in range(len(types)):
-        w0, far = ways_of(store, types[x]), grades_of(store, types[x])
-        most += far * times[x]
-        one = one or (far >= 1 and store.floats[w0 + 1] > 0.0)
-        whole = far >= 2
-        for d in range(2, far):
-            whole = whole and store.floats[w0 + d] > 0.0
-        if whole:
-            simple += far * times[x]
-            three = three or far >= 3
+    for x in range(len(types.record)):
+        begin, most = types.start[x], types.start[x + 1] - types.start[x] - 1
+        farthest += most * types.times[x]
+        one = one or (most >= 1 and types.counts[begin + 1] > 0.0)
+        takes_all = most >= 2
+        for d in range(2, most):
+            takes_all = takes_all and types.counts[begin + d] > 0.0
+        if takes_all:
+            simple += most * types.times[x]
+            three = three or most >= 3
         else:
-            gap = max(gap, far)
+            gap = max(gap, most)
     for x in range(len(longs)):
-        far, flexible_sum, has_three, step = flexible(longs[x])
-        most += far
-        simple += flexible_sum
+        most, simple_part, has_three, step = flexible(longs[x])
+        farthest += most
+        simple += simple_part
         three = three or has_three
         gap = max(gap, step)
         one = one or largest_feasible(longs[x], 1) == 1
-    if k >= most:
-        return most
+    if k >= farthest:
+        return farthest
     if k <= 1:
         return k if one else np.int64(0)
     return np.int64(k) if three and simple > gap else np.int64(-1)
 
 
 @njit(cache=True, nogil=True)
-def convolve_block(pmf, start, block, k, base, low, high):
-    """The probabilities that words block[t:] have distances summing to s, and the largest for t=0.
+def convolve_block(types, kind, k):
+    """`Sums` of n words of types ``kind`` (int64 [n]): row t is the summed distance of words[t:].
 
-    That of s is table[base[t] + s - low[t]], for s from low[t] to high[t]: rows lie end to end,
-    since they hold a few hundred of the thousands of sums there could be.
+    Row n is the sum 0. Sums over k are left out. Also returns the largest probability of row 0.
     """
-    pmf, base, low, high = borrow(pmf), borrow(base), borrow(low), borrow(high)
-    n = len(block)
+    types = borrow_types(types)
+    n = len(kind)
+    base, low, high = (
+        np.zeros(n + 1, np.int64),
+        np.zeros(n + 1, np.int64),
+        np.zeros(n + 1, np.int64),
+    )
     table = np.empty(64 * (n + 1))
     table[0] = 1.0
-    base[n], low[n], high[n] = 0, 0, 0
-    free = np.int64(1)
+    used = np.int64(1)
     for t in range(n - 1, -1, -1):
-        at, far = start[block[t]], start[block[t] + 1] - start[block[t]] - 1
-        below, above = low[t + 1], min(high[t + 1] + far, k)
-        width = above - below + 1
-        if free + width > len(table):
-            larger = np.empty(2 * len(table) + width)
-            larger[:free] = table[:free]
-            table = larger
+        begin = types.start[kind[t]]
+        farthest = types.start[kind[t] + 1] - begin - 1
+        lowest, highest = low[t + 1], min(high[t + 1] + farthest, k)
+        width = highest - lowest + 1
+        table = enlarge(table, used, width)
         # Slices, in which the compiler sees that no index is negative: three times faster.
-        row = table[free : free + width]
-        ahead = table[base[t + 1] : base[t + 1] + high[t + 1] - low[t + 1] + 1]
+        row = table[used : used + width]
+        later = table[base[t + 1] : base[t + 1] + high[t + 1] - low[t + 1] + 1]
         row[:] = 0.0
-        for d in range(far + 1):
-            p = pmf[at + d]
+        for d in range(farthest + 1):
+            p = types.probability[begin + d]
             if p > 0.0:
-                reached = min(len(ahead), len(row) - d)
-                into, add = row[d : d + reached], ahead[:reached]
-                for s in range(reached):
-                    into[s] += p * add[s]
-        first, last = np.int64(0), width - 1
-        while last > 0 and row[last] < NEGLIGIBLE:
-            last -= 1
-        while first < last and row[first] < NEGLIGIBLE:
-            first += 1
-        base[t], low[t], high[t] = free + first, below + first, below + last
-        free += last + 1
-    best = 0.0
-    for s in range(high[0] - low[0] + 1):
-        best = max(best, table[base[0] + s])
-    return table, best
+                size = min(len(later), len(row) - d)
+                target, source = row[d : d + size], later[:size]
+                for s in range(size):
+                    target[s] += p * source[s]
+        first, last = trim(row)
+        base[t], low[t], high[t] = used + first, lowest + first, lowest + last
+        used += last + 1
+    sums = Sums(table, base, low, high)
+    return sums, largest(sums, 0)
 
 
 @njit(cache=True, nogil=True)

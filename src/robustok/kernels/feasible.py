@@ -1,7 +1,8 @@
 """Which distances the paths of a lattice have: exact, without a table of positions by distances.
 
-A text of which some parts take every distance from 2 up has every distance from 2 up to its
-farthest, which a linear pass shows. Other texts need one bit per position and distance.
+A linear pass finds parts of the text that have every distance from 2 to their farthest; enough of
+them show that the text has every distance from 2 to its farthest. Other texts need one bit per
+position and distance.
 Edges are those of `kernels.long.Edges`, with one path of cost 0: the reference.
 """
 
@@ -10,15 +11,19 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.jit import njit
+from robustok.kernels.long import longest_edge
 
-SEGMENT = 256  # bytes of the longest stretch between common nodes whose distances are listed
-GROUP = 32  # bytes of segments that are looked at together first
+SEGMENT = 256  # bytes of the longest segment whose distances are listed
+GROUP = 32  # bytes of segments that are tried together first
 MOST_BITS = np.int64(1) << 33  # edges times words of 64 distances; more is not attempted
 
 
 @njit(cache=True, nogil=True)
 def _farthest_path(edges):
-    """For each node the largest distance on to the end, or -1, and the edge that begins it."""
+    """For each node the largest distance of a path to the end, and its first edge; int64 [n + 1].
+
+    Both are -1 where there is no path.
+    """
     n = len(edges.first) - 1
     most, best = np.full(n + 1, -1, np.int64), np.full(n + 1, -1, np.int64)
     most[n] = 0
@@ -31,26 +36,27 @@ def _farthest_path(edges):
 
 
 @njit(cache=True, nogil=True)
-def _takes_all(edges, begin, end, far):
-    """Whether the paths from begin to end have every distance 2, 3, ... ``far``."""
-    can = np.zeros((end - begin + 1, far + 1), np.bool_)
-    can[end - begin, 0] = True
+def _takes_all(edges, begin, end, most):
+    """Whether the paths from begin to end have every distance from 2 to ``most``."""
+    has = np.zeros((end - begin + 1, most + 1), np.bool_)
+    has[end - begin, 0] = True
     for i in range(end - 1, begin - 1, -1):
         for e in range(edges.first[i], edges.first[i + 1]):
             j, cost = i + (edges.step[e] >> 1), edges.step[e] & 1
             if j <= end:
-                for d in range(cost, far + 1):
-                    can[i - begin, d] |= can[j - begin, d - cost]
-    return can[0, 2:].all()
+                for d in range(cost, most + 1):
+                    has[i - begin, d] |= has[j - begin, d - cost]
+    return has[0, 2:].all()
 
 
 @njit(cache=True, nogil=True)
 def flexible(edges):
-    """(farthest, simple, three, gap) of a lattice, to be added up over parts of a text.
+    """(farthest, simple, three, gap) of a lattice; -1, 0, False, 0 where it has no path.
 
-    The lattice is cut where the reference and one farthest path meet. Segments that take every
-    distance from 2 up to their own farthest make up ``simple`` (``three``: one of them reaches 3);
-    ``gap`` is the largest farthest of a segment. Stops as soon as ``simple`` exceeds ``gap``.
+    The lattice is cut into segments where the reference and one farthest path meet. ``simple`` is
+    the summed farthest distance of segments that have every distance from 2 to their farthest;
+    ``three``: one of them has distance 3; ``gap`` is the largest farthest distance of a segment.
+    Stops as soon as ``simple`` exceeds ``gap``, which shows that all distances from 2 exist.
     """
     n = len(edges.first) - 1
     most, best = _farthest_path(edges)
@@ -60,11 +66,11 @@ def flexible(edges):
     i = np.int64(0)
     while i < n:
         on_reference[i] = True
-        ahead = np.int64(n)
+        after = np.int64(n)
         for e in range(edges.first[i], edges.first[i + 1]):
             if edges.step[e] & 1 == 0:
-                ahead = i + (edges.step[e] >> 1)
-        i = ahead
+                after = i + (edges.step[e] >> 1)
+        i = after
     on_reference[n] = True
     meet = np.empty(n + 1, np.int64)
     count, i, gap = 0, np.int64(0), np.int64(0)
@@ -83,17 +89,17 @@ def flexible(edges):
         after = c + 1  # some segments at once: tokens across them give more distances
         while after < count - 1 and meet[after] - meet[c] < GROUP:
             after += 1
-        far = most[meet[c]] - most[meet[after]]
-        if far >= 2 and meet[after] - meet[c] <= SEGMENT:
-            if _takes_all(edges, meet[c], meet[after], far):
-                simple += far
-                three = three or far >= 3
+        reach = most[meet[c]] - most[meet[after]]
+        if reach >= 2 and meet[after] - meet[c] <= SEGMENT:
+            if _takes_all(edges, meet[c], meet[after], reach):
+                simple += reach
+                three = three or reach >= 3
             else:
                 after = c + 1
-                far = most[meet[c]] - most[meet[after]]
-                if far >= 2 and _takes_all(edges, meet[c], meet[after], far):
-                    simple += far
-                    three = three or far >= 3
+                reach = most[meet[c]] - most[meet[after]]
+                if reach >= 2 and _takes_all(edges, meet[c], meet[after], reach):
+                    simple += reach
+                    three = three or reach >= 3
         c = after
     return most[0], simple, three, gap
 
@@ -105,10 +111,7 @@ def _largest_in_bits(edges, k):
     words = k // 64 + 1
     if len(edges.step) * words > MOST_BITS:
         return np.int64(-1)
-    ring = np.int64(1)
-    for e in range(len(edges.step)):
-        ring = max(ring, np.int64(edges.step[e] >> 1))
-    ring += 1
+    ring = longest_edge(edges) + 1
     bits = np.zeros((ring, words), np.uint64)
     one, top = np.uint64(1), np.uint64(63)
     bits[n % ring, 0] = one
@@ -138,9 +141,9 @@ def largest_feasible(edges, k):
     The lattice has a reference path, so distance 0 is feasible.
     """
     if k >= 64:
-        far, simple, three, gap = flexible(edges)
-        if k >= far:
-            return far
+        farthest, simple, three, gap = flexible(edges)
+        if k >= farthest:
+            return farthest
         if three and simple > gap:
             return np.int64(k)
     return _largest_in_bits(edges, np.int64(k))

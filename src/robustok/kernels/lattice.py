@@ -1,21 +1,22 @@
-"""Edges of a whole row, and the tokenizations at an exact small distance."""
+"""The lattice of a whole row, and the list of tokenizations at an exact small distance."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from robustok.kernels.jit import njit
-from robustok.kernels.long import edges_of, mark_reference
+from robustok.kernels.long import edges_of, enlarged, mark_reference
 
 MOST = 1 << 31  # tokens of all neighbors together
 
 
 @njit(cache=True, nogil=True)
 def row_edges(trie, text, token_offsets, ids, fixed):
-    """All edges of a row (first, token, step); a fixed id is one edge that nothing crosses.
+    """The arrays of `kernels.long.Edges` of a row; a fixed id is one edge that no other crosses.
 
-    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``fixed``: bool, one per id. Every id has
-    at least one byte: no edge ends where it begins.
+    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``fixed``: bool, one per id.
+    ``token_offsets``: int64 [ids of the vocabulary + 1]. Every id has at least one byte, so every
+    step is at least 1.
     """
     n = len(text)
     first = np.empty(n + 1, np.int64)
@@ -26,7 +27,7 @@ def row_edges(trie, text, token_offsets, ids, fixed):
         if fixed[v]:
             span = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
             if count + 1 > len(token):
-                token, step = _longer(token, count + 1), _longer(step, count + 1)
+                token, step = enlarged(token, 2 * count + 1), enlarged(step, 2 * count + 1)
             token[count], step[count] = ids[v], span * 2
             first[begin] = count
             count += 1
@@ -43,7 +44,8 @@ def row_edges(trie, text, token_offsets, ids, fixed):
         mark_reference(edges, ids, start, v, token_offsets)
         more = len(edges.token)
         if count + more > len(token):
-            token, step = _longer(token, count + more), _longer(step, count + more)
+            size = max(count + more, 2 * len(token))
+            token, step = enlarged(token, size), enlarged(step, size)
         token[count : count + more] = edges.token
         step[count : count + more] = edges.step
         first[begin:end] = edges.first[: end - begin] + count
@@ -51,13 +53,6 @@ def row_edges(trie, text, token_offsets, ids, fixed):
         begin = end
     first[n] = count
     return first, token[:count].copy(), step[:count].copy()
-
-
-@njit(cache=True, nogil=True)
-def _longer(array, size):
-    more = np.empty(max(size, 2 * len(array)), array.dtype)
-    more[: len(array)] = array
-    return more
 
 
 @njit(cache=True, nogil=True)

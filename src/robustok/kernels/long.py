@@ -1,7 +1,7 @@
-"""Stretches too long to table: one backward pass in scaled floats, then draws that walk forward.
+"""Lattices as arrays of edges; draws with weight z**distance by a backward pass, then a walk.
 
-Paths are weighted z**distance (z = 1: uniform), so one pass serves `uniform` and the Boltzmann
-draws of `uniform-k`. Sums over paths outgrow any float, so node i carries mantissa and exponent.
+For blocks that are too long for a table. z = 1 is uniform. Sums over paths exceed the range of
+floats, so each node has a mantissa and a binary exponent.
 """
 
 from __future__ import annotations
@@ -17,16 +17,28 @@ from robustok.kernels.trie import borrow_trie, child
 
 
 class Edges(NamedTuple):
-    """All tokens of a text as edges: those that start at byte i are first[i]:first[i + 1]."""
+    """All tokens in a text of n bytes; the edges of byte i are first[i]:first[i + 1].
 
-    first: np.ndarray  # int64 [n + 1]
-    token: np.ndarray  # int32
-    step: np.ndarray  # int32: byte length * 2 + cost (1 where the reference has no such token)
+    Invariant: a step is from 1 byte to the rest of the text, so an edge of byte i ends in
+    i + 1 ... n. The edges of a byte are sorted by length.
+    """
+
+    first: np.ndarray  # int64 [n + 1], ascending from 0
+    token: np.ndarray  # int32 [edges]
+    step: np.ndarray  # int32 [edges]: byte length * 2 + cost (1 unless it is in the reference)
+
+
+@njit(cache=True, nogil=True)
+def enlarged(array, size):
+    """A copy of ``array`` with space for ``size`` values."""
+    larger = np.empty(size, array.dtype)
+    larger[: len(array)] = array
+    return larger
 
 
 @njit(cache=True, nogil=True)
 def edges_of(trie, text, start, end):
-    """The edges of text[start:end], every cost 1."""
+    """The `Edges` of text[start:end] (uint8), every cost 1."""
     trie, text = borrow_trie(trie), borrow(text)
     n = end - start
     first = np.empty(n + 1, np.int64)
@@ -42,12 +54,7 @@ def edges_of(trie, text, start, end):
                 break
             if trie.token[node] >= 0:
                 if count == len(token):
-                    more = np.empty(2 * count, np.int32)
-                    more[:count] = token
-                    token = more
-                    more = np.empty(2 * count, np.int32)
-                    more[:count] = step
-                    step = more
+                    token, step = enlarged(token, 2 * count), enlarged(step, 2 * count)
                 token[count] = trie.token[node]
                 step[count] = (q + 1 - p) * 2 + 1
                 count += 1
@@ -57,7 +64,11 @@ def edges_of(trie, text, start, end):
 
 @njit(cache=True, nogil=True)
 def mark_reference(edges, ids, id_start, id_end, token_offsets):
-    """Cost 0 for the edges of a reference path, which keeps its own ids."""
+    """Set cost 0 for the edges of the reference ids[id_start:id_end] (int32), and their ids.
+
+    The reference may have another id for the same bytes than the trie. Its bytes are those of the
+    whole text.
+    """
     node = np.int64(0)
     for r in range(id_start, id_end):
         span = token_offsets[ids[r] + 1] - token_offsets[ids[r]]
@@ -69,8 +80,17 @@ def mark_reference(edges, ids, id_start, id_end, token_offsets):
 
 
 @njit(cache=True, nogil=True)
+def longest_edge(edges):
+    """The most bytes of an edge, at least 1."""
+    longest = np.int64(1)
+    for e in range(len(edges.step)):
+        longest = max(longest, np.int64(edges.step[e] >> 1))
+    return longest
+
+
+@njit(cache=True, nogil=True)
 def joined(longs):
-    """All unbroken stretches as one lattice."""
+    """A list of lattices as one, one after another."""
     nodes, count = np.int64(0), np.int64(0)
     for x in range(len(longs)):
         nodes += len(longs[x].first) - 1
@@ -90,7 +110,11 @@ def joined(longs):
 
 @njit(cache=True, nogil=True)
 def backward(edges, z):
-    """Weights of all paths from each node to the end: mantissas and binary exponents."""
+    """The summed weight of all paths from each node to the end, each z**cost.
+
+    Returns mantissas (float64 [n + 1], in [1, 2) or 0 where there is no path) and binary exponents
+    (int64 [n + 1]).
+    """
     edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
     n = len(edges.first) - 1
     mantissa = np.zeros(n + 1)
@@ -117,7 +141,10 @@ def backward(edges, z):
 
 @njit(cache=True, nogil=True)
 def moments(edges, z, mantissa, exponent):
-    """Mean and variance of the distance of a path drawn with weight z**distance."""
+    """Mean and variance of the distance of a path drawn with weight z**distance.
+
+    ``mantissa`` and ``exponent`` are those of `backward` for the same z.
+    """
     n = len(edges.first) - 1
     mean = np.zeros(n + 1)
     var = np.zeros(n + 1)
@@ -149,8 +176,9 @@ def moments(edges, z, mantissa, exponent):
 def draw_long(edges, z, mantissa, exponent, state, out, at):
     """Append a path drawn with weight z**distance; returns the end, its distance, the state.
 
-    The lattice must have a path: mantissa[0] > 0. Then every node that is reached has one on to
-    the end, so an edge is always chosen.
+    ``mantissa`` and ``exponent`` are those of `backward` for the same z. ``out``: int32, with space
+    for an id a byte. The lattice must have a path: mantissa[0] > 0. Then every node that is reached
+    has a path to the end, so an edge is always chosen.
     """
     edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
     mantissa, exponent, out = borrow(mantissa), borrow(exponent), borrow(out)

@@ -1,10 +1,14 @@
-"""Draws at an exact distance of texts with long unbroken stretches, by stages (`kernels.tail`)."""
+"""Draws at an exact distance of texts with long unbroken blocks, by stages (`kernels.tail`)."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from robustok.kernels.batch import borrow_tokens
 from robustok.kernels.coefficient import edge_probabilities
+from robustok.kernels.distances import borrow_types
 from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, joined
 from robustok.kernels.memory import borrow
@@ -13,48 +17,71 @@ from robustok.kernels.tables import borrow_store, draw
 from robustok.kernels.tail import TRIES, build_tail, chance, draw_tail, draw_to
 
 
+class Target(NamedTuple):
+    """The distance to draw at, and the weight that makes it the mean distance."""
+
+    k: np.int64
+    z: np.float64
+
+
+class Draws(NamedTuple):
+    """The draws of one text.
+
+    Invariant: a draw has at most a token for each byte of the text, and ``ids`` has space for the
+    tokens of all draws.
+    """
+
+    states: np.ndarray  # uint64 [draws]: the state that each draw begins with
+    ids: np.ndarray  # int32: where all draws of a batch are written
+    ends: np.ndarray  # int64 [draws]: the end of each draw in ``ids``
+
+
 @njit(cache=True, nogil=True)
-def draw_distances(kind, words, start, upto, middle, state, distance):
-    """The distances of the first ``words`` words, each by itself; returns their sum, the state."""
-    kind, start, upto = borrow(kind), borrow(start), borrow(upto)
-    middle, distance = borrow(middle), borrow(distance)
+def draw_distances(kind, types, state, distance):
+    """Draw the distances of words of types ``kind`` independently; returns their sum and the state.
+
+    ``kind``: int64 [words], negative for unbroken words, which are left out. ``distance``: int64
+    [at least words].
+    """
+    kind, types, distance = borrow(kind), borrow_types(types), borrow(distance)
     total = np.int64(0)
-    for w in range(words):
+    for w in range(len(kind)):
         x = kind[w]
         if x >= 0:
+            begin, end = types.start[x], types.start[x + 1]
             u, state = uniform(state)
-            there = middle[x]  # the median, so that few steps are left
-            while there > start[x] and u < upto[there - 1]:
-                there -= 1
-            while there < start[x + 1] - 1 and u >= upto[there]:
-                there += 1
-            distance[w] = there - start[x]
+            at = types.median[x]  # inverse transform by linear search, few steps from the median
+            while at > begin and u < types.cumulative[at - 1]:
+                at -= 1
+            while at < end - 1 and u >= types.cumulative[at]:
+                at += 1
+            distance[w] = at - begin
             total += distance[w]
     return total, state
 
 
 @njit(cache=True, nogil=True)
-def draw_by_tail(
-    store, token_offsets, words, kind, types, longs, z, start, upto, middle, k, state0, out, at,
-    ends,
-):  # fmt: skip
-    """Draws at distance k by stages of the unbroken stretches; returns as `_draw_by_block`."""
-    store, out, kind, types = borrow_store(store), borrow(out), borrow(kind), borrow(types)
-    token_offsets = borrow(token_offsets)
+def draw_by_tail(tokens, store, kind, types, longs, target, draws, at):
+    """Draws at the target distance by stages of the unbroken words; returns as `_draw_by_block`.
+
+    ``kind``: int64 [words], the type of each word, or -1 - i for the i-th of ``longs``.
+    """
+    tokens, store, types = borrow_tokens(tokens), borrow_store(store), borrow_types(types)
+    kind, out = borrow(kind), borrow(draws.ids)
     edges = joined(longs)
-    mantissa, exponent = backward(edges, z)
-    probability = edge_probabilities(edges, z, mantissa, exponent)
-    tail = build_tail(edges, probability, k)
-    path, distance = np.empty(len(edges.first), np.int32), np.empty(words, np.int64)
-    for d in range(len(state0)):
-        state = state0[d]
+    mantissa, exponent = backward(edges, target.z)
+    probability = edge_probabilities(edges, target.z, mantissa, exponent)
+    tail = build_tail(edges, probability, target.k)
+    path, distance = np.empty(len(edges.first), np.int32), np.empty(len(kind), np.int64)
+    for d in range(len(draws.states)):
+        state = draws.states[d]
         end = np.int64(-1)
         for _ in range(TRIES):
-            total, state = draw_distances(kind, words, start, upto, middle, state, distance)
-            node, end, far, state = draw_to(
+            total, state = draw_distances(kind, types, state, distance)
+            node, end, before_tail, state = draw_to(
                 edges, probability, np.int64(0), tail.stages[0], state, path, np.int64(0)
             )
-            rest = k - total - far
+            rest = target.k - total - before_tail
             u, state = uniform(state)
             if u * tail.best[0] < chance(tail, node, rest):
                 end, state = draw_tail(edges, probability, tail, node, rest, state, path, end)
@@ -63,15 +90,15 @@ def draw_by_tail(
         if end < 0:
             return at, d
         p = 0
-        for w in range(words):
+        for w in range(len(kind)):
             if kind[w] >= 0:
-                at, state = draw(store, types[kind[w]], distance[w], state, out, at)
+                at, state = draw(store, types.record[kind[w]], distance[w], state, out, at)
                 continue
             size = len(longs[-kind[w] - 1].first) - 1
             while size > 0:
                 out[at] = path[p]
-                size -= token_offsets[path[p] + 1] - token_offsets[path[p]]
+                size -= tokens.offsets[path[p] + 1] - tokens.offsets[path[p]]
                 at += 1
                 p += 1
-        ends[d] = at
-    return at, len(state0)
+        draws.ends[d] = at
+    return at, len(draws.states)

@@ -14,7 +14,7 @@ from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import below, stream, uniform
-from robustok.kernels.tables import SEGMENTS, borrow_store, draw, grades_of, lookup, ways_of
+from robustok.kernels.tables import borrow_store, counts_of, degrees_of, draw, lookup_token
 from robustok.kernels.trie import child, find_token
 
 MOST_PICKS = 2.0**62
@@ -188,32 +188,29 @@ def _expand(tokens, store, t, key, segments, state):
     """
     tokens, store = borrow_tokens(tokens), borrow_store(store)
     key, segments = borrow(key), borrow(segments)
-    b, e = tokens.offsets[t], tokens.offsets[t + 1]
-    if e - b < 2:
+    if tokens.offsets[t + 1] - tokens.offsets[t] < 2:
         return np.int64(0), state
     key[0] = t
-    entry = lookup(
-        store, tokens.trie, SEGMENTS, key, 0, 1, tokens.bytes, b, e, tokens.offsets
-    )  # fmt: skip
-    if entry < 0:
+    record = lookup_token(store, tokens, key)
+    if record < 0:
         return np.int64(-1), state
-    w0 = ways_of(store, entry)
-    most = min(np.int64(len(segments)), grades_of(store, entry))
+    counts = counts_of(store, record)
+    most = min(np.int64(len(segments)), degrees_of(store, record))
     total = 0.0
     for s in range(2, most + 1):
-        total += store.floats[w0 + s]
+        total += store.floats[counts + s]
     if total == 0.0:
         return np.int64(0), state
     u, state = uniform(state)
     left = u * total
     size = 2
     for s in range(2, most + 1):
-        if store.floats[w0 + s] > 0.0:
+        if store.floats[counts + s] > 0.0:
             size = s
-            left -= store.floats[w0 + s]
+            left -= store.floats[counts + s]
             if left < 0.0:
                 break
-    count, state = draw(store, entry, size, state, segments, 0)
+    count, state = draw(store, record, size, state, segments, 0)
     return count, state
 
 

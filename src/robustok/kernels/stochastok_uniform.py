@@ -20,13 +20,13 @@ from robustok.kernels.stochastok import picks_of
 from robustok.kernels.tables import (
     NO_ROOM,
     NOT_DRAWN,
-    SEGMENTS,
     borrow_store,
+    counts_of,
+    degrees_of,
     draw,
-    grades_of,
     is_listed,
-    lookup,
-    ways_of,
+    lookup_token,
+    paths_of,
 )
 
 # Draws of one token's segmentation under pairwise. One in 2,000 is accepted for the worst tokens
@@ -51,7 +51,7 @@ def _borrow_support(support):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _entry(tokens, store, t, support):
+def _record(tokens, store, t, support):
     """The record of token t by segments; NO_ROOM or NO_PATH.
 
     Under pairwise, what repeated splits cannot reach is removed: from a list the paths themselves,
@@ -59,21 +59,18 @@ def _entry(tokens, store, t, support):
     to be tested.
     """
     tokens, store, support = borrow_tokens(tokens), borrow_store(store), _borrow_support(support)
-    b, e = tokens.offsets[t], tokens.offsets[t + 1]
     support.key[0] = t
     new = store.used[0]
-    record = lookup(
-        store, tokens.trie, SEGMENTS, support.key, 0, 1, tokens.bytes, b, e, tokens.offsets
-    )  # fmt: skip
+    record = lookup_token(store, tokens, support.key)
     if support.pairwise and record == new:
-        table = spans(tokens.trie, tokens.bytes, b, e)
+        table = spans(tokens.trie, tokens.bytes, tokens.offsets[t], tokens.offsets[t + 1])
         if is_listed(store, record):
             _keep_pairwise(store, record, table, tokens.offsets, support.cuts, support.merged)
         else:
             reachable = reachable_sizes(table)
-            for s in range(2, grades_of(store, record) + 1):
+            for s in range(2, degrees_of(store, record) + 1):
                 if not reachable[s]:
-                    store.floats[ways_of(store, record) + s] = 0.0
+                    store.floats[counts_of(store, record) + s] = 0.0
     return record
 
 
@@ -83,18 +80,16 @@ def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
 
     ``table``: bool, the spans of the token (`pairwise.spans`). ``cuts``, ``merged``: scratch.
     """
-    ways = ways_of(store, record)
-    most = grades_of(store, record)
-    for s in range(3, most + 1):
-        group = store.words[ways + most + 1 + s]
-        base, stride = group >> 16, group & 0xFFFF
+    counts = counts_of(store, record)
+    for s in range(3, degrees_of(store, record) + 1):
+        base, stride = paths_of(store, record, s)
         kept = 0
-        for p in range(np.int64(store.floats[ways + s])):
+        for p in range(np.int64(store.floats[counts + s])):
             path = store.ints[base + p * stride + 1 : base + p * stride + 1 + s]
             if is_pairwise(table, path, s, token_offsets, cuts, merged):
                 store.ints[base + kept * stride + 1 : base + kept * stride + 1 + s] = path
                 kept += 1
-        store.floats[ways + s] = kept
+        store.floats[counts + s] = kept
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -124,18 +119,18 @@ def _segment(tokens, store, t, share, support, state, out, at):
     if share == 0 or length < 2 or (support.pairwise and length > MOST):
         out[at] = t
         return at + 1, state
-    entry = _entry(tokens, store, t, support)
-    if entry < 0:
-        return entry, state
-    w0 = ways_of(store, entry)
-    count = min(share + 1, grades_of(store, entry))
-    while count > 1 and store.floats[w0 + count] == 0.0:
+    record = _record(tokens, store, t, support)
+    if record < 0:
+        return record, state
+    counts = counts_of(store, record)
+    count = min(share + 1, degrees_of(store, record))
+    while count > 1 and store.floats[counts + count] == 0.0:
         count -= 1
     if count == 1:
         out[at] = t
         return at + 1, state
-    end, state = draw(store, entry, count, state, out, at)
-    if support.pairwise and count > 2 and not is_listed(store, entry):
+    end, state = draw(store, record, count, state, out, at)
+    if support.pairwise and count > 2 and not is_listed(store, record):
         table = spans(tokens.trie, tokens.bytes, tokens.offsets[t], tokens.offsets[t + 1])
         tries = 1
         while not is_pairwise(
@@ -144,7 +139,7 @@ def _segment(tokens, store, t, share, support, state, out, at):
             if tries == TRIES:
                 return np.int64(NOT_DRAWN), state
             tries += 1
-            end, state = draw(store, entry, count, state, out, at)
+            end, state = draw(store, record, count, state, out, at)
     return end, state
 
 

@@ -1,92 +1,75 @@
 """Distances of many words given their sum: a binary tree of convolved distributions.
 
-A node holds the distribution of the sum of its words' distances. Rows are trimmed to what is not
-negligible, so all of them together take time and memory of about the number of words, times its
-logarithm. `convolve_block` is the same for few words, one word after another.
+A node holds the distribution of the sum of its words' distances. Rows are trimmed, so all of them
+together take time and memory of about the number of words times its logarithm.
+`distances.convolve_block` does the same for few words, one word after another.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from robustok.kernels.distances import NEGLIGIBLE
+from robustok.kernels.distances import borrow_types
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import uniform
-
-
-class SumTree(NamedTuple):
-    """Node 1 is the root, 2 i and 2 i + 1 are the children of i; leaf t is node leaves + t.
-
-    Node i has sum s with probability table[base[i] + s - low[i]] for low[i] <= s <= high[i].
-    """
-
-    table: np.ndarray  # float64
-    base: np.ndarray  # int64 [2 * leaves]
-    low: np.ndarray  # int64 [2 * leaves]
-    high: np.ndarray  # int64 [2 * leaves]
+from robustok.kernels.sums import Sums, borrow_sums, enlarge, trim
 
 
 @njit(cache=True, nogil=True)
-def build_tree(pmf, start, block):
-    """The tree over words ``block`` (indices of types whose distances begin at pmf[start])."""
+def build_tree(types, kind):
+    """The tree over words of types ``kind`` (int64 [words]), as `Sums` of 2 * leaves rows.
+
+    Node 1 is the root, 2 i and 2 i + 1 are the children of node i, and word t is node leaves + t.
+    Leaves are a power of two; those after the words are the sum 0. The rows of words are those of
+    ``types.probability``, which the table begins with.
+    """
+    types, kind = borrow_types(types), borrow(kind)
     leaves = np.int64(1)
-    while leaves < len(block):
+    while leaves < len(kind):
         leaves *= 2
-    base, low, high = (
-        np.zeros(2 * leaves, np.int64),
-        np.zeros(2 * leaves, np.int64),
-        np.zeros(2 * leaves, np.int64),
-    )
-    table = np.empty(len(pmf) + 1 + 64 * len(block))
-    table[: len(pmf)] = pmf
-    table[len(pmf)] = 1.0
-    free = np.int64(len(pmf) + 1)
+    base = np.zeros(2 * leaves, np.int64)
+    low = np.zeros(2 * leaves, np.int64)
+    high = np.zeros(2 * leaves, np.int64)
+    size = len(types.probability)
+    table = np.empty(size + 1 + 64 * len(kind))
+    table[:size] = types.probability
+    table[size] = 1.0
+    used = np.int64(size + 1)
     for t in range(leaves):
-        if t < len(block):
-            base[leaves + t] = start[block[t]]
-            high[leaves + t] = start[block[t] + 1] - start[block[t]] - 1
+        if t < len(kind):
+            base[leaves + t] = types.start[kind[t]]
+            high[leaves + t] = types.start[kind[t] + 1] - types.start[kind[t]] - 1
         else:
-            base[leaves + t] = len(pmf)
+            base[leaves + t] = size
     for i in range(leaves - 1, 0, -1):
         a, b = 2 * i, 2 * i + 1
         width = high[a] - low[a] + high[b] - low[b] + 1
-        if free + width > len(table):
-            larger = np.empty(2 * len(table) + width)
-            larger[:free] = table[:free]
-            table = larger
-        row = table[free : free + width]
+        table = enlarge(table, used, width)
+        row = table[used : used + width]
         row[:] = 0.0
         right = table[base[b] : base[b] + high[b] - low[b] + 1]
         for d in range(high[a] - low[a] + 1):
             p = table[base[a] + d]
             if p > 0.0:
-                into = row[d : d + len(right)]
+                target = row[d : d + len(right)]
                 for s in range(len(right)):
-                    into[s] += p * right[s]
-        first, last = np.int64(0), width - 1
-        while last > 0 and row[last] < NEGLIGIBLE:
-            last -= 1
-        while first < last and row[first] < NEGLIGIBLE:
-            first += 1
-        base[i], low[i] = free + first, low[a] + low[b] + first
+                    target[s] += p * right[s]
+        first, last = trim(row)
+        base[i], low[i] = used + first, low[a] + low[b] + first
         high[i] = low[a] + low[b] + last
-        free += last + 1
-    return SumTree(table, base, low, high)
+        used += last + 1
+    return Sums(table, base, low, high)
 
 
 @njit(cache=True, nogil=True)
-def draw_tree(tree, block_words, total, state, distance):
-    """Write the distances of the words given that they sum to ``total``; returns the state.
+def draw_tree(tree, total, state, words, distance):
+    """Draw the distances of a tree's words given that they sum to ``total``; returns the state.
 
-    ``total`` must have a positive probability at the root. Word t's goes to
-    distance[block_words[t]].
+    ``total`` must have a positive probability at the root. Word t's distance is written to
+    distance[words[t]]. ``words``: int64 [words of the tree]. ``distance``: int64.
     """
-    table, base, low, high = (
-        borrow(tree.table), borrow(tree.base), borrow(tree.low), borrow(tree.high)
-    )  # fmt: skip
+    table, base, low, high = borrow_sums(tree)
     leaves = len(base) // 2
     sums = np.zeros(2 * leaves, np.int64)
     sums[1] = total
@@ -106,6 +89,6 @@ def draw_tree(tree, block_words, total, state, distance):
                 if left < 0.0:
                     break
         sums[a], sums[b] = chosen, s - chosen
-    for t in range(len(block_words)):
-        distance[block_words[t]] = sums[leaves + t]
+    for t in range(len(words)):
+        distance[words[t]] = sums[leaves + t]
     return state

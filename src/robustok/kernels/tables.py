@@ -1,13 +1,28 @@
-"""The lattice of one word, ready to draw from, kept by content because words repeat.
+"""Tables of single words to draw from, kept by content because words repeat.
 
-Tokenizations are grouped by grade: nothing (all together), the number of segments, or the distance
-from a reference. A word with few of them has them listed, so that a draw is one look-up; any other
-has, for every node, the number of ways on to the end by grade, so that a draw walks. Whether a
-word was there already changes the time a draw takes and never its result.
+A record has the tokenizations of one word, grouped by degree: all together, by number of segments,
+or by distance from a reference. A word with up to LISTED tokenizations has them as a list, so that
+a draw is one look-up. Any other word has, for every node of its lattice, the number of paths to the
+end by degree, and a draw walks through the nodes. Whether a word is already in the store changes
+the time of a draw and never its result.
 
-A record lies in one piece, since what a draw costs is above all the cache lines it touches:
-hash, sizes, stamp and local number of the row that met it last, key, ways by grade, then the list
-or the nodes.
+A record is contiguous, because a draw costs about as many cache misses as it touches cache lines.
+In 8-byte slots of ``Store.words``, from position r on:
+
+    r       size of the key: bytes (ALL) or ids (SEGMENTS, DISTANCE)
+    r + 1   header, see `_pack_header`
+    r + 2   stamp of the text that used the record last (`uniform-k`)
+    r + 3   number of the word's type within that text
+    r + 4   key: uint8 (ALL) or int32, padded to whole slots
+    then    number of tokenizations by degree, float64 [degrees + 1]
+
+    list:   int64 [degrees + 1], where the paths of each degree begin and their stride, see
+            `_pack_group`; then the paths in int32: number of ids, ids, padding up to the stride
+    nodes:  int32 [n + 1], the first edge of each byte, padded to whole slots; int64 [edges], token
+            << 32 | step (`kernels.long.Edges`); the counts of all nodes by degree, node i having
+            min(degrees, n - i) + 1 of them (`_row`), in int32 if all are below 2**31, else float64
+
+Only this module reads offsets; others call `degrees_of`, `counts_of`, `paths_of` and so on.
 """
 
 from __future__ import annotations
@@ -19,48 +34,51 @@ import numpy as np
 
 from robustok.kernels.hashing import hash_key
 from robustok.kernels.jit import njit
+from robustok.kernels.long import edges_of, mark_reference
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import uniform
-from robustok.kernels.trie import child
 
 ALL, SEGMENTS, DISTANCE = 0, 1, 2
 NO_ROOM = -1  # the store is full
-NOT_DRAWN = -3  # too rare or too large to be drawn
 NO_PATH = -2  # the vocabulary has no tokenization of the bytes: nothing may be drawn from a record
-LISTED = 32  # tokenizations; more than these are walked
+NOT_DRAWN = -3  # too rare or too large to be drawn
+LISTED = 32  # tokenizations; words with more are walked
 _SINGLE = 1 << 18  # ids that are looked up without a hash: a vocabulary of today, and no more
-HEAD = 4  # 8-byte words of a record before its key
+HEAD = 4  # slots of a record before its key
 _BITS = np.uint64(40)
 _OFFSET = np.int64((1 << 40) - 1)
 
 
 class Store(NamedTuple):
-    """Records in one buffer, seen as 8-byte integers and floats, as int32 and as bytes."""
+    """Records in one buffer, with views of it as float64, int32 and uint8.
 
-    used: np.ndarray  # int64 [4]: words filled, records, stamps given, random seed of the hash
-    slots: np.ndarray  # int64: hash tag and record position + 1, or 0
-    single: np.ndarray  # int64 [_SINGLE]: by token id, for words that are one token; or 0
-    words: np.ndarray
-    floats: np.ndarray
-    ints: np.ndarray
-    bytes: np.ndarray
+    Invariant: a record is written only where it fits, and read only at positions that `find` or
+    `insert` returned since the store was cleared.
+    """
+
+    used: np.ndarray  # int64 [4]: slots filled, records, stamps given, random seed of the hash
+    slots: np.ndarray  # int64 [power of two]: hash tag (24 bits) and record position + 1, or 0
+    single: np.ndarray  # int64 [_SINGLE]: record position + 1 by token id, for keys of one id; or 0
+    words: np.ndarray  # int64: the buffer
+    floats: np.ndarray  # float64: the same memory
+    ints: np.ndarray  # int32: the same memory
+    bytes: np.ndarray  # uint8: the same memory
 
 
 def new_store(scale: int = 1) -> Store:
-    """An empty store; memory not yet touched costs nothing, ``scale`` is for rows that fill it."""
+    """An empty store of 36 MB times ``scale``; the system provides memory as it is touched."""
     words = np.empty(scale << 22, np.int64)
     views = (words, words.view(np.float64), words.view(np.int32), words.view(np.uint8))
-    # Read at every look-up, so on cache lines of its own: beside a small array that another thread
-    # writes to, it made both threads together as slow as one.
+    # Padded to cache lines of its own to avoid false sharing with arrays of other threads.
     used = np.zeros(8 + 4 + 8, np.int64)[8:12]
-    # Random, so that no text can be made whose keys collide. No draw depends on it.
+    # Random, so that nobody can choose texts whose keys collide. No draw depends on it.
     used[3] = secrets.randbits(63)
     return Store(used, np.zeros(scale << 18, np.int64), np.zeros(_SINGLE, np.int64), *views)
 
 
 @njit(cache=True, nogil=True)
 def borrow_store(store):
-    """The same store, uncounted."""
+    """The same store without reference counts; see `memory`."""
     return Store(
         borrow(store.used), borrow(store.slots), borrow(store.single), borrow(store.words),
         borrow(store.floats), borrow(store.ints), borrow(store.bytes),
@@ -69,6 +87,7 @@ def borrow_store(store):
 
 @njit(cache=True, nogil=True)
 def clear(store):
+    """Remove all records; positions of records are not valid any more."""
     store.used[0] = 0
     store.used[1] = 0
     store.slots[:] = 0
@@ -76,28 +95,99 @@ def clear(store):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def grades_of(store, record):
-    """The largest grade that has a way."""
-    return (store.words[record + 1] >> 32) & 0xFFFF
+def _pack_header(key_slots, size, degrees, listed, short):
+    """Slots of the key, bytes of the word, largest degree (16 bits each); is it a list; int32?"""
+    return key_slots | (size << 16) | (degrees << 32) | (listed << 48) | (short << 49)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _key_slots(header):
+    return header & 0xFFFF
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _size(header):
+    return (header >> 16) & 0xFFFF
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _degrees(header):
+    return (header >> 32) & 0xFFFF
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _listed(header):
+    return (header >> 48) & 1 != 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _short(header):
+    return (header >> 49) != 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _body(record, header):
+    """The slot after a record's counts by degree: of its groups, or of its nodes."""
+    return record + HEAD + _key_slots(header) + _degrees(header) + 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pack_group(begin, stride):
+    """The paths of one degree: index of the first in ``ints``, and int32s from one to the next."""
+    return (begin << 16) | stride
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _row(i, n, degrees):
+    """The number of counts before those of node i, which has min(degrees, n - i) + 1."""
+    late = max(i - (n - degrees), 0)
+    return i * (degrees + 1) - late * (late - 1) // 2
+
+
+@njit(cache=True, nogil=True, inline="always")
+def degrees_of(store, record):
+    """The largest degree that has a tokenization."""
+    return _degrees(store.words[record + 1])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def counts_of(store, record):
+    """The index in ``store.floats`` of the number of tokenizations of degree 0."""
+    return record + HEAD + _key_slots(store.words[record + 1])
 
 
 @njit(cache=True, nogil=True, inline="always")
 def is_listed(store, record):
-    """Whether a draw is one look-up."""
-    return (store.words[record + 1] >> 48) & 1 != 0
+    """Whether the record is a list of tokenizations."""
+    return _listed(store.words[record + 1])
 
 
 @njit(cache=True, nogil=True, inline="always")
-def ways_of(store, record):
-    """Where in ``floats`` the numbers of ways by grade lie."""
-    return record + HEAD + (store.words[record + 1] & 0xFFFF)
+def paths_of(store, record, degree):
+    """The paths of one degree of a list: index of the first in ``store.ints``, and the stride.
+
+    At that index is the number of ids, after it are the ids.
+    """
+    group = store.words[_body(record, store.words[record + 1]) + degree]
+    return group >> 16, group & 0xFFFF
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _row(i, n, grades):
-    """Numbers before those of node i: from it on no more grades are left than bytes."""
-    late = max(i - (n - grades), 0)
-    return i * (grades + 1) - late * (late - 1) // 2
+def next_stamp(store):
+    """A new stamp for a text, to mark the records that it uses."""
+    store.used[2] += 1
+    return store.used[2]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def number_of(store, record, stamp):
+    """The number that `set_number` gave the record under this stamp, or -1."""
+    return store.words[record + 3] if store.words[record + 2] == stamp else np.int64(-1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def set_number(store, record, stamp, number):
+    store.words[record + 2], store.words[record + 3] = stamp, number
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -117,10 +207,10 @@ def _same_key(store, record, mode, key, start, end):
 
 @njit(cache=True, nogil=True, inline="always")
 def find(store, mode, key, key_start, key_end):
-    """The record of a word that is there, or -1.
+    """The position of the record with key ``key[key_start:key_end]``, or -1.
 
-    ``key`` is what tells words apart: their bytes under ALL, the one token id under SEGMENTS, the
-    reference ids under DISTANCE.
+    ``key``: the word's bytes under ALL (uint8), its one token id under SEGMENTS (int32), its
+    reference ids under DISTANCE (int32).
     """
     if mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
         return store.single[key[key_start]] - 1
@@ -131,31 +221,15 @@ def find(store, mode, key, key_start, key_end):
     size = key_end - key_start
     record = np.int64(-1)
     while store.slots[slot] != 0:
-        found = store.slots[slot]
-        if (found & ~_OFFSET) == tag:
-            there = (found & _OFFSET) - 1
-            if store.words[there] == size and _same_key(
-                store, there, mode, key, key_start, key_end
+        entry = store.slots[slot]
+        if (entry & ~_OFFSET) == tag:
+            candidate = (entry & _OFFSET) - 1
+            if store.words[candidate] == size and _same_key(
+                store, candidate, mode, key, key_start, key_end
             ):
-                record = there
+                record = candidate
                 break
         slot = (slot + 1) & mask
-    return record
-
-
-@njit(cache=True, nogil=True)
-def insert(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
-    """The record of a word that was not there; NO_ROOM, or NO_PATH.
-
-    ``text[start:end]`` are the word's bytes.
-    """
-    if 2 * store.used[1] >= len(store.slots):
-        return np.int64(NO_ROOM)
-    record = _build(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets)
-    if record >= 0 and mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
-        store.single[key[key_start]] = record + 1
-    elif record >= 0:
-        add_slot(store, key, key_start, key_end, record)
     return record
 
 
@@ -173,89 +247,136 @@ def add_slot(store, key, key_start, key_end, record):
     store.slots[slot] = np.int64((h >> _BITS) << _BITS) | (record + 1)
 
 
+@njit(cache=True, nogil=True)
+def insert(store, tokens, mode, key, text):
+    """Build the record of a word that has none; returns its position, NO_ROOM or NO_PATH.
+
+    ``key`` is the whole key as for `find`. ``text``: uint8, the word's bytes.
+    """
+    if 2 * store.used[1] >= len(store.slots):
+        return np.int64(NO_ROOM)
+    record = _build(store, tokens, mode, key, text)
+    if record >= 0 and mode != ALL and len(key) == 1 and key[0] < _SINGLE:
+        store.single[key[0]] = record + 1
+    elif record >= 0:
+        add_slot(store, key, 0, len(key), record)
+    return record
+
+
 @njit(cache=True, nogil=True, inline="always")
-def lookup(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
-    """The record of a word, made if new; NO_ROOM, or NO_PATH."""
-    record = find(store, mode, key, key_start, key_end)
+def lookup_word(store, tokens, text, start, end):
+    """The record (ALL) of the word text[start:end] (uint8), built if new; NO_ROOM or NO_PATH."""
+    record = find(store, ALL, text, start, end)
     if record < 0:
-        record = insert(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets)
+        word = text[start:end]
+        record = insert(store, tokens, ALL, word, word)
+    return record
+
+
+@njit(cache=True, nogil=True, inline="always")
+def lookup_token(store, tokens, key):
+    """The record (SEGMENTS) of token key[0] (int32 [1]), built if new; NO_ROOM or NO_PATH."""
+    record = find(store, SEGMENTS, key, 0, 1)
+    if record < 0:
+        text = tokens.bytes[tokens.offsets[key[0]] : tokens.offsets[key[0] + 1]]
+        record = insert(store, tokens, SEGMENTS, key, text)
     return record
 
 
 @njit(cache=True, nogil=True)
-def _edges(trie, text, start, end):
-    """first[i]:first[i + 1] are the tokens from byte i on: packed token << 32 | length * 2."""
-    n = end - start
-    first = np.zeros(n + 1, np.int32)
-    packed = np.empty(max(64, n * 4), np.int64)
-    count = 0
-    for p in range(start, end):
-        first[p - start] = count
-        node = np.int32(0)
-        for q in range(p, end):
-            node = child(trie, node, text[q])
-            if node < 0:
-                break
-            if trie.token[node] >= 0:
-                if count == len(packed):
-                    more = np.empty(2 * count, np.int64)
-                    more[:count] = packed
-                    packed = more
-                packed[count] = (np.int64(trie.token[node]) << 32) | ((q + 1 - p) * 2)
-                count += 1
-    first[n] = count
-    return first, packed
+def _word_edges(tokens, mode, key, text):
+    """The lattice of a word, where the cost of an edge is its degree."""
+    edges = edges_of(tokens.trie, text, 0, len(text))
+    if mode == DISTANCE:
+        mark_reference(edges, key, 0, len(key), tokens.offsets)
+    elif mode == ALL:
+        for e in range(len(edges.step)):
+            edges.step[e] -= 1
+    return edges
 
 
 @njit(cache=True, nogil=True)
-def _mark_costs(first, packed, mode, ids, id_start, id_end, token_offsets):
-    """Cost 1 for every edge under SEGMENTS; under DISTANCE for those not in the reference.
-
-    Where the reference holds a twin id (same bytes, another id than the ordinary one), its edge
-    takes the twin's place, so that the reference is a path.
-    """
-    if mode == SEGMENTS:
-        for e in range(first[-1]):
-            packed[e] |= 1
-    elif mode == DISTANCE:
-        node = 0
-        for r in range(id_start, id_end):
-            t = np.int64(ids[r])
-            span = token_offsets[t + 1] - token_offsets[t]
-            for n in range(node, node + span):
-                for e in range(first[n], first[n + 1]):
-                    if n == node and (packed[e] & 0xFFFFFFFF) >> 1 == span:
-                        packed[e] = (t << 32) | (span * 2)
-                    else:
-                        packed[e] |= 1
-            node += span
-
-
-@njit(cache=True, nogil=True)
-def _count_ways(first, packed, grades):
-    """ways[i, g]: paths from byte i to the end of grade g."""
-    n = len(first) - 1
-    ways = np.zeros((n + 1, grades + 1))
-    ways[n, 0] = 1.0
+def _count_paths(edges, degrees):
+    """[i, g]: the paths from byte i to the end of degree g; float64 [n + 1, degrees + 1]."""
+    n = len(edges.first) - 1
+    counts = np.zeros((n + 1, degrees + 1))
+    counts[n, 0] = 1.0
     for i in range(n - 1, -1, -1):
-        for e in range(first[i], first[i + 1]):
-            cost = packed[e] & 1
-            j = i + ((packed[e] & 0xFFFFFFFF) >> 1)
-            for g in range(cost, min(grades, n - j + cost) + 1):
-                ways[i, g] += ways[j, g - cost]
-    return ways
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j, cost = i + (edges.step[e] >> 1), edges.step[e] & 1
+            for g in range(cost, min(degrees, n - j + cost) + 1):
+                counts[i, g] += counts[j, g - cost]
+    return counts
 
 
 @njit(cache=True, nogil=True)
-def _list_paths(store, first, packed, grades, strides, body):
-    """Write every path as (its length, its tokens) into the group of its grade."""
+def _build(store, tokens, mode, key, text):
+    """Append a record; NO_ROOM, or NO_PATH: every record has a path, on which `draw` relies."""
+    n = len(text)
+    edges = _word_edges(tokens, mode, key, text)
+    degrees = 0 if mode == ALL else n
+    counts = _count_paths(edges, degrees)
+    while degrees > 0 and counts[0, degrees] == 0.0:
+        degrees -= 1
+    total = counts[0].sum()
+    if total == 0.0:
+        return np.int64(NO_PATH)
+    listed, short = total <= LISTED, total < 2**31
+    key_slots = (len(key) + 7) // 8 if mode == ALL else (len(key) + 1) // 2
+    header = _pack_header(key_slots, n, degrees, np.int64(listed), np.int64(short))
+    record = store.used[0]
+    body = _body(record, header)
+    if listed:
+        strides = np.empty(degrees + 1, np.int64)  # one int32 more than the longest path
+        ints = (body + degrees + 1) * 2
+        for g in range(degrees + 1):
+            longest = min(n, g + len(key)) if mode == DISTANCE else (g if mode == SEGMENTS else n)
+            strides[g] = 1 + longest
+            ints += np.int64(counts[0, g]) * strides[g]
+        end = (ints + 1) // 2
+        if end > len(store.words):
+            return np.int64(NO_ROOM)
+        _write_list(store, edges, body, counts[0], strides)
+    else:
+        size = _row(n, n, degrees) + 1
+        end = body + (n + 2) // 2 + edges.first[n] + ((size + 1) // 2 if short else size)
+        if end > len(store.words):
+            return np.int64(NO_ROOM)
+        _write_nodes(store, edges, body, counts, degrees, short)
+
+    store.words[record] = len(key)
+    store.words[record + 1] = header
+    store.words[record + 2] = -1
+    for p in range(len(key)):
+        if mode == ALL:
+            store.bytes[(record + HEAD) * 8 + p] = key[p]
+        else:
+            store.ints[(record + HEAD) * 2 + p] = key[p]
+    for g in range(degrees + 1):
+        store.floats[body - degrees - 1 + g] = counts[0, g]
+    store.used[0] = end
+    store.used[1] += 1
+    return record
+
+
+@njit(cache=True, nogil=True)
+def _write_list(store, edges, body, counts, strides):
+    """Write the groups and all paths of a list, by depth-first search.
+
+    ``counts``: float64 [degrees + 1], the paths of each degree. ``strides``: int64 [degrees + 1].
+    Every step is at least a byte, so a path has at most n ids.
+    """
+    first, token, step = edges.first, edges.token, edges.step
     n = len(first) - 1
-    group = np.empty(grades + 1, np.int64)
-    for g in range(grades + 1):
-        group[g] = store.words[body + g] >> 16
-    edge = np.empty(n + 1, np.int64)  # the edge taken at each depth of the walk
+    group = np.empty(len(strides), np.int64)  # index in ints of the next path of each degree
+    ints = (body + len(strides)) * 2
+    for g in range(len(strides)):
+        group[g] = ints
+        store.words[body + g] = _pack_group(ints, strides[g])
+        ints += np.int64(counts[g]) * strides[g]
+    edge = np.empty(n + 1, np.int64)  # by depth: the edge taken, its node, the degree before it
     node = np.empty(n + 1, np.int64)
-    grade = np.zeros(n + 1, np.int64)
+    degree = np.zeros(n + 1, np.int64)
     depth = 0
     node[0] = 0
     edge[0] = first[0]
@@ -265,127 +386,75 @@ def _list_paths(store, first, packed, grades, strides, body):
             if depth >= 0:
                 edge[depth] += 1
             continue
-        step = packed[edge[depth]] & 0xFFFFFFFF
-        here = node[depth] + (step >> 1)
-        if here < n:
-            grade[depth + 1] = grade[depth] + (step & 1)
-            node[depth + 1] = here
-            edge[depth + 1] = first[here]
+        e = edge[depth]
+        end, g = node[depth] + (step[e] >> 1), degree[depth] + (step[e] & 1)
+        if end < n:
             depth += 1
+            node[depth], degree[depth], edge[depth] = end, g, first[end]
             continue
-        g = grade[depth] + (step & 1)
         at = group[g]
         store.ints[at] = depth + 1
         for x in range(depth + 1):
-            store.ints[at + 1 + x] = packed[edge[x]] >> 32
+            store.ints[at + 1 + x] = token[edge[x]]
         group[g] += strides[g]
         edge[depth] += 1
 
 
 @njit(cache=True, nogil=True)
-def _build(store, trie, mode, key, key_start, key_end, text, start, end, token_offsets):
-    """A new record; NO_ROOM, or NO_PATH: every record has a path, on which `draw` relies."""
-    n = end - start
-    size = key_end - key_start
-    first, packed = _edges(trie, text, start, end)
-    _mark_costs(first, packed, mode, key, key_start, key_end, token_offsets)
-    most = 0 if mode == ALL else n
-    ways = _count_ways(first, packed, most)
-    grades = most
-    while grades > 0 and ways[0, grades] == 0.0:
-        grades -= 1
-    total = ways[0].sum()
-    if total == 0.0:
-        return np.int64(NO_PATH)
-    listed, short = total <= LISTED, total < 2**31
-    key_words = (size + 7) // 8 if mode == ALL else (size + 1) // 2
-    record = store.used[0]
-    body = record + HEAD + key_words + grades + 1
-    strides = np.empty(grades + 1, np.int64)
-    if listed:
-        ints = (body + grades + 1) * 2
-        for g in range(grades + 1):
-            strides[g] = 1 + (min(n, g + size) if mode == DISTANCE else (g if mode else n))
-            ints += np.int64(ways[0, g]) * strides[g]
-        after = (ints + 1) // 2
-    else:
-        numbers = _row(n, n, grades) + 1
-        after = body + (n + 2) // 2 + first[n] + ((numbers + 1) // 2 if short else numbers)
-    if after > len(store.words):
-        return np.int64(NO_ROOM)
-
-    store.words[record] = size
-    kind = np.int64(listed) | np.int64(short) << 1
-    store.words[record + 1] = key_words | (n << 16) | (grades << 32) | (kind << 48)
-    store.words[record + 2] = -1
-    for p in range(size):
-        if mode == ALL:
-            store.bytes[(record + HEAD) * 8 + p] = key[key_start + p]
-        else:
-            store.ints[(record + HEAD) * 2 + p] = key[key_start + p]
-    for g in range(grades + 1):
-        store.floats[body - grades - 1 + g] = ways[0, g]
-    if listed:
-        ints = (body + grades + 1) * 2
-        for g in range(grades + 1):
-            store.words[body + g] = (ints << 16) | strides[g]
-            ints += np.int64(ways[0, g]) * strides[g]
-        _list_paths(store, first, packed, grades, strides, body)
-    else:
-        for i in range(n + 1):
-            store.ints[body * 2 + i] = first[i]
-        edges = body + (n + 2) // 2
-        for e in range(first[n]):
-            store.words[edges + e] = packed[e]
-        at = edges + first[n]
-        for i in range(n + 1):
-            row = _row(i, n, grades)
-            for g in range(min(grades, n - i) + 1):
-                if short:
-                    store.ints[2 * at + row + g] = np.int32(ways[i, g])
-                else:
-                    store.floats[at + row + g] = ways[i, g]
-    store.used[0] = after
-    store.used[1] += 1
-    return record
+def _write_nodes(store, edges, body, counts, degrees, short):
+    """Write the edges and the counts (float64 [n + 1, degrees + 1 or more]) of all nodes."""
+    n = len(edges.first) - 1
+    for i in range(n + 1):
+        store.ints[body * 2 + i] = edges.first[i]
+    at = body + (n + 2) // 2
+    for e in range(edges.first[n]):
+        store.words[at + e] = (np.int64(edges.token[e]) << 32) | edges.step[e]
+    at += edges.first[n]
+    for i in range(n + 1):
+        row = _row(i, n, degrees)
+        for g in range(min(degrees, n - i) + 1):
+            if short:
+                store.ints[2 * at + row + g] = np.int32(counts[i, g])
+            else:
+                store.floats[at + row + g] = counts[i, g]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _ways(store, short, numbers, at):
-    """The number of ways at a place of a record's numbers, which are int32 where they fit."""
-    return np.float64(store.ints[2 * numbers + at]) if short else store.floats[numbers + at]
+def _count_at(store, short, counts, at):
+    """Count number ``at`` of the nodes' counts, which begin at slot ``counts``."""
+    return np.float64(store.ints[2 * counts + at]) if short else store.floats[counts + at]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def draw(store, record, grade, state, out, at):
-    """Append a uniform path of exactly this grade to ``out``; returns the end and the state.
+def draw(store, record, degree, state, out, at):
+    """Append a uniform path of exactly this degree to ``out`` (int32); returns the end, the state.
 
-    The record must have a way of this grade (``ways_of``): only then do the list and the nodes
-    that are read belong to the record, and ``out`` needs no more room than the word has bytes.
+    The record must have a path of this degree (`counts_of`): only then are the list and the nodes
+    that are read those of the record, and ``out`` needs no more space than the word has bytes.
     """
-    sizes = store.words[record + 1]
-    grades = (sizes >> 32) & 0xFFFF
-    body = record + HEAD + (sizes & 0xFFFF) + grades + 1
-    if (sizes >> 48) & 1:
-        group = store.words[body + grade]
-        ways = store.floats[body - grades - 1 + grade]
+    header = store.words[record + 1]
+    degrees = _degrees(header)
+    body = _body(record, header)
+    if _listed(header):
+        group = store.words[body + degree]
+        count = store.floats[body - degrees - 1 + degree]
         source = group >> 16
-        if ways > 1.0:
+        if count > 1.0:
             u, state = uniform(state)
-            source += min(np.int64(u * ways), np.int64(ways) - 1) * (group & 0xFFFF)
+            source += min(np.int64(u * count), np.int64(count) - 1) * (group & 0xFFFF)
         for x in range(1, store.ints[source] + 1):
             out[at] = store.ints[source + x]
             at += 1
         return at, state
-    n = (sizes >> 16) & 0xFFFF
+    n = _size(header)
     edges = body + (n + 2) // 2
-    short = sizes >> 49
-    numbers = edges + store.ints[body * 2 + n]
+    short = _short(header)
+    counts = edges + store.ints[body * 2 + n]
     i = np.int64(0)
-    g = np.int64(grade)
+    g = np.int64(degree)
     while i < n:
         u, state = uniform(state)
-        left = u * _ways(store, short, numbers, _row(i, n, grades) + g)
+        left = u * _count_at(store, short, counts, _row(i, n, degrees) + g)
         chosen = np.int64(-1)
         for e in range(edges + store.ints[body * 2 + i], edges + store.ints[body * 2 + i + 1]):
             step = store.words[e] & 0xFFFFFFFF
@@ -393,10 +462,10 @@ def draw(store, record, grade, state, out, at):
             j = i + (step >> 1)
             if cost > g or g - cost > n - j:
                 continue
-            ways = _ways(store, short, numbers, _row(j, n, grades) + g - cost)
-            if ways > 0.0:
+            count = _count_at(store, short, counts, _row(j, n, degrees) + g - cost)
+            if count > 0.0:
                 chosen = e
-                left -= ways
+                left -= count
                 if left < 0.0:
                     break
         edge = store.words[chosen]

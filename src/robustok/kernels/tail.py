@@ -1,10 +1,11 @@
 """Paths of a long lattice at an exact distance by probabilistic divide and conquer.
 
-Paths are Markov chains under the weights z**distance. The probabilities of every distance are
-computed for the last part of the lattice, its tail. A path is drawn up to the tail and kept with
-a probability proportional to that of the distance the tail then must have. The tail is drawn the
-same way up to its own last quarter, and so on, and the last LAST bytes by a walk through their
-table. The tail of n bytes has n**0.7, so few draws are lost and its distances take O(n) time.
+Paths are Markov chains under the weights z**distance. The probability of every distance is
+computed for the last part of the lattice, its tail. A path is drawn up to the tail and accepted
+with a probability proportional to that of the distance which the tail then must have. The tail is
+drawn the same way up to its own last quarter, and so on; the last LAST bytes are drawn by a walk
+through a table of all their nodes. The tail of n bytes has n**0.7 bytes, so few draws are rejected
+and its distances take O(n) time.
 """
 
 from __future__ import annotations
@@ -13,28 +14,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.distances import NEGLIGIBLE
 from robustok.kernels.jit import njit
+from robustok.kernels.long import longest_edge
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import uniform
+from robustok.kernels.sums import Sums, enlarge, probability_of, trim
 
 LAST = 256  # bytes whose nodes all keep their distances
-TRIES = 1024  # of each stage; the longest expect some 30
+TRIES = 1024  # of each stage; the longest texts expect some 30
 
 
 class Tail(NamedTuple):
-    """Distances of paths from nodes of the tail on: those of node i are row i - stages[0].
+    """Distances of paths from a node of the tail to the end: those of node i, row i - stages[0].
 
-    Kept are the rows that a stage may enter at and those of the last stage; others have base -1.
-    The probability of distance d is table[base[r] + d - low[r]] for low[r] <= d <= high[r].
+    Kept are the rows of nodes at which a path may enter a stage, and those of the last stage.
     """
 
     stages: np.ndarray  # int64: the first node of each stage
     best: np.ndarray  # float64 [stages]: the largest probability of a row that it is entered at
-    table: np.ndarray  # float64
-    base: np.ndarray  # int64 [nodes of the tail]
-    low: np.ndarray  # int64 [nodes of the tail]
-    high: np.ndarray  # int64 [nodes of the tail]
+    sums: Sums  # a row for each node of the tail
 
 
 @njit(cache=True, nogil=True)
@@ -48,62 +46,58 @@ def _stages(n):
 
 @njit(cache=True, nogil=True)
 def build_tail(edges, probability, k):
-    """The distances up to k of the tail; ``probability``: float64 [edges], of each at its node.
+    """The distances up to k of paths through the tail, as `Tail`.
 
-    Keeps a ring of one row more than an edge spans; a row is widened where it does not fit.
+    ``probability``: float64 [edges], of each edge at its node. Rows are computed in a ring of one
+    row more than an edge spans, which is widened where a row does not fit.
     """
     n = len(edges.first) - 1
     stages = _stages(n)
     origin = stages[0]
     best = np.zeros(len(stages))
-    ring = np.int64(1)
-    for e in range(len(edges.step)):
-        ring = max(ring, np.int64(edges.step[e] >> 1))
-    ring += 1
+    ring = longest_edge(edges) + 1
     rows = np.zeros((ring, 64))
     low, high = np.zeros(n - origin + 1, np.int64), np.full(n - origin + 1, -1, np.int64)
     base = np.full(n - origin + 1, -1, np.int64)
     table = np.empty(1 << 16)
-    free = np.int64(0)
+    used = np.int64(0)
     for i in range(n, origin - 1, -1):
         r = i - origin
         if i == n:
-            below, above = np.int64(0), np.int64(0)
+            lowest, highest = np.int64(0), np.int64(0)
             rows[i % ring, 0] = 1.0
         else:
-            below, above = np.int64(k) + 1, np.int64(-1)
+            lowest, highest = np.int64(k) + 1, np.int64(-1)
             for e in range(edges.first[i], edges.first[i + 1]):
                 j = r + (edges.step[e] >> 1)
                 if probability[e] > 0.0 and high[j] >= low[j]:
-                    below = min(below, low[j] + (edges.step[e] & 1))
-                    above = max(above, high[j] + (edges.step[e] & 1))
-            above = min(above, np.int64(k))
-            if above - below + 1 > rows.shape[1]:
-                wider = np.zeros((ring, 2 * (above - below + 1)))
+                    lowest = min(lowest, low[j] + (edges.step[e] & 1))
+                    highest = max(highest, high[j] + (edges.step[e] & 1))
+            highest = min(highest, np.int64(k))
+            if highest - lowest + 1 > rows.shape[1]:
+                wider = np.zeros((ring, 2 * (highest - lowest + 1)))
                 wider[:, : rows.shape[1]] = rows
                 rows = wider
             row = rows[i % ring]
-            row[: max(above - below + 1, 0)] = 0.0
+            row[: max(highest - lowest + 1, 0)] = 0.0
             for e in range(edges.first[i], edges.first[i + 1]):
                 j = r + (edges.step[e] >> 1)
                 p = probability[e]
-                shift = low[j] + (edges.step[e] & 1) - below
-                size = min(high[j] - low[j] + 1, above - below + 1 - shift)
+                shift = low[j] + (edges.step[e] & 1) - lowest
+                size = min(high[j] - low[j] + 1, highest - lowest + 1 - shift)
                 if p > 0.0 and size > 0:
                     source = rows[(i + (edges.step[e] >> 1)) % ring][:size]
-                    into = row[shift : shift + size]
+                    target = row[shift : shift + size]
                     for d in range(size):
-                        into[d] += p * source[d]
+                        target[d] += p * source[d]
         row = rows[i % ring]
-        first, last = np.int64(0), above - below
-        while last > 0 and row[last] < NEGLIGIBLE:
-            last -= 1
-        while first < last and row[first] < NEGLIGIBLE:
-            first += 1
+        first, last = np.int64(0), highest - lowest  # -1 or less: no path of distance up to k
+        if last >= 0:
+            first, last = trim(row[: last + 1])
         if first > 0:
             for d in range(last - first + 1):
                 row[d] = row[d + first]
-        low[r], high[r] = below + first, below + last
+        low[r], high[r] = lowest + first, lowest + last
         keep = i >= stages[-1]
         for s in range(len(stages)):
             if stages[s] <= i < stages[s] + ring:
@@ -112,31 +106,27 @@ def build_tail(edges, probability, k):
                     best[s] = max(best[s], row[d])
         if keep and last >= first:
             size = last - first + 1
-            if free + size > len(table):
-                larger = np.empty(2 * len(table) + size)
-                larger[:free] = table[:free]
-                table = larger
-            table[free : free + size] = row[:size]
-            base[r] = free
-            free += size
-    return Tail(stages, best, table, base, low, high)
+            table = enlarge(table, used, size)
+            table[used : used + size] = row[:size]
+            base[r] = used
+            used += size
+    return Tail(stages, best, Sums(table, base, low, high))
 
 
 @njit(cache=True, nogil=True, inline="always")
 def chance(tail, node, rest):
     """The probability that a path from ``node`` on has distance ``rest``; 0 where not kept."""
-    r = node - tail.stages[0]
-    if tail.base[r] < 0 or rest < tail.low[r] or rest > tail.high[r]:
-        return 0.0
-    return tail.table[tail.base[r] + rest - tail.low[r]]
+    row = node - tail.stages[0]
+    return probability_of(tail.sums, row, rest) if tail.sums.base[row] >= 0 else 0.0
 
 
 @njit(cache=True, nogil=True)
 def draw_to(edges, probability, node, goal, state, path, at):
-    """Walk from ``node`` to the first node from ``goal`` on, tokens to path[at:].
+    """Walk from ``node`` to the first node at or after ``goal``; its tokens go to path[at:].
 
-    Returns that node, the end of the path, its distance and the state. Every node that is reached
-    has a path on to the end, so an edge of positive probability is always chosen.
+    Returns that node, the end of the path, its distance and the state. ``probability``: float64
+    [edges]. ``path``: int32, with space for a token a byte. Every node that is reached has a path
+    to the end, so an edge of positive probability is always chosen.
     """
     first, step, token = borrow(edges.first), borrow(edges.step), borrow(edges.token)
     probability, path = borrow(probability), borrow(path)
@@ -162,6 +152,7 @@ def draw_tail(edges, probability, tail, node, rest, state, path, at):
     """Complete a path that entered the tail at ``node``, with distance exactly ``rest``.
 
     Returns the end of the path and the state; the end is -1 where a stage used up its tries.
+    ``probability`` and ``path`` are as for `draw_to`.
     """
     n = len(edges.first) - 1
     for s in range(1, len(tail.stages)):
@@ -169,12 +160,12 @@ def draw_tail(edges, probability, tail, node, rest, state, path, at):
             continue
         begin, accepted = at, False
         for _ in range(TRIES):
-            there, at, distance, state = draw_to(
+            entered, at, distance, state = draw_to(
                 edges, probability, node, tail.stages[s], state, path, begin
             )
             u, state = uniform(state)
-            if u * tail.best[s] < chance(tail, there, rest - distance):
-                node, rest, accepted = there, rest - distance, True
+            if u * tail.best[s] < chance(tail, entered, rest - distance):
+                node, rest, accepted = entered, rest - distance, True
                 break
         if not accepted:
             return np.int64(-1), state

@@ -1,22 +1,24 @@
-"""Uniform draws over all tokenizations of each text (DESIGN: `uniform`)."""
+"""Uniform draws over all tokenizations of each text: each word of a text is drawn by itself."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch
+from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
 from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream
-from robustok.kernels.tables import ALL, NO_PATH, borrow_store, clear, draw, lookup
-from robustok.kernels.trie import borrow_trie
+from robustok.kernels.tables import NO_PATH, borrow_store, draw, lookup_word
 from robustok.kernels.words import LONG, word_ends
 
 
 @njit(cache=True, nogil=True)
-def _draw_stretch(trie, text, start, end, state, out, at):
-    """One draw of a stretch too long to table; the position is NO_PATH where it has none."""
+def _draw_unbroken(trie, text, start, end, state, out, at):
+    """One draw of a word too long to table; returns the end, or NO_PATH, and the state.
+
+    ``text``: uint8, ``out``: int32 with space for an id a byte.
+    """
     edges = edges_of(trie, text, start, end)
     mantissa, exponent = backward(edges, 1.0)
     if mantissa[0] == 0.0:
@@ -26,53 +28,52 @@ def _draw_stretch(trie, text, start, end, state, out, at):
 
 
 @njit(cache=True, nogil=True)
-def _draw_text(trie, store, text, start, end, ends, state, out, at):
-    """One draw of one text, word by word; the position is NO_ROOM or NO_PATH where it fails."""
-    trie, store = borrow_trie(trie), borrow_store(store)
+def _draw_words(tokens, store, text, start, ends, state, out, at):
+    """One draw of the words of a text; returns the end, or NO_ROOM or NO_PATH, and the state.
+
+    ``text``: uint8; the text begins at ``start``, its words end at ``ends`` (int64). ``out``: int32
+    with space for an id a byte.
+    """
+    tokens, store = borrow_tokens(tokens), borrow_store(store)
     text, ends, out = borrow(text), borrow(ends), borrow(out)
     begin = start
-    for w in range(word_ends(trie, text, start, end, ends)):
+    for w in range(len(ends)):
         if ends[w] - begin > LONG:
-            at, state = _draw_stretch(trie, text, begin, ends[w], state, out, at)
+            at, state = _draw_unbroken(tokens.trie, text, begin, ends[w], state, out, at)
             if at < 0:
                 return at, state
         else:
-            entry = lookup(store, trie, ALL, text, begin, ends[w], text, begin, ends[w], ends)
-            if entry < 0:
-                return entry, state
-            at, state = draw(store, entry, 0, state, out, at)
+            record = lookup_word(store, tokens, text, begin, ends[w])
+            if record < 0:
+                return record, state
+            at, state = draw(store, record, 0, state, out, at)
         begin = ends[w]
     return at, state
 
 
 @njit(cache=True, nogil=True)
-def draw_uniform(trie, store, batch, first, last, out, out_ends):
-    """Draw texts first..last; returns the first text the store had no room for, or NO_PATH."""
-    trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
-    out, out_ends = borrow(out), borrow(out_ends)
+def draw_uniform(tokens, store, batch, first, last, rows):
+    """Draw texts first..last, whose values are bytes.
+
+    ``tokens``, ``batch`` and ``rows`` are those of `kernels.batch`. Returns ``last``, the first
+    text that the store had no space for, or NO_PATH.
+    """
+    tokens, store = borrow_tokens(tokens), borrow_store(store)
+    batch, rows = borrow_batch(batch), borrow_rows(rows)
     longest = np.int64(0)
     for t in range(first, last):
         longest = max(longest, batch.offsets[t + 1] - batch.offsets[t])
-    ends = np.empty(longest + 1, np.int64)
+    ends = np.empty(longest, np.int64)
     at = np.int64(0)
     for t in range(first, last):
-        d = 0
-        fresh = store.used[0] == 0
-        while d < batch.draws:
+        b, e = batch.offsets[t], batch.offsets[t + 1]
+        count = word_ends(tokens.trie, batch.values, b, e, ends)
+        for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-            end, state = _draw_text(
-                trie, store, batch.values, batch.offsets[t], batch.offsets[t + 1], ends, state,
-                out, at,
-            )  # fmt: skip
-            if end == NO_PATH:
-                return np.int64(NO_PATH)
-            if end < 0:
-                if fresh:
-                    return np.int64(t)
-                clear(store)
-                fresh = True
-                continue
-            at = end
-            out_ends[(t - first) * batch.draws + d] = at
-            d += 1
+            at, state = _draw_words(
+                tokens, store, batch.values, b, ends[:count], state, rows.ids, at
+            )
+            if at < 0:
+                return np.int64(NO_PATH) if at == NO_PATH else np.int64(t)
+            rows.ends[(t - first) * batch.draws + d] = at
     return np.int64(last)

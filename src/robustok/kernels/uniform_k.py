@@ -1,13 +1,16 @@
 """Uniform draws at an exact distance from the reference (paper: Uni-k, without its n·k table).
 
-Give every token that is not the reference's a weight z. Words are independent under the product
-of weights, so each draws its own distance; a draw whose distances sum to k is uniform over
-distance k, whatever z. z is chosen so that the expected sum is k. Draws of another sum are
-rejected, early: the last words are drawn from the convolution of their distances (`convolve_block`,
-`sum_tree`), or the last part of the unbroken stretches is (`tail`). Only then are tokens drawn.
+1. The text is cut into words: blocks of the lattice, between positions that no token spans. Equal
+   words are one type, whose counts by distance are in the store; large blocks are `longs`.
+2. Every token that is not the reference's has weight z, chosen by Newton's method such that the
+   expected distance is k (`distances`). Words are independent under the product of weights.
+3. Each word draws its own distance. A draw whose distances sum to k is uniform over distance k,
+   whatever z is; others are rejected. To reject few, the last words are drawn given their sum, from
+   convolutions (`convolve_block`, `sum_tree`), or the last part of the unbroken blocks is (`tail`).
+4. Each word draws a tokenization of its distance.
 
 Every loop of rejections is bounded. Where one uses up its tries (the distance is feasible but very
-rare at any z), the text is drawn from a table of positions by distances.
+rare for every z), the text is drawn from a table of positions by distances (`cost_table`).
 """
 
 from __future__ import annotations
@@ -16,43 +19,46 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch, spell
+from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens, spell
 from robustok.kernels.cost_table import draw_by_table
 from robustok.kernels.distances import (
+    accumulate,
     block_size,
+    borrow_types,
     convolve_block,
-    copy_ways,
     feasible,
+    read_types,
     solve,
-    solve_far,
+    solve_unbroken,
 )
 from robustok.kernels.feasible import largest_feasible
 from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of, mark_reference
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.staged import draw_by_tail, draw_distances
-from robustok.kernels.sum_tree import SumTree, build_tree, draw_tree
+from robustok.kernels.staged import Draws, Target, draw_by_tail, draw_distances
+from robustok.kernels.sum_tree import build_tree, draw_tree
+from robustok.kernels.sums import borrow_sums, largest
 from robustok.kernels.tables import (
     DISTANCE,
     NO_ROOM,
     NOT_DRAWN,
     borrow_store,
-    clear,
     draw,
     find,
-    grades_of,
     insert,
+    next_stamp,
+    number_of,
+    set_number,
 )
-from robustok.kernels.trie import borrow_trie
 from robustok.kernels.words import LONG, word_ends
 
 TABLED = 256  # bytes of the longest word whose distances are tabled
 SHORT = 24  # the same in a text of which over MOST_LARGE bytes are in longer words
 MOST_LARGE = 1 << 16  # their tables take up to 1 kB a byte
-STAGED = 1024  # bytes of unbroken stretches beyond which their last part is drawn apart
+STAGED = 1024  # bytes of unbroken words beyond which their last part is drawn by stages
 TREE = 1024  # words of the largest block that is convolved one word after another
-TRIES = 4096  # of a draw by block; the longest expect some 100
+TRIES = 4096  # of a draw by block; the longest texts expect some 100
 
 
 class Words(NamedTuple):
@@ -81,309 +87,294 @@ def _borrow_words(words):
 
 
 @njit(cache=True, nogil=True)
-def _cut_words(trie, token_bytes, token_offsets, ids, start, end, words):
-    """Cut the text ids[start:end] into words; returns how many, and the longest with a table.
+def _new_words(tokens, batch, first, last):
+    """`Words` for the longest of the texts first..last."""
+    most_tokens, most_bytes = np.int64(0), np.int64(0)
+    for t in range(first, last):
+        begin, end = batch.offsets[t], batch.offsets[t + 1]
+        most_tokens = max(most_tokens, end - begin)
+        size = np.int64(0)
+        for v in range(begin, end):
+            size += tokens.offsets[batch.values[v] + 1] - tokens.offsets[batch.values[v]]
+        most_bytes = max(most_bytes, size)
+    return Words(
+        np.empty(most_bytes, np.uint8), np.empty(most_bytes, np.int64),
+        np.empty(most_tokens, np.int64), np.empty(most_tokens, np.int64),
+        np.empty(most_tokens, np.int64), np.empty(most_tokens, np.int64),
+        np.empty(most_tokens, np.int64),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _cut_words(tokens, ids, start, end, words):
+    """Cut the text ids[start:end] into words; returns how many, and the largest size of a type.
 
     A word ends where no token holds the two bytes that meet; a long one is searched for further
-    cuts. Words beyond the returned size are drawn as unbroken. It depends on the text alone, never
-    on the store, so that draws do not depend on the batch.
+    cuts. Larger words are unbroken. The size depends on the text alone, never on the store, so that
+    draws do not depend on the batch. ``ids``: int32. Writes ``words.stop`` and ``words.size``.
     """
-    trie, ids, words = borrow_trie(trie), borrow(ids), _borrow_words(words)
-    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    tokens, ids, words = borrow_tokens(tokens), borrow(ids), _borrow_words(words)
     count, large = np.int64(0), np.int64(0)
-    first = start
+    begin = start
     size = np.int64(0)
     for v in range(start, end):
         t = ids[v]
-        size += token_offsets[t + 1] - token_offsets[t]
+        size += tokens.offsets[t + 1] - tokens.offsets[t]
         if v + 1 < end:
-            last_byte = np.int64(token_bytes[token_offsets[t + 1] - 1])
-            if trie.joined[last_byte * 256 + token_bytes[token_offsets[ids[v + 1]]]]:
+            last_byte = np.int64(tokens.bytes[tokens.offsets[t + 1] - 1])
+            next_byte = tokens.bytes[tokens.offsets[ids[v + 1]]]
+            if tokens.trie.joined[last_byte * 256 + next_byte]:
                 continue
         if size <= LONG:
             words.stop[count], words.size[count] = v + 1, size
             large += size if size > SHORT else 0
             count += 1
         else:
-            spell(token_bytes, token_offsets, ids, first, v + 1, words.text, 0)
-            position, stop, previous = np.int64(0), first, np.int64(0)
-            for c in range(word_ends(trie, words.text, 0, size, words.ends)):
+            spell(tokens.bytes, tokens.offsets, ids, begin, v + 1, words.text, 0)
+            position, stop, previous = np.int64(0), begin, np.int64(0)
+            for c in range(word_ends(tokens.trie, words.text, 0, size, words.ends)):
                 while position < words.ends[c]:
-                    position += token_offsets[ids[stop] + 1] - token_offsets[ids[stop]]
+                    position += tokens.offsets[ids[stop] + 1] - tokens.offsets[ids[stop]]
                     stop += 1
                 words.stop[count], words.size[count] = stop, position - previous
                 large += position - previous if position - previous > SHORT else 0
                 previous = position
                 count += 1
-        first = v + 1
+        begin = v + 1
         size = 0
     return count, np.int64(TABLED) if large <= MOST_LARGE else np.int64(SHORT)
 
 
 @njit(cache=True, nogil=True)
-def _index_words(
-    trie, store, token_bytes, token_offsets, ids, start, words, count, longest, longs
-):  # fmt: skip
+def _index_words(tokens, store, ids, start, words, count, largest_type, longs):
     """Find the type of each of ``count`` words; returns how many types, or a code of `tables`.
 
-    Words over ``longest`` bytes are appended to ``longs`` as edges.
+    Words over ``largest_type`` bytes are appended to ``longs`` as edges. ``ids``: int32; the text
+    begins at ``start``. Writes ``words.kind``, ``words.record`` and ``words.times``.
     """
-    trie, store, ids, words = (
-        borrow_trie(trie), borrow_store(store), borrow(ids), _borrow_words(words)
+    tokens, store, ids, words = (
+        borrow_tokens(tokens), borrow_store(store), borrow(ids), _borrow_words(words)
     )  # fmt: skip
-    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
-    store.used[2] += 1  # a new stamp: which records this text has met
-    stamp = store.used[2]
+    stamp = next_stamp(store)
     types = np.int64(0)
-    first = np.int64(start)
+    begin = np.int64(start)
     for w in range(count):
         stop, size = words.stop[w], words.size[w]
-        if size > longest:
-            spell(token_bytes, token_offsets, ids, first, stop, words.text, 0)
-            edges = edges_of(trie, words.text, 0, size)
-            mark_reference(edges, ids, first, stop, token_offsets)
+        if size > largest_type:
+            spell(tokens.bytes, tokens.offsets, ids, begin, stop, words.text, 0)
+            edges = edges_of(tokens.trie, words.text, 0, size)
+            mark_reference(edges, ids, begin, stop, tokens.offsets)
             longs.append(edges)
             words.kind[w] = -len(longs)
-            first = stop
+            begin = stop
             continue
-        record = find(store, DISTANCE, ids, first, stop)
+        record = find(store, DISTANCE, ids, begin, stop)
         if record < 0:
-            spell(token_bytes, token_offsets, ids, first, stop, words.text, 0)
-            record = insert(
-                store, trie, DISTANCE, ids, first, stop, words.text, 0, size, token_offsets
-            )
+            spell(tokens.bytes, tokens.offsets, ids, begin, stop, words.text, 0)
+            record = insert(store, tokens, DISTANCE, ids[begin:stop], words.text[:size])
             if record < 0:
                 return record
-        if store.words[record + 2] != stamp:
-            store.words[record + 2], store.words[record + 3] = stamp, types
+        number = number_of(store, record, stamp)
+        if number < 0:
+            number = types
+            set_number(store, record, stamp, number)
             words.record[types], words.times[types] = record, 0
             types += 1
-        words.kind[w] = store.words[record + 3]
-        words.times[words.kind[w]] += 1
-        first = stop
+        words.kind[w] = number
+        words.times[number] += 1
+        begin = stop
     return types
 
 
 @njit(cache=True, nogil=True)
-def _draw_block(pmf, start, block, block_words, table, base, low, high, rest, state, distance):
-    """Distances of the block's words given that they sum to ``rest``."""
-    pmf, table, distance = borrow(pmf), borrow(table), borrow(distance)
-    for t in range(len(block)):
-        at = start[block[t]]
+def _last_words(kind):
+    """The words of the block that is drawn last; int64, in order.
+
+    The block is of `block_size` words without the unbroken ones. ``kind``: int64 [words].
+    """
+    typed = 0
+    for w in range(len(kind)):
+        typed += kind[w] >= 0
+    words = np.empty(block_size(typed), np.int64)
+    left, w = len(words), len(kind)
+    while left > 0:
+        w -= 1
+        if kind[w] >= 0:
+            left -= 1
+            words[left] = w
+    return words
+
+
+@njit(cache=True, nogil=True)
+def _draw_block(types, kind, words, sums, rest, state, distance):
+    """Draw the distances of a block's words given that they sum to ``rest``; returns the state.
+
+    ``words``: int64 [n], which words of the text; ``kind``: int64 [words of the text]. ``sums`` are
+    those of `convolve_block`, with a positive probability of ``rest`` in row 0. Word t's distance
+    is written to distance[words[t]].
+    """
+    types, sums, distance = borrow_types(types), borrow_sums(sums), borrow(distance)
+    table, base, low, high = sums
+    for t in range(len(words)):
+        x = kind[words[t]]
+        begin, most = types.start[x], types.start[x + 1] - types.start[x] - 1
         u, state = uniform(state)
         left = u * table[base[t] + rest - low[t]]
         chosen = np.int64(0)
-        for d in range(min(start[block[t] + 1] - at - 1, rest) + 1):
+        for d in range(min(most, rest) + 1):
             s = rest - d
             if low[t + 1] <= s <= high[t + 1]:
-                p = pmf[at + d] * table[base[t + 1] + s - low[t + 1]]
+                p = types.probability[begin + d] * table[base[t + 1] + s - low[t + 1]]
                 if p > 0.0:
                     chosen = d
                     left -= p
                     if left < 0.0:
                         break
-        distance[block_words[t]] = chosen
+        distance[words[t]] = chosen
         rest -= chosen
     return state
 
 
 @njit(cache=True, nogil=True)
-def _draw_by_block(
-    store, words, kind, types, longs, z, pmf, start, upto, middle, k, state0, out, at, ends
-):
-    """Draws at distance k whose last block of words is drawn given the sum of the others.
+def _draw_by_block(store, kind, types, longs, target, draws, at):
+    """Draws at the target distance whose last block of words is drawn given the others' sum.
 
-    Returns the end, and how many draws were made before one used up its tries.
+    ``kind``: int64 [words], the type of each word, or -1 - i for the i-th of ``longs``. Draws are
+    appended to ``draws.ids`` from ``at`` on. Returns the end, and how many draws there are: fewer
+    than asked for where one used up its tries.
     """
-    store, out, kind, types = borrow_store(store), borrow(out), borrow(kind), borrow(types)
-    long_ways = [backward(longs[x], z) for x in range(len(longs))]
-    tabled = 0
-    for w in range(words):
-        tabled += kind[w] >= 0
-    size = block_size(tabled)
-    block, block_words = np.empty(size, np.int64), np.empty(size, np.int64)
-    begin = words  # words from here on are the block's, apart from the long ones among them
-    taken = 0
-    while taken < size:
-        begin -= 1
-        if kind[begin] >= 0:
-            taken += 1
-            block[size - taken], block_words[size - taken] = kind[begin], begin
-    base = np.empty(size + 1, np.int64)
-    low, high = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
-    tree = SumTree(pmf[:0], base[:0], low[:0], high[:0])
-    if size > TREE:
-        tree = build_tree(pmf, start, block)
-        table, best = tree.table, 0.0
-        base[0], low[0], high[0] = tree.base[1], tree.low[1], tree.high[1]
-        for s in range(high[0] - low[0] + 1):
-            best = max(best, table[base[0] + s])
+    store, types, kind = borrow_store(store), borrow_types(types), borrow(kind)
+    out = borrow(draws.ids)
+    weights = [backward(longs[x], target.z) for x in range(len(longs))]
+    block = _last_words(kind)
+    before = block[0] if len(block) else len(kind)  # words that draw their own distance
+    use_tree = len(block) > TREE
+    if use_tree:
+        sums, root = build_tree(types, kind[block]), 1
+        best = largest(sums, root)
     else:
-        table, best = convolve_block(pmf, start, block, k, base, low, high)
+        sums, best = convolve_block(types, kind[block], target.k)
+        root = 0
+    base, low, high = sums.base[root], sums.low[root], sums.high[root]
 
-    distance = np.empty(words, np.int64)
-    bound = np.int64(1)
+    distance = np.empty(len(kind), np.int64)
+    most_tokens = np.int64(1)
     for x in range(len(longs)):
-        bound += len(longs[x].first)
-    path = np.empty(bound, np.int32)
+        most_tokens += len(longs[x].first)
+    path = np.empty(most_tokens, np.int32)
     path_ends = np.zeros(len(longs) + 1, np.int64)
-    for d in range(len(state0)):
-        state = state0[d]
+    for d in range(len(draws.states)):
+        state = draws.states[d]
         accepted = False
         for _ in range(TRIES):
-            rest = k
+            rest = target.k
             for x in range(len(longs)):
-                ways = long_ways[x]
-                path_ends[x + 1], far, state = draw_long(
-                    longs[x], z, ways[0], ways[1], state, path, path_ends[x]
+                mantissa, exponent = weights[x]
+                path_ends[x + 1], drawn, state = draw_long(
+                    longs[x], target.z, mantissa, exponent, state, path, path_ends[x]
                 )
-                rest -= far
-            total, state = draw_distances(kind, begin, start, upto, middle, state, distance)
+                rest -= drawn
+            total, state = draw_distances(kind[:before], types, state, distance)
             rest -= total
-            if low[0] <= rest <= high[0]:
+            if low <= rest <= high:
                 u, state = uniform(state)
-                if u * best < table[base[0] + rest - low[0]]:
+                if u * best < sums.table[base + rest - low]:
                     accepted = True
                     break
         if not accepted:
             return at, d
-        if size > TREE:
-            state = draw_tree(tree, block_words, rest, state, distance)
+        if use_tree:
+            state = draw_tree(sums, rest, state, block, distance)
         else:
-            state = _draw_block(
-                pmf, start, block, block_words, table, base, low, high, rest, state, distance
-            )
-        for w in range(words):
+            state = _draw_block(types, kind, block, sums, rest, state, distance)
+        for w in range(len(kind)):
             if kind[w] >= 0:
-                at, state = draw(store, types[kind[w]], distance[w], state, out, at)
+                at, state = draw(store, types.record[kind[w]], distance[w], state, out, at)
             else:
                 x = -kind[w] - 1
                 for p in range(path_ends[x], path_ends[x + 1]):
                     out[at] = path[p]
                     at += 1
-        ends[d] = at
-    return at, len(state0)
+        draws.ends[d] = at
+    return at, len(draws.states)
 
 
 @njit(cache=True, nogil=True)
-def _draw_text(store, token_offsets, words, kind, types, times, longs, k, state0, out, at, ends):
-    """Draws of one text at distance k; draw d starts from state0[d] and ends at ends[d].
-
-    Returns the end, and how many draws were made before one used up its tries.
-    """
-    start = np.empty(len(types) + 1, np.int64)
-    start[0] = 0
-    for x in range(len(types)):
-        start[x + 1] = start[x] + grades_of(store, types[x]) + 1
-    pmf, upto = np.empty(start[-1]), np.empty(start[-1])
-    copy_ways(store, types, start, upto)
+def _draw_text(tokens, store, kind, types, longs, k, draws, at):
+    """Draws of one text at distance k; arguments and result as for `_draw_by_block`."""
     long_bytes = np.int64(0)
     for x in range(len(longs)):
         long_bytes += len(longs[x].first) - 1
     if long_bytes > STAGED:
-        slope, by_words, by_longs = solve_far(upto, start, times, longs, k, pmf)
+        slope, var_words, var_longs = solve_unbroken(types, longs, k)
     else:
-        slope = solve(upto, start, times, longs, k, pmf)
-        by_words, by_longs = 1.0, 0.0
-    z = np.exp(slope)
-    middle = np.empty(len(types), np.int64)
-    for x in range(len(types)):
-        total = 0.0
-        middle[x] = start[x]
-        for d in range(start[x], start[x + 1]):
-            total += pmf[d]
-            upto[d] = total
-            middle[x] += total < 0.5
-    if long_bytes > STAGED and (by_longs > by_words or words == len(longs)):
-        return draw_by_tail(
-                store, token_offsets, words, kind, types, longs, z, start, upto, middle, k, state0,
-                out, at, ends,
-            )  # fmt: skip
-    return _draw_by_block(
-        store, words, kind, types, longs, z, pmf, start, upto, middle, k, state0, out, at, ends
-    )
+        slope = solve(types, longs, k)
+        var_words, var_longs = 1.0, 0.0
+    accumulate(types)
+    target = Target(np.int64(k), np.exp(slope))
+    if long_bytes > STAGED and (var_longs > var_words or len(kind) == len(longs)):
+        return draw_by_tail(tokens, store, kind, types, longs, target, draws, at)
+    return _draw_by_block(store, kind, types, longs, target, draws, at)
 
 
 @njit(cache=True, nogil=True)
-def _whole(trie, token_bytes, token_offsets, ids, start, end, text):
-    """The lattice of a whole text, with the ids as reference; ``text`` has room for its bytes."""
-    size = spell(token_bytes, token_offsets, ids, start, end, text, 0)
-    edges = edges_of(trie, text, 0, size)
-    mark_reference(edges, ids, start, end, token_offsets)
+def _whole(tokens, ids, start, end, text):
+    """The lattice of the text ids[start:end], with these ids as reference.
+
+    ``text``: uint8 scratch with space for its bytes.
+    """
+    size = spell(tokens.bytes, tokens.offsets, ids, start, end, text, 0)
+    edges = edges_of(tokens.trie, text, 0, size)
+    mark_reference(edges, ids, start, end, tokens.offsets)
     return edges
 
 
 @njit(cache=True, nogil=True)
-def draw_uniform_k(
-    trie, store, token_bytes, token_offsets, batch, alpha, fixed_k, first, last, out, out_ends
-):
-    """Distance ceil(alpha·m) for each text of m tokens, or ``fixed_k`` where that is not negative.
+def draw_uniform_k(tokens, store, batch, alpha, fixed_k, first, last, rows):
+    """Draw texts first..last at distance ceil(alpha * m), m tokens, or ``fixed_k`` if not negative.
 
-    Returns the first text that the store had no room for, or NO_PATH or NOT_DRAWN.
+    A distance that no tokenization has is replaced by the next one below. ``tokens``, ``batch`` and
+    ``rows`` are those of `kernels.batch`. Returns ``last``, the first text that the store had no
+    space for, or NO_PATH or NOT_DRAWN of `kernels.tables`.
     """
-    trie, store, batch = borrow_trie(trie), borrow_store(store), borrow_batch(batch)
-    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
-    out, out_ends = borrow(out), borrow(out_ends)
-    size, bytes_ = np.int64(0), np.int64(0)
-    for t in range(first, last):
-        size = max(size, batch.offsets[t + 1] - batch.offsets[t])
-        spelled = np.int64(0)
-        for v in range(batch.offsets[t], batch.offsets[t + 1]):
-            spelled += token_offsets[batch.values[v] + 1] - token_offsets[batch.values[v]]
-        bytes_ = max(bytes_, spelled)
-    words = Words(
-        np.empty(bytes_, np.uint8), np.empty(bytes_, np.int64), np.empty(size, np.int64),
-        np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64),
-        np.empty(size, np.int64),
-    )  # fmt: skip
+    tokens, store = borrow_tokens(tokens), borrow_store(store)
+    batch, rows = borrow_batch(batch), borrow_rows(rows)
+    words = _new_words(tokens, batch, first, last)
     states = np.empty(batch.draws, np.uint64)
     at = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
         k = np.int64(fixed_k) if fixed_k >= 0 else np.int64(np.ceil(alpha * (e - b)))
-        drawn = out_ends[(t - first) * batch.draws : (t - first + 1) * batch.draws]
+        ends = rows.ends[(t - first) * batch.draws : (t - first + 1) * batch.draws]
+        longs = [edges_of(tokens.trie, words.text, 0, 0)]
+        longs.pop()
+        count, largest_type = _cut_words(tokens, batch.values, b, e if k > 0 else b, words)
+        distinct = _index_words(tokens, store, batch.values, b, words, count, largest_type, longs)
+        if distinct < 0:
+            return np.int64(t) if distinct == NO_ROOM else distinct
+        types = read_types(store, words.record[:distinct], words.times[:distinct])
         if k > 0:
-            longs = [edges_of(trie, words.text, 0, 0)]
-            longs.pop()
-            count, longest = _cut_words(trie, token_bytes, token_offsets, batch.values, b, e, words)
-            types = _index_words(
-                trie, store, token_bytes, token_offsets, batch.values, b, words, count, longest,
-                longs,
-            )  # fmt: skip
-            if types == NO_ROOM:
-                if store.used[0] == 0:
-                    return np.int64(t)
-                clear(store)
-                longs.clear()
-                types = _index_words(
-                    trie, store, token_bytes, token_offsets, batch.values, b, words, count,
-                    longest, longs,
-                )  # fmt: skip
-            if types < 0:
-                return np.int64(t) if types == NO_ROOM else types
             wanted = k
-            k = feasible(store, words.record[:types], words.times[:types], longs, wanted)
+            k = feasible(types, longs, wanted)
             if k < 0:
-                edges = _whole(trie, token_bytes, token_offsets, batch.values, b, e, words.text)
-                k = largest_feasible(edges, wanted)
+                k = largest_feasible(_whole(tokens, batch.values, b, e, words.text), wanted)
                 if k < 0:
                     return np.int64(NOT_DRAWN)
         if k == 0:
             for d in range(batch.draws):
                 for v in range(b, e):
-                    out[at] = batch.values[v]
+                    rows.ids[at] = batch.values[v]
                     at += 1
-                drawn[d] = at
+                ends[d] = at
             continue
         for d in range(batch.draws):
             states[d] = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
         at, done = _draw_text(
-            store, token_offsets, count, words.kind, words.record[:types], words.times[:types],
-            longs, k, states, out, at, drawn,
-        )  # fmt: skip
+            tokens, store, words.kind[:count], types, longs, k, Draws(states, rows.ids, ends), at
+        )
         if done < batch.draws:
-            edges = _whole(trie, token_bytes, token_offsets, batch.values, b, e, words.text)
-            at = draw_by_table(edges, k, states[done:], out, at, drawn[done:])
+            edges = _whole(tokens, batch.values, b, e, words.text)
+            at = draw_by_table(edges, k, Draws(states[done:], rows.ids, ends[done:]), at)
             if at < 0:
                 return np.int64(NOT_DRAWN)
     return np.int64(last)

@@ -1,8 +1,8 @@
-"""Where a text falls apart: words are the stretches between positions no token spans.
+"""Words: the blocks of a text's lattice, between positions that no token spans.
 
 Every tokenization passes through such a position, so the lattice of a text is the product of the
-lattices of its words. Most of them show in two neighboring bytes that no token holds side by side;
-a long stretch without one is searched for the rest by how far tokens reach.
+lattices of its words. Two neighboring bytes that no token contains side by side show most such
+positions. A longer text without them is searched for the others by the longest token at each byte.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.trie import borrow_trie, child
 
-LONG = 48  # bytes; words up to here are tabled whole, longer stretches are searched for cuts
+LONG = 48  # bytes; shorter words are not searched for further cuts
 
 
 @njit(cache=True, nogil=True)
 def longest(trie, text, start, end):
-    """The end of the longest token that starts at ``start``, or ``start``."""
+    """The end of the longest token that starts at text[start] and ends at ``end`` at most.
+
+    ``start`` where there is none. ``text``: uint8. Not from `long.edges_of`, which lists all tokens
+    in memory.
+    """
     trie, text = borrow_trie(trie), borrow(text)
     best = start
     node = np.int32(0)
@@ -33,7 +37,10 @@ def longest(trie, text, start, end):
 
 @njit(cache=True, nogil=True)
 def word_ends(trie, text, start, end, ends):
-    """Write the end of every word of text[start:end] to ``ends``; returns how many."""
+    """Write the end of every word of text[start:end] (uint8) to ``ends``; returns how many.
+
+    ``ends``: int64 with space for end - start ends: every word has at least a byte.
+    """
     trie, text, ends = borrow_trie(trie), borrow(text), borrow(ends)
     count = 0
     begin = start

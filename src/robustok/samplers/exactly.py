@@ -98,18 +98,16 @@ class Exactly(Sampler):
     def _draw_uniform(
         self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray
     ) -> None:
-        from robustok.kernels.batch import spelled
-        from robustok.kernels.exactly import draw_exactly_uniform
+        from robustok.kernels.batch import Rows, spelled
+        from robustok.kernels.exactly import Wanted, draw_exactly_uniform
 
         v = self.vocab
         if self.measure == "distance":
             UniformK(v, alpha=self.target)._draw(batch, first, last, out, ends)
             return
-        text = spelled(batch, v.token_bytes, v.token_offsets)
-        draw_exactly_uniform(
-            v.trie, text.values, text.offsets, v.token_offsets, batch, self.target,
-            self.measure == "splits", _TRIES, first, last, out, ends,
-        )  # fmt: skip
+        texts = spelled(batch, v.token_bytes, v.token_offsets)
+        wanted = Wanted(np.float64(self.target), self.measure == "splits", np.int64(_TRIES))
+        draw_exactly_uniform(v.kernel_tokens, texts, batch, wanted, first, last, Rows(out, ends))
 
     def _search(self, batch: Any, ids: np.ndarray, room: int, draw: int) -> np.ndarray:
         """Draw in batches, each under a key of its own, until one fits."""

@@ -58,6 +58,6 @@ class Uniform(TabledSampler):
         v = self.vocab
 
         def kernel(store: Any, first: int, rows: Any) -> int:
-            return uniform.draw_uniform(v.trie, store, batch, first, last, rows.ids, rows.ends)
+            return uniform.draw_uniform(v.kernel_tokens, store, batch, first, last, rows)
 
         self._with_store(kernel, first, last, batch.draws, Rows(out, ends))

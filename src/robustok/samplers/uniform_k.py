@@ -83,9 +83,6 @@ class UniformK(TabledSampler):
         k = np.int64(-1 if self.k is None else self.k)
 
         def kernel(store: Any, first: int, rows: Any) -> int:
-            return draw_uniform_k(
-                v.trie, store, v.token_bytes, v.token_offsets, batch, alpha, k, first, last,
-                rows.ids, rows.ends,
-            )  # fmt: skip
+            return draw_uniform_k(v.kernel_tokens, store, batch, alpha, k, first, last, rows)
 
         self._with_store(kernel, first, last, batch.draws, Rows(out, ends))
