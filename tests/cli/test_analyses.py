@@ -48,7 +48,7 @@ def test_embeddings_of_two_models_alone_and_in_a_sentence(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = [str(folder / "canonical"), f"other={folder / 'uniform'}"]
-    given = ["--words", str(folder / "words.txt"), "--draws", "6", "--seed", "0"]
+    given = ["--words-file", str(folder / "words.txt"), "--draws", "6", "--seed", "0"]
     given += ["--sentence", "the {word} was", "--start-token", "--out", str(tmp_path)]
     first = said(capsys, "embeddings", *models, *given)
     assert [(r["model"], r["sentence"]) for r in first] == [
@@ -110,9 +110,15 @@ def test_certify_a_task_and_one_query(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["embeddings", "{m}", "--seed", "0", "--words", "{w}", "--sentence", "x"], "{word} once"),
-        (["embeddings", "{m}", "a={m}", "a={m}", "--seed", "0", "--words", "{w}"], "called 'a'"),
-        (["embeddings", "=x", "--seed", "0", "--words", "{w}"], "names no model"),
+        (
+            ["embeddings", "{m}", "--seed", "0", "--words-file", "{w}", "--sentence", "x"],
+            "{word} once",
+        ),
+        (
+            ["embeddings", "{m}", "a={m}", "a={m}", "--seed", "0", "--words-file", "{w}"],
+            "called 'a'",
+        ),
+        (["embeddings", "=x", "--seed", "0", "--words-file", "{w}"], "names no model"),
         (["bound", "{m}", "--items", "{i}"], "--seed"),
         (["bound", "{m}", "--tolerance", "1e-9"], "tolerance"),
         (["certify", "{m}", "--seed", "0"], "either --text"),

@@ -47,7 +47,7 @@ def test_each_analysis_tells_its_rows(
     assert [r["rule"] for r in rows][:3] == ["provilkov", "hf", "sentencepiece"]
     words = tmp_path / "words.txt"
     words.write_text("the\nrest\nthen\n")
-    rows = told(capsys, "bias", *same, "--words", str(words), "--draws", "200")
+    rows = told(capsys, "bias", *same, "--words-file", str(words), "--draws", "200")
     assert {r["tokenizer"] for r in rows} == {Path(tokenizer).parent.name}
     texts = tmp_path / "texts.txt"
     texts.write_text(TEXT)
@@ -61,7 +61,7 @@ def test_a_figure_and_a_table(
 ) -> None:
     words = tmp_path / "words.txt"
     words.write_text("the\nrest\nthen\n")
-    args = ("bias", "-t", f"mine={tokenizer}", "--seed", "0", "--words", str(words), "--draws",
+    args = ("bias", "-t", f"mine={tokenizer}", "--seed", "0", "--words-file", str(words), "--draws",
             "200", "--out", str(tmp_path / "out"))  # fmt: skip
     assert run(["analyze", *args]) == 0
     out = capsys.readouterr().out
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_told_in_one_line(
         capsys, "split-counts", *same, "--text", TEXT, "-s", "unifrom"
     )
     (tmp_path / "file").write_text("")
-    assert "--out wants a folder" in refused(
+    assert "is a file: give a folder" in refused(
         capsys, "dropout", *same, "--text", TEXT, "--draws", "5", "--out", str(tmp_path / "file"),
         "--json",
     )  # fmt: skip

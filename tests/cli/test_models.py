@@ -62,6 +62,46 @@ def test_finetune_then_evaluate_then_attack(
     assert [json.loads(x)["query"] for x in rows.read_text().splitlines()] == ["uniform"] * 4
 
 
+def test_a_training_log_has_steps_and_losses_at_intervals(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = ["--steps", "500", "--batch-size", "1", "--learning-rate", "1e-3"]
+    args = ["finetune", str(model), "--items", str(model / "items.jsonl"), "--seed", "0"]
+    assert run([*args, "--out", str(tmp_path / "out"), "-s", "canonical", *recipe]) == 0
+    out, err = capsys.readouterr()
+    lines = [line for line in out.splitlines() if line.startswith("step ")]
+    assert err == ""
+    assert lines[-1].startswith("step 500 of 500: loss ")
+    assert 10 <= len(lines) <= 21
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["evaluate", "--table", "{file}/table.md"],
+        ["evaluate", "--table", "{folder}"],
+        ["evaluate", "-o", "{file}/rows.jsonl"],
+        ["evaluate", "-o", "{folder}/rows.csv"],
+        ["icl", "-o", "{folder}"],
+        ["attack", "-o", "{file}/rows.jsonl"],
+        ["attack", "--curve", "{file}/curve.png"],
+        ["certify", "-o", "{file}"],
+        ["embeddings", "-o", "{file}/further/out"],
+    ],
+)
+def test_a_bad_output_path_is_refused_before_the_model_is_loaded(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    command, *given = [part.format(file=tmp_path / "file", folder=tmp_path) for part in options]
+    items = [] if command == "embeddings" else ["--items", "missing.jsonl"]
+    assert run([command, "missing/model/", *items, "--seed", "0", *given]) == 2
+    error = capsys.readouterr().err
+    assert str(tmp_path) in error
+    assert "missing" not in error
+    assert error.count("\n") == 1
+
+
 def test_attack_with_all_its_settings_a_control_and_a_curve(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import robustok
 from robustok.cli import app as cli
+from robustok.cli.paint import print_tokens
 from robustok.models import train_tokenizer
 
 TEXT = "which word starts with street"
@@ -40,7 +43,7 @@ def test_a_reader_that_goes_away_is_no_error(tokenizer: str) -> None:
 
 
 def test_guard_never_ends_with_the_code_for_findings_because_of_head(tokenizer: str) -> None:
-    rows = f"{sys.executable} -c \"print('[1, 2, 3]\\n' * 20000)\""
+    rows = f"{sys.executable} -c \"print('[1, 2, 3]\\n' * 20000)\" 2>/dev/null"
     code, _, err = shell(f"{rows} | {ROBUSTOK} guard - -t {tokenizer} | head -1")
     assert (code, err) == (141, "")
 
@@ -116,3 +119,24 @@ def test_a_bare_import_says_which_extra_is_missing(module: str) -> None:
     assert code == 1
     last = err.splitlines()[-1]
     assert last == "ModuleNotFoundError: this needs torch: pip install 'robustok[train]'"
+
+
+def test_piped_output_has_no_colors_unless_forced(tokenizer: str) -> None:
+    for line in (sample(tokenizer, 2), f"{ROBUSTOK} inspect '{TEXT}' -t {tokenizer}"):
+        assert "\x1b" not in shell(line)[1]
+    assert "\x1b[" in shell(f"FORCE_COLOR=1 TERM=xterm {sample(tokenizer, 2)}")[1]
+
+
+@pytest.mark.parametrize("without", [{"no_color": True}, {"color_system": None}])
+def test_a_terminal_without_colors_shows_bars_between_tokens(without: dict) -> None:
+    file = io.StringIO()
+    print_tokens([b"a", b"b"], Console(file=file, force_terminal=True, **without))
+    assert "a|b" in file.getvalue()
+    assert "\x1b[3" not in file.getvalue() and "\x1b[4" not in file.getvalue()
+
+
+def test_the_help_of_lm_eval_shows_its_own_settings() -> None:
+    code, out, _ = shell(f"{ROBUSTOK} lm-eval --help")
+    own = out[: out.index("usage:")]
+    assert code == 0
+    assert all(f"\n  {name} " in own for name in ("scheme", "draws", "seed"))

@@ -120,6 +120,7 @@ def test_an_odd_question_is_one_line(body: bytes, error: str) -> None:
 @pytest.mark.parametrize(
     "scheme",
     [
+        "uniform-k(k=x)",
         "uniform-k(k=1e30)",
         "uniform-k(alpha=1e300)",
         "stochastok(alpha=10000000)",

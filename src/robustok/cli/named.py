@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from robustok.cli.outputs import output_folder
 from robustok.errors import RobustokError
 
 Models = Annotated[
@@ -14,7 +15,13 @@ Models = Annotated[
 ]
 Folder = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="folder for figure, CSV and rows; also resumes a killed run"),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FOLDER",
+        callback=output_folder,
+        help="for figure, CSV and rows; also resumes a killed run",
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from robustok.cli.outputs import output_folder
 from robustok.samplers.registry import SCHEMES
 
 Tokenizer = Annotated[
@@ -43,7 +44,16 @@ Overflow = Annotated[
     ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="the trained model's folder")]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out", "-o", metavar="FOLDER", callback=output_folder, help="of the trained model"
+    ),
+]
+Words = Annotated[int, typer.Option("--words", min=1, help="this many of the most frequent words")]
+WordsFile = Annotated[
+    str | None, typer.Option("--words-file", help="one word a line, in place of --words")
+]
 SampleBy = Annotated[
     str, typer.Option("--sample-by", help="a document of a .txt file: line, or document")
 ]

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import Progress
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Show on a terminal that kernels are compiled, where this is their first use."""
+    from robustok.kernels.announce import kernels_are_cached
+
+    console = Console(stderr=True)
+    if not console.is_terminal or kernels_are_cached():
+        yield
+        return
+    with console.status("compiling kernels"):
+        yield
+
+
+@contextmanager
+def training_log(as_json: bool) -> Iterator[None]:
+    """Print a training's steps and losses as lines into a log: not to a terminal, nor as JSON."""
+    if as_json or sys.stdout.isatty():
+        yield
+        return
+    log = logging.getLogger("robustok.training.watch")
+    handler = logging.StreamHandler(sys.stdout)
+    level, log.propagate = log.level, False
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = True
 
 
 class Told(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustok.cli.options import print_json
+from robustok.cli.outputs import output_file
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 
@@ -26,10 +27,22 @@ Tasks = Annotated[
 ]
 Per = Annotated[
     Path | None,
-    typer.Option("--out", help="per-item results, as .jsonl or .parquet; a stopped run goes on"),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        callback=output_file(".jsonl", ".parquet"),
+        help="per-item results, .jsonl or .parquet; a stopped run goes on",
+    ),
 ]
 Table = Annotated[
-    Path | None, typer.Option("--table", help="a Markdown table in the form of the paper's")
+    Path | None,
+    typer.Option(
+        "--table",
+        metavar="FILE",
+        callback=output_file(),
+        help="a Markdown table in the form of the paper's",
+    ),
 ]
 
 
@@ -69,8 +82,6 @@ def run_tasks(
     from robustok.evaluation import evaluate_tasks
     from robustok.models import load_model
 
-    if out is not None and out.suffix not in (".jsonl", ".parquet"):
-        raise RobustokError(f"{out}: per-item results are written as .jsonl or .parquet")
     resume = out.with_name(out.name + ".part.jsonl") if out else None
     with bar("evaluate") as progress:
         results = evaluate_tasks(

@@ -18,6 +18,12 @@ def cache_directory() -> Path | None:
     return Path(path) if path else None
 
 
+def kernels_are_cached() -> bool:
+    """Whether an earlier process left compiled kernels."""
+    directory = cache_directory()
+    return directory is not None and any(directory.glob("trie.*.nbi"))
+
+
 def announce_compilation() -> None:
     """Say on stderr, once a process, that kernels are about to be compiled."""
     global _announced
@@ -32,7 +38,7 @@ def announce_compilation() -> None:
             "robustok: compiling its kernels in memory, which takes up to a minute in every "
             "process, for no cache directory is writable: set NUMBA_CACHE_DIR to one\n"
         )
-    elif not any(directory.glob("trie.*.nbi")):
+    elif not kernels_are_cached():
         sys.stderr.write(
             "robustok: compiling its kernels, which happens once and takes up to a minute\n"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from typing import Any
@@ -10,6 +11,9 @@ from transformers import TrainerCallback
 
 from robustok.display import Progress
 from robustok.errors import RobustokError
+
+
+_log = logging.getLogger(__name__)
 
 
 class Watch(TrainerCallback):
@@ -40,11 +44,19 @@ class Watch(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
         loss = (logs or {}).get("loss")
-        if loss is not None and not math.isfinite(loss):
+        if loss is None:
+            return
+        if not math.isfinite(loss):
             raise RobustokError(
                 f"the loss is {loss} at step {state.global_step}: lower the learning rate, "
                 "raise the warm-up, or use float32; the last checkpoint is kept"
             )
+        step = state.global_step
+        # 20 lines a run at most, besides the last.
+        if state.is_world_process_zero and (
+            step % max(self.steps // 20, 1) < args.logging_steps or step == self.steps
+        ):
+            _log.info("step %d of %d: loss %.4f", step, self.steps, loss)
 
     def on_save(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         self._lap()

@@ -15,8 +15,11 @@ from robustok.cli.options import (
     SampleBy,
     Seed,
     Tokenizer,
+    Words,
+    WordsFile,
     print_json,
 )
+from robustok.cli.outputs import output_folder
 from robustok.cli.progress import bar
 from robustok.cli.tabled import table
 from robustok.errors import RobustokError
@@ -37,17 +40,17 @@ Tokenizers = Annotated[
 
 
 def _folder(out: Path | None) -> Path | None:
-    """Refuse before the work what would fail after it."""
+    """Check that figures can be drawn and that the folder can be written."""
     if out is not None:
-        if out.exists() and not out.is_dir():
-            raise RobustokError(f"{out} is a file: --out wants a folder")
         import matplotlib  # noqa: F401
-    return out
+    return output_folder(out)
 
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", callback=_folder, help="folder for figure (PNG, SVG) and CSV"),
+    typer.Option(
+        "--out", "-o", metavar="FOLDER", callback=_folder, help="for figure (PNG, SVG) and CSV"
+    ),
 ]
 Sentence = Annotated[str | None, typer.Option("--text", help="[the paper's sentence]")]
 Token = Annotated[int, typer.Option("--token", min=0, help="which canonical token, from 0")]
@@ -175,9 +178,8 @@ def dropout_command(
 def bias_command(
     tokenizer: Tokenizers,
     seed: Seed,
-    words: Annotated[
-        str, typer.Option("--words", help="a file of words, or how many of the commonest English")
-    ] = "1000",
+    words: Words = 1000,
+    words_file: WordsFile = None,
     scheme: Annotated[
         list[str] | None, typer.Option("--scheme", "-s", help="[all of the paper's]")
     ] = None,
@@ -198,7 +200,7 @@ def bias_command(
     from robustok.report.analyses import bias_rows, draw_bias
     from robustok.tasks import frequent_words, read_words
 
-    chosen = frequent_words(int(words)) if words.isdecimal() else read_words(words)
+    chosen = read_words(words_file) if words_file else frequent_words(words)
     found, each = {}, []
     for name, vocab in _vocabularies(tokenizer).items():
         with bar(name) as progress:

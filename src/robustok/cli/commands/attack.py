@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from robustok.cli.options import Json, Limit, Model, OwnTokenizer, Seed, print_json
+from robustok.cli.outputs import output_file
 from robustok.cli.paint import print_tokens
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
@@ -56,11 +57,23 @@ def command(
         typer.Option("--control", help="also a random search with as many tokenizations scored"),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="a row an item; also resumes a killed attack")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            callback=output_file(),
+            help="a row an item, as JSON Lines; also resumes a killed attack",
+        ),
     ] = None,
     curve: Annotated[
         Path | None,
-        typer.Option("--curve", help="accuracy against tokenizations scored, .png or .svg"),
+        typer.Option(
+            "--curve",
+            metavar="FILE",
+            callback=output_file(".png", ".svg"),
+            help="accuracy against tokenizations scored, .png or .svg",
+        ),
     ] = None,
     limit: Limit = None,
     as_json: Json = False,

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from robustok.cli.options import Json, Seed, print_json
+from robustok.cli.options import Json, Seed, Words, WordsFile, print_json
+from robustok.cli.outputs import output_folder
 from robustok.errors import RobustokError, nearest
 
 NAME = "data"
@@ -28,13 +29,16 @@ GAMES = {
 def command(
     game: Annotated[str, typer.Argument(metavar="langgame | cute")],
     seed: Seed,
-    out: Annotated[Path, typer.Option("--out", "-o", help="the data set's folder")],
-    words: Annotated[int, typer.Option("--words", min=8, help="so many of the commonest")] = 1000,
-    words_file: Annotated[
-        str | None, typer.Option("--words-file", help="one word a line, in their place")
-    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", callback=output_folder, help="of the data set"
+        ),
+    ],
+    words: Words = 1000,
+    words_file: WordsFile = None,
     language: Annotated[
-        str, typer.Option("--language", help="of the commonest words, such as de")
+        str, typer.Option("--language", help="of the frequent words, such as de")
     ] = "en",
     train: Annotated[int, typer.Option("--train", min=1, help="questions")] = 10_000,
     test: Annotated[int, typer.Option("--test", min=1, help="questions")] = 1_000,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from robustok.cli.named import Folder, Models, named
-from robustok.cli.options import Json, OwnTokenizer, Seed, print_json
+from robustok.cli.options import Json, OwnTokenizer, Seed, Words, WordsFile, print_json
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 
@@ -17,9 +17,8 @@ NAME = "embeddings"
 def command(
     models: Models,
     seed: Seed,
-    words: Annotated[
-        str, typer.Option("--words", help="a file of words, or how many of the commonest English")
-    ] = "1000",
+    words: Words = 1000,
+    words_file: WordsFile = None,
     draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="of each word")] = 50,
     sentence: Annotated[
         list[str] | None,
@@ -39,7 +38,7 @@ def command(
     """
     from robustok.tasks import frequent_words, read_words
 
-    chosen = frequent_words(int(words)) if words.isdecimal() else read_words(words)
+    chosen = read_words(words_file) if words_file else frequent_words(words)
     rows: list[dict[str, Any]] = []
     for name, path in named(models).items():
         model, vocab = _load(path, tokenizer)

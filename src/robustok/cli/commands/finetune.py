@@ -17,7 +17,7 @@ from robustok.cli.options import (
     Seed,
     print_training,
 )
-from robustok.cli.progress import bar
+from robustok.cli.progress import bar, training_log
 from robustok.cli.recipe import (
     BatchSize,
     GradientAccumulationSteps,
@@ -100,7 +100,7 @@ def command(
             alpha=32 if lora_alpha is None else lora_alpha,
             dropout=0.05 if lora_dropout is None else lora_dropout,
         )
-    with bar(f"finetune {draw.spec}") as progress:
+    with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
         done = finetune(
             trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,
             progress=progress, **settings,

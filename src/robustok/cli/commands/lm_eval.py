@@ -7,6 +7,15 @@ import sys
 import typer
 
 NAME = "lm-eval"
+HELP = """\
+robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own settings are in
+--model_args, as pretrained=PATH,scheme=uniform,draws=10,seed=0:
+  pretrained  a model's folder or hub name
+  scheme      such as 'uniform-k(alpha=0.5)'; default canonical
+  draws       tokenizations of each context, over which accuracies are averaged
+  seed        the same seed gives the same draws
+--model is robustok if not given. All other arguments are lm-eval's:
+"""
 SETTINGS = {
     "add_help_option": False,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
@@ -29,6 +38,8 @@ def command(context: typer.Context) -> None:
     if asked == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
         args = [*(["run"] if args[:1] != ["run"] else []), *args]
         args[1:1] = ["--model", "robustok"]
+    if {"-h", "--help"} & set(args) or not args:
+        typer.echo(HELP)
     before, sys.argv = sys.argv, ["lm-eval", *(args or ["--help"])]
     try:
         harness = HarnessCLI()

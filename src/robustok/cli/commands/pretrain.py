@@ -16,7 +16,7 @@ from robustok.cli.options import (
     Tokenizer,
     print_training,
 )
-from robustok.cli.progress import bar
+from robustok.cli.progress import bar, training_log
 from robustok.cli.recipe import (
     BatchSize,
     GradientAccumulationSteps,
@@ -98,7 +98,7 @@ def command(
     draw = schedule(scheme, vocab)
     end_id = end_of_text(vocab, end)
     measured = [sampler(spec, vocab) for spec in ("canonical", "uniform")] if held_out else []
-    with bar(f"pretrain {draw.spec}") as progress:
+    with training_log(as_json), bar(f"pretrain {draw.spec}") as progress:
         done = pretrain(
             small_model(vocab.size, SHAPES[shape].scaled(scale), seed=seed, end_id=end_id),
             vocab,

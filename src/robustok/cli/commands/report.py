@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from robustok.cli.outputs import output_folder
 from robustok.errors import RobustokError
 
 NAME = "report"
@@ -16,7 +17,13 @@ def command(
     folders: Annotated[list[Path], typer.Argument(help="folders of runs; several are merged")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="where the report goes [default: the first folder]"),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            callback=output_folder,
+            help="of the report [default: the first folder]",
+        ),
     ] = None,
 ) -> None:
     """Write the report of a run again, or one of several runs together.

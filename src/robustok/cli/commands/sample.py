@@ -16,6 +16,7 @@ from robustok.cli.options import (
     text_of,
 )
 from robustok.cli.paint import print_tokens
+from robustok.cli.progress import compiling
 
 NAME = "sample"
 
@@ -38,7 +39,8 @@ def command(
     vocab = Vocabulary.load(tokenizer)
     draw = sampler(scheme, vocab)
     texts = lines_of_stdin() if text == "-" else [text_of(text)]
-    rows = draw.sample_batch(texts, seed=seed, draws=draws)
+    with compiling():
+        rows = draw.sample_batch(texts, seed=seed, draws=draws)
     for number, source in enumerate(texts):
         mine = [rows[number * draws + i].tolist() for i in range(draws)]
         if as_json:

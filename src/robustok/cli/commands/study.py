@@ -11,7 +11,8 @@ from typer.core import TyperGroup
 
 from robustok.cli.bars import Bars
 from robustok.cli.commands import report
-from robustok.cli.options import Json, print_json
+from robustok.cli.options import Json, WordsFile, print_json
+from robustok.cli.outputs import output_folder
 from robustok.errors import RobustokError, nearest
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME | FILE.yaml", help="see `study list`")]
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="the run's folder [default: runs/NAME]")
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FOLDER", callback=output_folder, help="[default: runs/NAME]"
+    ),
 ]
 Scale = Annotated[
     str | None, typer.Option("--scale", help="such as cpu: the small one of a paper's study")
@@ -58,10 +62,6 @@ Benchmarks = Annotated[
 ]
 Cells = Annotated[
     Path | None, typer.Option("--cells", help="a folder of cells that several studies share")
-]
-WordsFile = Annotated[
-    str | None,
-    typer.Option("--words-file", help="one word a line, in place of frequent words"),
 ]
 
 
