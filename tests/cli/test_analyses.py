@@ -102,7 +102,7 @@ def test_certify_a_task_and_one_query(
     assert len(kept) == 1 + len(ITEMS)
     query = ["--text", "which house?", "--option", " street", "--option", " house"]
     (one,) = said(capsys, "certify", models[0], *query, "--distance", "2", "--seed", "0")
-    assert one["method"] == "enumeration" and int(one["tokenizations"]) == one["scored"]
+    assert one["method"] == "enumeration" and int(one["tokenizations"]) == one["n_scored"]
     assert run(["certify", models[0], *query, "--distance", "2", "--seed", "0"]) == 0
     assert "within distance 2" in capsys.readouterr().out
 

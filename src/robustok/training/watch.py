@@ -12,7 +12,6 @@ from transformers import TrainerCallback
 from robustok.display import Progress
 from robustok.errors import RobustokError
 
-
 _log = logging.getLogger(__name__)
 
 
