@@ -22,7 +22,7 @@ class Segmentations:
 
     >>> found = segmentations(vocab, " revolution", ["uniform"], seed=0)
     >>> found.token, list(found.shares)
-    (' revolution', ['uniform'])
+    ('·revolution', ['uniform'])
 
     ``pieces[s - 1]`` lists all segmentations with s splits ("rev-olution"), ``shares[spec][s - 1]``
     how often each of them came among the draws with s splits, float64, and ``draws[spec][s - 1]``
@@ -50,7 +50,7 @@ def segmentations(
 
     >>> found = segmentations(vocab, " revolution", ["uniform"], seed=0)
     >>> found.pieces[0][:3]
-    (' revolutio-n',)
+    ('·revolutio-n',)
 
     Args:
         vocab: the vocabulary.

@@ -189,7 +189,12 @@ async def _body(request: Request) -> bytes:
 
 
 def serve(app: Starlette, *, host: str, port: int) -> None:
-    """Serve until interrupted; KeyboardInterrupt leaves it.
+    """Serve the playground until interrupted; KeyboardInterrupt ends it.
+
+    Args:
+        app: the playground's application.
+        host: name or address of the interface to bind; "127.0.0.1" serves this machine only.
+        port: TCP port, from 0 to 65,535.
 
     Raises RobustokError where the port is taken.
     """

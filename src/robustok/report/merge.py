@@ -30,8 +30,12 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     >>> row["accuracy"], round(row["low"], 3), row["seeds"], row["panel"], row["bar"]
     (0.55, 0.448, [0, 1], '', 'uniform')
 
+    Args:
+        rows: rows of results.jsonl, of one run or several. A cell that several runs share counts
+            once.
+
     A row's `train` becomes its name among all, `panel` what it shares with others of its kind, and
-    `bar` the spec it was trained with. The interval of several seeds holds both the error within
+    `bar` the spec it was trained with. The interval of several seeds includes both the error within
     each and the spread between them.
     """
     measured = [row for row in {_identity(row): row for row in rows}.values() if "accuracy" in row]

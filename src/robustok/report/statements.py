@@ -20,7 +20,7 @@ class Finding:
 
 
 def findings(results: Results) -> list[Finding]:
-    """The few sentences a hurried reader needs, each from the rows.
+    """The main results of a study in a few sentences, computed from the rows.
 
     >>> same = {"pretrain": "canonical", "task": "langgame", "n": 100, "draws": 1, "seed": 0,
     ...         "low": 0.0, "high": 1.0, "chance": 0.25, "study": "a", "scale": "full"}
@@ -29,8 +29,11 @@ def findings(results: Results) -> list[Finding]:
     >>> [finding.number for finding in findings(Results(rows))]
     ['−40.0']
 
+    Args:
+        results: merged rows, as :func:`merged` returns them.
+
     Where models were pre-trained differently, canonical training is the first of them; where they
-    were asked several tasks, it is the first task that speaks.
+    were evaluated on several tasks, the first task is used.
     """
     canonical = next((t for t, bar in results.bars.items() if bar == "canonical"), "")
     tasks = {row["train"]: row.get("task") for row in results.rows}

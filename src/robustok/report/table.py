@@ -15,11 +15,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of results.jsonl, in their order.
+    """Rows of results.jsonl by model and eval scheme.
 
     >>> results = Results([{"train": "canonical", "query": "uniform", "accuracy": 0.5}])
     >>> results.get("canonical", "uniform")["accuracy"]
     0.5
+
+    Args:
+        rows: merged rows, in the order in which models and schemes are shown.
     """
 
     rows: list[Row]
@@ -69,6 +72,12 @@ class Results:
         return [query for query in self.queries if family(query) == "adversarial"]
 
     def get(self, train: str, query: str) -> Row | None:
+        """The first row of a model and an eval scheme; None without one.
+
+        Args:
+            train: name of the model.
+            query: spec of the eval scheme.
+        """
         return next((r for r in self.rows if (r["train"], r["query"]) == (train, query)), None)
 
     def splits(self) -> list[tuple[float, str]]:
@@ -80,10 +89,14 @@ class Results:
         return sorted((x, query) for x, query in found.items() if x is not None)
 
     def drop(self, train: str, query: str) -> float | None:
-        """What a model loses from canonical queries to others, as a share (0.25 is 25 points).
+        """Accuracy lost from canonical questions to others, as a share (0.25 is 25 points).
 
-        An attack on fewer questions is held against the same questions, where it started from
-        their canonical tokenizations.
+        Args:
+            train: name of the model.
+            query: spec of the eval scheme.
+
+        An attack on fewer questions is compared with the same questions, if it started from their
+        canonical tokenizations. None where one of the two was not measured.
         """
         before, after = self.get(train, "canonical"), self.get(train, query)
         if not before or not after:

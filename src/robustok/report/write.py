@@ -40,13 +40,16 @@ CAPTIONS = {
 def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None = None) -> Path:
     """Write the report of a study's folder, merged with other runs, and return its report.html.
 
-    Runs with other seeds widen or narrow the intervals; other studies stand beside this one. The
-    report goes into ``out``, or the folder itself.
-
     >>> write_report(Path("runs/demo")).name  # the folder that run_study's example made
     'report.html'
 
-    Raises RobustokError where a folder holds no results.
+    Args:
+        folder: folder of a run.
+        others: folders of further runs. Other seeds of the same study change the intervals; other
+            studies are shown as models of their own.
+        out: output folder, by default `folder`.
+
+    Raises RobustokError where a folder has no results.
     """
     rows = [row for each in (folder, *others) for row in _rows(each)]
     study = read_object(folder / "study.json")

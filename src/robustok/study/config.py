@@ -132,17 +132,25 @@ def load_study(
     held_out: str | None = None,
     benchmarks: str | None = None,
 ) -> Study:
-    """Read a study from YAML text; `source` is what error messages call it.
+    """Read a study from YAML text.
 
     >>> from robustok.study import studies
     >>> study = load_study(studies()["teaser"], "teaser.yaml", scale="cpu")
     >>> study.task.words, study.finetune.steps
     (100, 1200)
 
-    `scale` names one of its `scales`, whose fields then replace those of the study, one by one.
-    The others replace the file of words, the files of text and the folder of benchmarks.
+    Args:
+        text: the YAML text.
+        source: name of the text in error messages, such as its file name.
+        scale: one of the study's `scales`, whose fields replace those of the study, one by one; by
+            default none.
+        words_file: file of words that replaces the task's.
+        corpus: text files that replace the training text of the corpus.
+        held_out: text file that replaces the held-out text of the corpus.
+        benchmarks: folder that replaces that of the benchmarks.
 
-    Raises RobustokError, one line that names the line, the field and the nearest right name.
+    Raises RobustokError, one line with the line number, the field and the nearest valid name, and
+    for a replacement in a section that the study does not have.
     """
     data, lines = _parsed(text, source)
     scales = data.pop("scales", None) or {}

@@ -39,7 +39,7 @@ OURS = (".lock", "cells")  # what a folder may hold before its study.json
 
 
 class Watch(Protocol):
-    """Who is told how far a run is; the command line draws its bars from this.
+    """Callbacks for the progress of a run; the command line draws its bars from them.
 
     >>> from robustok.study import find_study, plan
     >>> class Labels(Silent):
@@ -47,6 +47,14 @@ class Watch(Protocol):
     ...         print("done:", cell.label)
     >>> Labels().finish(plan(find_study("quick"))[0], {})
     done: data
+
+    Args:
+        cells: in `plan`, called once at the start: all cells of the study.
+        finished: in `plan`: keys of the cells that an earlier run finished.
+        cell: in `start`, `progress` and `finish`: the cell concerned.
+        done: in `progress`: work done, in units of the cell's own.
+        total: in `progress`: all work of the cell.
+        record: in `finish`: the record of the cell, with its summary.
     """
 
     def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None: ...
@@ -66,10 +74,14 @@ class Silent:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: where it lies, and its rows.
+    """A finished run.
 
     >>> Run(Path("runs/demo"), []).folder.name
     'demo'
+
+    Args:
+        folder: the folder of the run.
+        rows: rows of results.jsonl, in the order of the study's cells.
     """
 
     folder: Path
@@ -85,7 +97,7 @@ def run_study(
     engine: str = "local",
     watch: Watch | None = None,
 ) -> Run:
-    """Do what is not yet done of a study, and write its results.
+    """Run the unfinished cells of a study, and write its results.
 
     >>> from robustok.study import load_study
     >>> text = '''
@@ -104,10 +116,18 @@ def run_study(
     [('canonical', 'canonical', 12), ('canonical', 'uniform', 12), ('uniform', 'canonical', 12),
      ('uniform', 'uniform', 12)]
 
-    The same call after an interruption, however hard, goes on from the last finished cell and
-    ends with the same accuracies. A study that says how many `threads` a cell works with has its
-    cells done in processes of their own, `jobs` side by side (as many as the cores allow, if not
-    given); then the number of cores changes no result.
+    Args:
+        study: the study, as :func:`load_study` and :func:`find_study` read it.
+        folder: folder of the run; it is created, or holds an earlier run of the same study.
+        cells_folder: folder of cells that several runs share; by default each run has its own.
+        jobs: cells at work at once, at least 1; by default as many as the cores allow. Only for a
+            study that sets `threads`.
+        engine: ``"local"`` (default) or ``"ray"``.
+        watch: callbacks for progress, by default none.
+
+    The same call after an interruption continues from the last finished cell and ends with the same
+    accuracies. A study that sets the `threads` of a cell runs its cells in processes of their own;
+    then the number of cores changes no result.
 
     Raises RobustokError where the folder was made by another study, is in use, or the disk is full.
     """

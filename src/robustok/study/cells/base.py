@@ -60,8 +60,11 @@ class Cell(ABC):
     def run(self, folder: Path, progress: Progress) -> Summary:
         """Do the work: write files to `self.path(folder)` and return the summary of the result.
 
-        `folder` is that of the run. The inputs are finished. A cell that was interrupted continues
-        from the files it left.
+        Args:
+            folder: the folder of the run.
+            progress: called with (work done, all work), in units of the cell's own.
+
+        The inputs are finished. A cell that was interrupted continues from the files it left.
         """
 
     @cached_property
