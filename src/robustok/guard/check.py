@@ -123,7 +123,7 @@ class Guard:
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Ids for a model: as they are, or repaired and checked again; int32 [m].
 
-        >>> guard.admit([*vocab.encode("t"), *vocab.encode("he")])
+        >>> rt.Guard(vocab).admit([*vocab.encode("t"), *vocab.encode("he")])
         array([266], dtype=int32)
 
         Args:
