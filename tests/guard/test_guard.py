@@ -112,9 +112,9 @@ def test_says_where_and_what(gpt2_like: rt.Vocabulary) -> None:
     (finding,) = verdict.findings
     assert (finding.kind, finding.begin, finding.end) == (NOT_CANONICAL, second, second + 2)
     assert finding.canonical == (ids[second],)
-    pieces = "|".join(gpt2_like.tokens[i].decode() for i in cut)
-    said = f"ids {second} to {second + 1}, '{pieces}', should be ' the'"
-    assert tell(gpt2_like, finding) == said
+    tokens = "|".join(gpt2_like.tokens[i].decode() for i in cut).replace(" ", "·")
+    line = f"ids {second} to {second + 1}, '{tokens}', should be '·the'"
+    assert tell(gpt2_like, finding) == line
     assert verdict.repaired.tolist() == ids.tolist()
 
 
