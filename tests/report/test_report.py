@@ -61,15 +61,16 @@ def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
     ]
     said = [finding.number + " " + finding.text for finding in findings(Results(merged(rows)))]
     assert said == [
-        "−30.0 points: what the model loses after canonical examples when the queries are "
-        "tokenized uniformly at random (80.0% to 50.0%)",
-        "−20.0 points: the same, after examples drawn with uniform (80.0% to 60.0%)",
+        "−30.0 points after canonical few-shot examples when the questions are tokenized "
+        "uniformly at random (80.0% to 50.0%)",
+        "−20.0 points after few-shot examples drawn with uniform, on the same questions "
+        "(80.0% to 60.0%)",
     ]
 
 
 def test_the_table_has_the_drops() -> None:
     head, lines = drop_table(Results(merged(ROWS)))
-    assert head == ["training", "canonical", "uniform Δ", "adversarial Δ"]
+    assert head == ["trained with", "canonical", "uniform Δ", "adversarial Δ"]
     assert [entry["text"] for entry in lines[0]] == ["canonical", "95.0", "−55.0", "−70.0"]
     assert lines[0][2]["accuracy"] == "40.0"
     assert lines[0][2]["interval"] == "[37.0, 43.0]"
@@ -122,7 +123,7 @@ def test_the_markdown_has_every_row(folder: Path) -> None:
 
 
 def test_a_folder_without_results_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RobustokError, match=r"holds no results\.jsonl"):
+    with pytest.raises(RobustokError, match=r"has no results\.jsonl"):
         write_report(tmp_path)
 
 

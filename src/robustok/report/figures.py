@@ -106,7 +106,7 @@ def _draw_splits(results: Results, narrow: bool) -> Figure:
         if number % columns == 0:
             place.set_ylabel("accuracy" if rows > 1 else "accuracy on held-out questions")
         if number + columns >= len(panels):
-            place.set_xlabel("normalized splits of the query  →")
+            place.set_xlabel("normalized splits of the question  →")
     drawn: dict[str, Any] = {}
     for place in axes:
         handles, labels = place.get_legend_handles_labels()

@@ -1,4 +1,4 @@
-"""Pages from templates: each is one file that opens anywhere, with nothing to fetch."""
+"""Pages from Jinja templates: an HTML page is one file without external resources."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from robustok.display import markdown_table
 from robustok.files import write_whole
 from robustok.report.examples import colored
 from robustok.report.style import PIECES, colors
 
 
-def render(template: str, **values: Any) -> str:
+def render(name: str, **values: Any) -> str:
+    """The page of a template, such as ``report.html``. HTML is escaped, Markdown is not."""
     import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("robustok.report"),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(["html.jinja"]),
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.get_template(f"{template}.html.jinja").render(pieces=PIECES, **values)
+    template = environment.get_template(f"{name}.jinja")
+    return template.render(pieces=PIECES, table=markdown_table, **values)
 
 
 def write_inspection(
@@ -47,7 +50,7 @@ def write_inspection(
     ]
     tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
     page = render(
-        "inspect",
+        "inspect.html",
         text=text,
         total=f"{total:,}",
         schemes=schemes,

@@ -1,4 +1,4 @@
-"""What the numbers say: the three the study is about, and the table of drops."""
+"""The main findings of a study as sentences, and the table of losses in accuracy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robustok.report.table import Results, percent, points
 
 @dataclass(frozen=True)
 class Finding:
-    """One number with what it means."""
+    """A difference in accuracy, and the sentence after it."""
 
     number: str
     text: str
@@ -41,39 +41,38 @@ def findings(results: Results) -> list[Finding]:
         train for train, bar in results.bars.items()
         if bar != "canonical" and tasks[train] == tasks.get(canonical)
     ]  # fmt: skip
-    # What differs between the rows: how a model was trained, or the solved examples it saw.
-    shown = any("context" in row for row in results.rows)
-    ours = "the model loses after canonical examples" if shown else "canonical training loses"
-    theirs = "after examples drawn with" if shown else "trained with"
+    # The rows differ in how a model was trained, or in how its few-shot examples were drawn.
+    few_shot = any("context" in row for row in results.rows)
     hardest = results.hardest or ""
     drops = {t: d for t in results.trains if (d := results.drop(t, hardest)) is not None}
-    said = []
+    sentences: list[Finding] = []
 
-    def say(number: float, text: str, train: str) -> None:
-        said.append(Finding(points(number), f"points{text}", results.colors[train]))
+    def add(number: float, text: str, train: str) -> None:
+        sentences.append(Finding(points(number), f"points {text}", results.colors[train]))
 
     if canonical in drops:
+        model = "after canonical few-shot examples" if few_shot else "for canonical training"
         how = "uniformly at random" if hardest == "uniform" else f"with {hardest}"
-        lost = f": what {ours} when the queries are tokenized {how}"
-        say(-drops[canonical], lost + _from_to(results, canonical, hardest), canonical)
+        text = f"{model} when the questions are tokenized {how}"
+        add(-drops[canonical], text + _from_to(results, canonical, hardest), canonical)
     if rest := [t for t in stochastic if t in drops]:
         best = min(rest, key=lambda t: drops[t])
-        name = results.bars[best] if shown else best
-        same = f": the same, {theirs} {name}{_from_to(results, best, hardest)}"
-        say(-drops[best], same, best)
-    for query in results.attacks:
-        rows = {t: row for t in results.trains if (row := results.get(t, query))}
+        text = f"for training with {best}, on the same questions"
+        if few_shot:
+            text = f"after few-shot examples drawn with {results.bars[best]}, on the same questions"
+        add(-drops[best], text + _from_to(results, best, hardest), best)
+    for attack in results.attacks:
+        rows = {t: row for t in results.trains if (row := results.get(t, attack))}
         if canonical not in rows or not (others := [t for t in stochastic if t in rows]):
             continue
         best = max(others, key=lambda t: rows[t]["accuracy"])
         kept, base = rows[best]["accuracy"], rows[canonical]["accuracy"]
-        gain = (
-            f" kept under attack {theirs} {results.bars[best]} over canonical ones "
-            if shown
-            else f" kept under attack by {best} over canonical training "
-        )
-        say(kept - base, f"{gain}({percent(kept)}% against {percent(base)}%)", best)
-    return said
+        text = f"under attack for training with {best} instead of canonical training"
+        if few_shot:
+            bar = results.bars[best]
+            text = f"under attack for few-shot examples drawn with {bar} instead of canonical ones"
+        add(kept - base, f"{text} ({percent(kept)}% against {percent(base)}%)", best)
+    return sentences
 
 
 def _from_to(results: Results, train: str, query: str) -> str:
@@ -84,17 +83,21 @@ def _from_to(results: Results, train: str, query: str) -> str:
 
 
 def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]:
-    """Canonical accuracy, and what is lost under uniform and adversarial queries.
+    """Canonical accuracy, and the loss under uniform and adversarial tokenizations.
 
-    Returns the head and the lines; a line's entries have `text`, the `accuracy` and its `interval`
-    where there is one, and `heat` from 0 to 1 for a shade. A value that was not measured says so.
+    Returns the head and the lines. An entry of a line has `text`, the `accuracy` and its `interval`
+    (empty where not measured), `heat` from 0 to 1 for its shade, and all of it in `words`.
     """
     against = [q for q in (results.hardest, *results.attacks) if q]
-    head = ["training", "canonical", *(_headline(query, len(results.attacks)) for query in against)]
+    head = [
+        "trained with",
+        "canonical",
+        *(_headline(query, len(results.attacks)) for query in against),
+    ]
     lines = []
     for train in results.trains:
         row = results.get(train, "canonical")
-        line: list[dict[str, Any]] = [{"text": train}]
+        line: list[dict[str, Any]] = [{"text": train, "words": train}]
         line.append(_entry(percent(row["accuracy"]), row) if row else _missing())
         for query in against:
             row, drop = results.get(train, query), results.drop(train, query)
@@ -114,13 +117,15 @@ def _headline(query: str, attacks: int) -> str:
 
 def _entry(text: str, row: dict[str, Any], heat: float = 0.0) -> dict[str, Any]:
     accuracy = percent(row["accuracy"])
+    interval = f"[{percent(row['low'])}, {percent(row['high'])}]"
     return {
         "text": text,
         "accuracy": "" if text == accuracy else accuracy,
-        "interval": f"[{percent(row['low'])}, {percent(row['high'])}]",
+        "interval": interval,
         "heat": heat,
+        "words": f"{text} {interval}" if text == accuracy else f"{text} ({accuracy} {interval})",
     }
 
 
 def _missing() -> dict[str, Any]:
-    return {"text": "not run", "accuracy": "", "interval": "", "heat": 0.0}
+    return {"text": "not run", "accuracy": "", "interval": "", "heat": 0.0, "words": "not run"}
