@@ -16,7 +16,7 @@ import numpy as np
 from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
-from robustok.samplers import SCHEMES, Exactly, Sampler, Spec, Uniform, UniformK, sampler
+from robustok.samplers import SCHEMES, Exactly, Sampler, Spec, sampler
 from robustok.samplers.exactly import MEASURES, one_measure
 from robustok.samplers.parameters import Search
 from robustok.samplers.registry import scheme_class
@@ -95,7 +95,7 @@ def measure(
 
 
 def at_strength(
-    scheme: str,
+    scheme: str | Spec,
     vocab: Vocabulary,
     texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged,
     *,
@@ -132,10 +132,11 @@ def at_strength(
         "at_strength", splits=splits, distance=distance, length_ratio=length_ratio
     )
     check_vocabulary(vocab)
-    call = read_call(scheme)
+    call = read_call(str(scheme) if isinstance(scheme, Spec) else scheme)
     kind = scheme_class(call.name)
-    if exact and call.name in (Uniform.name, UniformK.name) and measured == "distance":
-        return UniformK(vocab, alpha=float(f"{target:.9g}"))
+    if exact and measured in kind.given:
+        direct = scheme_class(kind.given[measured])
+        return direct(vocab, **{direct.strength: float(f"{target:.9g}")})
     if exact and not kind.strength and not kind.deterministic:
         return Exactly(vocab, scheme=scheme, **{measured: target})
     if not kind.strength:

@@ -13,7 +13,7 @@ from tests.oracles.vocabulary import toy
 
 import robustok as rt
 from robustok.analysis import bias, summarize
-from robustok.analysis.split_bias import stochastok_law
+from robustok.samplers.stochastok_chain import stochastok_distribution
 
 TOKENS = [b"a", b"b", b"c", b"d", b"ab", b"cd", b"abc", b"bcd", b"abcd"]
 
@@ -41,9 +41,9 @@ def test_the_chain_is_its_matrix_exponential(vocab: rt.Vocabulary, alpha: float,
                     waiting.append(after)
     rates = np.array([[moves[a][b] for b in states] for a in states])
     law = expm((rates - np.diag(rates.sum(1))) * log(1 + alpha))[0]
-    found = stochastok_law(vocab.lattice("abcd"), alpha, ways, splits=3)
+    found = stochastok_distribution(vocab.lattice("abcd"), alpha, ways, splits=3)
     assert found == pytest.approx(dict(zip(states, law, strict=True)))
-    short = stochastok_law(vocab.lattice("abcd"), alpha, ways, splits=1)
+    short = stochastok_distribution(vocab.lattice("abcd"), alpha, ways, splits=1)
     assert short == pytest.approx({s: p for s, p in found.items() if len(s) <= 2})
 
 
@@ -57,7 +57,7 @@ def test_a_long_text_cuts_its_tokens_by_that_law() -> None:
     for row in rows:
         ends = np.cumsum([len(vocab.tokens[i]) for i in row])
         seen.update(np.bincount((ends - 1) // 8, minlength=400).tolist())
-    law = stochastok_law(vocab.lattice(letters), 0.5, splits=7)
+    law = stochastok_distribution(vocab.lattice(letters), 0.5, splits=7)
     for pieces in (1, 2, 3):
         p = sum(q for cut, q in law.items() if len(cut) == pieces)
         share = seen[pieces] / seen.total()
@@ -76,7 +76,7 @@ def test_bias_by_hand(vocab: rt.Vocabulary) -> None:
                 "abcd", ways, 0.0, 0.0, 1.0, 0,
             )  # fmt: skip
         assert (scheme, 3) not in rows  # one way only
-    law = stochastok_law(vocab.lattice("abcd"), 1.0)
+    law = stochastok_distribution(vocab.lattice("abcd"), 1.0)
     three = np.array([p for cut, p in law.items() if len(cut) == 2])
     three /= three.sum()
     r = rows["stochastok(alpha=1)", 1]

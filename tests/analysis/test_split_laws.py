@@ -17,7 +17,9 @@ from tests.oracles.strategies import cases
 from tests.oracles.vocabulary import toy
 
 from robustok.analysis import SENTENCE
-from robustok.analysis.split_laws import (
+from robustok.errors import RobustokError
+from robustok.lattice import Lattice
+from robustok.samplers.split_distributions import (
     binomial,
     by_splits,
     clipped,
@@ -25,8 +27,6 @@ from robustok.analysis.split_laws import (
     exactly,
     token_ways,
 )
-from robustok.errors import RobustokError
-from robustok.lattice import Lattice
 from robustok.vocabulary import Vocabulary
 
 

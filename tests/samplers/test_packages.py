@@ -235,8 +235,8 @@ def test_an_installed_package_adds_its_scheme_everywhere(tmp_path: Path) -> None
     rows = json.loads(run("script.py").splitlines()[-1])
     trained = "spell-dropout(p=0->1)"
     assert rows == [[trained, "canonical", 2], [trained, "spell-dropout(p=0.5)", 2]]
-    cells = json.loads(run("-m", "robustok", "study", "plan", "own.yaml", "--json"))
-    assert "spell-dropout(p=0.5)" in json.dumps(cells)
+    cells = run("-m", "robustok", "study", "plan", "own.yaml", "--json").splitlines()
+    assert f"evaluate {trained} on spell-dropout(p=0.5)" in json.loads(cells[-1])["label"]
     tokenizer = next((tmp_path / "out").rglob("tokenizer.json"))
     command = ("sample", "hello", "--scheme", "spell-dropout(p=1)", "--seed", "0", "--json")
     drawn = json.loads(run("-m", "robustok", *command, "--tokenizer", str(tokenizer)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
 
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
-from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
+from robustok.samplers import Sampler, sampler
 from robustok.vocabulary import Vocabulary
 
 Cut = tuple[int, ...]
@@ -90,7 +89,7 @@ def bias(
             for s in range(1, splits + 1)
         ]
         for scheme in samplers:
-            law, drawn = _law(scheme, lattice, levels, draws, seed, number)
+            law, drawn = _weights(scheme, lattice, levels, draws, seed, number)
             for s, ways in enumerate(levels, 1):
                 if len(ways) > 1 and (told := _compare(scheme.spec, word, s, ways, law, drawn)):
                     found.append(told)
@@ -158,77 +157,13 @@ def _compare(
     )  # fmt: skip
 
 
-def _law(
+def _weights(
     scheme: Sampler, lattice: Lattice, levels: list[list[Cut]], draws: int, seed: int, key: int
 ) -> tuple[dict[Cut, float], bool]:
     """Weights of the segmentations of a word, and whether they are counts of draws."""
-    every = [way for ways in levels for way in ways]
-    if isinstance(scheme, StochasTok):
-        return stochastok_law(lattice, scheme.alpha, scheme.ways, len(levels)), False
-    if isinstance(scheme, StochasTokUniform) and scheme.support != "all":
-        token = int(lattice.reference[0])
-        return {way: 1.0 for way in every if scheme._allowed(token, list(way))}, False
-    if isinstance(scheme, (StochasTokUniform, Uniform, UniformK)):
-        return dict.fromkeys(every, 1.0), False
+    known = scheme.segmentation_weights(lattice, [way for ways in levels for way in ways])
+    if known is not None:
+        return known, False
     row = Ragged.from_rows([lattice.reference])
     rows = scheme.sample_batch(row, seed=seed, draws=draws, keys=[key])
     return dict(Counter(tuple(row.tolist()) for row in rows)), True
-
-
-def stochastok_law(
-    lattice: Lattice, alpha: float, ways: int = 2, splits: int = 4
-) -> dict[Cut, float]:
-    """The law of `stochastok` on one token of a long text, as far as ``splits`` splits.
-
-    In a long text every piece is picked as by a clock of rate one, for a time of ln(1 + alpha), so
-    the pieces of a token are a Markov chain in continuous time. (Exact as the text grows if every
-    pick of it takes effect; where some are spent, the time is a little longer.)
-
-    >>> law = stochastok_law(vocab.lattice("the"), alpha=1)
-    >>> round(law[tuple(vocab.encode("the"))], 3), len(law)
-    (0.5, 3)
-    """
-    pieces: dict[int, list[Cut]] = {}
-
-    def expansions(token: int) -> list[Cut]:
-        if token not in pieces:
-            own = Lattice(lattice.vocab, [token])
-            pieces[token] = [
-                tuple(row.tolist()) for s in range(2, ways + 1) for row in own.enumerate(segments=s)
-            ]
-        return pieces[token]
-
-    states: dict[Cut, int] = {tuple(lattice.reference.tolist()): 0}
-    moves: list[tuple[int, int, float]] = []  # from, to, rate; to -1 beyond the last split
-    waiting = list(states)
-    while waiting:
-        state = waiting.pop()
-        for at, token in enumerate(state):
-            options = expansions(token)
-            for cut in options:
-                after = (*state[:at], *cut, *state[at + 1 :])
-                if len(after) <= splits + 1 and after not in states:
-                    states[after] = len(states)
-                    waiting.append(after)
-                moves.append((states[state], states.get(after, -1), 1 / len(options)))
-    law = _after(len(states), moves, log(1 + alpha))
-    return {state: float(law[i]) for state, i in states.items()}
-
-
-def _after(size: int, moves: list[tuple[int, int, float]], time: float) -> np.ndarray:
-    """Where a chain that starts in state 0 is after some time, by uniformization."""
-    leave = np.zeros(size)
-    rates = np.zeros((size, size))
-    for a, b, rate in moves:
-        leave[a] += rate
-        if b >= 0:
-            rates[a, b] += rate
-    fastest = max(float(leave.max()), 1e-9)
-    step = rates / fastest + np.diag(1 - leave / fastest)
-    now = np.eye(1, size)[0]
-    law, weight = np.zeros(size), exp(-fastest * time)
-    for n in range(1, int(fastest * time + 12 * (fastest * time) ** 0.5) + 40):
-        law += weight * now
-        now = now @ step
-        weight *= fastest * time / n
-    return law

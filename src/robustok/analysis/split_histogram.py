@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
-from robustok.analysis.draws import Place, boundaries_inside, in_blocks, place_of
-from robustok.analysis.split_laws import (
-    binomial,
-    by_splits,
-    clipped,
-    dirichlet_multinomial,
-    exactly,
-    token_ways,
-)
-from robustok.lattice import Lattice
-from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
+from robustok.analysis.draws import boundaries_inside, in_blocks, place_of
+from robustok.samplers import sampler
 from robustok.vocabulary import Text, Vocabulary
 
 
@@ -85,30 +75,5 @@ def split_counts(
         counts += np.bincount(inside, minlength=len(counts))
     last = int(np.flatnonzero(counts)[-1])
     name = vocab.decode([place.canonical[token]])
-    laws = _laws(vocab, place, scheme)
+    laws = scheme.split_distributions(place.canonical, place.token)
     return SplitCounts(scheme.spec, name, draws, counts[: last + 1] / draws, laws)
-
-
-def _laws(vocab: Vocabulary, place: Place, scheme: Sampler) -> dict[str, np.ndarray]:
-    canonical, token, begin, end = place
-    m = len(canonical)
-    if isinstance(scheme, StochasTok) and scheme.ways == 2:
-        return {"Dirichlet-multinomial (paper)": dirichlet_multinomial(ceil(scheme.alpha * m), m)}
-    if isinstance(scheme, StochasTokUniform):
-        law = dirichlet_multinomial(ceil(scheme.alpha * m), m)
-        ways = token_ways(vocab, int(canonical[token]), scheme.support)
-        return {"Dirichlet-multinomial (paper)": law, "clipped (exact)": clipped(law, ways)}
-    if isinstance(scheme, UniformK):
-        lattice = Lattice(vocab, canonical)
-        k = scheme.k if scheme.k is not None else ceil((scheme.alpha or 0.0) * m)
-        k = min(k, lattice.farthest)
-        while not lattice.count(distance=k):
-            k -= 1
-        return {
-            "by splits (paper)": by_splits(vocab, canonical, token, k),
-            "by distance (exact)": exactly(lattice, begin, end, distance=k),
-        }
-    if isinstance(scheme, Uniform):
-        lattice = Lattice(vocab, canonical)
-        return {"exact": exactly(lattice, begin, end), "binomial (paper)": binomial(end - begin)}
-    return {}

@@ -80,7 +80,7 @@ def evaluate(
     if draws < 1:
         raise RobustokError(f"{draws} draws evaluate nothing: ask for at least 1")
     sampler = as_sampler(sampler, vocab)
-    draws = 1 if sampler.spec == "canonical" else draws
+    draws = 1 if sampler.deterministic else draws
     outcomes: list[Outcome] = []
     computed, naive, mode = 0, 0, ""
     window = Window(model, overflow)

@@ -96,7 +96,7 @@ def perplexity(
     Source: the paper's table of perplexities.
     """
     texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
-    draws = 1 if sampler.spec == "canonical" else draws
+    draws = 1 if sampler.deterministic else draws
     rows = sampler.sample_batch(texts, seed=seed, draws=draws)
     # What the ids decode to, after the tokenizer's normalizer; every draw of a text is as long.
     sizes = [len(vocab.decode_bytes(rows[i])) for i in range(0, len(rows), draws)]

@@ -27,10 +27,10 @@ def item_key(key: str) -> int:
 
 def as_sampler(sampler: Any, vocab: Vocabulary) -> Any:
     """The sampler of a spec string; a sampler of this vocabulary stays itself."""
-    from robustok.samplers import Sampler
+    from robustok.samplers import Sampler, Spec
     from robustok.samplers import sampler as build
 
-    return build(sampler, vocab) if isinstance(sampler, (str, Sampler)) else sampler
+    return build(sampler, vocab) if isinstance(sampler, (str, Spec, Sampler)) else sampler
 
 
 def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:

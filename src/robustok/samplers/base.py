@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from robustok.samplers.parameters import REQUIRED, Inner, Parameter, Parts
 from robustok.samplers.spec import has_ramp, spec_string
 from robustok.samplers.texts import texts_of
 from robustok.vocabulary import Text, Vocabulary, check_vocabulary
+
+if TYPE_CHECKING:
+    from robustok.lattice import Lattice
 
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
 
@@ -73,6 +76,9 @@ class Sampler:
     variants: ClassVar[tuple[str, ...]] = ()  # specs of further kernels: compiled early, tested
     parameters: ClassVar[Mapping[str, Parameter]] = {}  # in the order of the spec string
     strength: ClassVar[str] = ""  # the parameter that sets how far draws are from canonical
+    given: ClassVar[
+        Mapping[str, str]
+    ] = {}  # measure: the scheme that is this one at an exact value
     nominal_splits: ClassVar[str | float | None] = None  # per canonical token: a number or the
     # parameter that holds it; the axis of the paper's figures
     exact: ClassVar[bool] = False  # whether log_prob is exact (of a mixture: where its parts are)
@@ -251,6 +257,23 @@ class Sampler:
             f"{self.name} has no exact log_prob: its draws reach one result in very many ways "
             f"(exact: {exact})"
         )
+
+    def segmentation_weights(
+        self, lattice: Lattice, segmentations: list[tuple[int, ...]]
+    ) -> dict[tuple[int, ...], float] | None:
+        """Weights in proportion to the probability of each segmentation of one canonical token.
+
+        ``lattice`` is the token's in a long text; only segmentations with equal numbers of splits
+        are compared. None where the weights are not known: then draws estimate them.
+        """
+        return None
+
+    def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
+        """Theoretical distributions of the splits inside the ``token``-th canonical token, by name.
+
+        Each is float64 of shape [most + 1]: the probability of 0, 1, ... splits.
+        """
+        return {}
 
     def draw(self, ids: np.ndarray, random: np.random.Generator) -> Any:
         """Draw one tokenization of one text: its ids, as a list or an integer array.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from robustok.lattice import Lattice
 
 
 class StochasTok(TabledSampler):
@@ -51,6 +55,24 @@ class StochasTok(TabledSampler):
             "stochastok pairs",
             lambda: pairs_of(v.trie, v.token_bytes, v.token_offsets, v.ordinary),
         )
+
+    def segmentation_weights(
+        self, lattice: Lattice, segmentations: list[tuple[int, ...]]
+    ) -> dict[tuple[int, ...], float]:
+        """The Markov chain of a token in a long text."""
+        from robustok.samplers.stochastok_chain import stochastok_distribution
+
+        most = max((len(cut) for cut in segmentations), default=1) - 1
+        return stochastok_distribution(lattice, self.alpha, self.ways, most)
+
+    def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
+        """The paper's Dirichlet-multinomial, for two-way splits."""
+        from robustok.samplers.split_distributions import dirichlet_multinomial
+
+        m = len(canonical)
+        if self.ways != 2:
+            return {}
+        return {"Dirichlet-multinomial (paper)": dirichlet_multinomial(ceil(self.alpha * m), m)}
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
         picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text

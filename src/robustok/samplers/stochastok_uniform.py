@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from math import ceil, comb, inf, log
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.samplers.parameters import Choice, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from robustok.lattice import Lattice
 
 
 class StochasTokUniform(TabledSampler):
@@ -89,6 +92,29 @@ class StochasTokUniform(TabledSampler):
         scratch = np.empty(size, np.int64), np.empty((size, size), np.bool_)
         pieces = np.asarray(cut, np.int32)
         return bool(pairwise.is_pairwise(spans, pieces, len(cut), v.token_offsets, *scratch))
+
+    def segmentation_weights(
+        self, lattice: Lattice, segmentations: list[tuple[int, ...]]
+    ) -> dict[tuple[int, ...], float]:
+        """Uniform among the segmentations of the support with as many splits."""
+        token = int(lattice.reference[0])
+        return {cut: 1.0 for cut in segmentations if self._allowed(token, list(cut))}
+
+    def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
+        """The paper's Dirichlet-multinomial, and the exact one: clipped to the token's counts."""
+        from robustok.samplers.split_distributions import (
+            clipped,
+            dirichlet_multinomial,
+            token_ways,
+        )
+
+        m = len(canonical)
+        shares = dirichlet_multinomial(ceil(self.alpha * m), m)
+        counts = token_ways(self.vocab, int(canonical[token]), self.support)
+        return {
+            "Dirichlet-multinomial (paper)": shares,
+            "clipped (exact)": clipped(shares, counts),
+        }
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
         return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.ragged import Ragged
 from robustok.samplers.tabled import TabledSampler
+
+if TYPE_CHECKING:
+    from robustok.lattice import Lattice
 
 
 class Uniform(TabledSampler):
@@ -23,6 +26,7 @@ class Uniform(TabledSampler):
     example = "uniform"
     color = "#009e73"
     exact = True
+    given = {"distance": "uniform-k"}
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number of tokenizations; minus infinity off V."""
@@ -31,6 +35,21 @@ class Uniform(TabledSampler):
         if not self.vocab.ordinary[ids].all():
             return -np.inf
         return -Lattice(self.vocab, ids).log_count()
+
+    def segmentation_weights(
+        self, lattice: Lattice, segmentations: list[tuple[int, ...]]
+    ) -> dict[tuple[int, ...], float]:
+        """Uniform among segmentations with as many splits."""
+        return dict.fromkeys(segmentations, 1.0)
+
+    def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
+        """The exact one, and the paper's binomial."""
+        from robustok.lattice import Lattice
+        from robustok.samplers.split_distributions import binomial, exactly, span_of
+
+        begin, end = span_of(self.vocab, canonical, token)
+        lattice = Lattice(self.vocab, canonical)
+        return {"exact": exactly(lattice, begin, end), "binomial (paper)": binomial(end - begin)}
 
     def _draw_strings(self, rows: Any, keys: np.ndarray, plan: Any) -> Ragged | None:
         from robustok.samplers.run import draw_texts

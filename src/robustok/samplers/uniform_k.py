@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.samplers.texts import is_drawable
 from robustok.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from robustok.lattice import Lattice
 
 
 class UniformK(TabledSampler):
@@ -40,6 +43,7 @@ class UniformK(TabledSampler):
     strength = "alpha"
     color = "#0072b2"
     exact = True
+    given = {"distance": "uniform-k"}
     alpha: float | None
     k: int | None
 
@@ -68,6 +72,28 @@ class UniformK(TabledSampler):
             k = lattice.feasible(k)
             log_count = lattice.log_count(distance=k)
         return -log_count if distance(self.vocab, canonical, ids) == k else -np.inf
+
+    def segmentation_weights(
+        self, lattice: Lattice, segmentations: list[tuple[int, ...]]
+    ) -> dict[tuple[int, ...], float]:
+        """Uniform among segmentations with as many splits."""
+        return dict.fromkeys(segmentations, 1.0)
+
+    def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
+        """The paper's by splits within tokens, and the exact one by distance."""
+        from robustok.lattice import Lattice
+        from robustok.samplers.split_distributions import by_splits, exactly, span_of
+
+        lattice = Lattice(self.vocab, canonical)
+        k = self.k if self.k is not None else ceil((self.alpha or 0.0) * len(canonical))
+        k = min(k, lattice.farthest)
+        while not lattice.count(distance=k):
+            k -= 1
+        span = span_of(self.vocab, canonical, token)
+        return {
+            "by splits (paper)": by_splits(self.vocab, canonical, token, k),
+            "by distance (exact)": exactly(lattice, *span, distance=k),
+        }
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
         # Tokens that are not the reference's are k, and of the reference's some are left.

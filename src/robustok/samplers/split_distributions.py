@@ -17,6 +17,12 @@ from robustok.samplers.pairwise import pairwise_segmentations
 from robustok.vocabulary import Vocabulary
 
 
+def span_of(vocab: Vocabulary, canonical: np.ndarray, token: int) -> tuple[int, int]:
+    """First byte and end of the ``token``-th canonical token in the text."""
+    end = int(np.diff(vocab.token_offsets)[canonical[: token + 1]].sum())
+    return end - len(vocab.tokens[canonical[token]]), end
+
+
 def dirichlet_multinomial(splits: int, tokens: int) -> np.ndarray:
     """The share of one of ``tokens`` urns in ``splits`` draws of Pólya's, [splits + 1].
 
