@@ -135,7 +135,7 @@ def test_attack_with_all_its_settings_a_control_and_a_curve(
         assert run(args) == 0
         said.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
     searched, control = said[0]
-    assert [row["search"] for row in said[0]] == ["greedy", "random, equal queries"]
+    assert [row["search"] for row in said[0]] == ["greedy", "random, same number scored"]
     assert control["n_scored"] <= searched["n_scored"]
     assert searched["curve"][-1]["accuracy"] == searched["accuracy"]
     assert [row["accuracy"] for row in said[1]] == [row["accuracy"] for row in said[0]]

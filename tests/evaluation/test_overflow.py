@@ -13,7 +13,14 @@ from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary, sampler
 from robustok.cli.app import run
-from robustok.evaluation import attack, evaluate, evaluate_tasks
+from robustok.evaluation import (
+    attack,
+    attack_items,
+    certify,
+    certify_items,
+    evaluate,
+    evaluate_tasks,
+)
 from robustok.evaluation.questions import item_key
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
@@ -97,9 +104,126 @@ def test_the_commands_take_the_policy(
     assert json.loads(capsys.readouterr().out)["overflowed"] == 3
 
 
-def test_an_attack_past_the_context_of_a_rope_model_is_named_once(vocab, questions, caplog) -> None:
-    rope = small_model(vocab.size, Shape(1, 16, 2, 2, 32, MAX_LENGTH), seed=0).eval()
-    prefix = vocab.encode("rain " * 80)
-    for _ in range(2):
-        attack(rope, vocab, "glad", [" up", " rain"], 0, prefix=prefix, steps=0)
-    assert caplog.text.count("more than the 64 positions") == 1
+@pytest.fixture(scope="module")
+def edge(vocab: Vocabulary, items: list[Item]) -> list[Item]:
+    """One question whose neighbors do not fit, one whose canonical tokens do not, one that fits."""
+    text = "happen, glad " * 30
+    size = MAX_LENGTH - 1  # the answers have one token
+    ids = vocab.encode(text)[:size]
+    full = replace(items[0], key="full", query=vocab.decode(ids), choices=(" up", " rain"), label=0)
+    assert len(vocab.encode(full.query)) == size
+    long = replace(full, key="long", query=text)
+    return [full, long, replace(full, key="fits", query="glad")]
+
+
+def test_an_attack_is_refused_by_default(short, vocab, edge) -> None:
+    for item in edge[:2]:
+        with pytest.raises(RobustokError, match=f"'{item.key}' has .* choose overflow"):
+            attack_items(short, vocab, [item], seed=0, steps=1)
+        with pytest.raises(RobustokError, match="max_length of 64"):
+            attack(short, vocab, item.query, item.choices, item.label, steps=1)
+
+
+def test_an_attack_leaves_out_neighbors_that_do_not_fit(short, vocab, edge) -> None:
+    full, long, fits = edge
+    # One token shorter: neighbors at distance 2 have one token more and fit, those at 4 do not.
+    ids = vocab.encode(full.query)[:-1]
+    full = replace(full, query=vocab.decode(ids))
+    lattice = vocab.lattice(full.query)
+    sizes = np.concatenate([lattice.neighbors(ids, distance=d).lengths for d in (2, 4)])
+    fitting = int((sizes < MAX_LENGTH).sum())
+    assert 0 < fitting < len(sizes)
+    arguments: dict[str, Any] = {"seed": 0, "steps": 1, "distances": (2, 4)}
+    for policy in ("canonical", "drop"):
+        result = attack_items(short, vocab, [full, fits], overflow=policy, **arguments)
+        assert result.attacks[0].n_scored == 1 + fitting
+        assert result.attacks[0].overflowed == result.overflowed == len(sizes) - fitting
+        assert all(len(a.ids) < MAX_LENGTH for a in result.attacks)
+    with pytest.raises(RobustokError, match="canonical tokens do not fit either"):
+        attack_items(short, vocab, [full, long], overflow="canonical", **arguments)
+
+
+def test_drop_leaves_items_out_of_an_attack_also_when_resumed(
+    short, vocab, edge, tmp_path: Path
+) -> None:
+    arguments: dict[str, Any] = {"seed": 0, "steps": 1, "overflow": "drop"}
+    file = tmp_path / "attacks.jsonl"
+    whole = attack_items(short, vocab, edge, resume_file=file, **arguments)
+    again = attack_items(short, vocab, edge, resume_file=file, **arguments)
+    assert [a.key for a in whole.attacks] == ["full", "fits"]
+    assert (whole.n, whole.overflowed) == (again.n, again.overflowed)
+    assert again.tokens_computed == 0
+    with pytest.raises(RobustokError, match="no item fits"):
+        attack_items(short, vocab, edge[1:2], **arguments)
+    with pytest.raises(RobustokError, match="does not fit"):
+        attack(short, vocab, edge[1].query, edge[1].choices, 0, overflow="drop")
+
+
+def test_a_start_that_does_not_fit_is_canonical(short, vocab, questions) -> None:
+    result = attack_items(
+        short, vocab, questions, seed=0, steps=1, start="uniform", overflow="canonical"
+    )
+    assert result.attacks[0].start.tolist() == vocab.encode(questions[0].query).tolist()
+    assert result.overflowed > 0
+    random = attack_items(
+        short, vocab, questions, seed=0, search="random", max_scored=5, overflow="canonical"
+    )
+    assert [a.n_scored for a in random.attacks] == [1, 5]
+
+
+def test_left_attacks_the_end_of_a_long_question(short, vocab, edge) -> None:
+    result = attack_items(short, vocab, edge, seed=0, steps=1, max_neighbors=3, overflow="left")
+    assert result.n == 3
+    assert vocab.decode(result.attacks[1].ids) == edge[1].query
+    assert result.overflowed >= 4
+
+
+def test_certificates_under_every_policy(short, vocab, edge, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"distances": (1,), "seed": 0}
+    with pytest.raises(RobustokError, match="choose overflow"):
+        certify_items(short, vocab, edge, **arguments)
+    file = tmp_path / "certificates.jsonl"
+    dropped = certify_items(
+        short, vocab, edge, overflow="drop", distances=(2,), seed=0, resume_file=file
+    )
+    assert (dropped.n, [c.key for c in dropped.certificates]) == (1, ["fits"])
+    again = certify_items(
+        short, vocab, edge, overflow="drop", distances=(2,), seed=0, resume_file=file
+    )
+    assert (again.n, again.overflowed) == (1, dropped.overflowed)
+    with pytest.raises(RobustokError, match="no item fits"):
+        certify_items(short, vocab, edge[1:2], overflow="drop", **arguments)
+    cut = certify_items(short, vocab, edge, overflow="left", **arguments)
+    assert cut.n == 3
+    full = edge[0]
+    certificate = certify(
+        short, vocab, full.query, full.choices, distance=2, overflow="canonical", seed=0
+    )
+    assert certificate.verdict in ("same", "flips", "attacked")
+
+
+def test_an_attack_and_a_certificate_take_the_policy_from_the_command_line(
+    edge: list[Item], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = train_tokenizer([*WORDS, *(item.query for item in edge)], 330)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    vocab = Vocabulary.load(str(tmp_path / "tokenizer.json"))
+    small_model(vocab.size, Shape(1, 16, 2, 2, 32, 512), seed=0).save_pretrained(tmp_path)
+    long = "happen, glad " * 600
+    assert len(vocab.encode(long)) > 512
+    write_items(tmp_path / "q.jsonl", [replace(edge[1], query=long), edge[2]])
+    common = [str(tmp_path), "--items", str(tmp_path / "q.jsonl"), "--seed", "0", "--json"]
+    for call in (
+        ["attack", *common, "--steps", "1"],
+        ["certify", *common, "--distance", "1", "--no-attack"],
+        ["icl", *common, "--shots", "1", "--attack", "-s", "canonical"],
+    ):
+        if call[0] == "icl":
+            rows = [replace(edge[2], key=f"k{i}") for i in range(2)]
+            write_items(tmp_path / "q.jsonl", [replace(edge[1], query=long), *rows])
+        assert run(call) == 2
+        assert "choose overflow" in capsys.readouterr().err
+        assert run([*call, "--overflow", "drop"]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert all((row["n"], row["overflowed"]) == (1, rows[0]["overflowed"]) for row in rows)
+        assert rows[0]["overflowed"] >= 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.checks import check_list
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, as_sampler, item_key
 
@@ -50,6 +51,7 @@ def solved_examples(
     Source: the paper's section "Does In-context Learning Improve Robustness?" and the example
     prompt of its appendix, which the header is from.
     """
+    examples = check_list("examples", examples)
     if not examples:
         raise RobustokError("there are no solved examples: give at least one")
     sampler = as_sampler(sampler, vocab)

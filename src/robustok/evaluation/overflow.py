@@ -33,6 +33,15 @@ class Window:
         self.max_length: int | None = getattr(config, "max_position_embeddings", None)
         self.overflow, self.overflowed = overflow, 0
 
+    def longest_row(self, options: Sequence[Ids], around: int) -> int | None:
+        """The maximum tokens of a question with ``around`` tokens before and after it.
+
+        None where the model has no longest input.
+        """
+        if self.max_length is None:
+            return None
+        return self.max_length - around - max(len(option) for option in options)
+
     def fit(self, request: Request, key: str, canonical: Ids) -> Request | None:
         """The request with every row in the window; None where its item is dropped.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.checks import check_ids
+from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
 Ids = Sequence[int] | np.ndarray
-
-OBJECTIVES = ("probability", "log-probability")
 
 
 def item_key(key: str) -> int:
@@ -43,6 +41,14 @@ def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.n
             raise RobustokError(f"option {option!r} has no tokens: every option needs some")
         encoded.append(ids)
     return encoded
+
+
+def check_options(options: Sequence[str | Ids]) -> list[str | Ids]:
+    """The options as a list; raises RobustokError for one string and for fewer than two options."""
+    options = check_list("options", options)
+    if len(options) < 2:
+        raise RobustokError(f"a question needs at least two options, not {len(options)}")
+    return options
 
 
 def check_items(items: Sequence[Item]) -> None:

@@ -87,7 +87,7 @@ def attack_steps(
     """The greedy attack on the first option, step after step until it wins or is stuck."""
     from robustok.evaluation import attack
 
-    result = attack(model, vocab, text, list(options), 0, steps=STEPS, seed=0)
+    result = attack(model, vocab, text, list(options), 0, steps=STEPS, overflow="canonical", seed=0)
     steps: list[dict[str, Any]] = []
     for step in result.steps:
         shares = _shares(np.array([step.log_probs]))[0]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from robustok.attack_settings import AttackSettings
 from robustok.errors import RobustokError
 from robustok.files import write_csv, write_whole
 from robustok.report.style import GRID, INK, MUTED, family, house_style
@@ -219,12 +220,11 @@ def short(spec: str) -> str:
     """
     if " → " in spec:
         return " →\n".join(short(part) for part in spec.split(" → "))
-    plain = spec.replace('"', "")
-    name, settings = family(spec), dict(re.findall(r"(\w+)=(\([^)]*\)|[^,()]+)", plain))
+    name = family(spec)
     if name == "adversarial":
-        start = settings.get("start", "canonical")
-        distance = settings.get("distances", "").strip("()")
-        return f"adversarial\nd = {distance}" + ("" if start == "canonical" else f", {start}")
+        attack = AttackSettings.parse(spec)
+        start = "" if attack.start == "canonical" else f", {attack.start}"
+        return f"adversarial\nd = {', '.join(map(str, attack.distances))}{start}"
     title = name if len(name) <= _LONGEST else name.replace("-", "-\n", 1)
     return "\n".join([title, *_settings(spec)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from robustok.attack_settings import AttackSettings, is_attack, named_settings
 from robustok.report.merge import merged, perplexities
 from robustok.report.table import Row, percent, points
 
@@ -74,7 +75,7 @@ def _named(row: Row) -> Row:
 def _lookup(
     cells: Mapping[tuple[Any, str | None, str], Row], first: Any, bar: str | None, query: str
 ) -> Row | None:
-    if (found := cells.get((first, bar, query))) or "adversarial" not in query:
+    if (found := cells.get((first, bar, query))) or not is_attack(query):
         return found
     attacks = [
         row for key, row in cells.items() if key[:2] == (first, bar) and _same(key[2], query)
@@ -84,10 +85,10 @@ def _lookup(
 
 def _same(measured: str, query: str) -> bool:
     """Whether an attack is the one meant: every setting that is named agrees."""
-    if not measured.startswith("adversarial("):
+    if not is_attack(measured):
         return False
-    wanted = query.removeprefix("adversarial").strip("()")
-    return all(part.strip() in measured for part in wanted.split(";") if part.strip())
+    attack = AttackSettings.parse(measured)
+    return all(getattr(attack, name) == value for name, value in named_settings(query).items())
 
 
 def _cell(ours: Row | None, theirs: float | None, accuracy: bool) -> str:

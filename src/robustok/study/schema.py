@@ -6,6 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from robustok.attack_settings import AttackSettings
+from robustok.errors import RobustokError
+
+_ATTACK = AttackSettings()  # its defaults
+
 
 class Strict(BaseModel):
     # Fields are written by their alias: keys of cells hash these names, so they never change.
@@ -142,10 +147,23 @@ class Adversary(Strict):
     """The greedy attack of the paper's Algorithm 2."""
 
     items: int = Field(ge=1)
-    distances: tuple[int, ...] = (2,)
-    start: str = "canonical"
-    steps: int = Field(10, ge=1)
-    objective: Literal["probability", "log-probability"] = "probability"
+    distances: tuple[int, ...] = _ATTACK.distances
+    start: str = _ATTACK.start
+    steps: int = Field(_ATTACK.steps, ge=1)
+    objective: str = _ATTACK.objective
+
+    @model_validator(mode="after")
+    def _readable(self) -> Adversary:
+        try:
+            _ = self.settings
+        except RobustokError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def settings(self) -> AttackSettings:
+        """The attack without the number of its items."""
+        return AttackSettings(self.distances, self.start, self.steps, self.objective)
 
 
 class Perplexity(Strict):

@@ -182,13 +182,13 @@ def test_a_wider_beam_and_restarts_lose_nothing(model, vocab, items) -> None:
 def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None:
     greedy = attack_items(model, vocab, items, seed=0, steps=3)
     spent = {a.key: a.n_scored for a in greedy.attacks}
-    control = attack_items(model, vocab, items, seed=0, search="random", max_scored=spent)
+    control = attack_items(model, vocab, items, seed=0, search="random", max_scored_by_key=spent)
     assert {a.key: a.n_scored for a in control.attacks} == spent
     for item, a in zip(items, control.attacks, strict=True):
         assert vocab.decode_bytes(a.ids) == item.question.encode()
         assert (a.flipped_at is None) or 1 <= a.flipped_at <= a.n_scored
         assert a.margins == sorted(a.margins)
-    alone = attack_items(model, vocab, items[:1], seed=0, search="random", max_scored=spent)
+    alone = attack_items(model, vocab, items[:1], seed=0, search="random", max_scored_by_key=spent)
     assert alone.attacks[0].ids.tolist() == control.attacks[0].ids.tolist()
 
 

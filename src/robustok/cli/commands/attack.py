@@ -7,13 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Json, Limit, Model, OwnTokenizer, Seed, print_json
+from robustok.attack_settings import AttackSettings
+from robustok.cli.options import (
+    Json,
+    Limit,
+    Model,
+    Overflow,
+    OwnTokenizer,
+    Seed,
+    print_json,
+)
 from robustok.cli.outputs import output_file
 from robustok.cli.paint import print_tokens
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 
 NAME = "attack"
+PAPER = AttackSettings()  # the defaults
+CONTROL = "random, same number scored"
 
 
 def command(
@@ -32,19 +43,22 @@ def command(
     ] = None,
     tokenizer: OwnTokenizer = None,
     distance: Annotated[
-        list[int] | None, typer.Option("--distance", help="of a step; may be given twice [2]")
+        list[int] | None,
+        typer.Option("--distance", help="of the neighbors of a step; may be given twice [2]"),
     ] = None,
-    start: Annotated[str, typer.Option("--start", help="canonical, or a scheme")] = "canonical",
-    steps: Annotated[int, typer.Option("--steps", min=1)] = 10,
+    start: Annotated[str, typer.Option("--start", help="canonical, or a scheme")] = PAPER.start,
+    steps: Annotated[int, typer.Option("--steps", min=1)] = PAPER.steps,
     objective: Annotated[
         str, typer.Option("--objective", help="probability or log-probability")
-    ] = "probability",
-    search: Annotated[str, typer.Option("--search", help="greedy or random")] = "greedy",
+    ] = PAPER.objective,
+    search: Annotated[str, typer.Option("--search", help="greedy or random")] = PAPER.search,
     max_neighbors: Annotated[
         int | None, typer.Option("--max-neighbors", min=1, help="scored a step, at random")
     ] = None,
-    beam: Annotated[int, typer.Option("--beam", min=1)] = 1,
-    restarts: Annotated[int, typer.Option("--restarts", min=0, help="from uniform draws")] = 0,
+    beam: Annotated[int, typer.Option("--beam", min=1)] = PAPER.beam,
+    restarts: Annotated[
+        int, typer.Option("--restarts", min=0, help="from uniform draws")
+    ] = PAPER.restarts,
     max_scored: Annotated[
         int | None, typer.Option("--max-scored", min=1, help="tokenizations scored an item")
     ] = None,
@@ -52,6 +66,7 @@ def command(
         bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
     ] = False,
     system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
+    overflow: Overflow = "error",
     control: Annotated[
         bool,
         typer.Option("--control", help="also a random search with as many tokenizations scored"),
@@ -93,17 +108,18 @@ def command(
     if items is not None and (option or label is not None):
         raise RobustokError("--option and --label are about one --text: the items have their own")
     vocab = Vocabulary.load(tokenizer or model)
-    settings: dict[str, Any] = {
-        "distances": tuple(distance or (2,)), "start": start, "steps": steps, "seed": seed,
-        "objective": objective, "search": search, "max_neighbors": max_neighbors, "beam": beam,
-        "restarts": restarts, "max_scored": max_scored,
-        **(_chat(tokenizer or model, system) if chat or system else {}),
-    }  # fmt: skip
+    settings = AttackSettings(
+        tuple(distance or PAPER.distances), start, steps, objective, max_neighbors, beam, restarts,
+        search, max_scored,
+    )  # fmt: skip
+    arguments: dict[str, Any] = {"settings": settings, "seed": seed, "overflow": overflow}
+    if chat or system:
+        arguments |= _chat(tokenizer or model, system)
     loaded = load_model(model)
     if text is not None:
-        _attack_one(loaded, vocab, text, option or [], label or 0, settings, as_json)
+        _attack_one(loaded, vocab, text, option or [], label or 0, arguments, as_json)
     elif items is not None:
-        _attack_many(loaded, vocab, items, limit, settings, control, out, curve, as_json)
+        _attack_many(loaded, vocab, items, limit, arguments, control, out, curve, as_json)
 
 
 def _chat(tokenizer: str, system: str | None) -> dict[str, Any]:
@@ -120,23 +136,24 @@ def _attack_one(
     text: str,
     options: list[str],
     label: int,
-    settings: dict[str, Any],
+    arguments: dict[str, Any],
     as_json: bool,
 ) -> None:
     from robustok.evaluation import attack
 
-    found = attack(model, vocab, text, options, label, **settings)
-    ids = [int(i) for i in found.ids]
+    result = attack(model, vocab, text, options, label, **arguments)
+    ids = [int(i) for i in result.ids]
     if as_json:
         print_json({
-            "ids": ids, "margins": list(found.margins), "success": bool(found.success),
-            "n_scored": found.n_scored,
+            "ids": ids, "margins": list(result.margins), "success": bool(result.success),
+            "n_scored": result.n_scored,
+            **({"overflowed": result.overflowed} if result.overflowed else {}),
         })  # fmt: skip
         return
     print_tokens([vocab.tokens[i] for i in ids])
-    typer.echo("margins  " + " → ".join(f"{m:+.3f}" for m in found.margins))
+    typer.echo("margins  " + " → ".join(f"{m:+.3f}" for m in result.margins))
     typer.echo(
-        f"{'broken' if found.success else 'held'} after {found.n_scored} tokenizations scored"
+        f"{'broken' if result.success else 'held'} after {result.n_scored} tokenizations scored"
     )
 
 
@@ -145,7 +162,7 @@ def _attack_many(
     vocab: Any,
     items: str,
     limit: int | None,
-    settings: dict[str, Any],
+    arguments: dict[str, Any],
     control: bool,
     out: Path | None,
     curve: Path | None,
@@ -154,46 +171,56 @@ def _attack_many(
     from robustok.tasks import read_items
 
     questions = read_items(items, limit=limit)
-    found = {settings["search"]: _search(model, vocab, questions, settings, out)}
+    search = arguments["settings"].search
+    results = {search: _search(model, vocab, questions, search, arguments, out)}
     if control:
-        spent = {a.key: a.n_scored for a in found[settings["search"]].attacks}
-        other = settings | {"search": "random", "max_scored": spent}
+        scored = {a.key: a.n_scored for a in results[search].attacks}
+        random = arguments | {"search": "random", "max_scored_by_key": scored}
         beside = out.with_name(f"{out.stem}-control{out.suffix}") if out else None
-        found["random, equal queries"] = _search(model, vocab, questions, other, beside)
-    for name, result in found.items():
+        kept = [item for item in questions if item.key in scored]
+        results[CONTROL] = _search(model, vocab, kept, "random", random, beside)
+    for name, result in results.items():
         if as_json:
-            fields = ("accuracy", "low", "high", "n", "start_accuracy", "n_scored", "seed")
-            told = {field: getattr(result, field) for field in (*fields, "seconds")}
-            print_json(
-                {"search": name, "query": result.eval_scheme, **told, "curve": result.curve()}
-            )
+            print_json({"search": name, **attack_row(result), "curve": result.curve()})
         else:
             typer.echo(str(result))
     if curve is not None:
         from robustok.report.curve import draw_curve
 
-        draw_curve({name: result.curve() for name, result in found.items()}, curve)
+        draw_curve({name: result.curve() for name, result in results.items()}, curve)
+
+
+def attack_row(result: Any) -> dict[str, Any]:
+    """The numbers of an attack on many items, as one row of JSON."""
+    fields = ("accuracy", "low", "high", "n", "start_accuracy", "n_scored", "seed", "seconds")
+    row = {"query": result.eval_scheme} | {field: getattr(result, field) for field in fields}
+    return row | ({"overflowed": result.overflowed} if result.overflowed else {})
 
 
 def _search(
-    model: Any, vocab: Any, questions: Any, settings: dict[str, Any], out: Path | None
+    model: Any,
+    vocab: Any,
+    questions: Any,
+    search: str,
+    arguments: dict[str, Any],
+    out: Path | None,
 ) -> Any:
-    """Attack every question, with the accuracy so far beside the bar."""
+    """Attack every question, with the accuracy so far beside the progress bar."""
     from robustok.evaluation import attack_items
 
     held: list[bool] = []
-    with bar(settings["search"]) as progress:
+    with bar(search) as progress:
 
-        def tell(done: int, total: int) -> None:
+        def show(done: int, total: int) -> None:
             share = f" {sum(held) / len(held):.0%} held" if held else ""
-            progress(done, total, f"{settings['search']}{share}")
+            progress(done, total, f"{search}{share}")
 
         return attack_items(
             model,
             vocab,
             questions,
             resume_file=out,
-            progress=tell,
-            each=lambda found: held.append(not found.success),
-            **settings,
+            progress=show,
+            each=lambda attack: held.append(not attack.success),
+            **arguments,
         )

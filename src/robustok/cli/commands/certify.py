@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from robustok.cli.named import Folder, Models, named
-from robustok.cli.options import Json, Limit, OwnTokenizer, Seed, print_json
+from robustok.cli.options import Json, Limit, Overflow, OwnTokenizer, Seed, print_json
 from robustok.cli.paint import print_tokens
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
@@ -46,6 +46,7 @@ def command(
         bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
     ] = False,
     system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
+    overflow: Overflow = "error",
     limit: Limit = None,
     tokenizer: OwnTokenizer = None,
     out: Folder = None,
@@ -62,7 +63,7 @@ def command(
         raise RobustokError("--out is for many questions: give --items")
     settings: dict[str, Any] = {
         "limit": enumerate_up_to, "draws": draws, "confidence": confidence, "seed": seed,
-        "attack": attack,
+        "attack": attack, "overflow": overflow,
     }  # fmt: skip
     distances = [_distance(d) for d in distance or ["2", "4", "6"]]
     rows: list[dict[str, Any]] = []
@@ -73,15 +74,16 @@ def command(
             for at in distances:
                 _certify_one(model, vocab, text, option or [], at, settings | frame, as_json)
         elif items is not None:
-            found = _certify_many(
+            result = _certify_many(
                 model, vocab, name, items, limit, distances, out, settings | frame
             )
-            mine = [{"model": name, **row} for row in found.gap()]
-            rows += mine
-            for row in mine if as_json else []:
-                print_json(row)
+            counts = {"overflowed": result.overflowed} if result.overflowed else {}
+            model_rows = [{"model": name, **row} for row in result.gap()]
+            rows += model_rows
+            for row in model_rows if as_json else []:
+                print_json(row | counts)
             if not as_json:
-                typer.echo(f"{name}\n{found}")
+                typer.echo(f"{name}\n{result}")
     if out is not None:
         from robustok.report.model_figures import draw_gap
 
@@ -125,15 +127,15 @@ def _certify_one(
 
     label = "all" if distance is None else f"distance {distance}"
     with bar(label) as progress:
-        found = certify(
+        certificate = certify(
             model, vocab, text, options, distance=distance, progress=progress, **settings
         )
     if as_json:
-        print_json(found.to_json())
+        print_json(certificate.to_json())
         return
-    typer.echo(f"answer {options[found.answer]!r}, {found}")
-    if found.witness is not None:
-        print_tokens([vocab.tokens[i] for i in found.witness])
+    typer.echo(f"answer {options[certificate.answer]!r}, {certificate}")
+    if certificate.witness is not None:
+        print_tokens([vocab.tokens[i] for i in certificate.witness])
 
 
 def _certify_many(

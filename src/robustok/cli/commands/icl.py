@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from robustok.cli.commands.attack import attack_row
 from robustok.cli.options import (
     Draws,
     Json,
@@ -67,22 +68,21 @@ def command(
     )  # fmt: skip
     if attack:
         for name, questions in tasks.items():
-            _attack(model, vocab, name, questions, chosen, seed, as_json)
+            _attack(model, vocab, name, questions, chosen, seed, overflow, as_json)
 
 
-def _attack(model, vocab, name, questions, shots, seed, as_json) -> None:
+def _attack(model, vocab, name, questions, shots, seed, overflow, as_json) -> None:
     from robustok.evaluation import attack_items, solved_examples
     from robustok.models import load_model
 
     solved, asked = questions[-shots.count :], questions[: -shots.count]
     prefix = solved_examples(vocab, solved, shots.scheme, seed=seed)
     with bar(f"attack {name}") as progress:
-        found = attack_items(
-            load_model(model), vocab, asked, seed=seed, prefix=prefix, progress=progress
-        )
+        result = attack_items(
+            load_model(model), vocab, asked, seed=seed, prefix=prefix, overflow=overflow,
+            progress=progress,
+        )  # fmt: skip
     if as_json:
-        fields = ("accuracy", "low", "high", "n", "start_accuracy", "n_scored", "seed")
-        row = {"model": model, "task": name, "query": found.eval_scheme}
-        print_json(row | {field: getattr(found, field) for field in fields})
+        print_json({"model": model, "task": name} | attack_row(result))
     else:
-        typer.echo(str(found))
+        typer.echo(str(result))

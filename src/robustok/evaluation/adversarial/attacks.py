@@ -1,30 +1,29 @@
-"""Adversarial evaluation: accuracy under the worst tokenization that a search finds."""
+"""Adversarial evaluation: accuracy under the worst tokenization that a search reaches."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.attack_settings import AttackSettings
 from robustok.display import Progress
 from robustok.errors import RobustokError
-from robustok.evaluation.adversarial.search import (
-    Attack,
+from robustok.evaluation.adversarial.problem import (
     Problem,
-    Search,
-    Settings,
-    climb,
-    draw_at_random,
-    run,
+    Surroundings,
+    make_problem,
+    problem_of,
 )
+from robustok.evaluation.adversarial.search import Attack, Search, climb, draw_at_random, run
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.questions import Ids, check_questions, encode_options, item_key
+from robustok.evaluation.questions import Ids, check_questions
 from robustok.evaluation.resume import ResumeFile
 from robustok.models.fingerprint import model_fingerprint
 
@@ -39,13 +38,14 @@ _POOL = 32  # items attacked side by side
 class AttackEvaluation:
     """Accuracy after an attack on every item, and each attack.
 
-    >>> found = attack_items(model, vocab, items, seed=0)
-    >>> found.eval_scheme, len(found.attacks)
+    >>> result = attack_items(model, vocab, items, seed=0)
+    >>> result.eval_scheme, len(result.attacks)
     ('adversarial(distances=(2), start=canonical, steps=10)', 8)
 
     ``accuracy`` with its 95% interval ``low``, ``high`` is over ``n`` items;
-    ``start_accuracy`` is that of the starting tokenizations; ``n_scored`` is the
-    number of tokenizations scored in all. The token counts leave out what a resume file held.
+    ``start_accuracy`` is that of the starting tokenizations; ``n_scored`` is the number of
+    tokenizations scored, ``overflowed`` the number of those that did not fit the model. The token
+    counts leave out what a resume file held.
     """
 
     accuracy: float
@@ -62,12 +62,14 @@ class AttackEvaluation:
     mode: str
     tokens_computed: int
     tokens_naive: int
+    overflowed: int = 0
 
     def __str__(self) -> str:
+        overflowed = f", {self.overflowed} longer than the model's max_length"
         return (
             f"{self.eval_scheme}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
             f"{self.start_accuracy:.3f} before, {self.n} items, "
-            f"{self.n_scored} tokenizations scored"
+            f"{self.n_scored} tokenizations scored" + (overflowed if self.overflowed else "")
         )
 
     def curve(self, limits: Sequence[int] | None = None) -> list[dict[str, float]]:
@@ -82,10 +84,10 @@ class AttackEvaluation:
         lost = [a.flipped_at for a in self.attacks]
         if limits is None:
             most = max(a.n_scored for a in self.attacks)
-            limits = sorted({1, most, *(f for f in lost if f is not None)})
+            limits = sorted({1, most, *(n for n in lost if n is not None)})
         rows = []
         for limit in limits:
-            right = [float(f is None or f > limit) for f in lost]
+            right = [float(n is None or n > limit) for n in lost]
             accuracy, low, high = clustered(right)
             rows.append({"n_scored": limit, "accuracy": accuracy, "low": low, "high": high})
         return rows
@@ -102,53 +104,61 @@ def attack(
     options: Sequence[str | Ids],
     label: int,
     *,
-    distances: Sequence[int] = (2,),
-    start: str = "canonical",
-    steps: int = 10,
-    objective: str = "probability",
+    settings: AttackSettings | None = None,
+    seed: int = 0,
     prefix: Ids | None = None,
     suffix: Ids | None = None,
-    seed: int = 0,
-    max_neighbors: int | None = None,
-    beam: int = 1,
-    restarts: int = 0,
-    search: str = "greedy",
-    max_scored: int | None = None,
+    overflow: str = "error",
     max_batch_tokens: int | None = None,
+    **changes: Any,
 ) -> Attack:
     """Search the tokenization of ``text`` under which the right option loses most.
 
     >>> item = items[1]
-    >>> a = attack(model, vocab, item.question, item.choices, item.label, seed=0)
-    >>> vocab.decode(a.ids), a.n_scored >= len(a.margins)
+    >>> result = attack(model, vocab, item.question, item.choices, item.label, steps=3, seed=0)
+    >>> vocab.decode(result.ids), result.n_scored >= len(result.margins)
     ('hello world, is 1 odd? Answer:', True)
 
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        text: the question.
+        options: at least two answers, each a string, tokenized canonically, or ids.
+        label: index of the right option.
+        settings: how to attack; by default as in the paper.
+        seed: any integer; decides all random draws.
+        prefix: ids before the text that stay as they are, such as those of a chat template.
+        suffix: ids between the text and the option that stay as they are.
+        overflow: what happens to a tokenization longer than the model's longest input. "error"
+            raises; "left" cuts off the start of the prompt; "canonical" starts at the canonical
+            tokenization and leaves out neighbors that are too long; "drop" leaves them out and
+            refuses a start that is too long.
+        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
+            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        changes: fields of :class:`AttackSettings` in place of those of ``settings``, such as
+            ``distances``, ``start``, ``steps`` and ``objective``.
+
     Greedy ascent of max wrong z − right z over the neighborhood, z = p(option | prefix,
-    tokenization, suffix), until a step gains nothing or ``steps`` are done (paper,
-    algorithm 2). Options are strings or ids. ``prefix`` and ``suffix`` are ids that stay as
-    they are: a chat template, a system prompt. The further settings are those of
-    :class:`Settings`; ``max_batch_tokens`` bounds the tokens of a forward pass.
+    tokenization, suffix), until a step gains nothing or all steps are done.
 
-    Raises RobustokError on an unknown setting, or a label that is no option.
+    Raises RobustokError on an unknown setting, a label that is no option, and by ``overflow``.
+    Source: the paper, algorithm 2.
     """
-    further = (max_neighbors, beam, restarts, search, max_scored)
-    settings = Settings(tuple(distances), start, steps, objective, *further)
-    if not text:
-        raise RobustokError("the text to attack is empty: give a question")
-    if len(options) < 2 or not 0 <= label < len(options):
+    settings = (settings or AttackSettings()).replaced(**changes)
+    surroundings = Surroundings(prefix, suffix, overflow)
+    problem = make_problem(model, vocab, text, options, label, surroundings)
+    if problem.is_dropped(settings.start, seed):
         raise RobustokError(
-            f"label {label} of {len(options)} options: give at least two, and the number of one"
+            "the text does not fit the model's max_length: choose overflow left or canonical"
         )
-    encoded = encode_options(vocab, options)
-    problem = Problem(text, text, encoded, label, prefix, suffix, vocab, item_key(text))
-    done: list[Attack] = []
+    results: list[Attack] = []
 
-    def finished(found: Attack, computed: int, naive: int, mode: str) -> None:
-        done.append(found)
+    def finished(result: Attack, computed: int, naive: int, mode: str) -> None:
+        results.append(result)
 
-    search_it = partial(_search, settings=settings, seed=seed)
-    run(model, [problem], search_it, max_batch_tokens=max_batch_tokens, pool=1, finished=finished)
-    return done[0]
+    search = partial(_search, settings=settings, seed=seed)
+    run(model, [problem], search, max_batch_tokens=max_batch_tokens, pool=1, finished=finished)
+    return results[0]
 
 
 def attack_items(
@@ -156,92 +166,109 @@ def attack_items(
     vocab: Vocabulary,
     items: Sequence[Item],
     *,
-    distances: Sequence[int] = (2,),
-    start: str = "canonical",
-    steps: int = 10,
-    objective: str = "probability",
+    settings: AttackSettings | None = None,
     seed: int,
     prefix: Ids | None = None,
     suffix: Ids | None = None,
-    max_neighbors: int | None = None,
-    beam: int = 1,
-    restarts: int = 0,
-    search: str = "greedy",
-    max_scored: int | Mapping[str, int] | None = None,
+    overflow: str = "error",
+    max_scored_by_key: Mapping[str, int] | None = None,
     max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
     each: Callable[[Attack], None] | None = None,
+    **changes: Any,
 ) -> AttackEvaluation:
-    """Attack every item, many side by side, and give the accuracy that is left.
+    """Attack every item, many side by side, and measure the accuracy that is left.
 
-    >>> found = attack_items(model, vocab, items, seed=0)
-    >>> found.n, found.accuracy <= found.start_accuracy
+    >>> result = attack_items(model, vocab, items, seed=0)
+    >>> result.n, result.accuracy <= result.start_accuracy
     (8, True)
 
-    The settings are those of :func:`attack`, for each item on its own; ``max_scored`` may
-    give one number per item key, so that ``search="random"`` spends what another attack
-    spent. With ``resume_file``, finished items are kept there and not attacked again, but
-    for those of the group of items at which the earlier run stopped: the results are equal
-    to those of an uninterrupted run, to the last bit.
-    ``each`` is called with every finished attack, ``progress`` with (done, total).
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        items: the questions, each with its own key.
+        settings: how to attack each item on its own; by default as in the paper.
+        seed: any integer; a draw depends on it and the item's key.
+        prefix: ids before every question that stay as they are, such as few-shot examples.
+        suffix: ids between every question and its options that stay as they are.
+        overflow: as in :func:`attack`; "drop" leaves out the items whose start or canonical
+            tokenization is longer than the model's longest input.
+        max_scored_by_key: ``max_scored`` of single items, by key. A random search takes the numbers
+            of another attack as its control.
+        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
+            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        resume_file: file that keeps each finished item. Another call with the same arguments reads
+            them and repeats only the group of items at which the earlier run stopped, so the
+            results are equal to the last bit to those of an uninterrupted run.
+        progress: called with (items done, items).
+        each: called with every finished attack.
+        changes: fields of :class:`AttackSettings` in place of those of ``settings``.
 
-    Raises RobustokError as :func:`attack`, and on a resume file of other settings.
+    Raises RobustokError as :func:`attack`, on a resume file of other settings, and where no item
+    fits the model.
     """
     began = time.perf_counter()
     check_questions(items)
-    own = max_scored if isinstance(max_scored, Mapping) else {}
-    most = max(max_scored.values()) if isinstance(max_scored, Mapping) else max_scored
-    further = (max_neighbors, beam, restarts, search, most)
-    settings = Settings(tuple(distances), start, steps, objective, *further)
+    limits = dict(max_scored_by_key or {})
+    if limits:
+        changes["max_scored"] = max(limits.values())
+    settings = (settings or AttackSettings()).replaced(**changes)
+    surroundings = Surroundings(prefix, suffix, overflow)
 
     def begin(problem: Problem) -> Search:
-        limit = own.get(problem.key, settings.max_scored)
-        return _search(problem, replace(settings, max_scored=limit), seed)
+        limit = limits.get(problem.key, settings.max_scored)
+        return _search(problem, settings.replaced(max_scored=limit), seed)
 
     with ExitStack() as stack:
         file = None
         if resume_file is not None:
-            config = _config(model, vocab, settings, seed, prefix, suffix, own)
+            config = {
+                "settings": asdict(settings), "seed": seed, "max_scored_by_key": limits,
+                "vocabulary": len(vocab.tokens), "model": model_fingerprint(model),
+                **surroundings.as_config(),
+            }  # fmt: skip
             file = stack.enter_context(ResumeFile(resume_file, config, items))
-        tally = _Tally(items, file, progress, each)
-        # In fixed groups, so that a resumed run forms the same batches as an uninterrupted one.
-        for at in range(0, len(items), _POOL):
-            group = items[at : at + _POOL]
-            if all(item.key in tally.done for item in group):
-                continue
-            problems = (_problem(item, vocab, prefix, suffix) for item in group)
-            run(
-                model,
-                problems,
-                begin,
-                max_batch_tokens=max_batch_tokens,
-                pool=_POOL,
-                finished=tally.add,
+        problems = [problem_of(model, vocab, item, surroundings) for item in items]
+        kept, dropped = [], []
+        for problem in problems:
+            (dropped if problem.is_dropped(settings.start, seed) else kept).append(problem)
+        if not kept:
+            raise RobustokError(
+                "no item fits the model's max_length: choose overflow left or canonical"
             )
-    return tally.summary(settings.spec, seed, time.perf_counter() - began)
+        tally = _Tally([p.key for p in kept], file, progress, each)
+        # In fixed groups, so that a resumed run forms the same batches as an uninterrupted one.
+        for at in range(0, len(kept), _POOL):
+            group = kept[at : at + _POOL]
+            if not all(problem.key in tally.done for problem in group):
+                run(
+                    model, group, begin,
+                    max_batch_tokens=max_batch_tokens, pool=_POOL, finished=tally.add,
+                )  # fmt: skip
+    overflowed = sum(problem.window.overflowed for problem in dropped)
+    return tally.summary(str(settings), seed, time.perf_counter() - began, overflowed)
 
 
 class _Tally:
-    """The attacks finished so far, on disk too where there is a resume file."""
+    """The attacks finished so far, also on disk where there is a resume file."""
 
     def __init__(
         self,
-        items: Sequence[Item],
+        keys: Sequence[str],
         file: ResumeFile | None,
         progress: Progress | None,
         each: Callable[[Attack], None] | None,
     ) -> None:
-        self.items, self.file, self.progress, self.each = items, file, progress, each
-        keys = {item.key for item in items}
-        self.done = {k: a for k, a in file.done.items() if k in keys} if file else {}
+        self.keys, self.file, self.progress, self.each = keys, file, progress, each
+        self.done = {k: a for k, a in file.done.items() if k in set(keys)} if file else {}
         self.computed, self.naive, self.mode = 0, 0, ""
 
     def add(self, attack: Attack, computed: int, naive: int, mode: str) -> None:
         self.computed += computed
         self.naive += naive
         self.mode = mode
-        if attack.key in self.done:  # repeated for the sake of its group
+        if attack.key in self.done:  # repeated so that its group forms the same batches
             return
         self.done[attack.key] = attack
         if self.file is not None:
@@ -249,10 +276,12 @@ class _Tally:
         if self.each is not None:
             self.each(attack)
         if self.progress is not None:
-            self.progress(len(self.done), len(self.items))
+            self.progress(len(self.done), len(self.keys))
 
-    def summary(self, eval_scheme: str, seed: int, seconds: float) -> AttackEvaluation:
-        attacks = tuple(self.done[item.key] for item in self.items)
+    def summary(
+        self, eval_scheme: str, seed: int, seconds: float, overflowed: int
+    ) -> AttackEvaluation:
+        attacks = tuple(self.done[key] for key in self.keys)
         accuracy, low, high = clustered([float(not a.success) for a in attacks])
         start_right = [float(np.argmax(a.log_probs_start) == a.label) for a in attacks]
         return AttackEvaluation(
@@ -270,37 +299,10 @@ class _Tally:
             mode=self.mode,
             tokens_computed=self.computed,
             tokens_naive=self.naive,
+            overflowed=overflowed + sum(a.overflowed for a in attacks),
         )
 
 
-def _problem(item: Item, vocab: Vocabulary, prefix: Ids | None, suffix: Ids | None) -> Problem:
-    options, number = encode_options(vocab, item.choices), item_key(item.key)
-    return Problem(item.key, item.question, options, item.label, prefix, suffix, vocab, number)
-
-
-def _search(problem: Problem, settings: Settings, seed: int) -> Search:
-    way = climb if settings.search == "greedy" else draw_at_random
-    return way(problem, settings, seed)
-
-
-def _config(
-    model: Any,
-    vocab: Vocabulary,
-    settings: Settings,
-    seed: int,
-    prefix: Ids | None,
-    suffix: Ids | None,
-    budgets: Mapping[str, int],
-) -> dict[str, Any]:
-    def listed(ids: Ids | None) -> list[int]:
-        return [] if ids is None else [int(i) for i in ids]
-
-    return {
-        "settings": asdict(settings),
-        "seed": seed,
-        "prefix": listed(prefix),
-        "suffix": listed(suffix),
-        "budgets": dict(budgets),
-        "vocabulary": len(vocab.tokens),
-        "model": model_fingerprint(model),
-    }
+def _search(problem: Problem, settings: AttackSettings, seed: int) -> Search:
+    search = climb if settings.search == "greedy" else draw_at_random
+    return search(problem, settings, seed)

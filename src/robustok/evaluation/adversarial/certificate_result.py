@@ -96,12 +96,14 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class Certification:
-    """The certificates of a task: for each of ``n`` items one a distance, in that order.
+    """The certificates of a task: for each of ``n`` items one for each distance, in that order.
 
     >>> from robustok.evaluation import certify_items
     >>> found = certify_items(model, vocab, items, distances=(2, 4), seed=0)
     >>> found.n, len(found.certificates)
     (8, 16)
+
+    ``overflowed`` counts the tokenizations that did not fit the model.
     """
 
     certificates: tuple[Certificate, ...]
@@ -112,6 +114,7 @@ class Certification:
     confidence: float
     seed: int
     seconds: float
+    overflowed: int = 0
 
     def gap(self) -> list[dict[str, Any]]:
         """A row for each distance: the number of items of every verdict.
@@ -142,4 +145,4 @@ class Certification:
             + f", {row['flips']} broken that the attack missed, {row['attacked']} broken by it,"
             + f" of {row['n']}"
             for row in self.gap()
-        )
+        ) + (f"\n{self.overflowed} longer than the model's max_length" if self.overflowed else "")

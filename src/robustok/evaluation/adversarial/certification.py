@@ -22,12 +22,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from robustok.attack_settings import AttackSettings
 from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.certificate_result import Certificate, Certification
-from robustok.evaluation.adversarial.search import Attack, Problem, Settings, climb, run
+from robustok.evaluation.adversarial.problem import (
+    Problem,
+    Surroundings,
+    make_problem,
+    problem_of,
+)
+from robustok.evaluation.adversarial.search import Attack, climb, run
 from robustok.evaluation.intervals import clopper_pearson_upper
-from robustok.evaluation.questions import Ids, check_questions, encode_options, item_key
+from robustok.evaluation.questions import Ids, check_questions
 from robustok.evaluation.questions import margins as margins_of
 from robustok.evaluation.resume import RowFile
 from robustok.lattice import Lattice, distance
@@ -86,6 +93,7 @@ def certify(
     seed: int,
     prefix: Ids | None = None,
     suffix: Ids | None = None,
+    overflow: str = "error",
     max_batch_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
@@ -102,17 +110,21 @@ def certify(
     aims at any other answer, whether the canonical one is right or wrong. ``progress`` is called
     with (tokenizations scored, tokenizations to score), the attack's apart.
 
-    Raises RobustokError for fewer than two options and for impossible settings.
+    ``overflow`` is the policy for tokenizations that do not fit the model: ``error``; ``left``
+    cuts the start of the prompt; ``canonical`` puts the canonical tokenization in their place, as
+    a model behind that policy would; ``drop`` refuses the text.
+
+    Raises RobustokError for fewer than two options, for impossible settings, and by ``overflow``.
     """
-    if not text:
-        raise RobustokError("the text to certify is empty: give a question")
-    if len(options) < 2:
-        raise RobustokError("an answer needs an alternative: give at least two options")
     plan = Plan((distance,), limit, draws, confidence, seed, attack)
-    encoded = encode_options(vocab, options)
-    problem = Problem(text, text, encoded, 0, prefix, suffix, vocab, item_key(text))
-    prepared = [_tokenizations(problem, plan)]
-    return _certify_block(model, prepared, plan, max_batch_tokens, progress)[0][0]
+    surroundings = Surroundings(prefix, suffix, overflow)
+    problem = make_problem(model, vocab, text, options, 0, surroundings)
+    prepared = _prepare(problem, plan)
+    if prepared is None:
+        raise RobustokError(
+            "the text does not fit the model's max_length: choose overflow left or canonical"
+        )
+    return _certify_block(model, [prepared], plan, max_batch_tokens, progress)[0][0]
 
 
 def certify_items(
@@ -128,60 +140,62 @@ def certify_items(
     seed: int,
     prefix: Ids | None = None,
     suffix: Ids | None = None,
+    overflow: str = "error",
     max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Certification:
     """Certify every item at every distance: how much of what a search leaves is really safe.
 
-    >>> found = certify_items(model, vocab, items, distances=(2,), seed=0)
-    >>> found.gap()[0]["n"]
+    >>> certification = certify_items(model, vocab, items, distances=(2,), seed=0)
+    >>> certification.gap()[0]["n"]
     8
 
-    The settings are those of :func:`certify`. With ``resume_file``, finished items are kept there
+    The settings are those of :func:`certify`; ``overflow`` "drop" leaves out every item with a
+    tokenization to score that does not fit. With ``resume_file``, finished items are kept there
     and not done again. ``progress`` is called with (items done, items).
+
+    Raises RobustokError as :func:`certify`, and where no item fits the model.
     """
     began = time.perf_counter()
     check_questions(items)
     plan = Plan(tuple(distances), limit, draws, confidence, seed, attack)
-    done: dict[str, list[Certificate]] = {}
+    surroundings = Surroundings(prefix, suffix, overflow)
+    done: dict[str, dict[str, Any]] = {}  # rows of a resume file, by the key of their item
     with ExitStack() as stack:
         file = None
         if resume_file is not None:
-            config = _config(model, vocab, plan, prefix, suffix)
+            config = asdict(plan) | surroundings.as_config() | {
+                "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
+            }  # fmt: skip
             file = stack.enter_context(RowFile(resume_file, config, items))
-            for key, row in file.rows.items():
-                done[key] = [Certificate.from_json(c) for c in row["certificates"]]
-        waiting = [item for item in items if item.key not in done]
-        for block in _blocks(waiting, vocab, prefix, suffix, plan):
-            for found in _certify_block(model, block, plan, max_batch_tokens):
-                key = found[0].key
-                done[key] = found
+            done = dict(file.rows)
+        problems = [
+            problem_of(model, vocab, item, surroundings) for item in items if item.key not in done
+        ]
+        for rows in _certified_rows(model, problems, plan, max_batch_tokens):
+            for row in rows:
+                done[row["key"]] = row
                 if file is not None:
-                    file.add_row({"key": key, "certificates": [c.to_json() for c in found]})
+                    file.add_row(row)
             if progress is not None:
                 progress(sum(item.key in done for item in items), len(items))
+    by_item = [[Certificate.from_json(c) for c in done[i.key]["certificates"]] for i in items]
+    if not any(by_item):
+        raise RobustokError(
+            "no item fits the model's max_length: choose overflow left or canonical"
+        )
     return Certification(
-        certificates=tuple(c for item in items for c in done[item.key]),
+        certificates=tuple(c for certificates in by_item for c in certificates),
         distances=plan.distances,
-        n=len(items),
+        n=sum(map(bool, by_item)),
         limit=limit,
         draws=draws,
         confidence=confidence,
         seed=seed,
         seconds=time.perf_counter() - began,
+        overflowed=sum(done[item.key]["overflowed"] for item in items),
     )
-
-
-def _config(
-    model: Any, vocab: Vocabulary, plan: Plan, prefix: Ids | None, suffix: Ids | None
-) -> dict[str, Any]:
-    return asdict(plan) | {
-        "model": model_fingerprint(model),
-        "vocabulary": vocab.fingerprint,
-        "prefix": [] if prefix is None else [int(i) for i in prefix],
-        "suffix": [] if suffix is None else [int(i) for i in suffix],
-    }
 
 
 class _Set(NamedTuple):
@@ -194,31 +208,57 @@ class _Set(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A problem and every tokenization of it to score, the canonical one first."""
+    """A problem and every tokenization of it to score, the canonical one first.
+
+    ``request`` scores them: row by row ``rows``, or what the overflow policy puts in their place.
+    """
 
     problem: Problem
     rows: Ragged
     sets: list[_Set]
+    request: Request
 
 
-def _blocks(
-    items: Iterable[Item],
-    vocab: Vocabulary,
-    prefix: Ids | None,
-    suffix: Ids | None,
-    plan: Plan,
-) -> Iterator[list[_Prepared]]:
-    """The items in blocks of about as many tokenizations as are scored together."""
+def _prepare(problem: Problem, plan: Plan) -> _Prepared | None:
+    """The tokenizations to score, or None where the overflow policy drops the item."""
+    rows, sets = _tokenizations(problem, plan)
+    request = problem.request(rows)
+    return None if request is None else _Prepared(problem, rows, sets, request)
+
+
+def _certified_rows(
+    model: Any, problems: Iterable[Problem], plan: Plan, max_batch_tokens: int | None
+) -> Iterator[list[dict[str, Any]]]:
+    """Certificates as rows of a resume file, in blocks scored together; none for a dropped item."""
     block: list[_Prepared] = []
-    for item in items:
-        options, number = encode_options(vocab, item.choices), item_key(item.key)
-        problem = Problem(item.key, item.question, options, 0, prefix, suffix, vocab, number)
-        block.append(_tokenizations(problem, plan))
+    dropped: list[dict[str, Any]] = []
+
+    def rows_of_block() -> list[dict[str, Any]]:
+        certified = _certify_block(model, block, plan, max_batch_tokens) if block else []
+        return dropped + [
+            _row(prepared.problem, certificates)
+            for prepared, certificates in zip(block, certified, strict=True)
+        ]
+
+    for problem in problems:
+        prepared = _prepare(problem, plan)
+        if prepared is None:
+            dropped.append(_row(problem, []))
+            continue
+        block.append(prepared)
         if sum(len(p.rows) for p in block) >= _ROWS:
-            yield block
-            block = []
-    if block:
-        yield block
+            yield rows_of_block()
+            block, dropped = [], []
+    if block or dropped:
+        yield rows_of_block()
+
+
+def _row(problem: Problem, certificates: Sequence[Certificate]) -> dict[str, Any]:
+    return {
+        "key": problem.key,
+        "certificates": [certificate.to_json() for certificate in certificates],
+        "overflowed": problem.window.overflowed,
+    }
 
 
 def _certify_block(
@@ -228,9 +268,9 @@ def _certify_block(
     max_batch_tokens: int | None,
     progress: Progress | None = None,
 ) -> list[list[Certificate]]:
-    """The certificates of some problems, one a distance each."""
+    """The certificates of some problems, one for each distance."""
     scored = _score(model, block, max_batch_tokens, progress)
-    # Row 0 is the canonical tokenization; its answer is what the others are held to.
+    # Row 0 is the canonical tokenization; the other answers are compared with its answer.
     block = [
         p._replace(problem=replace(p.problem, label=int(s[0].argmax())))
         for p, s in zip(block, scored, strict=True)
@@ -239,11 +279,13 @@ def _certify_block(
     attacks = {d: _attacks(model, problems, d, plan, max_batch_tokens) for d in plan.distances}
     results = []
     for prepared, log_probs in zip(block, scored, strict=True):
-        found: list[Certificate] = []
+        certificates: list[Certificate] = []
         for chosen in prepared.sets:
             attack = attacks[chosen.distance].get(prepared.problem.key)
-            found.append(_certificate(prepared, chosen, log_probs, attack, plan, found))
-        results.append(found)
+            certificates.append(
+                _certificate(prepared, chosen, log_probs, attack, plan, certificates)
+            )
+        results.append(certificates)
     return results
 
 
@@ -251,37 +293,35 @@ def _score(
     model: Any, block: list[_Prepared], max_batch_tokens: int | None, progress: Progress | None
 ) -> list[np.ndarray]:
     """log p of the options after every tokenization: float64 [rows, options] for each problem."""
-    pieces = [(i, at) for i, p in enumerate(block) for at in range(0, len(p.rows), _ROWS)]
+    chunks = [(i, at) for i, p in enumerate(block) for at in range(0, len(p.rows), _ROWS)]
     total = sum(len(p.rows) for p in block)
-    found: list[list[np.ndarray]] = [[] for _ in block]
+    log_probs: list[list[np.ndarray]] = [[] for _ in block]
     prefix_cache: PrefixCache = {}
     requests: list[tuple[int, Request]] = []
     waiting = done = 0
-    for last, (i, at) in enumerate(pieces, 1):
-        _, rows, _ = block[i]
-        piece = [rows[j] for j in range(at, min(at + _ROWS, len(rows)))]
-        requests.append((i, block[i].problem.request(Ragged.from_rows(piece))))
-        waiting += len(piece)
-        if waiting < _ROWS and last < len(pieces):
+    for last, (i, at) in enumerate(chunks, 1):
+        request = block[i].request
+        rows = list(request.questions)[at : at + _ROWS]
+        requests.append((i, replace(request, questions=Ragged.from_rows(rows))))
+        waiting += len(rows)
+        if waiting < _ROWS and last < len(chunks):
             continue
         scored = score_many(
-            model,
-            [r for _, r in requests],
-            max_batch_tokens=max_batch_tokens,
-            prefix_cache=prefix_cache,
-        )
+            model, [r for _, r in requests],
+            max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache,
+        )  # fmt: skip
         for (owner, _), scores in zip(requests, scored, strict=True):
-            found[owner].append(scores.log_probs)
+            log_probs[owner].append(scores.log_probs)
         done += waiting
         waiting, requests = 0, []
         if progress is not None:
             progress(done, total)
-    return [np.concatenate(parts) for parts in found]
+    return [np.concatenate(parts) for parts in log_probs]
 
 
-def _tokenizations(problem: Problem, plan: Plan) -> _Prepared:
+def _tokenizations(problem: Problem, plan: Plan) -> tuple[Ragged, list[_Set]]:
     """The tokenizations to score, nearest levels first, and which belong to which distance."""
-    canonical = np.asarray(problem.vocab.encode(problem.text), np.int32)
+    canonical = problem.canonical
     lattice = Lattice(problem.vocab, canonical)
     farthest = lattice.farthest
     rows: list[np.ndarray] = []
@@ -304,7 +344,7 @@ def _tokenizations(problem: Problem, plan: Plan) -> _Prepared:
             members = np.arange(len(rows), len(rows) + len(drawn))
             rows += drawn
         sets.append(_Set(wanted, size, exact, members))
-    return _Prepared(problem, Ragged.from_rows(rows), sets)
+    return Ragged.from_rows(rows), sets
 
 
 def _draw_within(
@@ -313,12 +353,12 @@ def _draw_within(
     """Uniform draws from the tokenizations of the counted distances (none: of all)."""
     from robustok.samplers import UniformK, sampler
 
-    keys, text = np.array([problem.number], np.int64), Ragged.from_rows([canonical])
+    keys, text = np.array([problem.draw_key], np.int64), Ragged.from_rows([canonical])
     if not counts:
         uniform = sampler("uniform", problem.vocab)
         return list(uniform.sample_batch(text, seed=plan.seed, draws=plan.draws, keys=keys))
     total = sum(counts)
-    rng = np.random.default_rng([plan.seed, problem.number, len(counts)])
+    rng = np.random.default_rng([plan.seed, problem.draw_key, len(counts)])
     shares = rng.multinomial(plan.draws, [count / total for count in counts])
     rows: list[np.ndarray] = []
     for k, share in enumerate(shares.tolist()):
@@ -341,18 +381,18 @@ def _attacks(
     if not plan.attack:
         return {}
     # A step adds at most its own distance to the distance from the canonical tokenization.
-    settings = Settings()
+    settings = AttackSettings()
     if within is not None:
         step = min(2, within)
-        settings = Settings(distances=(step,), steps=within // step)
-    found: dict[str, Attack] = {}
+        settings = AttackSettings(distances=(step,), steps=within // step)
+    attacks: dict[str, Attack] = {}
 
     def finished(attack: Attack, computed: int, naive: int, mode: str) -> None:
-        found[attack.key] = attack
+        attacks[attack.key] = attack
 
     search = partial(climb, settings=settings, seed=plan.seed)
     run(model, problems, search, max_batch_tokens=max_batch_tokens, pool=_POOL, finished=finished)
-    return found
+    return attacks
 
 
 def _certificate(
@@ -363,10 +403,10 @@ def _certificate(
     plan: Plan,
     nearer: Sequence[Certificate],
 ) -> Certificate:
-    problem, rows, _ = prepared
-    mine = log_probs[chosen.members]
-    other = chosen.members[mine.argmax(axis=1) != problem.label]
-    flips, scored = len(other), len(mine)
+    problem, rows = prepared.problem, prepared.rows
+    in_set = log_probs[chosen.members]
+    other = chosen.members[in_set.argmax(axis=1) != problem.label]
+    flips, scored = len(other), len(in_set)
     exact = chosen.exact
     # What is known to flip within a smaller distance is within this one too.
     witness = next((c.witness for c in nearer if c.witness is not None), None)
@@ -386,7 +426,7 @@ def _certificate(
         flips=flips,
         upper=flips / scored if exact else clopper_pearson_upper(flips, scored, plan.confidence),
         confidence=1.0 if exact else plan.confidence,
-        margin=float(margins_of(mine, problem.label).max()),
+        margin=float(margins_of(in_set, problem.label).max()),
         attacked=attacked,
         attack_n_scored=0 if attack is None else attack.n_scored,
         witness=witness,
@@ -395,4 +435,4 @@ def _certificate(
 
 
 def _apart(problem: Problem, ids: np.ndarray) -> int:
-    return distance(problem.vocab, problem.vocab.encode(problem.text), ids)
+    return distance(problem.vocab, problem.canonical, ids)

@@ -1,20 +1,20 @@
-"""Searches over the tokenizations of one text, written as if each had the model to itself.
+"""Searches over the tokenizations of one text, each written as a generator.
 
-A search is a generator: it yields tokenizations, is sent their scores back, and returns
-an Attack. :func:`run` advances many of them at once and has the model score all that
-they ask for together.
+A search yields tokenizations, receives their scores, and returns an Attack. :func:`run` advances
+many searches at once and scores all the tokenizations that they yield in one batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from robustok.errors import RobustokError, nearest
-from robustok.evaluation.questions import OBJECTIVES, Ids, margins
+from robustok.attack_settings import AttackSettings
+from robustok.evaluation.adversarial.problem import Problem
+from robustok.evaluation.questions import margins
 from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
 
@@ -23,68 +23,11 @@ if TYPE_CHECKING:
 
 Search = Generator[Ragged, np.ndarray, "Attack"]
 
-
-@dataclass(frozen=True)
-class Settings:
-    """How to attack; the defaults are the paper's.
-
-    ``distances`` make up the neighborhood of a step, ``start`` is "canonical" or the spec
-    of a sampler ("uniform"), ``steps`` the most steps, ``objective`` "probability" or
-    "log-probability". ``max_neighbors`` caps a step's neighborhood, by a uniform choice
-    without replacement. Beyond the paper: ``beam`` tokenizations are kept from step to
-    step; up to ``restarts`` uniform starts follow while the attack has not succeeded;
-    ``search`` "random" scores uniform draws instead of climbing; ``max_scored`` bounds
-    the tokenizations scored for an item.
-    """
-
-    distances: tuple[int, ...] = (2,)
-    start: str = "canonical"
-    steps: int = 10
-    objective: str = "probability"
-    max_neighbors: int | None = None
-    beam: int = 1
-    restarts: int = 0
-    search: str = "greedy"
-    max_scored: int | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "distances", tuple(int(d) for d in self.distances))
-        if not self.distances or min(self.distances) < 1:
-            raise RobustokError("distances must be whole numbers from 1 on, as in (2,) or (2, 4)")
-        if self.objective not in OBJECTIVES:
-            hint = nearest(self.objective, OBJECTIVES)
-            raise RobustokError(f"unknown objective '{self.objective}': {hint}")
-        if self.search not in ("greedy", "random"):
-            hint = nearest(self.search, ("greedy", "random"))
-            raise RobustokError(f"unknown search '{self.search}': {hint}")
-        if self.search == "random" and self.max_scored is None:
-            raise RobustokError("random search never ends by itself: give a max_scored")
-        for name, least in (("steps", 0), ("beam", 1), ("restarts", 0)):
-            if getattr(self, name) < least:
-                raise RobustokError(f"{name} is {getattr(self, name)}: it must be at least {least}")
-        for name in ("max_neighbors", "max_scored"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise RobustokError(f"{name} is {getattr(self, name)}: it must be at least 1")
-
-    @property
-    def spec(self) -> str:
-        """The settings as one string; those left at their defaults are not named."""
-        told = [f"distances={self.distances}", f"start={self.start}", f"steps={self.steps}"]
-        for name, default in (
-            ("objective", "probability"),
-            ("max_neighbors", None),
-            ("beam", 1),
-            ("restarts", 0),
-            ("max_scored", None),
-        ):
-            if getattr(self, name) != default:
-                told.append(f"{name}={getattr(self, name)}")
-        name = "adversarial" if self.search == "greedy" else "random-search"
-        return f"{name}({', '.join(told)})".replace(",)", ")")
+_CHUNK = 256  # uniform draws scored between two looks at the result of a random search
 
 
 class Step(NamedTuple):
-    """One tokenization on an attack's way: its ids (int32) and the options' log-probabilities."""
+    """One tokenization that an attack moved to: ids (int32), log-probabilities of the options."""
 
     ids: np.ndarray
     log_probs: tuple[float, ...]
@@ -92,20 +35,21 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """The worst tokenization found for one question.
+    """The worst tokenization that a search reached for one question.
 
     >>> from robustok.evaluation import attack
-    >>> found = attack(model, vocab, items[1].question, items[1].choices, items[1].label, seed=0)
-    >>> vocab.decode(found.ids) == vocab.decode(found.start)
+    >>> item = items[1]
+    >>> result = attack(model, vocab, item.question, item.choices, item.label, seed=0)
+    >>> vocab.decode(result.ids) == vocab.decode(result.start)
     True
 
-    ``ids`` int32 is that tokenization and ``start`` where its climb began; ``margins``
-    holds max wrong − right z at the start and after each step taken, ``n_scored_by_step`` the
-    tokenizations scored by then and ``n_scored`` those of the whole attack. ``success``
-    says that the prediction at the end is wrong; ``flipped_at`` the number of
-    tokenizations scored when it first was (None: never). ``log_probs`` are those of the options,
-    before and after. ``steps`` holds ids and log-probabilities at the start and after each step
-    taken, one for each margin.
+    ``ids`` int32 is that tokenization and ``start`` the one at which the search began; ``margins``
+    are max wrong − right z at the start and after each step, ``n_scored_by_step`` the number of
+    tokenizations scored by then and ``n_scored`` that of the whole attack. ``success`` is whether
+    the prediction at the end is wrong; ``flipped_at`` the number of tokenizations scored when it
+    first was (None: never). ``log_probs`` are those of the options, before and after. ``steps``
+    holds ids and log-probabilities at the start and after each step, one for each margin.
+    ``overflowed`` counts the tokenizations that did not fit the model.
     """
 
     key: str
@@ -120,6 +64,7 @@ class Attack:
     log_probs_start: tuple[float, ...]
     log_probs: tuple[float, ...]
     steps: tuple[Step, ...]
+    overflowed: int = 0
 
     def as_row(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""
@@ -130,52 +75,6 @@ class Attack:
     def tokens(self, vocab: Vocabulary) -> list[bytes]:
         """The bytes of each token, for printing them apart."""
         return [vocab.tokens[i] for i in self.ids.tolist()]
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """One text to attack: its options (ids), and the ids that stay around it."""
-
-    key: str
-    text: str
-    options: list[np.ndarray]
-    label: int
-    prefix: Ids | None
-    suffix: Ids | None
-    vocab: Vocabulary
-    number: int  # what the item's random draws are keyed by
-
-    def request(self, tokenizations: Ragged) -> Request:
-        """These tokenizations between what comes before and what comes after."""
-        return Request(append(tokenizations, self.suffix), self.options, self.prefix)
-
-    def draw(self, spec: str, seed: int, draws: int, epoch: int = 0) -> Ragged:
-        """Sampled tokenizations of the text."""
-        from robustok.samplers import sampler
-
-        keys = np.array([self.number], np.int64)
-        drawn = sampler(spec, self.vocab)
-        return drawn.sample_batch([self.text], seed=seed, draws=draws, keys=keys, epoch=epoch)
-
-    def start(self, spec: str, seed: int) -> np.ndarray:
-        """Where a climb begins."""
-        if spec == "canonical":
-            return np.asarray(self.vocab.encode(self.text), np.int32)
-        return self.draw(spec, seed, 1)[0]
-
-
-def append(rows: Ragged, suffix: Ids | None) -> Ragged:
-    """The same rows, each followed by ``suffix``."""
-    if suffix is None or not len(suffix):
-        return rows
-    count, extra = len(rows), len(suffix)
-    values = np.empty(len(rows.values) + count * extra, np.int32)
-    offsets = rows.offsets + extra * np.arange(count + 1)
-    ends = (offsets[1:, None] - extra + np.arange(extra)).ravel()
-    own = np.ones(len(values), bool)
-    own[ends] = False
-    values[own], values[ends] = rows.values, np.tile(np.asarray(suffix, np.int32), count)
-    return Ragged(values, offsets)
 
 
 def run(
@@ -198,37 +97,39 @@ def run(
     prefix_cache: dict[bytes, Any] = {}
     while True:
         while len(active) < pool and (problem := next(waiting, None)) is not None:
-            started = search(problem)
-            active.append((problem, started, next(started)))
+            searching = search(problem)
+            active.append((problem, searching, next(searching)))
         if not active:
             return
-        requests = [problem.request(asked) for problem, _, asked in active]
-        answers = score_many(
+        requests = [_request(problem, rows) for problem, _, rows in active]
+        scores = score_many(
             model, requests, max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache
         )
-        computed += sum(a.tokens_computed for a in answers)
-        naive += sum(a.tokens_naive for a in answers)
-        going = []
-        for (problem, searching, _), answer in zip(active, answers, strict=True):
+        computed += sum(s.tokens_computed for s in scores)
+        naive += sum(s.tokens_naive for s in scores)
+        unfinished = []
+        for (problem, searching, _), result in zip(active, scores, strict=True):
             try:
-                going.append((problem, searching, searching.send(answer.log_probs)))
+                unfinished.append((problem, searching, searching.send(result.log_probs)))
             except StopIteration as stop:
-                finished(stop.value, computed, naive, answer.mode)
+                finished(stop.value, computed, naive, result.mode)
                 computed, naive = 0, 0
-        active = going
+        active = unfinished
 
 
-class _Found:
-    """The best tokenization so far, and when."""
+def _request(problem: Problem, rows: Ragged) -> Request:
+    request = problem.request(rows)
+    assert request is not None, "items that the policy drops are left out before the search"
+    return request
+
+
+class _Climb:
+    """The tokenizations that one climb moved to, the last one being the best."""
 
     def __init__(
-        self,
-        problem: Problem,
-        objective: str,
-        start: np.ndarray,
-        log_probs: np.ndarray,
+        self, problem: Problem, objective: str, start: np.ndarray, log_probs: np.ndarray,
         n_scored: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.problem, self.objective = problem, objective
         self.start, self.log_probs_start = start, log_probs
         self.margins: list[float] = []
@@ -237,7 +138,7 @@ class _Found:
         self.move(start, log_probs, n_scored)
 
     def move(self, ids: np.ndarray, log_probs: np.ndarray, n_scored: int) -> None:
-        """Go on from ``ids``, found after ``n_scored`` scored tokenizations."""
+        """Continue from ``ids``, reached after ``n_scored`` scored tokenizations."""
         self.ids, self.log_probs = ids, log_probs
         self.margins.append(self.margin)
         self.n_scored_by_step.append(n_scored)
@@ -252,103 +153,111 @@ class _Found:
     def wrong(self) -> bool:
         return int(self.log_probs.argmax()) != self.problem.label
 
+    def attack(self, n_scored: int, flipped_at: int | None) -> Attack:
+        """The result of a search whose best climb this is."""
+        return Attack(
+            key=self.problem.key,
+            label=self.problem.label,
+            ids=np.asarray(self.ids, np.int32),
+            start=np.asarray(self.start, np.int32),
+            margins=self.margins,
+            n_scored_by_step=self.n_scored_by_step,
+            n_scored=n_scored,
+            success=self.wrong,
+            flipped_at=flipped_at,
+            log_probs_start=tuple(self.log_probs_start.tolist()),
+            log_probs=tuple(self.log_probs.tolist()),
+            steps=tuple(self.steps),
+            overflowed=self.problem.window.overflowed,
+        )
 
-def climb(problem: Problem, settings: Settings, seed: int) -> Search:
+
+def climb(problem: Problem, settings: AttackSettings, seed: int) -> Search:
     """Greedy ascent of the margin over neighborhoods (paper, algorithm 2), and its variants."""
     lattice = problem.vocab.lattice(problem.text)
-    best: _Found | None = None
-    n_scored, flipped = 0, None
+    best: _Climb | None = None
+    n_scored, flipped_at = 0, None
     for restart in range(settings.restarts + 1):
         if restart == 0:
             start = problem.start(settings.start, seed)
         else:
             start = problem.draw("uniform", seed, 1, epoch=restart)[0]
+            if not problem.eligible([start]):
+                continue
         if settings.max_scored is not None and n_scored >= settings.max_scored:
             break
         log_probs = yield Ragged.from_rows([start])
         n_scored += 1
-        found = _Found(problem, settings.objective, start, log_probs[0], n_scored)
-        flipped = n_scored if flipped is None and found.wrong else flipped
-        beam = [(found.margin, start, log_probs[0])]
+        current = _Climb(problem, settings.objective, start, log_probs[0], n_scored)
+        flipped_at = n_scored if flipped_at is None and current.wrong else flipped_at
+        beam = [(current.margin, start, log_probs[0])]
         for step in range(settings.steps):
-            around = [
-                lattice.neighbors(ids, distance=d) for _, ids, _ in beam for d in settings.distances
+            neighbors = [
+                problem.eligible(lattice.neighbors(ids, distance=d))
+                for _, ids, _ in beam
+                for d in settings.distances
             ]
             left = None if settings.max_scored is None else settings.max_scored - n_scored
-            rng = np.random.default_rng([seed, problem.number, restart, step])
-            asked = _choose(around, [b for _, b, _ in beam], settings.max_neighbors, left, rng)
-            if not len(asked):
+            rng = np.random.default_rng([seed, problem.draw_key, restart, step])
+            rows = _choose(
+                neighbors, [ids for _, ids, _ in beam], settings.max_neighbors, left, rng
+            )
+            if not len(rows):
                 break
-            log_probs = yield asked
-            n_scored += len(asked)
-            gained = margins(log_probs, problem.label, settings.objective)
-            top = np.argsort(-gained, kind="stable")[: settings.beam]
-            beam += [(float(gained[i]), asked[i], log_probs[i]) for i in top.tolist()]
-            beam = sorted(beam, key=lambda b: -b[0])[: settings.beam]
-            if beam[0][0] <= found.margins[-1]:
+            log_probs = yield rows
+            n_scored += len(rows)
+            gains = margins(log_probs, problem.label, settings.objective)
+            top = np.argsort(-gains, kind="stable")[: settings.beam]
+            beam += [(float(gains[i]), rows[i], log_probs[i]) for i in top.tolist()]
+            beam = sorted(beam, key=lambda entry: -entry[0])[: settings.beam]
+            if beam[0][0] <= current.margins[-1]:
                 break
-            found.move(beam[0][1], beam[0][2], n_scored)
-            flipped = n_scored if flipped is None and found.wrong else flipped
-        if best is None or found.margin > best.margin:
-            best = found
+            current.move(beam[0][1], beam[0][2], n_scored)
+            flipped_at = n_scored if flipped_at is None and current.wrong else flipped_at
+        if best is None or current.margin > best.margin:
+            best = current
         if best.wrong:
             break
     assert best is not None
-    return _attack(best, n_scored, flipped)
+    return best.attack(n_scored, flipped_at)
 
 
-def draw_at_random(problem: Problem, settings: Settings, seed: int) -> Search:
-    """The control: as many uniform draws as the max_batch_tokens allows, the worst one kept."""
+def draw_at_random(problem: Problem, settings: AttackSettings, seed: int) -> Search:
+    """The control: ``max_scored`` uniform draws, of which the worst is kept."""
     assert settings.max_scored is not None
     start = problem.start(settings.start, seed)
     log_probs = yield Ragged.from_rows([start])
-    found = _Found(problem, settings.objective, start, log_probs[0], 1)
-    n_scored = 1
-    flipped = 1 if found.wrong else None
-    drawn = problem.draw("uniform", seed, max(1, settings.max_scored - 1), epoch=1)
-    while n_scored < settings.max_scored:
-        rows = [drawn[i] for i in range(n_scored - 1, min(n_scored + 255, settings.max_scored - 1))]
+    best = _Climb(problem, settings.objective, start, log_probs[0], 1)
+    n_scored, flipped_at = 1, 1 if best.wrong else None
+    draws = problem.draw("uniform", seed, max(1, settings.max_scored - 1), epoch=1)
+    draws = problem.eligible(draws)[: settings.max_scored - 1]
+    for begin in range(0, len(draws), _CHUNK):
+        rows = draws[begin : begin + _CHUNK]
         log_probs = yield Ragged.from_rows(rows)
-        if flipped is None and (log_probs.argmax(axis=1) != problem.label).any():
-            flipped = n_scored + 1 + int((log_probs.argmax(axis=1) != problem.label).argmax())
-        gained = margins(log_probs, problem.label, settings.objective)
+        wrong = log_probs.argmax(axis=1) != problem.label
+        if flipped_at is None and wrong.any():
+            flipped_at = n_scored + 1 + int(wrong.argmax())
+        gains = margins(log_probs, problem.label, settings.objective)
         n_scored += len(rows)
-        if gained.max() > found.margins[-1]:
-            best = int(gained.argmax())
-            found.move(rows[best], log_probs[best], n_scored)
-    return _attack(found, n_scored, flipped)
+        if gains.max() > best.margins[-1]:
+            top = int(gains.argmax())
+            best.move(rows[top], log_probs[top], n_scored)
+    return best.attack(n_scored, flipped_at)
 
 
 def _choose(
-    around: list[Ragged],
+    neighbors: Sequence[Iterable[np.ndarray]],
     known: list[np.ndarray],
     cap: int | None,
     left: int | None,
     rng: np.random.Generator,
 ) -> Ragged:
     """The neighbors to score: each once, none of the beam, at most ``cap`` and ``left``."""
-    rows = [row for rows in around for row in rows]
-    if len(around) > 1:
+    rows = [row for group in neighbors for row in group]
+    if len(neighbors) > 1:
         seen = {ids.tobytes() for ids in known}
         rows = list({row.tobytes(): row for row in rows if row.tobytes() not in seen}.values())
     limit = min(len(rows) if cap is None else cap, len(rows) if left is None else left)
     if len(rows) > limit:
         rows = [rows[i] for i in np.sort(rng.choice(len(rows), limit, replace=False)).tolist()]
     return Ragged.from_rows(rows)
-
-
-def _attack(found: _Found, n_scored: int, flipped: int | None) -> Attack:
-    return Attack(
-        key=found.problem.key,
-        label=found.problem.label,
-        ids=np.asarray(found.ids, np.int32),
-        start=np.asarray(found.start, np.int32),
-        margins=found.margins,
-        n_scored_by_step=found.n_scored_by_step,
-        n_scored=n_scored,
-        success=found.wrong,
-        flipped_at=flipped,
-        log_probs_start=tuple(found.log_probs_start.tolist()),
-        log_probs=tuple(found.log_probs.tolist()),
-        steps=tuple(found.steps),
-    )

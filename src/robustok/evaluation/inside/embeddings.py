@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from robustok.checks import check_list
 from robustok.display import Progress
 from robustok.errors import RobustokError
-from robustok.evaluation.adversarial.search import append
+from robustok.evaluation.adversarial.problem import append
 from robustok.evaluation.inside.states import last_states
 from robustok.evaluation.questions import Ids, item_key
 from robustok.evaluation.resume import RowFile
@@ -156,6 +157,7 @@ def embedding_distances(
     began = time.perf_counter()
     if draws < 1:
         raise RobustokError(f"{draws} draws measure nothing: ask for at least 1")
+    words = check_list("words", words)
     if not words:
         raise RobustokError("there are no words to measure: give at least one")
     spellings = {word: spell(vocab, word, sentence) for word in words}

@@ -142,6 +142,7 @@ def lipschitz_ratios(
             vocab,
             items,
             seed=seed,
+            overflow="canonical",  # a neighbor too long for the model is left out
             max_batch_tokens=max_batch_tokens,
             progress=tell,
             resume_file=resume_file,

@@ -168,6 +168,11 @@ class AttackCell(AccuracyCell):
         }
 
     @property
+    def version(self) -> int:
+        # 2: a few-shot prompt longer than the model's longest input loses its start.
+        return 2 if self.few_shot else 1
+
+    @property
     def label(self) -> str:
         return f"attack {self.model.description} from {self.attack.start}{self._suffix}"
 
@@ -187,13 +192,12 @@ class AttackCell(AccuracyCell):
             self.model.load(folder),
             vocab,
             items,
-            distances=self.attack.distances,
-            start=self.attack.start,
-            steps=self.attack.steps,
-            objective=self.attack.objective,
+            settings=self.attack.settings,
             seed=self.seed,
             prefix=prefix,
+            overflow="left",
             progress=progress,
         )
-        summary = self._summary(result, items, folder)
+        overflowed = {"overflowed": result.overflowed} if result.overflowed else {}
+        summary = self._summary(result, items, folder) | overflowed
         return summary | {"start_accuracy": result.start_accuracy}

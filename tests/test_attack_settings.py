@@ -1,0 +1,57 @@
+"""Attack settings and their string form, which results hold since the first release."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from robustok import RobustokError
+from robustok.attack_settings import AttackSettings
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "adversarial(distances=(2), start=canonical, steps=10)"),
+        (
+            {"distances": (2, 4), "start": "uniform-k(alpha=0.5)", "objective": "log-probability"},
+            "adversarial(distances=(2, 4), start=uniform-k(alpha=0.5), steps=10, "
+            "objective=log-probability)",
+        ),
+        (
+            {"search": "random", "max_scored": 7},
+            "random-search(distances=(2), start=canonical, steps=10, query_budget=7)",
+        ),
+        (
+            {"beam": 2, "restarts": 3, "max_neighbors": 9, "steps": 0},
+            "adversarial(distances=(2), start=canonical, steps=0, max_neighbors=9, beam=2, "
+            "restarts=3)",
+        ),
+    ],
+)
+def test_strings_stay_and_are_read_back(settings: dict[str, Any], text: str) -> None:
+    assert str(AttackSettings(**settings)) == text
+    assert AttackSettings.parse(text) == AttackSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("uniform", "cannot read the attack 'uniform': write adversarial"),
+        ("adversarial(stepps=1)", "did you mean 'steps'"),
+        ("adversarial(steps=few)", "whole number"),
+        ("adversarial(steps=)", "whole number"),
+        ("random-search", "max_scored"),
+    ],
+)
+def test_other_strings_are_refused(text: str, message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
+        AttackSettings.parse(text)
+
+
+def test_settings_are_read_without_torch() -> None:
+    code = "import sys, robustok.attack_settings; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
