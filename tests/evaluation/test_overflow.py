@@ -110,10 +110,12 @@ def edge(vocab: Vocabulary, items: list[Item]) -> list[Item]:
     text = "happen, glad " * 30
     size = MAX_LENGTH - 1  # the answers have one token
     ids = vocab.encode(text)[:size]
-    full = replace(items[0], key="full", query=vocab.decode(ids), choices=(" up", " rain"), label=0)
-    assert len(vocab.encode(full.query)) == size
-    long = replace(full, key="long", query=text)
-    return [full, long, replace(full, key="fits", query="glad")]
+    full = replace(
+        items[0], key="full", question=vocab.decode(ids), choices=(" up", " rain"), label=0
+    )
+    assert len(vocab.encode(full.question)) == size
+    long = replace(full, key="long", question=text)
+    return [full, long, replace(full, key="fits", question="glad")]
 
 
 def test_an_attack_is_refused_by_default(short, vocab, edge) -> None:
@@ -121,15 +123,15 @@ def test_an_attack_is_refused_by_default(short, vocab, edge) -> None:
         with pytest.raises(RobustokError, match=f"'{item.key}' has .* choose overflow"):
             attack_items(short, vocab, [item], seed=0, steps=1)
         with pytest.raises(RobustokError, match="max_length of 64"):
-            attack(short, vocab, item.query, item.choices, item.label, steps=1)
+            attack(short, vocab, item.question, item.choices, item.label, steps=1)
 
 
 def test_an_attack_leaves_out_neighbors_that_do_not_fit(short, vocab, edge) -> None:
     full, long, fits = edge
     # One token shorter: neighbors at distance 2 have one token more and fit, those at 4 do not.
-    ids = vocab.encode(full.query)[:-1]
-    full = replace(full, query=vocab.decode(ids))
-    lattice = vocab.lattice(full.query)
+    ids = vocab.encode(full.question)[:-1]
+    full = replace(full, question=vocab.decode(ids))
+    lattice = vocab.lattice(full.question)
     sizes = np.concatenate([lattice.neighbors(ids, distance=d).lengths for d in (2, 4)])
     fitting = int((sizes < MAX_LENGTH).sum())
     assert 0 < fitting < len(sizes)
@@ -156,14 +158,14 @@ def test_drop_leaves_items_out_of_an_attack_also_when_resumed(
     with pytest.raises(RobustokError, match="no item fits"):
         attack_items(short, vocab, edge[1:2], **arguments)
     with pytest.raises(RobustokError, match="does not fit"):
-        attack(short, vocab, edge[1].query, edge[1].choices, 0, overflow="drop")
+        attack(short, vocab, edge[1].question, edge[1].choices, 0, overflow="drop")
 
 
 def test_a_start_that_does_not_fit_is_canonical(short, vocab, questions) -> None:
     result = attack_items(
         short, vocab, questions, seed=0, steps=1, start="uniform", overflow="canonical"
     )
-    assert result.attacks[0].start.tolist() == vocab.encode(questions[0].query).tolist()
+    assert result.attacks[0].start.tolist() == vocab.encode(questions[0].question).tolist()
     assert result.overflowed > 0
     random = attack_items(
         short, vocab, questions, seed=0, search="random", max_scored=5, overflow="canonical"
@@ -174,7 +176,7 @@ def test_a_start_that_does_not_fit_is_canonical(short, vocab, questions) -> None
 def test_left_attacks_the_end_of_a_long_question(short, vocab, edge) -> None:
     result = attack_items(short, vocab, edge, seed=0, steps=1, max_neighbors=3, overflow="left")
     assert result.n == 3
-    assert vocab.decode(result.attacks[1].ids) == edge[1].query
+    assert vocab.decode(result.attacks[1].ids) == edge[1].question
     assert result.overflowed >= 4
 
 
@@ -197,7 +199,7 @@ def test_certificates_under_every_policy(short, vocab, edge, tmp_path: Path) -> 
     assert cut.n == 3
     full = edge[0]
     certificate = certify(
-        short, vocab, full.query, full.choices, distance=2, overflow="canonical", seed=0
+        short, vocab, full.question, full.choices, distance=2, overflow="canonical", seed=0
     )
     assert certificate.verdict in ("same", "flips", "attacked")
 
@@ -205,13 +207,13 @@ def test_certificates_under_every_policy(short, vocab, edge, tmp_path: Path) -> 
 def test_an_attack_and_a_certificate_take_the_policy_from_the_command_line(
     edge: list[Item], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizer = train_tokenizer([*WORDS, *(item.query for item in edge)], 330)
+    tokenizer = train_tokenizer([*WORDS, *(item.question for item in edge)], 330)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     vocab = Vocabulary.load(str(tmp_path / "tokenizer.json"))
     small_model(vocab.size, Shape(1, 16, 2, 2, 32, 512), seed=0).save_pretrained(tmp_path)
     long = "happen, glad " * 600
     assert len(vocab.encode(long)) > 512
-    write_items(tmp_path / "q.jsonl", [replace(edge[1], query=long), edge[2]])
+    write_items(tmp_path / "q.jsonl", [replace(edge[1], question=long), edge[2]])
     common = [str(tmp_path), "--items", str(tmp_path / "q.jsonl"), "--seed", "0", "--json"]
     for call in (
         ["attack", *common, "--steps", "1"],
@@ -220,7 +222,7 @@ def test_an_attack_and_a_certificate_take_the_policy_from_the_command_line(
     ):
         if call[0] == "icl":
             rows = [replace(edge[2], key=f"k{i}") for i in range(2)]
-            write_items(tmp_path / "q.jsonl", [replace(edge[1], query=long), *rows])
+            write_items(tmp_path / "q.jsonl", [replace(edge[1], question=long), *rows])
         assert run(call) == 2
         assert "choose overflow" in capsys.readouterr().err
         assert run([*call, "--overflow", "drop"]) == 0
