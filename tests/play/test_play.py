@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import robustok as rt
+from robustok.errors import RobustokError
 from robustok.models import Shape, small_model, train_tokenizer
-from robustok.play import application
+from robustok.play import answers, application
 from robustok.play.answers import SAMPLES, attack_steps, picture, probabilities
 from robustok.play.questions import LONGEST
 from robustok.scoring import score
@@ -62,6 +63,18 @@ def test_an_attack_is_told_step_by_step() -> None:
     assert "".join(steps[0]["pieces"]).replace("·", " ") == TEXT
     assert len({tuple(step["pieces"]) for step in steps}) == len(steps)
     assert not any(step["won"] for step in steps[:-1])
+
+
+def test_an_attack_stops_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    counted = MODEL.register_forward_pre_hook(lambda *_: passes.append(1))
+    monkeypatch.setattr(answers, "MODEL_SECONDS", -1.0)
+    with pytest.raises(RobustokError, match="takes more than"):
+        attack_steps(MODEL, VOCAB, TEXT, OPTIONS)
+    assert len(passes) <= 1
+    monkeypatch.undo()
+    assert attack_steps(MODEL, VOCAB, TEXT, OPTIONS)
+    counted.remove()
 
 
 def test_an_attack_runs_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted
 STEPS = 10  # of an attack
 RARE = 5e-4  # a share below this is no bar
 SECONDS = 2.0  # of drawing, at most; well above what any scheme of the page takes
+MODEL_SECONDS = 60.0  # of an attack, at most
 _CHUNK = 71  # draws between looks at the clock: ROWS + 14 * 71 = SAMPLES
 
 
@@ -84,10 +86,16 @@ def probabilities(
 def attack_steps(
     model: Any, vocab: Vocabulary, text: str, options: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The greedy attack on the first option, step after step until it wins or is stuck."""
+    """The greedy attack on the first option, step after step until it wins or is stuck.
+
+    Raises RobustokError where it takes longer than MODEL_SECONDS.
+    """
     from robustok.evaluation import attack
 
-    result = attack(model, vocab, text, list(options), 0, steps=STEPS, overflow="canonical", seed=0)
+    with _time_limit(model):
+        result = attack(
+            model, vocab, text, list(options), 0, steps=STEPS, overflow="canonical", seed=0
+        )
     steps: list[dict[str, Any]] = []
     for step in result.steps:
         shares = _shares(np.array([step.log_probs]))[0]
@@ -96,6 +104,24 @@ def attack_steps(
         if won:
             break
     return steps
+
+
+@contextmanager
+def _time_limit(model: Any) -> Iterator[None]:
+    """Refuse forward passes of ``model`` that start more than MODEL_SECONDS from now."""
+    deadline = time.monotonic() + MODEL_SECONDS
+
+    def check(*_: Any) -> None:
+        if time.monotonic() > deadline:
+            raise RobustokError(
+                f"the attack takes more than {MODEL_SECONDS:g} seconds: shorten the text"
+            )
+
+    hook = model.register_forward_pre_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _pieces(vocab: Vocabulary, ids: Any) -> list[str]:
