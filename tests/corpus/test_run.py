@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -255,8 +256,17 @@ def wait_for(process: subprocess.Popen[str], folder: Path, count: int) -> None:
         time.sleep(0.005)
 
 
+def worker_of(pid: int) -> int:
+    """The process id of a running worker of a process; children that have ended are skipped."""
+    for child in psutil.Process(pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "spawn_main" in " ".join(child.cmdline()):
+                return child.pid
+    raise AssertionError("the run has no worker")
+
+
 def test_killed_run_and_killed_workers(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
-    """SIGKILL to the run, then, when it goes on, to both its workers in turn."""
+    """SIGKILL to the run, then, after the restart, to two of its workers in turn."""
     for i in range(8):
         write_jsonl(corpus / f"more{i}.jsonl", documents(70, seed=i))
     out = tmp_path / "out"
@@ -272,11 +282,9 @@ def test_killed_run_and_killed_workers(corpus: Path, tmp_path: Path, tokenizer: 
     process = start(corpus, out, tokenizer)
     for more in (2, 4):
         wait_for(process, out / "__run__" / "manifests", finished + more)
-        workers = psutil.Process(process.pid).children()
-        busy = [p for p in workers if "spawn_main" in " ".join(p.cmdline())]
-        os.kill(busy[0].pid, signal.SIGKILL)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+        os.kill(worker_of(process.pid), signal.SIGKILL)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
     settings: dict[str, Any] = {"seed": 5, "shard_bytes": 3000, "draws": 20}
     whole = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, workers=2, **settings)
     assert finished + 6 < len(whole.shards), "it was done before it could be killed"
