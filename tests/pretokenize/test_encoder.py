@@ -63,7 +63,7 @@ def test_little_text_leaves_no_table(monkeypatch) -> None:
 
 
 def test_a_full_table_starts_anew(vocab: Vocabulary, monkeypatch) -> None:
-    monkeypatch.setattr(encoder_module, "_ROOM", 64)
+    monkeypatch.setattr(encoder_module, "_CAPACITY", 64)
     found = encoder_module.pre_token_encoder(vocab.data)
     assert found is not None
     for batch in (["a b c"], documents(20), ["x" * 5000 + " new"], ["newer"], documents(20), []):

@@ -1,4 +1,5 @@
-"""The only room that knows numba: arrays in, arrays out.
+"""The numeric code: functions over numpy arrays, compiled by numba.
 
-Every kernel here has a slow Python twin in ``tests/oracles`` that it is compared with.
+Only this package imports numba. ``tests/kernels`` compares the kernels with slow, obvious Python
+twins, compiled and as plain Python (NUMBA_DISABLE_JIT=1).
 """

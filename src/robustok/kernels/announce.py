@@ -1,4 +1,4 @@
-"""The line that says why the first draw on a machine takes so long."""
+"""Tell the user that kernels are being compiled, so that the first draw takes long."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Arrays without reference counts, for the insides of a kernel.
+"""Numba array views without reference counting, for use inside kernels.
 
-Numba counts references with atomic operations at every call that passes an array, which costs
-small functions ten times their own work. A kernel's caller holds its arguments for as long as the
-kernel runs, so inside they may go uncounted: every kernel borrows its arguments once, at the top.
+Numba counts references with atomic operations at every call that passes an array, which costs small
+functions ten times their own work. The caller of a kernel keeps the arguments alive while it runs,
+so inside they need no counting: every kernel borrows its arguments once, at the top.
 
-Borrow arguments only. An array that a kernel allocates itself dies after its last use under its
-own name: ``x = borrow(x)`` frees it there, and every later access reads freed memory. Give it to
-another kernel as an argument, or keep its owner in use until the end.
-Uncounted arrays are still passed field by field, a kilobyte of them for a store and a trie, so what
-is called for every word or token is inlined too.
+Borrow arguments only. An array that a kernel allocates is freed after the last use of its own name:
+``x = borrow(x)`` frees it there, and every later access reads freed memory. Pass it to another
+kernel as an argument, which borrows it.
+
+Borrowed arrays are still passed field by field, a kilobyte for a store and a trie, so functions
+that are called for every word or token are inlined too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ else:
 
     @intrinsic
     def borrow(typingctx, array):
-        """The same array, uncounted: valid for as long as somebody else holds it."""
+        """A view of an array that holds no reference: valid while another reference exists."""
         if not isinstance(array, types.Array):
             return None
 

@@ -1,4 +1,4 @@
-"""Texts cut into the pre-tokens of a pre-tokenizer, by an automaton."""
+"""Cut texts into pre-tokens by a DFA; `pretokenize.pattern` builds it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 
-END = 128  # the symbol for the end of a stretch
+END = 128  # the symbol for the end of a span
 UNKNOWN = 255  # the symbol of characters that were not looked up yet
-ASK, STUCK = -1, -2
+NOT_LEARNED, STUCK = -1, -2
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _decode(text, p, stop):
-    """The code point at ``p`` and its bytes; no bytes where that is no UTF-8."""
+    """The code point of text[p:stop] at ``p`` and its size in bytes; size 0 if it is not UTF-8."""
     a = np.int64(text[p])
     size = 2 if a < 0xE0 else 3 if a < 0xF0 else 4
     if a < 0xC2 or a > 0xF4 or p + size > stop:
@@ -25,7 +25,7 @@ def _decode(text, p, stop):
         if b & 0xC0 != 0x80:
             return np.int64(0), 0
         code = code << 6 | (b & 0x3F)
-    # Longer than it need be, half of a pair, or beyond Unicode.
+    # Overlong, a surrogate, or beyond Unicode.
     if (size == 3 and (code < 0x800 or 0xD800 <= code < 0xE000)) or (
         size == 4 and (code < 0x10000 or code > 0x10FFFF)
     ):
@@ -37,9 +37,14 @@ def _decode(text, p, stop):
 def cut(step, symbols, text, edges, whole, ends):
     """Write the end of every pre-token to ``ends``; returns how many.
 
-    Stretch s is text[edges[s]:edges[s + 1]] and is cut for itself, or not at all if whole[s]. A
-    byte that is no UTF-8 is a pre-token. Returns -1 at a character whose symbol is not known, -2
-    where the pattern matches nothing.
+    Or NOT_LEARNED at a character whose symbol is not known, or STUCK where the pattern matches
+    nothing. A byte that is not UTF-8 is a pre-token.
+    ``step``: int16 [states, symbols], 2 * next state, plus 1 where a match ends before the symbol;
+    next states are below the number of states, and no state is left at END except for state 0.
+    ``symbols``: uint8 [0x110000], the symbol of each character, or UNKNOWN. ``text``: uint8.
+    ``edges``: int64, ascending, from 0 to len(text): span s is text[edges[s]:edges[s + 1]].
+    ``whole``: bool [spans]: the span is one pre-token. ``ends``: int64 [len(text)], enough because
+    a pre-token has at least one byte.
     """
     step, symbols, text = borrow(step), borrow(symbols), borrow(text)
     edges, whole, ends = borrow(edges), borrow(whole), borrow(ends)
@@ -62,7 +67,7 @@ def cut(step, symbols, text, edges, whole, ends):
                         code, size = _decode(text, p, stop)
                         symbol = np.int64(symbols[code]) if size else np.int64(END)
                         if symbol == UNKNOWN:
-                            return np.int64(ASK)
+                            return np.int64(NOT_LEARNED)
                 to = np.int64(step[state, symbol])
                 if to & 1:
                     last = p
@@ -73,7 +78,7 @@ def cut(step, symbols, text, edges, whole, ends):
             if last == start:
                 if p > start or size > 0:
                     return np.int64(STUCK)
-                last = start + 1  # a byte that is no character
+                last = start + 1  # a byte that is not UTF-8
             ends[count] = last
             count += 1
             start = last

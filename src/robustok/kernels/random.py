@@ -1,8 +1,7 @@
-"""A counter-based generator: the n-th number of a stream is a hash of (key, n).
+"""SplitMix64, a counter-based random generator: the n-th number of a stream hashes (key, n).
 
-A stream belongs to one (seed, epoch, row key, draw number), so what a row
-becomes depends on nothing else: not on threads, batches, processes or order.
-The mixing function is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+A stream belongs to one (seed, epoch, row key, draw number, part), so a draw does not depend on
+threads, batches, processes or order. Source: Steele, Lea, Flood 2014.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 @njit(cache=True, nogil=True, inline="always")
 def mix(z):
+    """The finalizer of SplitMix64, a bijection of uint64."""
     z = (z ^ (z >> _S30)) * _M1
     z = (z ^ (z >> _S27)) * _M2
     return z ^ (z >> _S31)
@@ -52,7 +52,7 @@ def below(state, n):
 
 @njit(cache=True, nogil=True)
 def coins(seed, epoch, keys, draws, part):
-    """One uniform number for each key and draw, float64 of shape [keys, draws]."""
+    """One uniform number for each key and draw, float64 [keys, draws]; ``keys``: int64."""
     out = np.empty((len(keys), draws))
     for k in range(len(keys)):
         for d in range(draws):

@@ -1,1 +1,1 @@
-"""Pre-tokens: what a pre-tokenizer cuts a text into, each of which is encoded for itself."""
+"""Pre-tokenization: cut texts by a DFA, and look up the ids of pre-tokens seen before."""

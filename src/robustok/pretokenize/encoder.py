@@ -1,7 +1,7 @@
-"""Canonical ids many times faster than the tokenizer gives them, where there is much text.
+"""Encode much text fast: the ids of each distinct pre-token are computed once and looked up then.
 
-A byte-level BPE tokenizer cuts a text into pre-tokens and encodes each by itself, and pre-tokens
-repeat (Zipf). Here the tokenizer encodes each distinct pre-token once; all else is looking up.
+A byte-level BPE tokenizer encodes each pre-token on its own, and pre-tokens repeat (Zipf's law).
+The ids are those of the tokenizer, which encodes the pre-tokens that are new.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from robustok.pretokenize.pre_tokenizer import PreTokenizer, stage_of
 from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, TokenizersEncoder, steps
 
-_ROOM = 1 << 19  # pre-tokens remembered; when there are more, all are forgotten and learned again
+_CAPACITY = 1 << 19  # pre-tokens in the table; when it is full, it is emptied
 _AT_ONCE = 512  # pre-tokens the tokenizer encodes at once: its results take a kilobyte each
 _NORMALIZERS = ("NoneType", "NFC", "NFKC")  # these leave ASCII alone
 
 
 class PreTokenEncoder:
-    """The canonical ids of texts, from remembered pre-tokens; see :func:`pre_token_encoder`."""
+    """The canonical ids of texts from a table of pre-tokens; see :func:`pre_token_encoder`."""
 
     def __init__(self, encoder: TokenizersEncoder, cutter: PreTokenizer) -> None:
         from tokenizers import Tokenizer
@@ -32,10 +32,10 @@ class PreTokenEncoder:
 
         self._cutter = cutter
         self._normalizer: Any = encoder.tokenizer.normalizer
-        # The same model, for what is a pre-token already.
+        # The same model without pre-tokenizer, for single pre-tokens.
         self._tokenizer = Tokenizer(encoder.tokenizer.model)
         self._tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
-        # Where an added token is spelled out, the tokenizer itself says what becomes of it.
+        # The tokenizer itself encodes texts that spell an added token.
         tokens = encoder.tokenizer.get_added_tokens_decoder().values()
         added = [token.content for token in tokens if token.content and not token.special]
         self._added = added
@@ -75,22 +75,22 @@ class PreTokenEncoder:
         text = np.frombuffer(b"".join(texts), np.uint8)
         ends = self._cutter.cut(text, edges)
         rows = np.searchsorted(ends, edges, "right")
-        found = np.empty(len(ends), np.int32)
+        numbers = np.empty(len(ends), np.int32)
         offsets = np.empty(len(edges), np.int64)
         with self._lock:
-            room, used = len(self._known.start), self._known.start[self._entries]
-            full = self._entries + len(ends) >= room or used + len(text) > len(self._known.text)
+            capacity, used = len(self._known.start), self._known.start[self._entries]
+            full = self._entries + len(ends) >= capacity or used + len(text) > len(self._known.text)
             if full or self._changing:
                 self._forget(len(ends), len(text))
             self._changing = True
-            self._learn(kernels.intern(self._known, self._entries, text, ends, found))
+            self._learn(kernels.intern(self._known, self._entries, text, ends, numbers))
             self._changing = False
-            values = np.empty(kernels.count_ids(found, self._first), np.int32)
-            kernels.gather_ids(found, self._first, self._ids, rows, values, offsets)
+            values = np.empty(kernels.count_ids(numbers, self._first), np.int32)
+            kernels.gather_ids(numbers, self._first, self._ids, rows, values, offsets)
         return Ragged(values, offsets)
 
     def _learn(self, entries: int) -> None:
-        """Encode the pre-tokens that the table got since, so that there are so many entries."""
+        """Encode the pre-tokens after the first ``_entries``, up to ``entries`` in the table."""
         start = self._known.start[self._entries : entries + 1].tolist()
         text = self._known.text[start[0] : start[-1]].tobytes()
         pre_tokens = [
@@ -107,14 +107,14 @@ class PreTokenEncoder:
         self._ids = np.concatenate([self._ids, flat])
         self._entries = entries
 
-    def _forget(self, pre_tokens: int, size: int) -> None:
-        """An empty table, with room for so many pre-tokens, of so many bytes, and more."""
+    def _forget(self, count: int, size: int) -> None:
+        """Make an empty table for at least ``count`` pre-tokens with ``size`` bytes."""
         from robustok.kernels.intern import Strings
 
-        room = 1 << (max(_ROOM, 2 * pre_tokens) - 1).bit_length()
+        capacity = 1 << (max(_CAPACITY, 2 * count) - 1).bit_length()
         self._known = Strings(
-            np.full(2 * room, -1, np.int32), np.zeros(room + 1, np.int64),
-            np.empty(max(8 * room, 2 * size), np.uint8), self._seed,
+            np.full(2 * capacity, -1, np.int32), np.zeros(capacity + 1, np.int64),
+            np.empty(max(8 * capacity, 2 * size), np.uint8), self._seed,
         )  # fmt: skip
         self._changing = False  # true after an error, an interrupt or a fork amid a change
         self._entries = 0

@@ -1,8 +1,8 @@
-"""Where a tokenizer's pre-tokenizer cuts: merges stay within these pre-tokens.
+"""Cut texts into pre-tokens exactly as a tokenizer's library does.
 
-The cutting itself is the library's. Where one pattern decides about all of it, as in today's
-byte-level tokenizers, an automaton does the same many times faster; what is a letter, a number or
-a space is asked of the library.
+Where one regular expression decides all cuts, as in byte-level BPE tokenizers, a DFA cuts (see
+`pattern`), many times faster than the library. Which characters are letters, numbers or spaces is
+read from the library. Any other pre-tokenizer runs in the library itself.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from robustok.utf8 import split_at_broken
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _NOWHERE = r"\p{Any}+"
-_UNKNOWN = 255  # among symbols: not looked up yet
-_FOLDED = "\u017f\u212a"  # where case is ignored, these are equal to letters of ASCII
-_TIMES = r"\{\d*,?\d*\}\+"  # possessive to tiktoken; to tokenizers, several times so many times
+_UNKNOWN = 255  # the symbol of characters that were not looked up yet
+_FOLDED = "\u017f\u212a"  # where case is ignored, these equal letters of ASCII
+_TIMES = r"\{\d*,?\d*\}\+"  # in tiktoken a possessive quantifier, in tokenizers two quantifiers
 
 
 class Automaton(NamedTuple):
-    """What finds the pre-tokens, and what it reads characters as."""
+    """A DFA that finds pre-tokens, and the classes of characters that it reads."""
 
-    step: np.ndarray  # int16 [states, symbols], as :func:`automaton` makes it
-    symbols: np.ndarray  # uint8 [code points]: the symbol of a character, or 255: not known yet
+    step: np.ndarray  # int16 [states, symbols], see :func:`automaton`
+    symbols: np.ndarray  # uint8 [code points]: the symbol of a character, or _UNKNOWN
 
 
 class PreTokenizer:
@@ -44,13 +44,13 @@ class PreTokenizer:
             part = None
         else:
             part = stage_of(data.source, "pre_tokenizer") if data.source else None
-        found = _only_pattern(steps(part, "pretokenizers"))
-        if found is not None and module != "tiktoken" and re.search(_TIMES, found):
-            found = None
-        self._part = _split(found) if found else part
-        self._pattern = read_pattern(found) if found else None
-        # The automaton and the numbers of its symbols, replaced in one assignment: other threads
-        # may be cutting, and learning may be interrupted.
+        pattern = _only_pattern(steps(part, "pretokenizers"))
+        if pattern is not None and module != "tiktoken" and re.search(_TIMES, pattern):
+            pattern = None
+        self._part = _split(pattern) if pattern else part
+        self._pattern = read_pattern(pattern) if pattern else None
+        # The automaton and the numbers of its symbols, replaced in one assignment, because other
+        # threads may be cutting and learning may be interrupted.
         self._learned: tuple[Automaton | None, dict[tuple[str, tuple[bool, ...]], int]] = None, {}
         self._lock = ForkSafeLock()
         if self._pattern is not None:
@@ -58,15 +58,15 @@ class PreTokenizer:
 
     @property
     def automaton(self) -> Automaton | None:
-        """What decides all cuts; None where only the library can cut."""
+        """The DFA that decides all cuts; None where only the library can cut."""
         return self._learned[0]
 
     def cut(self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None) -> Any:
-        """The ends of all pre-tokens, int64, of bytes that are cut at ``edges`` in any case.
+        """The ends of all pre-tokens of a text, int64, in bytes.
 
-        ``text`` is uint8, ``edges`` int64 in ascending order from 0 to its length. Where ``whole``
-        is true the bytes from an edge to the next are a pre-token. A byte that is not UTF-8 is
-        one too.
+        ``text``: uint8. ``edges``: int64, ascending from 0 to the length of ``text``: each span
+        between two edges is cut on its own. ``whole``: bool, one for each span: true where the
+        span is one pre-token. A byte that is not UTF-8 is a pre-token too.
         """
         from robustok.kernels import pre_tokens as kernels
 
@@ -74,13 +74,13 @@ class PreTokenizer:
         if whole is None:
             whole = np.zeros(max(0, len(edges) - 1), np.bool_)
         ends = np.empty(len(text), np.int64)
-        while (found := self.automaton) is not None:
-            count = kernels.cut(found.step, found.symbols, text, edges, whole, ends)
+        while (dfa := self.automaton) is not None:
+            count = kernels.cut(dfa.step, dfa.symbols, text, edges, whole, ends)
             if count == kernels.STUCK:
                 break
             if count >= 0:
                 return ends[:count]
-            # Without what is between them, broken bytes may join; whole characters stay whole.
+            # Bytes that are not UTF-8 may join once ASCII is removed; characters stay whole.
             self.learn(set(text[text >= 128].tobytes().decode("utf8", "ignore")))
         return self._by_library(text.tobytes(), edges.tolist(), whole.tolist())
 
@@ -90,21 +90,21 @@ class PreTokenizer:
             if is_whole and begin < end:
                 parts.append((begin, text[begin:end], None))
             else:
-                parts += [(begin + at, *rest) for at, *rest in _stretches(text[begin:end])]
+                parts += [(begin + at, *rest) for at, *rest in _spans(text[begin:end])]
         strings = [string for _, _, string in parts if string is not None]
         encoded = iter(_word_tokenizer(self._part).encode_batch(strings))
-        found = [np.empty(0, np.int64)]
-        for begin, stretch, string in parts:
+        all_ends = [np.empty(0, np.int64)]
+        for begin, span, string in parts:
             if string is None:
-                ends = np.array([len(stretch)])
+                ends = np.array([len(span)])
             else:
-                cuts = {x for span in next(encoded).offsets for x in span} | {len(string)}
-                ends = _byte_ends(stretch, sorted(cuts - {0}))
-            found.append(begin + ends)
-        return np.concatenate(found)
+                cuts = {x for offsets in next(encoded).offsets for x in offsets} | {len(string)}
+                ends = _byte_ends(span, sorted(cuts - {0}))
+            all_ends.append(begin + ends)
+        return np.concatenate(all_ends)
 
     def learn(self, characters: Iterable[str]) -> None:
-        """Give these characters symbols of :attr:`automaton`; a new kind of them changes it."""
+        """Add characters to :attr:`automaton`; a new class of characters changes its table."""
         assert self._pattern is not None
         with self._lock:
             before, size = self._learned[0], len(self._learned[1])
@@ -125,7 +125,7 @@ class PreTokenizer:
 
 
 def _properties(pattern: Pattern, characters: list[str]) -> list[tuple[bool, ...]]:
-    """What the library says of each character."""
+    """Whether each character has each property of the pattern, by the library."""
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split
 
@@ -148,9 +148,9 @@ def _split(pattern: str) -> dict:
 
 
 def _only_pattern(stages: list[dict]) -> str | None:
-    """The one pattern that decides all cuts, if there is such."""
+    """The one pattern that decides all cuts, or None."""
     if any(s["type"] == "ByteLevel" for s in stages[:-1]):
-        return None  # what comes after it sees other characters than the text's
+        return None  # later stages see the byte alphabet, not the text
     splits = [s for s in stages if s["type"] != "ByteLevel" or s.get("use_regex", True)]
     if not splits:
         return _NOWHERE
@@ -177,8 +177,8 @@ def _word_tokenizer(part: dict | None) -> Any:
     )  # fmt: skip
 
 
-def _stretches(text: bytes) -> Iterator[tuple[int, bytes, str | None]]:
-    """The text in valid stretches, with their strings, and single bytes that are not UTF-8."""
+def _spans(text: bytes) -> Iterator[tuple[int, bytes, str | None]]:
+    """Valid spans of the text with their strings, and single bytes that are not UTF-8."""
     for begin, end, valid in split_at_broken(text):
         if valid:
             yield begin, text[begin:end], text[begin:end].decode("utf8")
