@@ -263,13 +263,20 @@ class Sampler:
     ) -> dict[tuple[int, ...], float] | None:
         """Weights in proportion to the probability of each segmentation of one canonical token.
 
-        ``lattice`` is the token's in a long text; only segmentations with equal numbers of splits
-        are compared. None where the weights are not known: then draws estimate them.
+        Args:
+            lattice: the lattice of the token, which stands in a long text.
+            segmentations: ids of each segmentation. Only those with as many splits are compared.
+
+        None where the weights are not known: then draws estimate them.
         """
         return None
 
     def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
         """Theoretical distributions of the splits inside the ``token``-th canonical token, by name.
+
+        Args:
+            canonical: canonical ids of a text, int32 of shape [tokens].
+            token: position of the token in them.
 
         Each is float64 of shape [most + 1]: the probability of 0, 1, ... splits.
         """

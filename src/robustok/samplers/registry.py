@@ -79,8 +79,11 @@ def register(scheme: S) -> S:
     >>> rt.sampler("coarse", vocab).sample_batch(["hello"], seed=0, draws=4).lengths
     array([5, 1, 1, 5])
 
-    The class has a method ``draw(self, ids, random)`` and may have ``parameters``; see "A scheme
-    of your own" in the documentation. Raises RobustokError for a class that is no scheme and for a
+    Args:
+        scheme: a subclass of :class:`robustok.Sampler` with a ``name`` and a method
+            ``draw(self, ids, random)``; see "A scheme of your own" in the documentation.
+
+    Raises RobustokError for a class that is no scheme and for a
     name that another scheme has. A class that is defined again replaces the one before.
     """
     if not (isinstance(scheme, type) and issubclass(scheme, Sampler)):
