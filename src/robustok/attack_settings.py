@@ -22,7 +22,7 @@ _WRITTEN_AS = {"max_scored": "query_budget"}  # the name that results of earlier
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """How to attack; the defaults are the paper's.
+    """The settings of an attack; the defaults are the paper's.
 
     >>> settings = AttackSettings(distances=(2, 4), beam=3)
     >>> str(settings)
@@ -30,13 +30,21 @@ class AttackSettings:
     >>> AttackSettings.parse(str(settings)) == settings
     True
 
-    ``distances`` are the distances of a step's neighbors, ``start`` is "canonical" or the spec of
-    a scheme ("uniform"), ``steps`` the maximum number of steps, ``objective`` "probability" or
-    "log-probability". ``max_neighbors`` limits the neighbors scored in a step, chosen uniformly
-    without replacement. Beyond the paper: ``beam`` is the number of tokenizations kept from step
-    to step; up to ``restarts`` uniform starts follow while the attack has not succeeded; ``search``
-    "random" scores uniform draws instead of neighbors; ``max_scored`` limits the number of
-    tokenizations scored for an item.
+    Args:
+        distances: distances of a step's neighbors, each at least 1.
+        start: ``"canonical"`` (default), or the spec of a scheme that draws the start, as
+            ``"uniform"``.
+        steps: greatest number of steps, at least 0.
+        objective: what a step maximizes: the margin of ``"probability"`` (default) or
+            ``"log-probability"``; the paper's equations 1 and 2.
+        max_neighbors: greatest number of neighbors scored in a step, at least 1, chosen uniformly
+            without replacement; by default all.
+        beam: number of tokenizations kept from step to step, at least 1. The paper has 1.
+        restarts: greatest number of uniform starts that follow while the attack has not succeeded,
+            at least 0. The paper has 0.
+        search: ``"greedy"`` (default), or ``"random"`` to score uniform draws instead of neighbors.
+        max_scored: greatest number of tokenizations scored for an item, at least 1; by default
+            there is no limit. Required by the random search.
 
     Raises RobustokError for a value out of range.
     """
@@ -74,6 +82,9 @@ class AttackSettings:
         >>> AttackSettings().replaced(steps=3).steps
         3
 
+        Args:
+            **changes: new values by field name.
+
         Raises RobustokError for an unknown field.
         """
         for name in changes:
@@ -96,6 +107,10 @@ class AttackSettings:
 
         >>> AttackSettings.parse("adversarial(start=uniform-k(alpha=0.5), steps=3)").start
         'uniform-k(alpha=0.5)'
+
+        Args:
+            text: the settings as a string, as in the results of
+                :func:`robustok.evaluation.attack_items`.
 
         Raises RobustokError for a string that does not name an attack.
         """

@@ -17,11 +17,17 @@ RULES = ("provilkov", "hf", "sentencepiece")
 
 
 class DropoutRow(NamedTuple):
-    """The splits of one rule at one p.
+    """The splits of one dropout rule at one p.
 
     >>> row = dropout_splits(vocab, "hello world", seed=0, rules=["hf"], draws=100)[0]
     >>> row.rule, row.p, row.draws
     ('hf', 0.1, 100)
+
+    Args:
+        rule: name of the rule.
+        p: probability that a merge is dropped.
+        splits: mean, standard deviation and range of the splits, over the draws.
+        draws: number of draws.
     """
 
     rule: str

@@ -13,13 +13,18 @@ from robustok.vocabulary import Vocabulary
 
 
 class Growth(NamedTuple):
-    """Tokens drawn over canonical tokens of one scheme, over all texts together.
+    """Length ratio of one scheme at one alpha, over all texts together.
 
     >>> found = growth(vocab, texts, ["uniform-k"], alphas=[1], seed=0)[0]
     >>> found.scheme, found.alpha, found.texts
     ('uniform-k', 1.0, 2)
 
-    ``error`` is the standard error of ``ratio`` over texts (of a ratio of sums, by linearization).
+    Args:
+        scheme: the scheme, without its alpha.
+        alpha: strength per canonical token.
+        ratio: drawn tokens over canonical tokens.
+        error: standard error of ``ratio`` over texts (of a ratio of sums, by linearization).
+        texts: number of texts.
     """
 
     scheme: str

@@ -13,10 +13,16 @@ DRAWS = 50_000
 
 
 class Splits(NamedTuple):
-    """Induced splits over many draws.
+    """Splits over many draws of one text.
 
     >>> Splits(mean=0.75, std=0.9, least=0, most=6).most
     6
+
+    Args:
+        mean: mean number of splits.
+        std: standard deviation.
+        least: smallest number.
+        most: greatest number.
     """
 
     mean: float

@@ -25,14 +25,21 @@ SCHEMES = (
 
 
 class Bias(NamedTuple):
-    """One scheme on one word, given that it cuts the word ``splits`` times.
+    """One scheme on one word, given that it splits the word ``splits`` times.
 
     >>> bias(vocab, ["hello"], ["uniform"], seed=0)[0].total_variation
     0.0
 
-    ``ways`` segmentations there are; ``total_variation`` from the uniform law over them (0 to 1),
-    ``divergence`` KL(scheme || uniform) in nats, ``support`` the share of them that can come.
-    ``draws`` is 0 where the law is exact; an estimate from draws errs upward.
+    Args:
+        scheme: normalized spec of the scheme.
+        word: the word.
+        splits: number of splits.
+        ways: number of segmentations with as many splits.
+        total_variation: distance from the uniform distribution over them, from 0 to 1.
+        divergence: KL(scheme || uniform) in nats.
+        support: share of them that the scheme can draw, from 0 to 1.
+        draws: number of draws with as many splits; 0 where the distribution is exact. An estimate
+            from draws errs upward.
     """
 
     scheme: str
@@ -99,10 +106,19 @@ def bias(
 
 
 class BiasSummary(NamedTuple):
-    """The mean over words of one scheme's bias at one number of splits.
+    """Mean over words of one scheme's bias at one number of splits.
 
     >>> summarize(bias(vocab, ["hello"], ["uniform"], seed=0))[0].words
     1
+
+    Args:
+        scheme: normalized spec of the scheme.
+        splits: number of splits.
+        words: number of words.
+        total_variation: mean total variation distance from uniform, from 0 to 1.
+        divergence: mean KL(scheme || uniform) in nats.
+        support: mean share of the segmentations that the scheme can draw, from 0 to 1.
+        exact: whether no word was estimated from draws.
     """
 
     scheme: str

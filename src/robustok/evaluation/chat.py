@@ -12,10 +12,14 @@ _PLACE = "\ue000text\ue000"  # private-use characters: no template or tokenizer 
 
 
 class Frame(NamedTuple):
-    """Ids before and after a text, int32; they are kept as they are.
+    """Ids before and after a text, which stay as they are.
 
     >>> Frame(np.array([0], np.int32), np.array([276], np.int32))._asdict().keys()
     dict_keys(['prefix', 'suffix'])
+
+    Args:
+        prefix: ids before the text, int32 [n].
+        suffix: ids after it, int32 [m].
     """
 
     prefix: np.ndarray

@@ -42,10 +42,24 @@ class AttackEvaluation:
     >>> result.eval_scheme, len(result.attacks)
     ('adversarial(distances=(2), start=canonical, steps=10)', 8)
 
-    ``accuracy`` with its 95% interval ``low``, ``high`` is over ``n`` items;
-    ``start_accuracy`` is that of the starting tokenizations; ``n_scored`` is the number of
-    tokenizations scored, ``overflowed`` the number of those that did not fit the model. The token
-    counts leave out what a resume file held.
+    Args:
+        accuracy: accuracy after the attacks, over items.
+        low: lower 95% bound of ``accuracy``.
+        high: upper 95% bound.
+        n: number of items.
+        draws: always 1: an item has one attack.
+        eval_scheme: the settings as a string, in the place of a scheme.
+        seed: seed of the attacks' random choices.
+        seconds: wall-clock time.
+        start_accuracy: accuracy under the tokenizations that the attacks start from.
+        n_scored: number of tokenizations scored, over all items.
+        attacks: the attack on each item, in the order of the items.
+        mode: scoring mode: ``"tree"``, ``"cache"`` or ``"plain"``.
+        tokens_computed: positions that went through the model, padding included, without those of a
+            resume file.
+        tokens_naive: positions of one unpadded sequence for each tokenization and option, without
+            those of a resume file.
+        overflowed: number of tokenizations that did not fit the model.
     """
 
     accuracy: float
@@ -79,7 +93,9 @@ class AttackEvaluation:
         >>> evaluation.curve([0, 10])[0]["n_scored"]
         0
 
-        Without ``limits``, at every number at which an item was lost.
+        Args:
+            limits: numbers of tokenizations scored at which to give the accuracy; by default each
+                number at which an item was lost.
         """
         lost = [a.flipped_at for a in self.attacks]
         if limits is None:

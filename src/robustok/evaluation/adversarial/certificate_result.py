@@ -11,22 +11,33 @@ VERDICTS = ("same", "open", "flips", "attacked")
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """What is known of one question's answer under all tokenizations within ``distance``.
+    """Result for one question's answer under all tokenizations within a distance.
 
     >>> from robustok.evaluation import certify
     >>> item = items[0]
     >>> certify(model, vocab, item.question, item.choices, distance=2, seed=0).method
     'enumeration'
 
-    The set is that of the ``tokenizations`` at distance 0 to ``distance`` from the canonical one,
-    itself included (``distance`` None: all tokenizations). ``answer`` is the option that the
-    canonical one gets. By ``method`` "enumeration" the whole set was scored and ``upper`` is the
-    exact share of it with another answer; by "sampling" ``n_scored`` uniform draws from it were,
-    with replacement, and the share is at most ``upper`` at ``confidence``. ``margin`` is the
-    greatest log-probability of another option minus that of the answer among those scored.
-    ``attacked`` says that the greedy attack within the set changes the answer (None: not tried),
-    after scoring ``attack_n_scored`` tokenizations. ``witness`` holds the ids of a tokenization in
-    the set with another answer, ``witness_distance`` its distance, both None if none is known.
+    Args:
+        key: key of the item, or the text itself.
+        distance: greatest distance from the canonical tokenization; None for all tokenizations.
+        answer: index of the option that the canonical tokenization gets, from 0.
+        tokenizations: exact number of tokenizations at distance 0 to ``distance``, the canonical
+            one included.
+        method: ``"enumeration"`` if all of them were scored, ``"sampling"`` for uniform draws with
+            replacement.
+        n_scored: number of tokenizations scored.
+        flips: number of those with another answer.
+        upper: greatest share of the set with another answer: exact for "enumeration", a
+            Clopper-Pearson upper bound at ``confidence`` for "sampling".
+        confidence: probability that the bound holds, between 0 and 1.
+        margin: greatest log-probability of another option minus that of the answer among those
+            scored, in nats.
+        attacked: whether the greedy attack within the set changes the answer; None if it was not
+            run.
+        attack_n_scored: number of tokenizations that the attack scored.
+        witness: ids of a tokenization in the set with another answer, None if none is known.
+        witness_distance: distance of the witness from the canonical tokenization, None without one.
     """
 
     key: str
@@ -87,7 +98,11 @@ class Certificate:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Certificate:
-        """What :meth:`to_json` gave, also after a trip through a file."""
+        """The certificate that :meth:`to_json` wrote, also after being read from a file.
+
+        Args:
+            row: the dictionary.
+        """
         values = {name: row[name] for name in cls.__dataclass_fields__}
         values["tokenizations"] = int(values["tokenizations"])
         values["witness"] = None if values["witness"] is None else tuple(values["witness"])
@@ -96,14 +111,23 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class Certification:
-    """The certificates of a task: for each of ``n`` items one for each distance, in that order.
+    """The certificates of a task: for each item one for each distance, in that order.
 
     >>> from robustok.evaluation import certify_items
     >>> found = certify_items(model, vocab, items, distances=(2, 4), seed=0)
     >>> found.n, len(found.certificates)
     (8, 16)
 
-    ``overflowed`` counts the tokenizations that did not fit the model.
+    Args:
+        certificates: the certificates, [items · distances].
+        distances: the distances in ascending order; None, for all tokenizations, is last.
+        n: number of items.
+        limit: greatest number of tokenizations of a question that were enumerated.
+        draws: uniform draws from a larger set.
+        confidence: probability that each bound of a sampled set holds, between 0 and 1.
+        seed: seed of the draws.
+        seconds: wall-clock time.
+        overflowed: number of tokenizations that did not fit the model.
     """
 
     certificates: tuple[Certificate, ...]

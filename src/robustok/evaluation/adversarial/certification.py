@@ -104,17 +104,37 @@ def certify(
     >>> done.method, done.tokenizations, done.flips
     ('enumeration', 3, 0)
 
-    Scored as in :func:`attack`: z = p(option | prefix, tokenization, suffix). At most ``limit``
-    tokenizations are enumerated; beyond it ``draws`` uniform ones bound the share that changes
-    the answer. The attack is greedy over distance 2, in as many steps as stay within the set, and
-    aims at any other answer, whether the canonical one is right or wrong. ``progress`` is called
-    with (tokenizations scored, tokenizations to score), the attack's apart.
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        text: the question, not empty.
+        options: the options, at least two: strings, which are tokenized canonically, or ids.
+        distance: greatest distance from the canonical tokenization, at least 1; None for all
+            tokenizations.
+        limit: greatest number of tokenizations that are enumerated, at least 1. A larger set is
+            sampled.
+        draws: uniform draws from a larger set, at least 1. More draws give a tighter bound on the
+            share that changes the answer: about 3 / draws if none of them does, at 95%.
+        confidence: probability that the bound holds, between 0 and 1.
+        attack: whether to run the greedy attack too. It moves by distance 2, in as many steps as
+            stay within the set, and aims at any other answer, whether the canonical one is right or
+            wrong.
+        seed: any integer; it decides the draws.
+        prefix: ids before the text that stay as they are, such as a chat template; by default none.
+        suffix: ids after the text that stay as they are; by default none.
+        overflow: what to do with a tokenization that does not fit the model: ``"error"`` (default);
+            ``"left"``: the start of the prompt is cut off; ``"canonical"``: the canonical
+            tokenization is scored in its place, as a model behind that policy would; ``"drop"``:
+            refuses the text.
+        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
+            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        progress: called with (tokenizations scored, tokenizations to score), those of the attack
+            not included.
 
-    ``overflow`` is the policy for tokenizations that do not fit the model: ``error``; ``left``
-    cuts the start of the prompt; ``canonical`` puts the canonical tokenization in their place, as
-    a model behind that policy would; ``drop`` refuses the text.
+    Scored as in :func:`attack`: z = p(option | prefix, tokenization, suffix).
 
-    Raises RobustokError for fewer than two options, for impossible settings, and by ``overflow``.
+    Raises RobustokError for fewer than two options, for settings out of range, and by ``overflow``.
+    Source: Clopper and Pearson (1934) for the bound.
     """
     plan = Plan((distance,), limit, draws, confidence, seed, attack)
     surroundings = Surroundings(prefix, suffix, overflow)
@@ -145,17 +165,33 @@ def certify_items(
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Certification:
-    """Certify every item at every distance: how much of what a search leaves is really safe.
+    """Certify every item at every distance.
 
     >>> certification = certify_items(model, vocab, items, distances=(2,), seed=0)
     >>> certification.gap()[0]["n"]
     8
 
-    The settings are those of :func:`certify`; ``overflow`` "drop" leaves out every item with a
-    tokenization to score that does not fit. With ``resume_file``, finished items are kept there
-    and not done again. ``progress`` is called with (items done, items).
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        items: the questions, each with its own key and none empty.
+        distances: greatest distances from the canonical tokenization, each at least 1 and given
+            once; None for all tokenizations.
+        limit: greatest number of tokenizations that are enumerated, at least 1.
+        draws: uniform draws from a larger set, at least 1.
+        confidence: probability that each bound holds, between 0 and 1; not that all hold jointly.
+        attack: whether to run the greedy attack too, as in :func:`certify`.
+        seed: any integer; it and the item's key decide the draws.
+        prefix: ids before every question that stay as they are; by default none.
+        suffix: ids after every question that stay as they are; by default none.
+        overflow: what to do with a tokenization that does not fit the model, as in :func:`certify`;
+            ``"drop"`` leaves out every item with a tokenization to score that does not fit.
+        max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`certify`.
+        resume_file: file that keeps each finished item. Another call with the same arguments
+            certifies only the others; by default nothing is kept.
+        progress: called with (items done, all items).
 
-    Raises RobustokError as :func:`certify`, and where no item fits the model.
+    Raises RobustokError as :func:`certify` does, and where no item fits the model.
     """
     began = time.perf_counter()
     check_questions(items)

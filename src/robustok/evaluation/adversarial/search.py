@@ -43,13 +43,22 @@ class Attack:
     >>> vocab.decode(result.ids) == vocab.decode(result.start)
     True
 
-    ``ids`` int32 is that tokenization and ``start`` the one at which the search began; ``margins``
-    are max wrong − right z at the start and after each step, ``n_scored_by_step`` the number of
-    tokenizations scored by then and ``n_scored`` that of the whole attack. ``success`` is whether
-    the prediction at the end is wrong; ``flipped_at`` the number of tokenizations scored when it
-    first was (None: never). ``log_probs`` are those of the options, before and after. ``steps``
-    holds ids and log-probabilities at the start and after each step, one for each margin.
-    ``overflowed`` counts the tokenizations that did not fit the model.
+    Args:
+        key: key of the item, or the text itself.
+        label: index of the right option, from 0.
+        ids: the tokenization with the greatest margin, int32 [n].
+        start: the tokenization where its ascent began, int32 [m].
+        margins: greatest z of a wrong option minus that of the right one, at the start and after
+            each step, [steps + 1]. z is a probability or its logarithm, by the objective.
+        n_scored_by_step: tokenizations scored by then, one for each margin.
+        n_scored: tokenizations scored in the whole attack.
+        success: whether the prediction at the end is wrong.
+        flipped_at: number of tokenizations scored when the prediction first was wrong, None for
+            never.
+        log_probs_start: log-probabilities of the options at the canonical start, in nats.
+        log_probs: log-probabilities of the options under ``ids``, in nats.
+        steps: ids and log-probabilities at the start and after each step, one for each margin.
+        overflowed: number of tokenizations that did not fit the model.
     """
 
     key: str
@@ -73,7 +82,11 @@ class Attack:
         return row
 
     def tokens(self, vocab: Vocabulary) -> list[bytes]:
-        """The bytes of each token, for printing them apart."""
+        """The bytes of each token of ``ids``.
+
+        Args:
+            vocab: the vocabulary of the attacked model.
+        """
         return [vocab.tokens[i] for i in self.ids.tolist()]
 
 

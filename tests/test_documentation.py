@@ -1,0 +1,61 @@
+"""Public functions and classes document every parameter by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+PUBLIC = ("robustok", "robustok.scoring", "robustok.evaluation", "robustok.training",
+          "robustok.models", "robustok.tasks", "robustok.guard", "robustok.corpus",
+          "robustok.analysis", "robustok.study", "robustok.report", "robustok.play")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_functions_document_every_parameter(name: str) -> None:
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+    missing: list[str] = []
+    for key, value in vars(module).items():
+        if key.startswith("_") or not getattr(value, "__module__", "").startswith("robustok"):
+            continue
+        if inspect.isclass(value):
+            missing += _undocumented_in_class(key, value)
+        elif inspect.isfunction(value):
+            missing += _undocumented(key, inspect.signature(value).parameters, _doc(value))
+    assert not missing, f"{len(missing)} undocumented: {', '.join(missing)}"
+
+
+def _undocumented_in_class(label: str, cls: type) -> Iterator[str]:
+    """The parameters of the constructor and the methods; the class may document both."""
+    class_doc = _doc(cls)
+    if hasattr(cls, "_fields"):  # a NamedTuple has no __init__
+        yield from _undocumented(label, cls._fields, class_doc)
+    for name, member in vars(cls).items():
+        function = getattr(member, "__func__", member)
+        if not inspect.isfunction(function) or not function.__module__.startswith("robustok"):
+            continue  # an attribute, or a method that the standard library put there
+        if name == "__init__" or not name.startswith("_"):
+            doc = f"{class_doc}\n\n{_doc(getattr(cls, name))}"
+            yield from _undocumented(f"{label}.{name}", inspect.signature(function).parameters, doc)
+
+
+def _doc(value: Any) -> str:
+    """The docstring, own or inherited, unless it is a dataclass's generated signature."""
+    doc = inspect.getdoc(value) or ""
+    return "" if inspect.isclass(value) and doc.startswith(f"{value.__name__}(") else doc
+
+
+def _undocumented(label: str, parameters: Any, doc: str) -> Iterator[str]:
+    """The parameters that a docstring does not name outside its examples."""
+    prose = "\n\n".join(part for part in re.split(r"\n\s*\n", doc) if ">>>" not in part)
+    for name in parameters:
+        hidden = name in ("self", "cls") or name.startswith("_")
+        if not hidden and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", prose):
+            yield f"{label}({name})"
