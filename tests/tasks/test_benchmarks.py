@@ -70,13 +70,14 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
     """The right answer is 'b' in each; a data set of that schema stands in for the hub."""
     import datasets
 
-    def load(path: str, config: str, split: str) -> Any:
+    def load(path: str, config: str, split: str, revision: str) -> Any:
         assert (path, split) == (HUB[name].path, HUB[name].split)
+        assert revision == "v2"
         return datasets.Dataset.from_list([HUB_ROWS[name]])
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr(datasets, "get_dataset_config_names", lambda path: ["kind-a"])
-    (item,) = read_items(name)
+    monkeypatch.setattr(datasets, "get_dataset_config_names", lambda path, revision: ["kind-a"])
+    (item,) = read_items(f"{name}@v2")
     assert item.answer.strip().startswith("b")
     assert item.kind == {"toksuite": "kind-a", "blimp": "u"}.get(name, "")
     assert name in WORDED or item.choices[0] == " a"

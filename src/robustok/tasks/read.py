@@ -30,7 +30,8 @@ def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
     True
 
     Args:
-        source: path of a JSON Lines file, or the name of a benchmark on the hub (a key of ``HUB``).
+        source: path of a JSON Lines file, or the name of a benchmark on the hub (a key of ``HUB``),
+            as ``copa`` or ``copa@REVISION``.
         limit: number of items to keep, from the first; by default all.
 
     A line with ``key`` is what :func:`write_items` wrote, and stays as it is. Any other line is
@@ -46,10 +47,10 @@ def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
         return list(islice(_from_file(path), limit))
     if path.is_dir():
         raise RobustokError(f"'{source}' is a folder: give one .jsonl file of it")
-    name = str(source)
+    name, _, revision = str(source).partition("@")
     if name not in HUB:
         raise RobustokError(f"no file and no benchmark '{name}': {nearest(name, HUB)}")
-    return list(islice(_from_hub(name), limit))
+    return list(islice(_from_hub(name, revision or None), limit))
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
@@ -139,13 +140,13 @@ def _from_file(path: Path) -> Iterator[Item]:
         yield _item(row, _as_written if "key" in row else word, where, key)
 
 
-def _from_hub(name: str) -> Iterator[Item]:
+def _from_hub(name: str, revision: str | None) -> Iterator[Item]:
     from datasets import get_dataset_config_names, load_dataset
 
     hub = HUB[name]
-    configs = [hub.config] if hub.config else get_dataset_config_names(hub.path)
+    configs = [hub.config] if hub.config else get_dataset_config_names(hub.path, revision=revision)
     for config in configs:
-        rows: Any = load_dataset(hub.path, config, split=hub.split)
+        rows: Any = load_dataset(hub.path, config, split=hub.split, revision=revision)
         for number, row in enumerate(rows):
             key = f"{name}-{config}-{number}"
             ours = hub.row(row) if hub.config else {"kind": config} | hub.row(row)
