@@ -62,3 +62,14 @@ def test_a_version_enters_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = BenchmarkCell("copa", 10).key
     monkeypatch.setattr(BenchmarkCell, "version", 2)
     assert BenchmarkCell("copa", 10).key != before
+
+
+def test_the_commit_of_a_hub_benchmark_enters_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TEXT + "benchmarks: {names: [copa], items: 10}\n"
+    keys = set()
+    for commit in ("a" * 40, "b" * 40):
+        monkeypatch.setattr("robustok.models.hub.pinned", lambda name, _, c=commit: f"{name}@{c}")
+        (cell,) = (c for c in plan(load_study(text, "a")) if isinstance(c, BenchmarkCell))
+        assert cell.hub_names == (f"aps/super_glue@{commit}",)
+        keys.add(cell.key)
+    assert len(keys) == 2

@@ -31,6 +31,7 @@ from robustok.study.cost import parameters
 from robustok.study.external import external_file, external_model, pinned_name
 from robustok.study.schema import Corpus, Study, WordTask
 from robustok.study.text import FileText, HubText, Text
+from robustok.tasks import HUB
 from robustok.tasks.words import read_words
 
 
@@ -188,10 +189,13 @@ class _Planner:
             return
         items = part.items + (few_shot.shots if few_shot else 0)
         for name in part.names:
-            file = None
+            file, revision = None, None
             if part.folder is not None:
                 file = external_file(Path(part.folder) / f"{name}.jsonl", read=self.read)
-            yield BenchmarkCell(name, items, file)
+            elif name in HUB:
+                pinned = pinned_name(HUB[name].path, "dataset", read=self.read)
+                revision = pinned.partition("@")[2] or None
+            yield BenchmarkCell(name, items, file, revision)
 
 
 def _data(study: Study, task: WordTask) -> DataCell:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from robustok.display import Progress
 from robustok.study.cells.base import Cell, Summary
 from robustok.study.external import External
-from robustok.tasks import Item, cute, frequent_words, langgame, read_items, write_items
+from robustok.tasks import HUB, Item, cute, frequent_words, langgame, read_items, write_items
 
 GENERATORS = {"langgame": langgame, "cute": cute}
 
@@ -84,10 +84,13 @@ class BenchmarkCell(QuestionsCell):
     name: str
     items: int
     file: External | None = None  # in place of the hub
+    revision: str | None = None  # the commit of the hub's data set, where it is known
 
     @property
     def fields(self) -> dict[str, Any]:
         content = {"content": self.file.identity} if self.file else {}
+        if self.revision:
+            content["revision"] = self.revision
         return {"name": self.name, "items": self.items} | content
 
     @property
@@ -107,8 +110,13 @@ class BenchmarkCell(QuestionsCell):
     def description(self) -> str:
         return f" of {self.name}"
 
+    @property
+    def hub_names(self) -> tuple[str, ...]:
+        return (f"{HUB[self.name].path}@{self.revision}",) if self.revision else ()
+
     def run(self, folder: Path, progress: Progress) -> Summary:
-        items = read_items(self.file.name if self.file else self.name, limit=self.items)
+        name = f"{self.name}@{self.revision}" if self.revision else self.name
+        items = read_items(self.file.name if self.file else name, limit=self.items)
         write_items(self.path(folder) / "test.jsonl", items)
         return {"items": len(items)}
 
