@@ -42,12 +42,14 @@ def _undocumented_in_class(label: str, cls: type) -> Iterator[str]:
         if not inspect.isfunction(function) or not function.__module__.startswith("robustok"):
             continue  # an attribute, or a method that the standard library put there
         if name == "__init__" or not name.startswith("_"):
-            doc = f"{class_doc}\n\n{_doc(getattr(cls, name))}"
+            # A method that overrides another one has its parameters.
+            docs = [_doc(vars(base)[name]) for base in cls.__mro__ if name in vars(base)]
+            doc = "\n\n".join([class_doc, *docs[: 1 if name == "__init__" else None]])
             yield from _undocumented(f"{label}.{name}", inspect.signature(function).parameters, doc)
 
 
 def _doc(value: Any) -> str:
-    """The docstring, own or inherited, unless it is a dataclass's generated signature."""
+    """The docstring, unless it is the signature that a dataclass generates."""
     doc = inspect.getdoc(value) or ""
     return "" if inspect.isclass(value) and doc.startswith(f"{value.__name__}(") else doc
 
