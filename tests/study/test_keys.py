@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from robustok.study import Study, find_study, load_study, plan
-from robustok.study.cells import BenchmarkCell, EvaluateCell
+from robustok.study.cells import AttackCell, BenchmarkCell, EvaluateCell
 
 TEXT = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 
@@ -50,7 +50,7 @@ def test_only_cells_whose_result_changed_have_a_version() -> None:
     for text, few in ((TEXT + names, False), (TEXT + names + few_shot, True)):
         for cell in plan(load_study(text, "a")):
             changed = isinstance(cell, BenchmarkCell) and cell.name == "hellaswag"
-            changed |= isinstance(cell, EvaluateCell) and few
+            changed |= isinstance(cell, EvaluateCell | AttackCell) and few
             assert cell.version == (2 if changed else 1)
 
 
