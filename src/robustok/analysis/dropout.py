@@ -23,7 +23,7 @@ class DropoutRow(NamedTuple):
     >>> row.rule, row.p, row.draws
     ('hf', 0.1, 100)
 
-    Args:
+    Attributes:
         rule: name of the rule.
         p: probability that a merge is dropped.
         splits: mean, standard deviation and range of the splits, over the draws.

@@ -19,7 +19,7 @@ class Growth(NamedTuple):
     >>> found.scheme, found.alpha, found.texts
     ('uniform-k', 1.0, 2)
 
-    Args:
+    Attributes:
         scheme: the scheme, without its alpha.
         alpha: strength per canonical token.
         ratio: drawn tokens over canonical tokens.

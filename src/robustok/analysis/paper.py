@@ -18,7 +18,7 @@ class Splits(NamedTuple):
     >>> Splits(mean=0.75, std=0.9, least=0, most=6).most
     6
 
-    Args:
+    Attributes:
         mean: mean number of splits.
         std: standard deviation.
         least: smallest number.

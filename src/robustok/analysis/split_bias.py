@@ -30,7 +30,7 @@ class Bias(NamedTuple):
     >>> bias(vocab, ["hello"], ["uniform"], seed=0)[0].total_variation
     0.0
 
-    Args:
+    Attributes:
         scheme: normalized spec of the scheme.
         word: the word.
         splits: number of splits.
@@ -111,7 +111,7 @@ class BiasSummary(NamedTuple):
     >>> summarize(bias(vocab, ["hello"], ["uniform"], seed=0))[0].words
     1
 
-    Args:
+    Attributes:
         scheme: normalized spec of the scheme.
         splits: number of splits.
         words: number of words.

@@ -17,7 +17,7 @@ class Frame(NamedTuple):
     >>> Frame(np.array([0], np.int32), np.array([276], np.int32))._asdict().keys()
     dict_keys(['prefix', 'suffix'])
 
-    Args:
+    Attributes:
         prefix: ids before the text, int32 [n].
         suffix: ids after it, int32 [m].
     """

@@ -48,13 +48,14 @@ class Watch(Protocol):
     >>> Labels().finish(plan(find_study("quick"))[0], {})
     done: data
 
-    Args:
-        cells: in `plan`, called once at the start: all cells of the study.
-        finished: in `plan`: keys of the cells that an earlier run finished.
-        cell: in `start`, `progress` and `finish`: the cell concerned.
-        done: in `progress`: work done, in units of the cell's own.
-        total: in `progress`: all work of the cell.
-        record: in `finish`: the record of the cell, with its summary.
+    The arguments:
+
+    - `cells`: in `plan`, called once at the start: all cells of the study.
+    - `finished`: in `plan`: keys of the cells that an earlier run finished.
+    - `cell`: in `start`, `progress` and `finish`: the cell concerned.
+    - `done`: in `progress`: work done, in units of the cell's own.
+    - `total`: in `progress`: all work of the cell.
+    - `record`: in `finish`: the record of the cell, with its summary.
     """
 
     def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None: ...
