@@ -42,10 +42,11 @@ bounds: .venv/.kernels
 	$(BIN)/python -m pytest -n 2 -q tests/samplers tests/pretokenize tests/guard \
 	tests/test_lattice.py tests/test_strength.py tests/test_vocabulary.py
 
-# Random calls of the public API for a minute; hours with SECONDS=20000.
+# Random calls of the public API for a minute; hours with SECONDS=20000 CALLS=100000000.
 SECONDS ?= 60
+CALLS ?= 60000
 fuzz: .venv/.kernels
-	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --seconds $(SECONDS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 
 bench: $(STAMP)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

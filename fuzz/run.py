@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--calls", type=int, default=sys.maxsize)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=20.0, help="seconds one call may take")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds one call may take")
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument("--only", type=int, help="make this call alone, in this process")
     options = parser.parse_args()
