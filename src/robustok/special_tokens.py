@@ -1,4 +1,4 @@
-"""The special token that ends a text, found by name."""
+"""The token that ends a text, and the placeholder of a text in a chat template."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from robustok.errors import RobustokError, nearest
 
 if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
+
+# Private-use characters: no chat template or tokenizer writes these.
+PLACEHOLDER = "\ue000text\ue000"
 
 END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
 

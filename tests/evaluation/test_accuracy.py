@@ -7,7 +7,7 @@ import pytest
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, sampler
-from robustok.evaluation import evaluate, solved_examples
+from robustok.evaluation import attack, certify, embedding_distances, evaluate, solved_examples
 from robustok.evaluation.questions import item_key
 
 
@@ -83,3 +83,16 @@ def test_solved_examples_spell_the_prompt(vocab, items) -> None:
     keys = np.array([item_key(items[0].key)])
     asked = sampler("uniform", vocab).sample_batch([items[0].question], seed=0, keys=keys)[0]
     assert asked.tobytes() not in perturbed.tobytes()
+
+
+def test_one_string_is_no_list_of_options_words_or_examples(model, vocab) -> None:
+    for call in (
+        lambda: attack(model, vocab, "glad", "ab", 0),
+        lambda: certify(model, vocab, "glad", "ab", distance=2, seed=0),
+    ):
+        with pytest.raises(RobustokError, match="options: give a list"):
+            call()
+    with pytest.raises(RobustokError, match="words: give a list"):
+        embedding_distances(model, vocab, "glad", seed=0)
+    with pytest.raises(RobustokError, match="examples: give a list"):
+        solved_examples(vocab, "glad", seed=0)  # pyright: ignore[reportArgumentType]

@@ -314,9 +314,15 @@ def test_rows_cut_by_trl_are_perturbed(tmp_path, caplog):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("where", ["user", "unlabelled"])
+@pytest.mark.parametrize("where", ["user", "unlabeled"])
 def test_a_loss_on_the_questions_names_the_option_of_trl(tmp_path, where):
     trainer = sft_trainer(tmp_path, CHATS)
     robustify(trainer, "uniform", seed=0, where=where)
     with pytest.raises(RobustokError, match="assistant_only_loss=True"):
         trainer.train()
+
+
+def test_the_former_spelling_of_unlabeled_is_deprecated():
+    with pytest.warns(DeprecationWarning, match="write 'unlabeled'"):
+        perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, where="unlabelled")
+    assert perturb.where == "unlabeled"

@@ -9,6 +9,7 @@ import numpy as np
 
 from robustok.analysis.draws import in_blocks, one_of
 from robustok.analysis.paper import Splits
+from robustok.checks import check_list
 from robustok.samplers import BpeDropout
 from robustok.strength import measure
 from robustok.vocabulary import Text, Vocabulary
@@ -69,6 +70,7 @@ def dropout_splits(
     Raises RobustokError for a vocabulary without merges, an unknown rule and a p out of range.
     Source: the paper's table `bpedropout_splits`.
     """
+    rules = check_list("rules", rules)
     canonical = vocab.encode(text)
     found, jobs = [], [(rule, p) for rule in rules for p in probabilities]
     for number, (rule, p) in enumerate(jobs):

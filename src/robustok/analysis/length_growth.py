@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.checks import check_list
 from robustok.samplers import sampler
 from robustok.strength import measure
 from robustok.vocabulary import Vocabulary
@@ -58,6 +59,7 @@ def growth(
 
     Rows are ordered by scheme, then by alpha. Raises RobustokError for a scheme without alpha.
     """
+    schemes = check_list("schemes", schemes)
     rows = vocab.encode_batch(texts)
     jobs = [(scheme, alpha) for scheme in schemes for alpha in alphas]
     found = []

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.checks import check_list
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler, sampler
@@ -85,7 +86,7 @@ def bias(
     text), stochastok-uniform, uniform-k and uniform are exact; those of other schemes are
     estimated.
     """
-    listed = list(words)
+    listed, schemes = check_list("words", words), check_list("schemes", schemes)
     whole = [w for w, row in zip(listed, vocab.encode_batch(listed), strict=True) if len(row) == 1]
     samplers = [sampler(name, vocab) for name in schemes]
     found = []

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustok.errors import RobustokError
-
-_PLACE = "\ue000text\ue000"  # private-use characters: no template or tokenizer writes these
+from robustok.special_tokens import PLACEHOLDER
 
 
 class Frame(NamedTuple):
@@ -52,11 +51,11 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
         raise RobustokError(
             "the tokenizer has no chat template: give prefix and suffix ids instead"
         )
-    messages = [{"role": "user", "content": user.replace("{text}", _PLACE)}]
+    messages = [{"role": "user", "content": user.replace("{text}", PLACEHOLDER)}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
     whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    parts = whole.split(_PLACE)
+    parts = whole.split(PLACEHOLDER)
     if len(parts) != 2:
         raise RobustokError(f"the chat template writes the user message {len(parts) - 1} times")
     before, after = (tokenizer.encode(part, add_special_tokens=False) for part in parts)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.special_tokens import PLACEHOLDER
 from robustok.vocabulary import Vocabulary
-
-_PLACE = "\ue000text\ue000"  # private-use characters: no template or tokenizer writes these
 
 
 def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:
@@ -33,11 +32,11 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
     by special tokens.
     """
     if getattr(tokenizer, "chat_template", None) is None:
-        raise RobustokError("the tokenizer has no chat template: choose where='unlabelled'")
+        raise RobustokError("the tokenizer has no chat template: choose where='unlabeled'")
     opening = _openings(tokenizer, vocab).get("user")
     if opening is None:
         raise RobustokError(
-            "the chat template marks no user turns by special tokens: choose where='unlabelled'"
+            "the chat template marks no user turns by special tokens: choose where='unlabeled'"
         )
     special = _special(vocab)
 
@@ -78,10 +77,10 @@ def _openings(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
     """The ids that open a turn of each role and of no other."""
     asked = {"role": "user", "content": "x"}
     before = {
-        role: _before(tokenizer, vocab, [*earlier, {"role": role, "content": _PLACE}])
+        role: _before(tokenizer, vocab, [*earlier, {"role": role, "content": PLACEHOLDER}])
         for role, earlier in (("user", []), ("assistant", [asked]))
     }
-    system = [{"role": "system", "content": _PLACE}, asked]
+    system = [{"role": "system", "content": PLACEHOLDER}, asked]
     before["system"] = _before(tokenizer, vocab, system)
     special, openings = _special(vocab), {}
     for role, ids in before.items():
@@ -112,7 +111,7 @@ def _before(tokenizer: Any, vocab: Vocabulary, messages: list[dict[str, str]]) -
         whole = tokenizer.apply_chat_template(messages, tokenize=False)
     except Exception:  # templates raise what they like, jinja2.TemplateError mostly
         return None
-    head, found, _ = whole.partition(_PLACE)
+    head, found, _ = whole.partition(PLACEHOLDER)
     if not found:
         return None
     # Encoded with a word after it: what comes before a word is cut differently from an end.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ from robustok.training.prompts import Epoch
 from robustok.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
-WHERE = ("unlabelled", "user", "all")
+WHERE = ("unlabeled", "user", "all")
+_FORMER_WHERE = {"unlabelled": "unlabeled"}  # British spelling, deprecated
 
 Row = dict[str, Any]
 
@@ -30,7 +32,7 @@ def robustify(
     scheme: str | Sampler,
     *,
     seed: int,
-    where: str = "unlabelled",
+    where: str = "unlabeled",
     tokenizer: Any = None,
     max_length: int | None = None,
 ) -> None:
@@ -47,7 +49,7 @@ def robustify(
     It puts a :class:`StochasticCollator` before the trainer's own collator, for
     training batches only: evaluation stays canonical. The data set holds
     canonical ``input_ids``, as Trainer and SFTTrainer prepare them. ``where``
-    says what is perturbed: ``unlabelled`` ids (label -100: prompts), what the
+    says what is perturbed: ``unlabeled`` ids (label -100: prompts), what the
     ``user`` said in a chat template, or ``all`` ids, labels moving with them.
     Special tokens and the role names of a chat template always stay.
     ``tokenizer`` is the trainer's by default, ``max_length`` its
@@ -63,8 +65,7 @@ def robustify(
     cannot be read, packed rows, rows of which nothing may be perturbed, and a
     trainer that is robustified already.
     """
-    if where not in WHERE:
-        raise RobustokError(f"unknown where '{where}': {nearest(where, WHERE)}")
+    where = _checked_where(where)
     tokenizer = tokenizer or trainer.processing_class
     if tokenizer is None:
         raise RobustokError("the trainer has no tokenizer: give robustify one as tokenizer=...")
@@ -96,6 +97,18 @@ def robustify(
 
     trainer.get_train_dataloader = get_train_dataloader
     trainer.add_callback(EpochCallback(epoch, perturb))
+
+
+def _checked_where(where: str) -> str:
+    if where in _FORMER_WHERE:
+        new = _FORMER_WHERE[where]
+        warnings.warn(
+            f"where='{where}' is deprecated: write '{new}'", DeprecationWarning, stacklevel=3
+        )
+        return new
+    if where not in WHERE:
+        raise RobustokError(f"unknown where '{where}': {nearest(where, WHERE)}")
+    return where
 
 
 def _check_trainer(trainer: Any) -> None:
@@ -193,7 +206,7 @@ class Perturb:
         *,
         seed: int,
         epoch: Epoch | None = None,
-        where: str = "unlabelled",
+        where: str = "unlabeled",
         turns: Callable[[np.ndarray], np.ndarray] | None = None,
         headers: Callable[[np.ndarray], np.ndarray] | None = None,
         max_length: int | None = None,
@@ -201,7 +214,7 @@ class Perturb:
         workers: int = 0,
     ) -> None:
         self.draw, self.seed, self.epoch = draw, seed, epoch or Epoch()
-        self.where, self.turns, self.headers = where, turns, headers
+        self.where, self.turns, self.headers = _checked_where(where), turns, headers
         self.max_length, self.keep_end = max_length, keep_end
         self.counts = torch.zeros((workers + 1, 3), dtype=torch.int64).share_memory_()
         # A token without bytes is never drawn; where one is kept it must still take a place.
