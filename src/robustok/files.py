@@ -128,7 +128,7 @@ def disk_full_in_one_line(folder: Path) -> Iterator[None]:
             raise
         raise RobustokError(
             f"the disk that holds {folder} is full; free some space and give the same command"
-            " again: it goes on from the last finished part"
+            " again: it continues after the last finished part"
         ) from error
 
 
@@ -271,7 +271,7 @@ def json_digest(value: Any) -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for one run. The system releases the lock when the process ends, however.
+    """Hold a folder for one run. The system releases the lock when the process ends.
 
     Raises RobustokError where another run holds it, or where it cannot be written.
     """

@@ -110,7 +110,7 @@ def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, wor
     before = (tmp_path / "results.jsonl").read_bytes()
     other = load_study(QUICK.replace("  draws: 10", "  draws: 7"), "a")
     assert other != STUDY
-    with pytest.raises(RobustokError, match=r"is \w+ there and \w+ here"):
+    with pytest.raises(RobustokError, match=r"is \w+ in the folder, \w+ now"):
         run_study(other, tmp_path)
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
@@ -136,7 +136,7 @@ def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path, works: Works) ->
 def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(tmp_path: Path, works: Works) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     works.fail_at = lambda cell: full if len(works.done) == 6 else None
-    with pytest.raises(RobustokError, match="goes on from the last finished part"):
+    with pytest.raises(RobustokError, match="continues after the last finished part"):
         run_study(STUDY, tmp_path)
     works.fail_at = lambda cell: None
     run_study(STUDY, tmp_path)
@@ -155,7 +155,7 @@ def test_a_worker_that_is_ended_from_outside_is_one_line(tmp_path: Path) -> None
             for child in multiprocessing.active_children():
                 child.kill()
 
-    with pytest.raises(RobustokError, match=r"that did 'data' was killed by SIGKILL[^\n]*$"):
+    with pytest.raises(RobustokError, match=r"that ran 'data' was killed by SIGKILL[^\n]*$"):
         work_side_by_side([cell], tmp_path, 1, 1, Ends(), lambda cell: None)
 
 
@@ -170,7 +170,7 @@ def test_an_idle_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
             idle.kill()
             idle.join()
 
-    with pytest.raises(RobustokError, match=r"that waited for work was killed by SIGKILL[^\n]*$"):
+    with pytest.raises(RobustokError, match=r"that was idle was killed by SIGKILL[^\n]*$"):
         work_side_by_side(cells, tmp_path, 2, 1, KillsIdle(), lambda cell: None)
 
 

@@ -53,7 +53,7 @@ def test_what_two_studies_have_in_common_is_done_once(tmp_path: Path) -> None:
 def test_a_run_does_not_change_its_cells_for_others(tmp_path: Path) -> None:
     study = small("one", "canonical")
     run_study(study, tmp_path / "one", cells_folder=tmp_path / "cells")
-    with pytest.raises(RobustokError, match="already has cells of its own"):
+    with pytest.raises(RobustokError, match="already has its cells in"):
         run_study(study, tmp_path / "one", cells_folder=tmp_path / "others")
 
 

@@ -1,4 +1,4 @@
-"""The figures of the distributional analyses, each as PNG and SVG with its data as CSV beside."""
+"""Figures of the distributional analyses, each written as PNG, SVG and CSV."""
 
 from __future__ import annotations
 
@@ -32,29 +32,31 @@ _MANY = 80  # segmentations; the names of more are not written below their bars
 _MARKERS = ("o", "D", "s", "^", "v", "P", "X")
 
 
-def draw_split_counts(found: Sequence[SplitCounts], folder: Path) -> list[Path]:
-    """A panel a scheme: the draws as bars, each law as a line (paper, appendix on split counts)."""
+def draw_split_counts(results: Sequence[SplitCounts], folder: Path) -> list[Path]:
+    """A panel for each scheme: draws as bars, distributions as lines (paper, split counts)."""
     with house_style():
-        figure, panels = _grid(-(-len(found) // 2), min(len(found), 2), (4.1, 2.9))
-        tints = colors([c.scheme for c in found])
-        for counts, axes, color in zip(found, panels, tints, strict=False):
+        figure, panels = _grid(-(-len(results) // 2), min(len(results), 2), (4.1, 2.9))
+        tints = colors([c.scheme for c in results])
+        for counts, axes, color in zip(results, panels, tints, strict=False):
             _draw_counts(axes, counts, color)
-        for axes in panels[len(found) :]:
+        for axes in panels[len(results) :]:
             axes.set_visible(False)
-        return _write(folder / "split-counts", figure, split_rows(found))
+        return _write(folder / "split-counts", figure, split_rows(results))
 
 
 def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
     bars = 100 * counts.observed
     axes.bar(range(len(bars)), bars, 0.7, color=color, label=f"{counts.draws:,} draws")
     widest = len(bars)
-    for name, law in counts.laws.items():
+    for name, distribution in counts.laws.items():
         tint, marker = (INK, "o") if "exact" in name else (OTHERS[0], "s")
-        # Drawn to where the draws end, or to where the law is seen no more.
-        most = min(max(len(bars), int(np.flatnonzero(law > 1e-3)[-1]) + 1), len(law))
+        # Ends with the draws, or where the distribution becomes too small to see.
+        most = min(
+            max(len(bars), int(np.flatnonzero(distribution > 1e-3)[-1]) + 1), len(distribution)
+        )
         widest = max(widest, most)
         axes.plot(
-            range(most), 100 * law[:most], marker=marker, color=tint, markersize=4.5,
+            range(most), 100 * distribution[:most], marker=marker, color=tint, markersize=4.5,
             linewidth=1.2, label=name, markerfacecolor="white",
         )  # fmt: skip
     axes.set_xticks(range(0, widest, 1 if widest < 16 else 5))
@@ -65,89 +67,95 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
     axes.legend(fontsize=8.5)
 
 
-def split_rows(found: Sequence[SplitCounts]) -> list[Row]:
-    """What :func:`draw_split_counts` shows: a row a scheme, law (or draws) and number of splits."""
+def split_rows(results: Sequence[SplitCounts]) -> list[Row]:
+    """What :func:`draw_split_counts` shows: a row for each distribution and split count."""
     return [
-        {"scheme": c.scheme, "token": c.token, "law": name, "splits": s, "share": float(share)}
-        for c in found
-        for name, law in {f"{c.draws} draws": c.observed, **c.laws}.items()
-        for s, share in enumerate(law)
+        {
+            "scheme": c.scheme,
+            "token": c.token,
+            "distribution": name,
+            "splits": s,
+            "share": float(share),
+        }
+        for c in results
+        for name, distribution in {f"{c.draws} draws": c.observed, **c.laws}.items()
+        for s, share in enumerate(distribution)
     ]
 
 
-def draw_segmentations(found: Mapping[str, Segmentations], folder: Path) -> list[Path]:
+def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) -> list[Path]:
     """A column a tokenizer, a row a number of splits; a bar a scheme for each segmentation.
 
-    ``found`` is by the tokenizer's name. (Paper, appendix on different tokenizers.)
+    ``by_tokenizer`` is by the tokenizer's name. (Paper, appendix on different tokenizers.)
     """
-    levels = max(len(s.pieces) for s in found.values())
+    levels = max(len(s.pieces) for s in by_tokenizer.values())
     with house_style():
-        figure, panels = _grid(levels, len(found), (5.6, 2.6))
-        for column, (name, told) in enumerate(found.items()):
+        figure, panels = _grid(levels, len(by_tokenizer), (5.6, 2.6))
+        for column, (name, result) in enumerate(by_tokenizer.items()):
             for level in range(levels):
-                axes = panels[level * len(found) + column]
-                _draw_level(axes, told, level)
+                axes = panels[level * len(by_tokenizer) + column]
+                _draw_level(axes, result, level)
                 splits = f"{level + 1} split" + ("s" if level else "")
-                axes.set_title(f"{name}: “{told.token}”, {splits}")
+                axes.set_title(f"{name}: “{result.token}”, {splits}")
                 if column == 0:
                     axes.set_ylabel("share, %")
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper left", ncols=len(names))
-        return _write(folder / "segmentations", figure, segmentation_rows(found))
+        return _write(folder / "segmentations", figure, segmentation_rows(by_tokenizer))
 
 
-def _draw_level(axes: Axes, told: Segmentations, level: int) -> None:
-    pieces = list(told.pieces[level]) if level < len(told.pieces) else []
-    if not pieces:
+def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
+    segmentations = list(result.pieces[level]) if level < len(result.pieces) else []
+    if not segmentations:
         axes.text(0.5, 0.5, "no such segmentation", transform=axes.transAxes, ha="center",
                   color=MUTED)  # fmt: skip
         axes.set_axis_off()
         return
-    specs = list(told.shares)
-    # The commonest of the last scheme come first, so that what it never gives stands at the end.
-    order = np.argsort(-told.shares[specs[-1]][level], kind="stable")
+    specs = list(result.shares)
+    # Sorted by the last scheme, so that the segmentations it never draws come last.
+    order = np.argsort(-result.shares[specs[-1]][level], kind="stable")
     width = 0.8 / len(specs)
     for i, (spec, color) in enumerate(zip(specs, colors(specs), strict=True)):
-        at = np.arange(len(pieces)) + (i - (len(specs) - 1) / 2) * width
-        axes.bar(at, 100 * told.shares[spec][level][order], width * 0.92, color=color, label=spec)
+        at = np.arange(len(segmentations)) + (i - (len(specs) - 1) / 2) * width
+        axes.bar(at, 100 * result.shares[spec][level][order], width * 0.92, color=color, label=spec)
     axes.grid(axis="y")
-    axes.set_xlim(-0.7, max(len(pieces), 3) - 0.3)
-    if len(pieces) > _MANY:
+    axes.set_xlim(-0.7, max(len(segmentations), 3) - 0.3)
+    if len(segmentations) > _MANY:
         axes.set_xticks([])
-        axes.set_xlabel(f"{len(pieces)} segmentations")
+        axes.set_xlabel(f"{len(segmentations)} segmentations")
         return
-    size = 8 if len(pieces) <= 24 else 6 if len(pieces) <= 40 else 4.5
-    axes.set_xticks(range(len(pieces)), [pieces[i] for i in order], rotation=90, fontsize=size,
-                    family="DejaVu Sans Mono")  # fmt: skip
+    size = 8 if len(segmentations) <= 24 else 6 if len(segmentations) <= 40 else 4.5
+    names = [segmentations[i] for i in order]
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size, family="DejaVu Sans Mono")
 
 
-def segmentation_rows(found: Mapping[str, Segmentations]) -> list[Row]:
+def segmentation_rows(by_tokenizer: Mapping[str, Segmentations]) -> list[Row]:
     """What :func:`draw_segmentations` shows: a row a tokenizer, scheme and segmentation."""
     return [
-        {"tokenizer": name, "token": told.token, "splits": level + 1, "segmentation": cut,
-         "scheme": spec, "draws": told.draws[spec][level], "share": float(share)}
-        for name, told in found.items()
-        for level, pieces in enumerate(told.pieces)
-        for spec, shares in told.shares.items()
-        for cut, share in zip(pieces, shares[level], strict=True)
+        {"tokenizer": name, "token": result.token, "splits": level + 1, "segmentation": cut,
+         "scheme": spec, "draws": result.draws[spec][level], "share": float(share)}
+        for name, result in by_tokenizer.items()
+        for level, segmentations in enumerate(result.pieces)
+        for spec, shares in result.shares.items()
+        for cut, share in zip(segmentations, shares[level], strict=True)
     ]  # fmt: skip
 
 
-def draw_dropout(found: Sequence[DropoutRow], folder: Path) -> list[Path]:
+def draw_dropout(results: Sequence[DropoutRow], folder: Path) -> list[Path]:
     """Induced splits against p: mean with one standard deviation, from minimum to maximum."""
-    rows = dropout_rows(found)
+    rows = dropout_rows(results)
     names = list(dict.fromkeys(row["rule"] for row in rows))
     tints = dict(zip(names, (*OTHERS[1:], *OTHERS), strict=False))
     with house_style():
         figure, (axes,) = _grid(1, 1, (6.4, 4.0))
         for i, name in enumerate(names):
-            mine = [row for row in rows if row["rule"] == name]
+            points = [row for row in rows if row["rule"] == name]
             color = INK if name == "paper" else tints[name]
-            at = [row["p"] + (i - (len(names) - 1) / 2) * 0.018 for row in mine]
-            axes.vlines(at, [r["min"] for r in mine], [r["max"] for r in mine], color=color,
+            at = [row["p"] + (i - (len(names) - 1) / 2) * 0.018 for row in points]
+            axes.vlines(at, [r["min"] for r in points], [r["max"] for r in points], color=color,
                         linewidth=1, alpha=0.6)  # fmt: skip
             axes.errorbar(
-                at, [r["mean"] for r in mine], [r["std"] for r in mine], fmt=_MARKERS[i],
+                at, [r["mean"] for r in points], [r["std"] for r in points], fmt=_MARKERS[i],
                 color=color, markersize=5, elinewidth=3, label=name,
             )  # fmt: skip
         axes.set_xlabel("probability of dropping a merge")
@@ -158,9 +166,9 @@ def draw_dropout(found: Sequence[DropoutRow], folder: Path) -> list[Path]:
         return _write(folder / "dropout", figure, rows)
 
 
-def dropout_rows(found: Sequence[DropoutRow]) -> list[Row]:
+def dropout_rows(results: Sequence[DropoutRow]) -> list[Row]:
     """The table of induced splits, the paper's rows last."""
-    rows = [(r.rule, r.p, r.splits, r.draws) for r in found]
+    rows = [(r.rule, r.p, r.splits, r.draws) for r in results]
     rows += [("paper", p, splits, DRAWS) for p, splits in DROPOUT.items()]
     return [
         {"rule": rule, "p": p, "mean": s.mean, "std": s.std, "min": s.least, "max": s.most,
@@ -169,19 +177,19 @@ def dropout_rows(found: Sequence[DropoutRow]) -> list[Row]:
     ]  # fmt: skip
 
 
-def draw_bias(found: Mapping[str, Sequence[BiasSummary]], folder: Path) -> list[Path]:
+def draw_bias(by_tokenizer: Mapping[str, Sequence[BiasSummary]], folder: Path) -> list[Path]:
     """A column a tokenizer: distance from uniform above, support below, against the splits."""
     fields = (("total_variation", "total variation, %"), ("support", "support covered, %"))
-    schemes = list(dict.fromkeys(r.scheme for told in found.values() for r in told))
+    schemes = list(dict.fromkeys(r.scheme for results in by_tokenizer.values() for r in results))
     with house_style():
-        figure, panels = _grid(2, len(found), (4.4, 2.8))
+        figure, panels = _grid(2, len(by_tokenizer), (4.4, 2.8))
         for line, (field, label) in enumerate(fields):
-            row = panels[line * len(found) : (line + 1) * len(found)]
-            for axes, (name, told) in zip(row, found.items(), strict=True):
+            row = panels[line * len(by_tokenizer) : (line + 1) * len(by_tokenizer)]
+            for axes, (name, results) in zip(row, by_tokenizer.items(), strict=True):
                 for i, (scheme, color) in enumerate(zip(schemes, colors(schemes), strict=True)):
-                    mine = [r for r in told if r.scheme == scheme]
-                    axes.plot(  # smaller and smaller, so that what lies below is seen around it
-                        [r.splits for r in mine], [100 * getattr(r, field) for r in mine],
+                    points = [r for r in results if r.scheme == scheme]
+                    axes.plot(  # smaller markers on top, so that covered ones stay visible
+                        [r.splits for r in points], [100 * getattr(r, field) for r in points],
                         color=color, label=scheme, marker=_MARKERS[i % len(_MARKERS)],
                         markersize=max(10 - i, 3.5), linewidth=max(3 - 0.35 * i, 1), clip_on=False,
                     )  # fmt: skip
@@ -189,35 +197,35 @@ def draw_bias(found: Mapping[str, Sequence[BiasSummary]], folder: Path) -> list[
                     axes.set_title(name)
                 axes.sharey(row[0])
                 axes.set_xlabel("splits of a word")
-                axes.set_xticks(sorted({r.splits for r in told}))
+                axes.set_xticks(sorted({r.splits for r in results}))
                 axes.grid(axis="y")
             row[0].set_ylabel(label)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper left", ncols=2, fontsize=8.5)
-        return _write(folder / "bias", figure, bias_rows(found))
+        return _write(folder / "bias", figure, bias_rows(by_tokenizer))
 
 
-def bias_rows(found: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
+def bias_rows(by_tokenizer: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
     """What :func:`draw_bias` shows, with the divergence."""
     return [
         {"tokenizer": name, "scheme": r.scheme, "splits": r.splits, "words": r.words,
          "total_variation": r.total_variation, "kl_divergence": r.divergence,
          "support": r.support, "exact": r.exact}
-        for name, told in found.items() for r in told
+        for name, results in by_tokenizer.items() for r in results
     ]  # fmt: skip
 
 
-def draw_growth(found: Mapping[str, Sequence[Growth]], folder: Path) -> list[Path]:
+def draw_growth(by_tokenizer: Mapping[str, Sequence[Growth]], folder: Path) -> list[Path]:
     """Tokens drawn over canonical tokens against alpha, a panel a tokenizer."""
     with house_style():
-        figure, panels = _grid(1, len(found), (4.6, 3.6))
-        for axes, (name, told) in zip(panels, found.items(), strict=True):
-            schemes = list(dict.fromkeys(r.scheme for r in told))
+        figure, panels = _grid(1, len(by_tokenizer), (4.6, 3.6))
+        for axes, (name, results) in zip(panels, by_tokenizer.items(), strict=True):
+            schemes = list(dict.fromkeys(r.scheme for r in results))
             for i, (scheme, color) in enumerate(zip(schemes, colors(schemes), strict=True)):
-                mine = [r for r in told if r.scheme == scheme]
+                points = [r for r in results if r.scheme == scheme]
                 axes.errorbar(
-                    [r.alpha for r in mine], [r.ratio for r in mine],
-                    [Z95 * r.error for r in mine], color=color, label=scheme,
+                    [r.alpha for r in points], [r.ratio for r in points],
+                    [Z95 * r.error for r in points], color=color, label=scheme,
                     marker=_MARKERS[i % len(_MARKERS)], markersize=4.5,
                 )  # fmt: skip
             axes.axhline(1, color=GRID, linewidth=1)
@@ -226,12 +234,16 @@ def draw_growth(found: Mapping[str, Sequence[Growth]], folder: Path) -> list[Pat
             axes.set_ylabel("tokens drawn / canonical tokens")
             axes.grid(axis="y")
             axes.legend()
-        return _write(folder / "growth", figure, growth_rows(found))
+        return _write(folder / "growth", figure, growth_rows(by_tokenizer))
 
 
-def growth_rows(found: Mapping[str, Sequence[Growth]]) -> list[Row]:
+def growth_rows(by_tokenizer: Mapping[str, Sequence[Growth]]) -> list[Row]:
     """What :func:`draw_growth` shows."""
-    return [{"tokenizer": name, **r._asdict()} for name, told in found.items() for r in told]
+    return [
+        {"tokenizer": name, **r._asdict()}
+        for name, results in by_tokenizer.items()
+        for r in results
+    ]
 
 
 def _grid(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:
@@ -245,7 +257,7 @@ def _grid(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, 
 
 
 def _write(stem: Path, figure: Figure, rows: Sequence[Row]) -> list[Path]:
-    """Save a figure both ways with its data; returns the three paths."""
+    """Save a figure as PNG, SVG and CSV; returns the three paths."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg", "csv")]
     for path in paths[:2]:
         save_figure(figure, path)

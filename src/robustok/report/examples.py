@@ -10,7 +10,7 @@ from robustok.display import visible
 from robustok.report.style import PIECES, colors
 
 
-def colored(pieces: Sequence[bytes]) -> str:
+def colored(tokens: Sequence[bytes]) -> str:
     """One tokenization as a row of boxes.
 
     >>> colored([b"un", b" it"])
@@ -19,8 +19,8 @@ def colored(pieces: Sequence[bytes]) -> str:
     A space is shown as a middle dot, and bytes that are no text of their own as `<E2>`.
     """
     return "".join(
-        f'<span class="tok t{i % len(PIECES)}">{escape(visible(piece))}</span>'
-        for i, piece in enumerate(pieces)
+        f'<span class="tok t{i % len(PIECES)}">{escape(visible(token))}</span>'
+        for i, token in enumerate(tokens)
     )
 
 
@@ -28,14 +28,14 @@ def groups(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The record of the examples cell, grouped by text and then by scheme."""
     schemes = list(dict.fromkeys(entry["scheme"] for entry in examples))
     color = dict(zip(schemes, colors(schemes), strict=True))
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_text: dict[str, list[dict[str, Any]]] = {}
     for entry in examples:
-        draws = [[piece.encode("latin-1") for piece in draw] for draw in entry["draws"]]
-        found.setdefault(entry["text"], []).append(
+        draws = [[token.encode("latin-1") for token in draw] for draw in entry["draws"]]
+        by_text.setdefault(entry["text"], []).append(
             {
                 "name": entry["scheme"],
                 "color": color[entry["scheme"]],
                 "draws": [{"html": colored(draw), "count": len(draw)} for draw in draws],
             }
         )
-    return [{"text": text, "schemes": shown_schemes} for text, shown_schemes in found.items()]
+    return [{"text": text, "schemes": drawn} for text, drawn in by_text.items()]

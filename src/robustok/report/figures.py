@@ -1,4 +1,4 @@
-"""The study's figures. Each is drawn from rows alone and written as PNG, SVG and CSV."""
+"""The figures of a study, drawn from its rows and written as PNG, SVG and CSV."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def new_figure(
 
 
 def _split_rows(results: Results) -> list[Row]:
-    found = (results.get(train, q) for train in results.trains for _, q in results.splits())
-    return [row for row in found if row]
+    rows = (results.get(train, q) for train in results.trains for _, q in results.splits())
+    return [row for row in rows if row]
 
 
 def _draw_splits(results: Results, narrow: bool) -> Figure:
-    """The teaser: a group of bars for each strength, a bar a model, with 95% intervals.
+    """The teaser: a group of bars for each strength, a bar for each model, with 95% intervals.
 
-    Models that were pre-trained differently stand in panels of their own, as in the paper.
+    Models with different pre-training have panels of their own, as in the paper.
     """
     panels = results.panels
     columns = 1 if narrow else min(len(panels), ACROSS)
@@ -123,11 +123,11 @@ def _draw_splits(results: Results, narrow: bool) -> Figure:
 def _panel_title(panel: str) -> str:
     """Schemes are how models were pre-trained; anything else, such as a task, names itself."""
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", panel)]
-    said = [short(part).replace("\n", " ") for part in parts]
+    names = [short(part).replace("\n", " ") for part in parts]
     return (
-        f"{said[0]} pre-training"
+        f"{names[0]} pre-training"
         if len(parts) == 1 and find_scheme(family(parts[0]))
-        else ", ".join(said)
+        else ", ".join(names)
     )
 
 
@@ -135,8 +135,8 @@ def _draw_panel(axes: Axes, results: Results, trains: list[str], widest: int) ->
     places = results.splits()
     width = 0.8 / widest
     for i, train in enumerate(trains):
-        found = [(at, results.get(train, query)) for at, (_, query) in enumerate(places)]
-        bars = [(at + (i - (len(trains) - 1) / 2) * width, row) for at, row in found if row]
+        rows = [(at, results.get(train, query)) for at, (_, query) in enumerate(places)]
+        bars = [(at + (i - (len(trains) - 1) / 2) * width, row) for at, row in rows if row]
         heights = [100 * row["accuracy"] for _, row in bars]
         errors = [
             [100 * (row["accuracy"] - row["low"]) for _, row in bars],
@@ -172,7 +172,7 @@ def _percent_axis(axes: Axes) -> None:
 
 
 def _draw_heatmap(results: Results, narrow: bool) -> Figure:
-    """Every model against every query; the attack stands apart, on the right."""
+    """Accuracy of every model under every evaluation scheme; attacks are on the right."""
     # A strength of 0 is the canonical query under another name: one column is enough.
     plain = [q for q in results.queries if q == "canonical" or splits_of(q) != 0]
     columns = [q for q in plain if q not in results.attacks] + results.attacks
@@ -202,8 +202,8 @@ def _draw_heatmap(results: Results, narrow: bool) -> Figure:
 
 
 def _accuracy(results: Results, row: str, column: str, turned: bool) -> float:
-    found = results.get(column, row) if turned else results.get(row, column)
-    return 100 * found["accuracy"] if found else float("nan")
+    match = results.get(column, row) if turned else results.get(row, column)
+    return 100 * match["accuracy"] if match else float("nan")
 
 
 def short(spec: str) -> str:

@@ -1,7 +1,7 @@
-"""From rows as they were measured to the rows a reader sees: one a model and query.
+"""Merges measured rows into one row for each model and evaluation scheme.
 
-Repeats with other seeds become one row with an interval over them, and models that differ in more
-than how they were last trained get names that say so.
+Repeats with other seeds become one row with an interval over them. Models that differ in more than
+their last training are named by what differs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ from typing import Any
 from robustok.normal import Z95
 from robustok.report.table import Row
 
-VARYING = (
-    "study",
-    "scale",
-    "task",
-    "pretrain",
-)  # what may tell two models of the same `train` apart
+VARYING = ("study", "scale", "task", "pretrain")  # fields that name a model if they vary
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
-    """The accuracies of one or more runs, a row for each model and query.
+    """The accuracies of one or more runs, a row for each model and evaluation scheme.
 
     >>> rows = [{"train": "uniform", "query": "canonical", "accuracy": a, "low": a - 0.04,
     ...          "high": a + 0.04, "n": 100, "seed": s} for s, a in enumerate((0.5, 0.6))]
@@ -87,11 +82,11 @@ def perplexities(rows: Sequence[Row]) -> list[Row]:
     for row in {_identity(row): row for row in rows}.values():
         if "perplexity" in row:
             groups.setdefault((row["pretrain"], row["query"]), []).append(row)
-    found = []
+    merged_rows = []
     for (pretrain, query), members in groups.items():
         logs = [math.log(row["perplexity"]) for row in members]
         spread = [math.exp(min(logs)), math.exp(max(logs))]
-        found.append(
+        merged_rows.append(
             {
                 "pretrain": pretrain,
                 "query": query,
@@ -102,4 +97,4 @@ def perplexities(rows: Sequence[Row]) -> list[Row]:
                 "seeds": [row["seed"] for row in members],
             }
         )
-    return found
+    return merged_rows

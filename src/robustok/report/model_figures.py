@@ -45,12 +45,12 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
         figure, (axes,) = new_figure((7.2, 4.2))
         for model, color, mark in zip(models, colors(models), _cycle(_MARKS, models), strict=True):
             for sentence, dash in zip(sentences, _cycle(_DASHES, sentences), strict=True):
-                mine = [r for r in rows if (r["model"], r["sentence"]) == (model, sentence)]
-                at = [row["layer"] for row in mine]
-                low, high = ([row[name] for row in mine] for name in ("low", "high"))
+                own = [r for r in rows if (r["model"], r["sentence"]) == (model, sentence)]
+                at = [row["layer"] for row in own]
+                low, high = ([row[name] for row in own] for name in ("low", "high"))
                 axes.fill_between(at, low, high, color=color, alpha=0.15, linewidth=0)
                 axes.plot(
-                    at, [row["mean"] for row in mine], color=color, linestyle=dash, marker=mark,
+                    at, [row["mean"] for row in own], color=color, linestyle=dash, marker=mark,
                     markersize=4.5, linewidth=1.7,
                 )  # fmt: skip
         _layer_axis(axes, [row["layer"] for row in rows])
@@ -82,8 +82,8 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> None:
     with house_style():
         figure, panels = _panels(len(models), (4.4, 3.9))
         for axes, model in zip(panels, models, strict=True):
-            mine = [row for row in rows if row["model"] == model]
-            _draw_bound_panel(axes, mine)
+            own = [row for row in rows if row["model"] == model]
+            _draw_bound_panel(axes, own)
             axes.set_title(model, pad=9)
         panels[0].set_ylabel("change per √distance")
         keys = [
@@ -122,18 +122,18 @@ def draw_gap(rows: Sequence[Row], stem: Path) -> None:
 def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
     top: dict[str, float] = {}
     for kind, dash in (("proof", _DASHES[1]), ("theorem", _DASHES[0])):
-        found = sorted((row["depth"], row["max"]) for row in rows if row["kind"] == kind)
-        if found:
-            axes.plot(*zip(*found, strict=True), color=INK, linestyle=dash, linewidth=1.7)
-            top[kind] = found[-1][1]
+        points = sorted((row["depth"], row["max"]) for row in rows if row["kind"] == kind)
+        if points:
+            axes.plot(*zip(*points, strict=True), color=INK, linestyle=dash, linewidth=1.7)
+            top[kind] = points[-1][1]
     measured = 0.0
     for kind, color, mark in (("sampled", _SAMPLED, "o"), ("adversarial", _ATTACKED, "D")):
         # Nothing moves in the embedding of a last token that no tokenization splits: no logarithm.
-        found = sorted((r["depth"], r["max"], r["mean"]) for r in rows if r["kind"] == kind)
-        found = [entry for entry in found if entry[2] > 0]
-        if not found:
+        points = sorted((r["depth"], r["max"], r["mean"]) for r in rows if r["kind"] == kind)
+        points = [entry for entry in points if entry[2] > 0]
+        if not points:
             continue
-        at, high, mean = zip(*found, strict=True)
+        at, high, mean = zip(*points, strict=True)
         axes.fill_between(at, mean, high, color=color, alpha=0.18, linewidth=0)
         axes.plot(at, high, color=color, marker=mark, markersize=4.5, linewidth=1.7)
         measured = max(measured, high[-1])

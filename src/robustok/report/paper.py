@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: the same cells, with interval and difference."""
+"""Tables that compare the results with those of the paper, with interval and difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_RUN = "not run"
 def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The paper's tables with ours in each cell: `head` and `lines` of text.
 
-    A cell reads "ours [interval] / paper's (difference)". What has not been measured says so.
+    A cell reads "ours [interval] / paper's (difference)"; `not run` stands for a missing result.
     """
     paper = study.get("paper") or {}
     return [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
@@ -24,7 +24,7 @@ def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str
 
 def _embeddings(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     """Layer by layer; a model of other depth has other layers, and says so by their number."""
-    found = {layer["model"]: layer for row in rows for layer in row.get("layers", ())}
+    models = {layer["model"]: layer for row in rows for layer in row.get("layers", ())}
     depth = {
         (layer["model"], str(layer["layer"])): layer["mean"]
         for row in rows
@@ -35,7 +35,7 @@ def _embeddings(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]
         cells = [
             f"{depth[row['train'], layer]:.3f} / {theirs:.3f}"
             if (row["train"], layer) in depth
-            else f"{'–' if row['train'] in found else NOT_RUN} / {theirs:.3f}"
+            else f"{'–' if row['train'] in models else NOT_RUN} / {theirs:.3f}"
             for layer, theirs in zip(table["queries"], row["values"], strict=True)
         ]
         lines.append([row["train"], *cells])
@@ -47,11 +47,11 @@ def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     if table["measure"] == "embeddings":
         return _embeddings(table, rows)
     accuracy = table["measure"] == "accuracy"
-    found = merged([_named(row) for row in rows]) if accuracy else perplexities(rows)
-    cells = {((r["pretrain"], r.get("task")), r.get("bar"), r["query"]): r for r in found}
+    measured = merged([_named(row) for row in rows]) if accuracy else perplexities(rows)
+    cells = {((r["pretrain"], r.get("task")), r.get("bar"), r["query"]): r for r in measured}
     both = any(row["pretrain"] for row in table["rows"])
     tasks = any(row.get("task") for row in table["rows"])
-    only = found[0].get("task") if found and not tasks else None
+    only = measured[0].get("task") if measured and not tasks else None
     lines = []
     for row in table["rows"]:
         first = (row["pretrain"] or "canonical", row.get("task") or (only if accuracy else None))
@@ -75,8 +75,8 @@ def _named(row: Row) -> Row:
 def _lookup(
     cells: Mapping[tuple[Any, str | None, str], Row], first: Any, bar: str | None, query: str
 ) -> Row | None:
-    if (found := cells.get((first, bar, query))) or not is_attack(query):
-        return found
+    if (cell := cells.get((first, bar, query))) or not is_attack(query):
+        return cell
     attacks = [
         row for key, row in cells.items() if key[:2] == (first, bar) and _same(key[2], query)
     ]
@@ -97,7 +97,7 @@ def _cell(ours: Row | None, theirs: float | None, accuracy: bool) -> str:
         return f"{NOT_RUN} / {paper}"
     if not accuracy:
         return f"{ours['perplexity']:.1f} / {paper}"
-    said = f"{percent(ours['accuracy'])} [{percent(ours['low'])}, {percent(ours['high'])}]"
+    text = f"{percent(ours['accuracy'])} [{percent(ours['low'])}, {percent(ours['high'])}]"
     if theirs is None:
-        return f"{said} / –"
-    return f"{said} / {paper} ({points(ours['accuracy'] - theirs / 100)})"
+        return f"{text} / –"
+    return f"{text} / {paper} ({points(ours['accuracy'] - theirs / 100)})"

@@ -18,7 +18,7 @@ GRID = "#e4e7eb"
 
 OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99")
 
-# Light enough that black text on them is read with ease, and told apart in any color vision.
+# Light enough for black text, and distinguishable with any color vision.
 PIECES = ("#cfe8fb", "#fde3b0", "#cdeedd", "#f6d5e6", "#e3e0fa", "#f3efb4")
 
 RC: dict[Any, Any] = {
@@ -85,7 +85,7 @@ def _lighter(color: str, share: float) -> str:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Matplotlib in the house style, without a window, and as it was before when done."""
+    """Matplotlib in this style within the block."""
     import matplotlib as mpl
 
     with mpl.rc_context(RC):

@@ -1,4 +1,4 @@
-"""The results as a table: which models there are, which queries, and the numbers between them."""
+"""Results as a table: a line for each model, a column for each evaluation scheme."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Results:
 
     def inside(self, panel: str) -> list[str]:
         """The models of a panel."""
-        found = (row["train"] for row in self.rows if row.get("panel", "") == panel)
-        return list(dict.fromkeys(found))
+        trains = (row["train"] for row in self.rows if row.get("panel", "") == panel)
+        return list(dict.fromkeys(trains))
 
     @cached_property
     def queries(self) -> list[str]:
@@ -85,8 +85,8 @@ class Results:
 
         Strength 0 is the canonical query.
         """
-        found = {splits_of(query): query for query in reversed(self.queries)}
-        return sorted((x, query) for x, query in found.items() if x is not None)
+        by_strength = {splits_of(query): query for query in reversed(self.queries)}
+        return sorted((x, query) for x, query in by_strength.items() if x is not None)
 
     def drop(self, train: str, query: str) -> float | None:
         """Accuracy lost from canonical questions to others, as a share (0.25 is 25 points).

@@ -90,8 +90,8 @@ def _rows(folder: Path) -> list[Row]:
 
 
 def _examples(folder: Path) -> list[dict[str, Any]]:
-    found = sorted(folder.glob("cells/examples-*/examples.json"))
-    return groups(read_json(found[0])) if found else []
+    files = sorted(folder.glob("cells/examples-*/examples.json"))
+    return groups(read_json(files[0])) if files else []
 
 
 def _values(

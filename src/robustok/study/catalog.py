@@ -1,4 +1,4 @@
-"""The studies that come with robustok, and how one is found by name or by file."""
+"""Finds a study by its name among those that come with robustok, or by its file."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def studies() -> dict[str, str]:
     """
     folder = files("robustok") / "studies"
     if not folder.is_dir():
-        # A wheel carries them inside; in a checkout they lie beside src/, where people look.
+        # A wheel has them in the package, a checkout in the top folder.
         folder = Path(__file__).parents[3] / "studies"
-    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    entries = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
     return {
-        name.removesuffix(".yaml"): found[name].read_text(encoding="utf-8")
-        for name in sorted(found)
+        name.removesuffix(".yaml"): entries[name].read_text(encoding="utf-8")
+        for name in sorted(entries)
     }
 
 
 def find_study(name: str, **changes: Any) -> Study:
-    """A study by the name of one of ours, or by the path of a YAML file.
+    """A study that comes with robustok, by its name, or one of a YAML file, by its path.
 
     `changes` are those of :func:`load_study`: the scale, the words and the text.
 
@@ -53,5 +53,5 @@ def find_study(name: str, **changes: Any) -> Study:
         return load_study(text, str(path), **changes)
     known = studies()
     if name not in known:
-        raise RobustokError(f"there is no study '{name}'; {nearest(name, known)}")
+        raise RobustokError(f"there is no study '{name}': {nearest(name, known)}")
     return load_study(known[name], f"{name}.yaml", **changes)

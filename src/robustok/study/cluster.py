@@ -1,4 +1,4 @@
-"""Cells on a Ray cluster whose machines share the run's folder."""
+"""Runs cells on a Ray cluster whose machines share the folder of the run."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from robustok.processes import thread_limits
 from robustok.ray_cluster import connect
 from robustok.study.cells import Cell
 from robustok.study.work import do_cell, is_finished
-from robustok.study.workers import Told
+from robustok.study.workers import CellWatch
 
-RETRIES = 3  # of a cell whose machine was lost; what it had saved goes on
+RETRIES = 3  # of a cell whose machine was lost; it continues from its checkpoint
 
 
 def work_on_ray(
     todo: Sequence[Cell],
     folder: Path,
     threads: int,
-    watch: Told,
+    watch: CellWatch,
     finished: Callable[[Cell], None],
 ) -> None:
-    """Do cells in the order of the plan, each as soon as its inputs are there and a core is free.
+    """Run cells in the order of the plan, each when its inputs are finished and a core is free.
 
     Joins the cluster that RAY_ADDRESS names, or starts one on this machine. A cell is finished
-    once its record is on the shared disk, so a machine that goes loses only what it was at; that
-    is done again elsewhere, from its last checkpoint.
+    when its record is on the shared disk. A cell whose machine is lost runs again elsewhere, from
+    its last checkpoint.
     """
     connect()
     import ray

@@ -1,4 +1,4 @@
-"""A study from YAML: read, scaled, checked across its fields, its errors in one line each."""
+"""Reads a study from YAML: applies a scale, validates it, and reports errors with their line."""
 
 from __future__ import annotations
 
@@ -46,25 +46,26 @@ def _check_size(root: yaml.Node | None, source: str) -> None:
 
 
 def _lines(node: yaml.Node | None, source: str, at: Where = ()) -> dict[Where, int]:
-    """The line of every key and list entry, by its path. A key given twice is an error here."""
-    found: dict[Where, int] = {}
+    """The line of every key and list entry, by its path. Raises for a key given twice."""
+    lines: dict[Where, int] = {}
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 raise RobustokError(f"{source} line {line}: a field's name must be plain text")
-            here = (*at, key.value)
-            if here in found:
+            field = (*at, key.value)
+            if field in lines:
                 raise RobustokError(
-                    f"{source} line {line}: {_dotted(here)} is already given on line {found[here]}"
+                    f"{source} line {line}: {_dotted(field)} is already given on line "
+                    f"{lines[field]}"
                 )
-            found[here] = line
-            found.update(_lines(value, source, here))
+            lines[field] = line
+            lines.update(_lines(value, source, field))
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            found[*at, index] = value.start_mark.line + 1
-            found.update(_lines(value, source, (*at, index)))
-    return found
+            lines[*at, index] = value.start_mark.line + 1
+            lines.update(_lines(value, source, (*at, index)))
+    return lines
 
 
 def _dotted(path: Where) -> str:
@@ -92,16 +93,16 @@ class _Source:
         self.name, self._lines, self._scale = name, lines, scale
 
     def line(self, path: Where) -> int:
-        """The line of a field, in its scale's section if it is said there."""
+        """The line of a field, in its scale's section where that has the field."""
         scaled: Where = ("scales", str(self._scale))
         for i in range(len(path), 0, -1):
-            for here in ((*scaled, *path[:i]), path[:i]):
-                if here in self._lines:
-                    return self._lines[here]
+            for field in ((*scaled, *path[:i]), path[:i]):
+                if field in self._lines:
+                    return self._lines[field]
         return 1
 
-    def error(self, path: Where, said: str) -> RobustokError:
-        return RobustokError(f"{self.name} line {self.line(path)}: {said}")
+    def error(self, path: Where, message: str) -> RobustokError:
+        return RobustokError(f"{self.name} line {self.line(path)}: {message}")
 
 
 def _first_error(error: ValidationError, source: _Source) -> RobustokError:
@@ -110,16 +111,16 @@ def _first_error(error: ValidationError, source: _Source) -> RobustokError:
     path: Where = tuple(problem["loc"])
     name = _dotted(path)
     if problem["type"] == "extra_forbidden":
-        said = f"there is no field {name}; {nearest(str(path[-1]), _allowed(path))}"
+        message = f"there is no field {name}; {nearest(str(path[-1]), _allowed(path))}"
     elif problem["type"] == "missing":
-        said = f"the field {name} is missing"
+        message = f"the field {name} is missing"
     else:
         reason = problem["msg"].removeprefix("Value error, ")
         reason = reason[0].lower() + reason[1:]
         given = problem["input"]
         plain = given is None or isinstance(given, (str, int, float))
-        said = f"{name} is {given!r}: {reason}" if plain else f"{name}: {reason}"
-    return source.error(path, said)
+        message = f"{name} is {given!r}: {reason}" if plain else f"{name}: {reason}"
+    return source.error(path, message)
 
 
 def load_study(
@@ -218,11 +219,11 @@ def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[Where, int]]:
     return data, lines
 
 
-def _merged(here: Any, over: Any) -> Any:
-    """Nested fields replaced one by one; a null takes a field away."""
-    if not isinstance(here, dict) or not isinstance(over, dict):
+def _merged(base: Any, over: Any) -> Any:
+    """Nested fields replaced one by one; a null removes a field."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    both = {**here, **{name: _merged(here.get(name), value) for name, value in over.items()}}
+    both = {**base, **{name: _merged(base.get(name), value) for name, value in over.items()}}
     return {name: value for name, value in both.items() if value is not None}
 
 
@@ -241,16 +242,16 @@ def _checked(study: Study, source: _Source) -> Study:
             raise source.error(path, f"{_dotted(path)}: {error}") from None
 
     def normals(specs: tuple[str, ...], *path: str) -> tuple[str, ...]:
-        found = tuple(normal(spec, *path, i) for i, spec in enumerate(specs))
-        for i, spec in enumerate(found):
-            if spec in found[:i]:
+        normalized = tuple(normal(spec, *path, i) for i, spec in enumerate(specs))
+        for i, spec in enumerate(normalized):
+            if spec in normalized[:i]:
                 raise source.error(
                     (*path, i), f"{_dotted((*path, i))}: {spec} is already in the list"
                 )
-        return found
+        return normalized
 
-    for path, said in itertools.chain(_too_large(study), _contradictions(study)):
-        raise source.error(path, f"{_dotted(path)}: {said}")
+    for path, message in itertools.chain(_too_large(study), _contradictions(study)):
+        raise source.error(path, f"{_dotted(path)}: {message}")
     update: dict[str, Any] = {}
     for part, name in (
         ("pretrain", "schemes"),
@@ -306,9 +307,9 @@ def _too_large(study: Study) -> Iterator[tuple[Where, str]]:
 
     bases = study.repeats * max(length(study.pretrain, "schemes"), 1)
     models = bases * (1 + length(study.finetune, "schemes"))
-    asked = 1 + length(study.benchmarks, "names")
+    data_sets = 1 + length(study.benchmarks, "names")
     contexts = max(length(study.context, "schemes"), 1)
-    measured = asked * contexts * (length(study.evaluate, "queries") + len(study.attacks))
+    measured = data_sets * contexts * (length(study.evaluate, "queries") + len(study.attacks))
     cells = models * (2 + measured + length(study.perplexity, "queries"))
     if cells > MAX_CELLS:
         yield (
@@ -318,16 +319,19 @@ def _too_large(study: Study) -> Iterator[tuple[Where, str]]:
 
 
 def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
-    """What each field allows, but not beside the others."""
-    asked: list[tuple[Where, int]] = []
+    """Errors across fields, each with the path of a field."""
+    limits: list[tuple[Where, int]] = []
     if study.evaluate:
-        asked.append((("evaluate", "items"), study.evaluate.items))
-    asked += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
+        limits.append((("evaluate", "items"), study.evaluate.items))
+    limits += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
     if study.task is None and (study.finetune or study.attacks):
         yield ("task",), "there is no task to fine-tune on or to attack: give a task section"
     if study.evaluate and not (study.task or study.benchmarks):
-        yield ("evaluate",), "there is nothing to ask: give a task or benchmarks section"
-    for path, items in asked if study.task else ():
+        yield (
+            ("evaluate",),
+            "there are no questions to evaluate on: give a task or benchmarks section",
+        )
+    for path, items in limits if study.task else ():
         if study.task and items > study.task.test:
             yield path, f"{items} questions, but task.test is {study.task.test}"
     if study.model.name is None:

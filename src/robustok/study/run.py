@@ -1,8 +1,8 @@
-"""Run a study's cells, keep each result, and go on where an earlier run stopped.
+"""Runs the cells of a study, keeps each result, and continues an interrupted run.
 
-A folder holds `study.json` (the resolved study), `cells/KEY/` (one folder a cell, finished once
-its `cell.json` is there), `results.jsonl` (a row for every measurement so far), `items/` (what was
-measured of each question) and `run.json` (what to cite: versions, seeds and digests).
+A folder holds `study.json` (the resolved study), `cells/KEY/` (one folder a cell, finished when
+it has a `cell.json`), `results.jsonl` (a row for every finished measurement), `items/` (the results
+for each question) and `run.json` (what to cite: versions, seeds and digests).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Watch(Protocol):
 
 
 class Silent:
-    """Tells nobody."""
+    """Ignores all progress."""
 
     def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None: ...
     def start(self, cell: Cell) -> None: ...
@@ -146,7 +146,7 @@ def run_study(
             if record is None:
                 raise RobustokError(
                     f"the files of '{cell.label}' changed right after they were written: check the"
-                    " disk, and that nothing else writes there"
+                    " disk, and that no other program writes to them"
                 )
             records[cell.key] = record
             watch.finish(cell, records[cell.key])
@@ -214,7 +214,7 @@ def _remove_damaged_copies(records: Mapping[str, dict[str, Any]], folder: Path) 
 
 @contextmanager
 def _sharing(folder: Path, cells_folder: Path | None) -> Iterator[None]:
-    """Let a run's `cells` be a folder that other studies use too."""
+    """Link `cells` of a run to a folder that several studies share."""
     if cells_folder is None:
         yield
         return
@@ -224,8 +224,8 @@ def _sharing(folder: Path, cells_folder: Path | None) -> Iterator[None]:
             link.symlink_to(cells_folder.resolve(), target_is_directory=True)
         elif link.resolve() != cells_folder.resolve():
             raise RobustokError(
-                f"{folder} already has cells of its own; give --cells {link.resolve()}, or "
-                "--out another folder"
+                f"{folder} already has its cells in {link.resolve()}: give that folder as --cells, "
+                "or --out another folder"
             )
         yield
 
@@ -240,24 +240,24 @@ def _work_in_order(
 
 
 def _claim(study: Study, folder: Path) -> None:
-    """Write the resolved study into a new folder, or see that the folder is this study's."""
+    """Write the resolved study into a new folder, or check that the folder holds this study."""
     path = folder / "study.json"
     wanted = study.model_dump(mode="json")
     clear_parts(folder)
     if not path.exists():
-        strangers = [p.name for p in folder.iterdir() if p.name not in OURS]
-        if strangers:
+        other_files = [p.name for p in folder.iterdir() if p.name not in OURS]
+        if other_files:
             raise RobustokError(
-                f"{folder} holds other files ({strangers[0]}); give --out a new or empty folder"
+                f"{folder} holds other files ({other_files[0]}): give --out a new or empty folder"
             )
         write_json(path, wanted)
         return
-    there = read_object(path)
-    difference = _difference(_decisive(there), _decisive(wanted))
+    written = read_object(path)
+    difference = _difference(_decisive(written), _decisive(wanted))
     if difference:
         raise RobustokError(
-            f"{folder} was made with another configuration ({difference});"
-            " give --out another folder, or remove that one"
+            f"{folder} holds a run with another configuration ({difference}):"
+            " give --out another folder, or remove this one"
         )
 
 
@@ -265,12 +265,14 @@ def _decisive(study: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in study.items() if name not in WORDS}
 
 
-def _difference(there: Any, here: Any, name: str = "") -> str:
+def _difference(written: Any, wanted: Any, name: str = "") -> str:
     """The first field in which two configurations differ, or nothing."""
-    if isinstance(there, dict) and isinstance(here, dict):
-        for key in [*here, *(k for k in there if k not in here)]:
-            said = _difference(there.get(key), here.get(key), f"{name}.{key}" if name else key)
-            if said:
-                return said
+    if isinstance(written, dict) and isinstance(wanted, dict):
+        for key in [*wanted, *(k for k in written if k not in wanted)]:
+            difference = _difference(
+                written.get(key), wanted.get(key), f"{name}.{key}" if name else key
+            )
+            if difference:
+                return difference
         return ""
-    return "" if there == here else f"{name} is {there!r} there and {here!r} here"
+    return "" if written == wanted else f"{name} is {written!r} in the folder, {wanted!r} now"

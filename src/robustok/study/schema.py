@@ -1,4 +1,4 @@
-"""What a study's YAML may say. Every field is listed here, and nothing else is accepted."""
+"""The schema of a study's YAML. Fields that are not listed here are refused."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Strict(BaseModel):
 
 
 class WordTask(Strict):
-    """Questions about the letters of words, made here: LangGame or CUTE."""
+    """Generated questions about the letters of words: LangGame or CUTE."""
 
     kind: Literal["langgame", "cute"]
-    words: int = Field(200, ge=8)  # so many of the most frequent English words
+    words: int = Field(200, ge=8)  # number of the most frequent English words
     words_file: str | None = None  # or a file with one word a line, in place of them
     train: int = Field(ge=1)  # questions
     test: int = Field(ge=1)
@@ -66,10 +66,9 @@ class Model(Strict):
         return self
 
     def sizes(self) -> dict[str, Any]:
-        """What a model from random weights is made of.
+        """The sizes of a model from random weights.
 
-        An architecture left out is Llama's, so that models made before there was a choice keep
-        their keys.
+        The default architecture is left out, which keeps the keys of earlier releases.
         """
         sizes = {name: getattr(self, name) for name in (*SIZES, "tied")}
         if self.architecture != "llama":
@@ -123,15 +122,15 @@ class Finetuning(Training):
 
 
 class Benchmarks(Strict):
-    """Multiple-choice data sets that every model is asked too."""
+    """Multiple-choice data sets that every model is also evaluated on."""
 
     names: tuple[str, ...] = Field(min_length=1)  # as on the hub: arc_easy, copa, ...
-    folder: str | None = None  # where NAME.jsonl files lie, in place of the hub
+    folder: str | None = None  # folder of NAME.jsonl files, in place of the hub
     items: int = Field(500, ge=1)  # at most, of each
 
 
 class Context(Strict):
-    """Solved examples before every question, once with each scheme for their questions."""
+    """Few-shot examples before every question, drawn by each scheme in turn."""
 
     shots: int = Field(ge=1)
     schemes: tuple[str, ...] = Field(min_length=1)
@@ -173,9 +172,9 @@ class Perplexity(Strict):
 
 
 class Embeddings(Strict):
-    """How far apart each model holds the tokenizations of a word, layer by layer."""
+    """Distance between the tokenizations of a word, in each layer of each model."""
 
-    words: int = Field(1000, ge=2)  # so many of the most frequent English words
+    words: int = Field(1000, ge=2)  # number of the most frequent English words
     draws: int = Field(50, ge=1)
 
 
@@ -191,7 +190,7 @@ class PaperRow(Strict):
 
     pretrain: str | None = None
     task: str | None = None  # of several
-    train: str  # or how the solved examples were drawn
+    train: str  # or the scheme of the few-shot examples
     values: tuple[float | None, ...]  # percent, or perplexity; null where the paper has none
 
 

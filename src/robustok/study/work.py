@@ -1,4 +1,4 @@
-"""One cell's work, from its folder to its record."""
+"""Runs one cell and writes its record; checks the record of a finished cell."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from robustok.files import digests_of, find_damage, json_digest, read_json_or_no
 from robustok.study.cells import Cell
 from robustok.versions import versions
 
-RECORD = "cell.json"  # of a cell's files the last to be written
+RECORD = "cell.json"  # written last
 LOG = "log.txt"
 FIELDS = {"kind", "fields", "inputs", "seconds", "versions", "result"}  # of a record
-SAVED_EVERY = 30  # seconds between two notes of how long an unfinished cell has run
+SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
 
 
 _log = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ def is_finished(cell: Cell, folder: Path) -> bool:
 
 
 def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
-    """The record of a finished cell whose files are as it left them, or None.
+    """The record of a finished cell, or None where it is unfinished or its files have changed.
 
-    The checksums of a damaged cell do not match: it is reported in one line of the log, and its
-    record is removed, so that the cell is done again.
+    A cell whose checksums do not match is logged in one line, and its record is removed, so that
+    the cell runs again.
     """
     path = cell.path(folder) / RECORD
     if not path.exists():
@@ -42,7 +42,7 @@ def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
     damage = _damage(record, path.parent)
     if damage is None:
         return record
-    _log.warning("the cell '%s' in %s is damaged (%s): it is done again",
+    _log.warning("cell '%s' in %s is damaged (%s) and runs again",
                  cell.label, path.parent, damage)  # fmt: skip
     path.unlink()
     return None
@@ -61,17 +61,17 @@ def _damage(record: Any, place: Path) -> str | None:
 
 
 def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
-    """Do one cell, or go on with it, and write its record last."""
+    """Run one cell, from its last checkpoint if it has one, and write its record."""
     place = cell.path(folder)
     place.mkdir(parents=True, exist_ok=True)
     spent = _Stopwatch(place / "seconds.json")
 
     def noted(done: int, total: int) -> None:
-        spent.note()
+        spent.save()
         progress(done, total)
 
     log = place / LOG
-    _note(log, f"{cell.label} begins, process {os.getpid()} on {platform.node()}")
+    _note(log, f"{cell.label}: started, process {os.getpid()} on {platform.node()}")
     try:
         result = cell.run(folder, noted)
     except BaseException:
@@ -85,10 +85,10 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
         "versions": versions(),
         "result": result,
     }
-    spent.forget()
+    spent.remove()
     record["files"] = digests_of(place, skip=(RECORD, LOG))
     write_json(place / RECORD, record | {"digest": json_digest(record)})
-    _note(log, f"done after {record['seconds']} s")
+    _note(log, f"finished after {record['seconds']} s")
 
 
 def _note(log: Path, text: str) -> None:
@@ -98,7 +98,7 @@ def _note(log: Path, text: str) -> None:
 
 
 class _Stopwatch:
-    """Seconds spent on a cell, those of runs that were cut short included."""
+    """Seconds spent on a cell, in interrupted runs too."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -109,10 +109,10 @@ class _Stopwatch:
     def total(self) -> float:
         return self._before + time.monotonic() - self._start
 
-    def note(self) -> None:
+    def save(self) -> None:
         if time.monotonic() - self._noted > SAVED_EVERY:
             self._noted = time.monotonic()
             write_json(self._path, self.total())
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         self._path.unlink(missing_ok=True)

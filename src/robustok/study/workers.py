@@ -1,4 +1,4 @@
-"""Cells side by side, each in a process that works with a fixed number of threads."""
+"""Runs cells in parallel, each in a worker process with a fixed number of threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from robustok.study.cells import Cell
 from robustok.study.work import do_cell
 
 
-class Told(Protocol):
-    """The part of a watch that workers report to."""
+class CellWatch(Protocol):
+    """The part of a `Watch` that reports single cells."""
 
     def start(self, cell: Cell) -> None: ...
     def progress(self, cell: Cell, done: int, total: int) -> None: ...
@@ -24,12 +24,12 @@ def work_side_by_side(
     folder: Path,
     jobs: int,
     threads: int,
-    watch: Told,
+    watch: CellWatch,
     finished: Callable[[Cell], None],
 ) -> None:
-    """Do cells in the order of the plan, `jobs` at a time, each once its inputs are there.
+    """Run cells in the order of the plan, `jobs` at a time, each after its inputs.
 
-    An error in one ends all; what the others had begun goes on from its last checkpoint next time.
+    An error in one ends all. The next run continues the others from their checkpoints.
     """
     waiting = list(todo)
     workers = [Worker(_prepare, folder, threads) for _ in range(min(jobs, len(waiting)))]
@@ -50,7 +50,7 @@ def work_side_by_side(
             worker.kill()
 
 
-def _hand_out(waiting: list[Cell], workers: Sequence[Worker], watch: Told) -> None:
+def _hand_out(waiting: list[Cell], workers: Sequence[Worker], watch: CellWatch) -> None:
     unfinished = {cell.key for cell in waiting} | {w.task.key for w in workers if w.task}
     for worker in workers:
         ready = (c for c in waiting if all(i.key not in unfinished for i in c.inputs.values()))
@@ -62,10 +62,10 @@ def _hand_out(waiting: list[Cell], workers: Sequence[Worker], watch: Told) -> No
 
 
 def _death(worker: Worker) -> RobustokError:
-    task = f"that did '{worker.task.label}'" if worker.task else "that waited for work"
+    task = f"that ran '{worker.task.label}'" if worker.task else "that was idle"
     return RobustokError(
-        f"the process {task} was {worker.exit_reason()}, perhaps because memory was short; the same"
-        " command goes on from the last finished cell"
+        f"the process {task} was {worker.exit_reason()}, perhaps because memory ran out: the same"
+        " command continues after the last finished cell"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a model is asked: language games as lists of multiple-choice items."""
+"""Questions for models: generated language games, benchmarks, and their files."""
 
 from __future__ import annotations
 

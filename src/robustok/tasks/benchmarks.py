@@ -1,4 +1,4 @@
-"""The wording of the paper's benchmarks, and where they lie on the hub.
+"""The wording of the paper's benchmarks, and their place on the hub.
 
 Each is worded as in the examples of the paper's appendix: the question as it stands, and the answer
 after a space. BLiMP and other pairs of sentences have no question; their sentences are scored
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 class Worded(NamedTuple):
-    """A row in the words of the paper."""
+    """A row in the wording of the paper."""
 
     query: str
     choices: list[str]
@@ -23,7 +23,7 @@ class Worded(NamedTuple):
 
 
 class Hub(NamedTuple):
-    """Where a benchmark lies on the hub, and how its rows become ours.
+    """Where a benchmark is on the hub, and how its rows are converted.
 
     ``config`` is its one configuration, or None for all that it has, each then a kind.
     """

@@ -72,8 +72,8 @@ def write_dataset(
     for split in SPLITS:
         write_items(folder / f"{split}.jsonl", splits[split])
     kinds = list(dict.fromkeys(item.kind for item in splits["train"]))
-    found = {split: Counter(item.kind for item in splits[split]) for split in SPLITS}
-    rows = [f"| {kind} | {found['train'][kind]} | {found['test'][kind]} |" for kind in kinds]
+    by_kind = {split: Counter(item.kind for item in splits[split]) for split in SPLITS}
+    rows = [f"| {kind} | {by_kind['train'][kind]} | {by_kind['test'][kind]} |" for kind in kinds]
     reached = baselines(splits["test"])
     test = splits["test"]
     card = _CARD.format(

@@ -56,7 +56,7 @@ def cute(
     rng = random.Random(f"cute/{seed}/{split}")
     items: list[Item] = []
     seen: set[str] = set()
-    left, made = list(kinds), dict.fromkeys(kinds, 0)
+    left, counts = list(kinds), dict.fromkeys(kinds, 0)
     at = 0
     while len(items) < n:
         if not left:
@@ -65,15 +65,15 @@ def cute(
                 "give more words or ask for fewer questions"
             )
         kind = left[at % len(left)]
-        question = _new_question(words, kind, made[kind], rng, split, seen)
+        question = _new_question(words, kind, counts[kind], rng, split, seen)
         if question is None:
             # The kind goes, the next one takes its place in the round.
             at %= len(left)
             left.remove(kind)
             continue
-        items.append(_item(question, kind, made[kind], f"cute-{split}-{seed}-{len(items)}"))
+        items.append(_item(question, kind, counts[kind], f"cute-{split}-{seed}-{len(items)}"))
         seen.add(question[0])
-        made[kind] += 1
+        counts[kind] += 1
         at += 1
     return items
 

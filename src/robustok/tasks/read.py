@@ -105,10 +105,10 @@ def benchmark_files(folder: str | Path) -> dict[str, Path]:
 
     Raises RobustokError if it holds no .jsonl file.
     """
-    found = {path.stem: path for path in sorted(Path(folder).glob("*.jsonl"))}
-    if not found:
+    files = {path.stem: path for path in sorted(Path(folder).glob("*.jsonl"))}
+    if not files:
         raise RobustokError(f"'{folder}' holds no .jsonl file: give a folder of benchmarks")
-    return found
+    return files
 
 
 def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
