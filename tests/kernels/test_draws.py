@@ -72,8 +72,10 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
     rng = random.Random(1)
     texts = ["".join(rng.choices("abc d", k=12)) for _ in range(9)]
     new_store = tables.new_store
-    for scheme in (rt.Uniform, rt.StochasTokUniform, rt.Grampa):
-        expected = scheme(VOCAB).sample_batch(texts, seed=3, draws=2)
+    schemes = ["uniform", "stochastok-uniform", "stochastok(alpha=1, ways=3)", "uniform-k(k=2)",
+               "grampa"]  # fmt: skip
+    for spec in schemes:
+        expected = rt.sampler(spec, VOCAB).sample_batch(texts, seed=3, draws=2)
         sizes = []
 
         def small(scale: int = 1, sizes: list[int] = sizes) -> tables.Store:
@@ -86,7 +88,8 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
             )  # fmt: skip
 
         monkeypatch.setattr(tables, "new_store", small)
-        assert scheme(VOCAB).sample_batch(texts, seed=3, draws=2, threads=1) == expected
+        drawn = rt.sampler(spec, VOCAB).sample_batch(texts, seed=3, draws=2, threads=1)
+        assert drawn == expected
         assert max(sizes) < 2000
         monkeypatch.undo()
 
@@ -213,3 +216,19 @@ def test_pairs_of_one_vocabulary() -> None:
             zip(pairs.left[begin:end].tolist(), pairs.right[begin:end].tolist(), strict=True)
         )
         assert cuts == set(samplers.expansions(VOCAB, i, 2))
+
+
+@pytest.mark.parametrize(("size", "k"), [(120, 3), (120, 100), (1300, 40)])
+def test_uniform_k_of_long_words(size: int, k: int) -> None:
+    """Words too long for a table, beside short ones; every draw has the distance k."""
+    vocab = toy([b"a", b"aa", b"aaa", b" ", b"b", b"bb", b" b"])
+    ids = vocab.encode("a" * size + " bb b" * 3 + "a" * 60).tolist()
+    for row in draws(rt.UniformK(vocab, k=k), ids, 2):
+        assert vocab.decode_bytes(row) == vocab.decode_bytes(ids)
+        assert rt.distance(vocab, ids, row) == k
+
+
+def test_uniform_of_a_long_word() -> None:
+    vocab = toy([b"a", b"aa"])
+    rows = draws(rt.Uniform(vocab), vocab.encode("a" * 60).tolist(), 3)
+    assert {vocab.decode_bytes(row) for row in rows} == {b"a" * 60}
