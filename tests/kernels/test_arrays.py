@@ -59,7 +59,7 @@ def hashed(seed: int, key: bytes) -> int:
     h, factor = seed, (seed * GOLDEN) & MASK | 1
     for byte in key:
         h = ((h ^ byte) * factor) & MASK
-    return mix(h)
+    return h ^ (h >> 32)
 
 
 def test_hashes_follow_the_seed() -> None:

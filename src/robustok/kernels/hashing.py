@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.jit import njit
-from robustok.kernels.random import GOLDEN, mix
+from robustok.kernels.random import GOLDEN
 
 _HALF = np.uint64(32)
 _ODD = np.uint64(1)
@@ -26,11 +26,11 @@ def slot_of(key, mask):
 def hash_key(seed, key, start, end):
     """A hash of key[start:end], uint64; ``key`` is an array of bytes or non-negative ids.
 
-    A polynomial whose factor follows from the secret ``seed``, mixed at the end so that all bits of
-    the result depend on all bits of the sum.
+    A polynomial whose factor follows from the secret ``seed``. Its high bits depend on the whole
+    key, so they are folded into the low ones.
     """
     h = np.uint64(seed)
     factor = (h * GOLDEN) | _ODD
     for p in range(start, end):
         h = (h ^ np.uint64(key[p])) * factor
-    return mix(h)
+    return h ^ (h >> _HALF)

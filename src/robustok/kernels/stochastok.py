@@ -157,16 +157,11 @@ def _split_in_two(pairs, nodes, n, picks, few, state):
 
 
 @njit(cache=True, nogil=True)
-def draw_stochastok(pairs, token_offsets, batch, alpha, first, last, rows):
-    """Draw texts first..last with splits into two tokens; returns ``last``.
-
-    ``token_offsets``: int64 [ids + 1], as in `batch.Tokens`. ``rows``: `batch.Rows` of the texts
-    first..last.
-    """
+def _draw_texts(pairs, nodes, batch, alpha, first, last, rows):
+    """Draw texts first..last; see :func:`draw_stochastok`. Does not own the memory of ``nodes``."""
     pairs = Pairs(borrow(pairs.start), borrow(pairs.left), borrow(pairs.right))
-    token_offsets, batch, rows = borrow(token_offsets), borrow_batch(batch), borrow_rows(rows)
-    most = _most_nodes(token_offsets, batch, alpha, 1, first, last)
-    nodes = Nodes(np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(0, np.bool_))
+    nodes = Nodes(borrow(nodes.token), borrow(nodes.after), borrow(nodes.closed))
+    batch, rows = borrow_batch(batch), borrow_rows(rows)
     at = np.int64(0)
     for t in range(first, last):
         picks = picks_of(alpha, batch.offsets[t + 1] - batch.offsets[t])
@@ -176,6 +171,18 @@ def draw_stochastok(pairs, token_offsets, batch, alpha, first, last, rows):
             n = _split_in_two(pairs, nodes, n, picks, alpha <= FEW, state)
             at = _write_text(nodes, n, rows.ids, at)
             rows.ends[(t - first) * batch.draws + d] = at
+
+
+@njit(cache=True, nogil=True)
+def draw_stochastok(pairs, token_offsets, batch, alpha, first, last, rows):
+    """Draw texts first..last with splits into two tokens; returns ``last``.
+
+    ``token_offsets``: int64 [ids + 1], as in `batch.Tokens`. ``rows``: `batch.Rows` of the texts
+    first..last.
+    """
+    most = _most_nodes(token_offsets, batch, alpha, 1, first, last)
+    nodes = Nodes(np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(0, np.bool_))
+    _draw_texts(pairs, nodes, batch, alpha, first, last, rows)
     return last
 
 

@@ -144,18 +144,14 @@ def _segment(tokens, store, t, share, support, state, out, at):
 
 
 @njit(cache=True, nogil=True)
-def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, rows):
-    """Draw texts first..last; returns the first text the store had no space for, or ``last``.
+def _draw_texts(tokens, store, batch, alpha, support, first, last, rows):
+    """Draw texts first..last; see :func:`draw_stochastok_uniform`.
 
-    Or NO_PATH or NOT_DRAWN, see :func:`_segment`. ``rows``: `batch.Rows` of the texts first..last.
+    Does not own the memory of ``support``.
     """
     tokens, store = borrow_tokens(tokens), borrow_store(store)
     batch, rows = borrow_batch(batch), borrow_rows(rows)
-    size = MOST + 1 if pairwise else 1
-    support = Support(
-        pairwise, np.empty(1, np.int32), np.empty(MOST + 1, np.int64),
-        np.empty((size, size), np.bool_),
-    )  # fmt: skip
+    support = _borrow_support(support)
     at = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
@@ -173,3 +169,17 @@ def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, 
                     return t if at == NO_ROOM else at
             rows.ends[(t - first) * batch.draws + d] = at
     return last
+
+
+@njit(cache=True, nogil=True)
+def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, rows):
+    """Draw texts first..last; returns the first text the store had no space for, or ``last``.
+
+    Or NO_PATH or NOT_DRAWN, see :func:`_segment`. ``rows``: `batch.Rows` of the texts first..last.
+    """
+    size = MOST + 1 if pairwise else 1
+    support = Support(
+        pairwise, np.empty(1, np.int32), np.empty(MOST + 1, np.int64),
+        np.empty((size, size), np.bool_),
+    )  # fmt: skip
+    return _draw_texts(tokens, store, batch, alpha, support, first, last, rows)
