@@ -13,12 +13,13 @@ from tests.oracles import samplers as splits
 from tests.oracles.vocabulary import toy
 
 from robustok.kernels import distances, tables
+from robustok.kernels import record as record_of
 from robustok.kernels.jit import njit
 from robustok.kernels.pairwise import is_pairwise, reachable_sizes, spans
 from robustok.kernels.sum_tree import build_tree, draw_tree
 from robustok.kernels.sums import largest, probability_of
 
-MODES = {"all": tables.ALL, "segments": tables.SEGMENTS, "distance": tables.DISTANCE}
+MODES = {"all": record_of.ALL, "segments": record_of.SEGMENTS, "distance": record_of.DISTANCE}
 
 
 def by_degree(mode: str, text: bytes) -> dict[int, list[oracle.Path]]:
@@ -54,20 +55,20 @@ def test_a_record_has_all_tokenizations_by_degree(store: tables.Store, mode: str
     records = [(text, insert(store, mode, text)) for text in TEXTS]
     for text, record in records:
         groups = by_degree(mode, text)
-        kinds.add(bool(tables.is_listed(store, record)))
-        assert tables.degrees_of(store, record) == max(groups)
-        at = tables.counts_of(store, record)
+        kinds.add(bool(record_of.is_listed(store, record)))
+        assert record_of.degrees_of(store, record) == max(groups)
+        at = record_of.counts_of(store, record)
         counts = store.floats[at : at + max(groups) + 1]
         assert counts.tolist() == [len(groups.get(g, [])) for g in range(max(groups) + 1)]
         for degree, expected in groups.items():
             out, state, drawn = np.empty(len(text), np.int32), np.uint64(degree), set()
             for _ in range(12 * len(expected)):
-                end, state = tables.draw(store, record, degree, np.uint64(state), out, 0)
+                end, state = record_of.draw(store, record, degree, np.uint64(state), out, 0)
                 drawn.add(tuple(out[:end].tolist()))
             assert drawn <= set(expected)
             assert len(drawn) > 0.9 * len(expected)
-            if tables.is_listed(store, record):
-                begin, stride = tables.paths_of(store, record, degree)
+            if record_of.is_listed(store, record):
+                begin, stride = record_of.paths_of(store, record, degree)
                 listed = [
                     tuple(store.ints[p + 1 : p + 1 + store.ints[p]].tolist())
                     for p in range(begin, begin + stride * len(expected), stride)
@@ -79,20 +80,20 @@ def test_a_record_has_all_tokenizations_by_degree(store: tables.Store, mode: str
 def test_a_number_counts_under_its_stamp_alone(store: tables.Store) -> None:
     tables.clear(store)
     record = insert(store, "distance", b"abcab")
-    first, second = tables.next_stamp(store), tables.next_stamp(store)
-    tables.set_number(store, record, first, 7)
-    assert tables.number_of(store, record, first) == 7
-    assert tables.number_of(store, record, second) == -1
+    first, second = record_of.next_stamp(store), record_of.next_stamp(store)
+    record_of.set_number(store, record, first, 7)
+    assert record_of.number_of(store, record, first) == 7
+    assert record_of.number_of(store, record, second) == -1
 
 
 def test_a_full_store_and_a_word_without_tokenization_are_codes(store: tables.Store) -> None:
     tables.clear(store)
     tokens = VOCAB.kernel_tokens
     key = as_bytes(b"Z")
-    assert tables.insert(store, tokens, tables.ALL, key, key) == tables.NO_PATH
+    assert tables.insert(store, tokens, record_of.ALL, key, key) == tables.NO_PATH
     small = store._replace(words=store.words[:8])
     key = as_bytes(b"abcab")
-    assert tables.insert(small, tokens, tables.ALL, key, key) == tables.NO_ROOM
+    assert tables.insert(small, tokens, record_of.ALL, key, key) == tables.NO_ROOM
     assert store.used[0] == store.used[1] == 0
 
 

@@ -16,8 +16,9 @@ from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, moments
 from robustok.kernels.memory import borrow
 from robustok.kernels.newton import STEEPEST, inside, logit_step
+from robustok.kernels.record import counts_of, degrees_of
 from robustok.kernels.sums import Sums, enlarge, largest, trim
-from robustok.kernels.tables import borrow_store, counts_of, degrees_of
+from robustok.kernels.tables import borrow_store
 
 SAMPLE = 64  # types of words that the first estimate of z is made from
 

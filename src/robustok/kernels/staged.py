@@ -13,7 +13,8 @@ from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, joined
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import uniform
-from robustok.kernels.tables import borrow_store, draw
+from robustok.kernels.record import draw
+from robustok.kernels.tables import borrow_store
 from robustok.kernels.tail import TRIES, build_tail, chance, draw_tail, draw_to
 
 

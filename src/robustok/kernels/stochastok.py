@@ -14,7 +14,8 @@ from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import below, stream, uniform
-from robustok.kernels.tables import borrow_store, counts_of, degrees_of, draw, lookup_token
+from robustok.kernels.record import counts_of, degrees_of, draw
+from robustok.kernels.tables import borrow_store, lookup_token
 from robustok.kernels.trie import child, find_token
 
 MOST_PICKS = 2.0**62

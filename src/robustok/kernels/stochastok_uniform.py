@@ -16,18 +16,9 @@ from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
 from robustok.kernels.random import stream, uniform
+from robustok.kernels.record import counts_of, degrees_of, draw, is_listed, paths_of
 from robustok.kernels.stochastok import picks_of
-from robustok.kernels.tables import (
-    NO_ROOM,
-    NOT_DRAWN,
-    borrow_store,
-    counts_of,
-    degrees_of,
-    draw,
-    is_listed,
-    lookup_token,
-    paths_of,
-)
+from robustok.kernels.tables import NO_ROOM, NOT_DRAWN, borrow_store, lookup_token
 
 # Draws of one token's segmentation under pairwise. One in 2,000 is accepted for the worst tokens
 # of real vocabularies (64 equal characters), so all are rejected with probability exp(-32).

@@ -45,6 +45,21 @@ def _stages(n):
 
 
 @njit(cache=True, nogil=True)
+def _bounds(edges, probability, node, row, low, high):
+    """The smallest and largest distance from a node to the end; the rows after its own have theirs.
+
+    ``low``, ``high``: int64 [nodes of the tail]. The smallest is the larger one without a path.
+    """
+    smallest, largest = np.int64(1 << 60), np.int64(-1)
+    for e in range(edges.first[node], edges.first[node + 1]):
+        later, cost = row + (edges.step[e] >> 1), edges.step[e] & 1
+        if probability[e] > 0.0 and high[later] >= low[later]:
+            smallest = min(smallest, low[later] + cost)
+            largest = max(largest, high[later] + cost)
+    return smallest, largest
+
+
+@njit(cache=True, nogil=True)
 def build_tail(edges, probability, k):
     """The distances up to k of paths through the tail, as `Tail`.
 
@@ -67,12 +82,7 @@ def build_tail(edges, probability, k):
             lowest, highest = np.int64(0), np.int64(0)
             rows[i % ring, 0] = 1.0
         else:
-            lowest, highest = np.int64(k) + 1, np.int64(-1)
-            for e in range(edges.first[i], edges.first[i + 1]):
-                j = r + (edges.step[e] >> 1)
-                if probability[e] > 0.0 and high[j] >= low[j]:
-                    lowest = min(lowest, low[j] + (edges.step[e] & 1))
-                    highest = max(highest, high[j] + (edges.step[e] & 1))
+            lowest, highest = _bounds(edges, probability, i, r, low, high)
             highest = min(highest, np.int64(k))
             if highest - lowest + 1 > rows.shape[1]:
                 wider = np.zeros((ring, 2 * (highest - lowest + 1)))

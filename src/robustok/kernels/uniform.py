@@ -9,7 +9,8 @@ from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream
-from robustok.kernels.tables import NO_PATH, borrow_store, draw, lookup_word
+from robustok.kernels.record import draw
+from robustok.kernels.tables import NO_PATH, borrow_store, lookup_word
 from robustok.kernels.words import LONG, word_ends
 
 

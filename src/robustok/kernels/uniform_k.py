@@ -36,21 +36,11 @@ from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of, mark_reference
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform
+from robustok.kernels.record import DISTANCE, draw, next_stamp, number_of, set_number
 from robustok.kernels.staged import Draws, Target, draw_by_tail, draw_distances
 from robustok.kernels.sum_tree import build_tree, draw_tree
 from robustok.kernels.sums import borrow_sums, largest
-from robustok.kernels.tables import (
-    DISTANCE,
-    NO_ROOM,
-    NOT_DRAWN,
-    borrow_store,
-    draw,
-    find,
-    insert,
-    next_stamp,
-    number_of,
-    set_number,
-)
+from robustok.kernels.tables import NO_ROOM, NOT_DRAWN, borrow_store, find, insert
 from robustok.kernels.words import LONG, word_ends
 
 TABLED = 256  # bytes of the longest word whose distances are tabled
@@ -288,13 +278,13 @@ def _draw_by_block(store, kind, types, longs, target, draws, at):
         else:
             state = _draw_block(types, kind, block, sums, rest, state, distance)
         for w in range(len(kind)):
-            if kind[w] >= 0:
-                at, state = draw(store, types.record[kind[w]], distance[w], state, out, at)
-            else:
-                x = -kind[w] - 1
-                for p in range(path_ends[x], path_ends[x + 1]):
-                    out[at] = path[p]
-                    at += 1
+            x = kind[w]
+            if x >= 0:
+                at, state = draw(store, types.record[x], distance[w], state, out, at)
+                continue
+            for p in range(path_ends[-x - 1], path_ends[-x]):
+                out[at] = path[p]
+                at += 1
         draws.ends[d] = at
     return at, len(draws.states)
 

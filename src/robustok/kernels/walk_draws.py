@@ -15,7 +15,8 @@ from robustok.kernels.jit import njit
 from robustok.kernels.long import edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.tables import ALL, HEAD, add_slot, borrow_store, find
+from robustok.kernels.record import ALL, HEAD
+from robustok.kernels.tables import add_slot, borrow_store, find
 from robustok.kernels.trie import borrow_trie
 from robustok.kernels.walk import (
     borrow_edges,
