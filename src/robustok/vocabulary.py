@@ -120,7 +120,7 @@ class Vocabulary:
         """What ``make`` returns, called once for this vocabulary and kept under ``key``.
 
         >>> vocab.derived("longest", lambda: max(map(len, vocab.tokens)))
-        6
+        13
 
         For tables that follow from the vocabulary alone; they are not pickled with it. Safe to call
         from several threads, and from ``make`` with another key.
