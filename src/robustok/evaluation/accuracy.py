@@ -26,6 +26,7 @@ from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
 
 if TYPE_CHECKING:
+    from robustok.samplers import Sampler
     from robustok.tasks.item import Item
     from robustok.vocabulary import Vocabulary
 
@@ -36,7 +37,7 @@ def evaluate(
     model: Any,
     vocab: Vocabulary,
     items: Sequence[Item],
-    sampler: Any,
+    sampler: str | Sampler,
     *,
     draws: int = 10,
     seed: int,
@@ -124,7 +125,7 @@ def _fitted(
     window: Window,
     block: Sequence[Item],
     vocab: Vocabulary,
-    sampler: Any,
+    sampler: Sampler,
     draws: int,
     seed: int,
     prefix: Ids | None,
@@ -143,7 +144,7 @@ def _fitted(
 def _requests(
     block: Sequence[Item],
     vocab: Vocabulary,
-    sampler: Any,
+    sampler: Sampler,
     draws: int,
     seed: int,
     prefix: Ids | None,

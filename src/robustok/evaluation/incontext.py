@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, as_sampler, item_key
 
 if TYPE_CHECKING:
+    from robustok.samplers import Sampler
     from robustok.tasks.item import Item
     from robustok.vocabulary import Vocabulary
 
@@ -21,7 +22,7 @@ HEADER = "Below are solved examples. For the final question, predict the correct
 def solved_examples(
     vocab: Vocabulary,
     examples: Sequence[Item],
-    sampler: Any = "canonical",
+    sampler: str | Sampler = "canonical",
     *,
     seed: int,
     header: str = HEADER,

@@ -20,6 +20,7 @@ from robustok.scoring import Request, score_many
 from robustok.scoring.text import text_losses
 
 if TYPE_CHECKING:
+    from robustok.samplers import Sampler
     from robustok.vocabulary import Vocabulary
 
 _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
@@ -70,7 +71,7 @@ def perplexity(
     model: Any,
     vocab: Vocabulary,
     texts: Sequence[str | bytes],
-    sampler: Any,
+    sampler: str | Sampler,
     *,
     draws: int = 1,
     seed: int,

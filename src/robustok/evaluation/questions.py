@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError
 
 if TYPE_CHECKING:
+    from robustok.samplers import Sampler
     from robustok.tasks.item import Item
     from robustok.vocabulary import Vocabulary
 
@@ -23,7 +24,7 @@ def item_key(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def as_sampler(sampler: Any, vocab: Vocabulary) -> Any:
+def as_sampler(sampler: str | Sampler, vocab: Vocabulary) -> Sampler:
     """The sampler of a spec string; a sampler of this vocabulary stays itself."""
     from robustok.samplers import Sampler, Spec
     from robustok.samplers import sampler as build

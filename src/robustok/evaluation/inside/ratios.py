@@ -21,6 +21,7 @@ from robustok.ragged import Ragged
 from robustok.scoring.forward import quiet
 
 if TYPE_CHECKING:
+    from robustok.samplers import Sampler
     from robustok.tasks.item import Item
     from robustok.vocabulary import Vocabulary
 
@@ -87,7 +88,7 @@ def lipschitz_ratios(
     vocab: Vocabulary,
     items: Sequence[Item],
     *,
-    sampler: Any = "uniform",
+    sampler: str | Sampler = "uniform",
     draws: int = 10,
     seed: int,
     adversarial: bool = True,
