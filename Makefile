@@ -4,7 +4,7 @@ OUT ?= runs/quick
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv study test lint bounds fuzz bench docs release clean
+.PHONY: venv study test lint bounds coverage fuzz bench docs release clean
 .DELETE_ON_ERROR:
 
 venv: $(STAMP)
@@ -34,6 +34,12 @@ lint: $(STAMP)
 
 test: lint .venv/.kernels
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The kernels as plain Python, whose lines coverage can count.
+coverage: $(STAMP)
+	mkdir -p build
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -q tests/kernels
+	$(BIN)/python -m coverage report
 
 # The kernels with every array access checked. A cache of its own: Numba's key leaves this setting out.
 bounds: .venv/.kernels
