@@ -2,4 +2,19 @@
 
 Only this package imports numba. ``tests/kernels`` compares the kernels with slow, obvious Python
 twins, compiled and as plain Python (NUMBA_DISABLE_JIT=1).
+
+Arguments that every kernel uses with one meaning, unless its docstring documents them otherwise:
+
+    trie: `trie.Trie` of the ordinary tokens of the vocabulary.
+    tokens: `batch.Tokens`, the vocabulary with its trie.
+    token_bytes: uint8, the bytes of all tokens, one after another.
+    token_offsets: int64 [ids + 1]: token t is token_bytes[token_offsets[t]:token_offsets[t + 1]].
+    store: `tables.Store`, the cache of the records of words.
+    batch: `batch.Batch`, the texts to draw for.
+    rows: `batch.Rows`, where the draws are written.
+    edges: `long.Edges`, the lattice of one text or word.
+    state: uint64, the state of a random stream (`random.stream`).
+
+A named tuple documents the dtype, shape and invariant of its arrays. A range ``start:end`` or
+``first..last`` includes its first index and not its last.
 """

@@ -72,10 +72,13 @@ def borrow_batch(batch):
 
 @njit(cache=True, nogil=True)
 def survey(values, offsets, readable, token_offsets, byte_offsets):
-    """One pass over the ids: bytes before each row to ``byte_offsets``, what else is to be known.
+    """One pass over the ids: writes the bytes before each row to ``byte_offsets``, checks the ids.
 
-    Returns the position of the first id outside the vocabulary (or -1), and whether any id is no
-    text.
+    ``values``: int32, the ids of all rows; row r is values[offsets[r]:offsets[r + 1]]. ``offsets``:
+    int64 [rows + 1]. ``readable``: bool [ids of the vocabulary], the token has a text.
+    ``byte_offsets``: int64 [rows + 1]. An id is checked against len(readable) before its use as an
+    index, so ``token_offsets`` needs len(readable) + 1 values. Returns the position of the first id
+    outside the vocabulary (or -1), and whether some id before it is not readable.
     """
     values, offsets, readable = borrow(values), borrow(offsets), borrow(readable)
     token_offsets, byte_offsets = borrow(token_offsets), borrow(byte_offsets)
@@ -96,7 +99,11 @@ def survey(values, offsets, readable, token_offsets, byte_offsets):
 
 @njit(cache=True, nogil=True)
 def spell(token_bytes, token_offsets, values, start, end, out, at):
-    """Append the bytes of values[start:end] to ``out``."""
+    """Append the bytes of values[start:end] to ``out``; returns the end.
+
+    ``values``: int32, ids of the vocabulary. ``out``: uint8, with space for all these bytes from
+    index ``at`` on.
+    """
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     values, out = borrow(values), borrow(out)
     for v in range(start, end):
@@ -109,7 +116,12 @@ def spell(token_bytes, token_offsets, values, start, end, out, at):
 
 @njit(cache=True, nogil=True)
 def spell_rows(token_bytes, token_offsets, values, offsets, byte_offsets, out):
-    """The bytes of every text."""
+    """Write the bytes of every text.
+
+    ``values``: int32, ids of the vocabulary; text t is values[offsets[t]:offsets[t + 1]].
+    ``offsets``: int64 [texts + 1]. ``byte_offsets``: int64 [texts + 1], the bytes before each text
+    (`_sizes`). ``out``: uint8 [byte_offsets[-1]]; text t starts at byte_offsets[t].
+    """
     for t in range(len(offsets) - 1):
         at = byte_offsets[t]
         spell(token_bytes, token_offsets, values, offsets[t], offsets[t + 1], out, at)
@@ -117,7 +129,12 @@ def spell_rows(token_bytes, token_offsets, values, offsets, byte_offsets, out):
 
 @njit(cache=True, nogil=True)
 def split_at_fixed(offsets, fixed):
-    """Texts between fixed tokens: (row, part, start, end) of each, empty ones left out."""
+    """Texts between fixed tokens: (row, part, start, end) of each, empty ones left out.
+
+    ``offsets``: int64 [rows + 1], ascending; row r has the ids offsets[r]:offsets[r + 1].
+    ``fixed``: bool [offsets[-1]], one per id. Returns int64 [texts, 4]; a text has at least one id
+    that is not fixed, which bounds the number of texts.
+    """
     count = 0
     for v in range(len(fixed)):
         if not fixed[v]:
@@ -142,7 +159,11 @@ def split_at_fixed(offsets, fixed):
 
 @njit(cache=True, nogil=True)
 def gather(values, texts):
-    """The texts' ids alone, one after another."""
+    """The texts' ids alone, one after another.
+
+    ``values``: int32, the ids of all rows. ``texts``: int64 [texts, 4], from `split_at_fixed`.
+    Returns the ids and their offsets, int64 [texts + 1].
+    """
     offsets = np.zeros(len(texts) + 1, np.int64)
     for t in range(len(texts)):
         offsets[t + 1] = offsets[t] + texts[t, 3] - texts[t, 2]
@@ -154,7 +175,15 @@ def gather(values, texts):
 
 @njit(cache=True, nogil=True)
 def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
-    """Rows with their fixed tokens back in place; text t, draw d is drawn row t * draws + d."""
+    """Rows with their fixed tokens back in place; text t, draw d is drawn row t * draws + d.
+
+    ``values``: int32, the given ids; row r is values[offsets[r]:offsets[r + 1]]. ``offsets``: int64
+    [rows + 1]. ``fixed``: bool, one per given id. ``texts``: int64 [texts, 4], from
+    `split_at_fixed` with the same offsets and ``fixed``. ``drawn``: int32, the drawn ids; drawn row
+    x is drawn[drawn_offsets[x]:drawn_offsets[x + 1]]. ``drawn_offsets``: int64
+    [texts * draws + 1]. Returns the ids (int32) and their offsets (int64 [rows * draws + 1]). Each
+    drawn id is written once and each fixed one once per draw, which is the size of the result.
+    """
     rows = len(offsets) - 1
     out = np.empty(len(drawn) + draws * fixed.sum(), np.int32)
     out_offsets = np.zeros(rows * draws + 1, np.int64)
@@ -186,7 +215,11 @@ def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
 
 @njit(cache=True, nogil=True)
 def _sizes(token_offsets, values, offsets):
-    """Bytes before each text."""
+    """The bytes before each text, int64 [texts + 1].
+
+    ``values``: int32, ids of the vocabulary; text t is values[offsets[t]:offsets[t + 1]].
+    ``offsets``: int64 [texts + 1].
+    """
     token_offsets, values, offsets = borrow(token_offsets), borrow(values), borrow(offsets)
     before = np.zeros(len(offsets), np.int64)
     for t in range(len(offsets) - 1):

@@ -5,6 +5,10 @@ one is geometric, so one uniform number decides it: if it is at least the number
 token's pre-token takes, the canonical token stays. Otherwise the outcome of dropping only the k-th
 merge is cached per token, and a second number decides whether another merge is dropped. Only the
 rest, a few percent of all pre-tokens, is merged.
+
+Arguments of one meaning in this module: ``merges``: `Merges`. ``scratch``: `Scratch`, with
+space for the symbols of the longest pre-token. ``dropout``: `Dropout`. ``pre_tokens``:
+`PreTokens` of the texts of the batch. ``token``: the canonical id of a pre-token, or -1.
 """
 
 from __future__ import annotations
@@ -86,6 +90,7 @@ class Dropout(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _borrow_merges(merges):
+    """The same merges without reference counts; see `memory`."""
     return Merges(
         borrow(merges.slots), borrow(merges.result), borrow(merges.priority), borrow(merges.symbol),
         borrow(merges.of_bytes), borrow(merges.trials), borrow(merges.outcomes),
@@ -94,6 +99,7 @@ def _borrow_merges(merges):
 
 @njit(cache=True, nogil=True)
 def _borrow_scratch(scratch):
+    """The same scratch without reference counts; see `memory`."""
     return Scratch(
         borrow(scratch.token), borrow(scratch.before), borrow(scratch.after), borrow(scratch.rank),
         borrow(scratch.heap), borrow(scratch.dropped), borrow(scratch.ids),
@@ -102,6 +108,7 @@ def _borrow_scratch(scratch):
 
 @njit(cache=True, nogil=True)
 def _borrow_dropout(dropout):
+    """The same ``dropout`` without reference counts; see `memory`."""
     return Dropout(
         borrow_trie(dropout.trie), _borrow_merges(dropout.merges), borrow(dropout.text),
         dropout.rule, dropout.log_keep, borrow(dropout.keep), _borrow_scratch(dropout.scratch),
@@ -126,7 +133,10 @@ def fill(left, right, slots):
 
 @njit(cache=True, nogil=True, inline="always")
 def rank_of(merges, left, right):
-    """The rank of a pair of ids, or -1."""
+    """The rank of the pair of ids ``left`` and ``right``, or -1; int32.
+
+    A slot of ``merges.slots`` is free, so the search ends.
+    """
     mask = len(merges.slots) - 1
     key = (np.int64(left) << BITS) | np.int64(right)
     s = slot_of(key, mask)
@@ -153,7 +163,10 @@ def fill_bytes(merges):
 
 @njit(cache=True, nogil=True, inline="always")
 def _push(heap, size, key):
-    """Push onto a binary min-heap of ``size`` entries; returns the new size."""
+    """Push ``key`` onto a binary min-heap of ``size`` entries; returns the new size.
+
+    ``heap``: int64, longer than ``size``.
+    """
     at = size
     while at > 0:
         up = (at - 1) >> 1
@@ -167,7 +180,10 @@ def _push(heap, size, key):
 
 @njit(cache=True, nogil=True, inline="always")
 def _pop(heap, size):
-    """The smallest entry of a heap that is not empty, and the new size."""
+    """The smallest entry of a heap that is not empty, and the new size.
+
+    ``heap``: int64, its first ``size`` entries in use.
+    """
     top = heap[0]
     size -= 1
     key = heap[size]
@@ -188,7 +204,10 @@ def _pop(heap, size):
 
 @njit(cache=True, nogil=True, inline="always")
 def _push_symbol(merges, scratch, size, i):
-    """Push the merge of symbol i with the next one, if there is one; returns the new size."""
+    """Push the merge of symbol ``i`` with the next one, if there is one; returns the new size.
+
+    ``size``: entries of ``scratch.heap``, which has space for another one (see `Scratch`).
+    """
     rank = scratch.rank[i]
     if rank >= 0:
         size = _push(scratch.heap, size, (np.int64(merges.priority[rank]) << 32) | i)
@@ -200,8 +219,8 @@ def _symbols(trie, merges, text, start, end, token, rank):
     """Write the symbols that text[start:end] starts from; returns how many, or -1.
 
     Symbols are bytes, or characters and the bytes of unknown ones; -1 where one has no id.
-    ``token``, ``rank``: int32 [end - start]: the id of each, and the rank of its merge with the
-    next one (not written for the last).
+    ``text``: uint8. ``token``, ``rank``: int32 [end - start]: the id of each, and the rank of its
+    merge with the next one (not written for the last). A symbol has at least one byte, so they fit.
     """
     n = 0
     if len(merges.of_bytes):
@@ -232,13 +251,20 @@ def _symbols(trie, merges, text, start, end, token, rank):
 
 @njit(cache=True, nogil=True, inline="always")
 def _kept(u, log_keep):
-    """The number of merges kept before the next dropped one, geometric, from a uniform number."""
+    """The number of merges kept before the next dropped one, geometric; int64.
+
+    ``u``: float64 in [0, 1), a uniform number. ``log_keep``: float64, log(1 - p), negative.
+    """
     return np.int64(min(np.log(max(u, 1e-17)) / log_keep, 1e18))
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _apply(merges, scratch, n, size, i):
-    """Merge symbol i with the next one and push the new pairs' merges; returns the heap size."""
+    """Merge symbol ``i`` with the next one and push the new pairs' merges; returns the heap size.
+
+    ``n``: number of symbols that the pre-token started from. ``size``: entries of
+    ``scratch.heap``. scratch.rank[i] is a merge, so symbol i has a next one below n.
+    """
     token, before, after, rank = scratch.token, scratch.before, scratch.after, scratch.rank
     j = after[i]
     token[i] = merges.result[rank[i]]
@@ -263,6 +289,7 @@ def _merge(dropout, n, kept, kept_after, state, out, at):
     ``kept`` merges are kept before the first dropped one, ``kept_after`` before the second; -1:
     not drawn yet. The rules differ in when there is a trial and in what becomes of a dropped merge.
     `hf` has one for outdated entries too, and such an entry brings the dropped ones back.
+    ``out``: int32, with space for n ids from ``at`` on: a merge only makes the sequence shorter.
     """
     merges, scratch, rule = dropout.merges, dropout.scratch, dropout.rule
     rank, heap = scratch.rank, scratch.heap
@@ -335,9 +362,11 @@ def _count_trials(dropout, begin, end, token):
 
 @njit(cache=True, nogil=True)
 def _cache_outcome(dropout, begin, end, token, k):
-    """Cache the outcome of dropping only merge k of a token; see ``Merges.outcomes``.
+    """Cache the outcome of dropping only merge ``k`` of a token; see ``Merges.outcomes``.
 
-    The first cell is written last: another thread reads the others only where it is positive.
+    The token's bytes are text[begin:end] of ``dropout``; ``k`` is below _FIRST and below the
+    token's trials. Only an outcome that fits _CELLS cells is written. The first cell is written
+    last: another thread reads the others only where it is positive.
     """
     outcomes, ids = dropout.merges.outcomes, dropout.scratch.ids
     size, trials = _dry_run(dropout, begin, end, k)
@@ -351,7 +380,12 @@ def _cache_outcome(dropout, begin, end, token, k):
 
 @njit(cache=True, nogil=True, inline="always")
 def _copy_outcome(outcomes, token, k, out, at):
-    """Append the ids of an outcome; returns how many, or 0 while another thread is writing it."""
+    """Append the ids of an outcome; returns how many, or 0 while another thread is writing it.
+
+    ``outcomes``: int32 [ids, _FIRST, _CELLS], ``Merges.outcomes``, where the outcome of merge ``k``
+    of ``token`` is cached. ``out``: int32, with space for an id for each byte of the token from
+    ``at`` on.
+    """
     y = 1
     while outcomes[token, k, y] > 0:
         out[at + y - 1] = outcomes[token, k, y] - 1
@@ -363,8 +397,8 @@ def _copy_outcome(outcomes, token, k, out, at):
 def _draw_pre_token(dropout, begin, end, token, state, out, at):
     """Append one draw of the pre-token text[begin:end]; returns the end and the state.
 
-    ``token`` is the canonical token that is exactly this pre-token, or -1. The end is -1 where
-    there is no symbol for a byte.
+    ``token`` is the canonical token that is exactly this pre-token, or -1. ``out``: int32, with
+    space for end - begin ids from ``at`` on. The end is -1 where there is no symbol for a byte.
     """
     merges, keep = dropout.merges, dropout.keep
     trials = np.int64(-2)
@@ -403,7 +437,10 @@ def _draw_pre_token(dropout, begin, end, token, state, out, at):
 
 @njit(cache=True, nogil=True)
 def _draw_texts(dropout, pre_tokens, batch, rows):
-    """Draw all texts; see :func:`draw_bpe_dropout`. Does not own the memory of ``dropout``."""
+    """Draw all texts of ``batch``, whose pre-tokens are ``pre_tokens``, into ``rows``.
+
+    Returns as :func:`draw_bpe_dropout`. Does not own the memory of ``dropout``.
+    """
     dropout, batch, rows = _borrow_dropout(dropout), borrow_batch(batch), borrow_rows(rows)
     first, ends = borrow(pre_tokens.first), borrow(pre_tokens.end)
     tokens, added, out = borrow(pre_tokens.token), borrow(pre_tokens.added), rows.ids
@@ -430,8 +467,10 @@ def _draw_texts(dropout, pre_tokens, batch, rows):
 def draw_bpe_dropout(trie, merges, pre_tokens, batch, p, rule, rows):
     """Draw all texts of a batch, which are bytes; returns their number.
 
-    Or the first text with a byte for which there is no symbol. ``p``: float64, in (0, 1]. ``rule``:
-    PROVILKOV, HF or SENTENCEPIECE. ``rows``: `batch.Rows` with a place for every byte and draw.
+    Or the first text with a byte for which there is no symbol. ``trie``: the tokens that
+    characters are looked up in. ``pre_tokens``: those of the batch's texts; they cover each text.
+    ``p``: float64, in (0, 1]. ``rule``: PROVILKOV, HF or SENTENCEPIECE. ``rows``: `batch.Rows` with
+    a place for every byte and draw.
     """
     log_keep = np.log1p(-p)
     keep = np.empty(_MOST + 1)

@@ -27,7 +27,8 @@ _TRUSTED = 1e-3  # times 1/M; a smaller probability drowns in the rounding of th
 def tilt(edges, cost, farthest):
     """The slope at which the mean cost is about ``cost``, by Newton steps on the logit of the mean.
 
-    Returns the slope, its backward pass (mantissa, exponent) and the variance of the cost.
+    ``edges``: with a path. ``farthest``: the largest cost of a path. Returns the slope, its
+    backward pass (mantissa, exponent) and the variance of the cost.
     """
     low, high, slope = -STEEPEST, STEEPEST, 0.0
     if cost >= farthest or cost <= 0:
@@ -144,7 +145,10 @@ def _by_angles(edges, probability, cost, size):
 
 @njit(cache=True, nogil=True)
 def _log_total(edges, slope):
-    """The logarithm of the summed weight of all paths, exp(slope * cost) each."""
+    """The logarithm of the summed weight of all paths, exp(slope * cost) each; float64.
+
+    ``edges``: with a path, so the sum is positive.
+    """
     mantissa, exponent = backward(edges, np.exp(slope))
     return np.log(mantissa[0]) + exponent[0] * np.log(2.0)
 
@@ -153,8 +157,9 @@ def _log_total(edges, slope):
 def log_coefficient(edges, cost, farthest):
     """The logarithm of the number of paths of total cost ``cost``; 1 <= cost <= farthest.
 
-    -inf where a table finds none (or fewer than floats can hold beside the others), NaN where the
-    probability is too small for the sum over angles.
+    ``edges``: with a path. ``farthest``: the largest cost of a path. -inf where a table finds none
+    (or fewer than floats can hold beside the others), NaN where the probability is too small for
+    the sum over angles.
     """
     slope, mantissa, exponent, variance = tilt(edges, cost, farthest)
     probability = edge_probabilities(edges, np.exp(slope), mantissa, exponent)

@@ -72,9 +72,11 @@ def farthest(first, step):
 def residues(first, step, begin, end, by_segments, degree, deficits):
     """The paths through a block by degree, modulo 2**56 - deficits; int64 [degree + 1, moduli].
 
-    ``deficits``: int64 [moduli], each from 1 to 2**20. ``by_segments``: every edge costs 1.
-    Keeps a ring of as many rows as the longest edge has bytes. Row i holds values up to
-    2**56 + 2**27 in [0, degree + 1), zero above the largest degree of a path from i.
+    ``begin``, ``end``: nodes of the block's ends (`block_ends`); no edge between them leaves it.
+    ``degree``: the largest degree. ``deficits``: int64 [moduli], each from 1 to 2**20.
+    ``by_segments``: every edge costs 1. Keeps a ring of as many rows as the longest edge has bytes,
+    and one. Row i holds values up to 2**56 + 2**27 in [0, degree + 1), zero above the largest
+    degree of a path from i.
     """
     ring = np.int64(1)
     for e in range(first[begin], first[end]):
@@ -115,7 +117,11 @@ def residues(first, step, begin, end, by_segments, degree, deficits):
 
 @njit(cache=True, nogil=True, inline="always")
 def _reduce(row, high, deficits):
-    """Bring sums below 2**63 to at most 2**56 + 2**27, equal modulo 2**56 - deficits."""
+    """Bring sums below 2**63 to at most 2**56 + 2**27, equal modulo 2**56 - deficits.
+
+    ``row``: int64 [more than high, moduli]. ``high``: the last degree to reduce, or -1: none.
+    ``deficits``: int64 [moduli].
+    """
     for d in range(high + 1):
         for x in range(len(deficits)):
             row[d, x] = (row[d, x] & _LOW) + (row[d, x] >> BITS) * deficits[x]

@@ -52,6 +52,7 @@ def borrow_types(types):
 def read_types(store, record, times):
     """The `Types` of these records, with their counts copied from the store.
 
+    ``record``: int64 [types], positions of records in the store. ``times``: int64 [types].
     Copied into one array because Newton's method reads them many times, and records are scattered.
     """
     store = borrow_store(store)
@@ -133,7 +134,9 @@ def _most_distances(types):
 def _newton(types, longs, k, slope, powers):
     """log z at which the expected distance is k, to a fifth of a standard deviation.
 
-    That is close enough: hardly a draw is rejected because of it.
+    That is close enough: hardly a draw is rejected because of it. ``k``: the distance, at least 0.
+    ``slope``: log z to start from. ``powers``: scratch as for `_weigh`. Sets ``types.probability``
+    for the result.
     """
     low, high = -STEEPEST, STEEPEST
     for _ in range(60):

@@ -30,7 +30,11 @@ class Wanted(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _mark_boundaries(edges, ids, start, end, token_offsets):
-    """Set cost 0 for edges that end where a token of the reference ids[start:end] (int32) ends."""
+    """Set cost 0 for edges that end where a token of the reference ids[start:end] (int32) ends.
+
+    ``edges``: those of the text that the reference spells, changed in place: its bytes are as many
+    as the nodes after node 0, so every boundary is a node.
+    """
     n = len(edges.first) - 1
     boundary = np.zeros(n + 1, np.bool_)
     at = np.int64(0)
@@ -47,7 +51,8 @@ def _mark_boundaries(edges, ids, start, end, token_offsets):
 def _solve(edges, cost):
     """z for which the mean cost is about ``cost``, by bisection, with its backward pass.
 
-    Bisection needs few passes here, because the tolerance is a tenth of a standard deviation.
+    ``edges``: with a path. Returns z, mantissa and exponent. Bisection needs few passes here,
+    because the tolerance is a tenth of a standard deviation.
     """
     low, high = -_STEEPEST, _STEEPEST
     middle = 0.0
