@@ -70,8 +70,9 @@ class Repaired(NamedTuple):
 def decode(segments, tokens, text, text_offsets):
     """Write the bytes of each segment and one 0 after it.
 
-    ``text``: uint8, as long as the bytes of all segments plus one byte a segment. ``text_offsets``:
-    int64 [segments + 1]; segment s is ``text[text_offsets[s]:text_offsets[s + 1] - 1]``.
+    ``segments``: `Segments`. ``tokens``: `TokenBytes`. ``text``: uint8, as long as the bytes of all
+    segments plus one byte a segment. ``text_offsets``: int64 [segments + 1]; segment s is
+    ``text[text_offsets[s]:text_offsets[s + 1] - 1]``.
     """
     ids, data, offsets = borrow(segments.ids), borrow(tokens.data), borrow(tokens.offsets)
     text = borrow(text)
@@ -92,8 +93,10 @@ def decode(segments, tokens, text, text_offsets):
 def compare(segments, canonical, tokens, comparison):
     """Fill ``comparison``, whose ``matches`` are true and ``canonical_matches`` false before.
 
-    Segments that their canonical ids spell are compared by byte positions, others by the longest
-    common prefix and suffix. Of a segment with another text, at least one id does not match.
+    ``segments``: `Segments`. ``canonical``: `Canonical` of these segments. ``tokens``:
+    `TokenBytes`. ``comparison``: `Comparison`. Segments that their canonical ids spell are compared
+    by byte positions, others by the longest common prefix and suffix. Of a segment with another
+    text, at least one id does not match.
     """
     for s in range(len(segments.begin)):
         begin, end = segments.begin[s], segments.end[s]
@@ -111,7 +114,13 @@ def compare(segments, canonical, tokens, comparison):
 
 @njit(cache=True, nogil=True)
 def _match_ends(ids, begin, end, canonical, first, last, comparison):
-    """Match the common prefix and suffix, leaving at least one given id between them."""
+    """Match the common prefix and suffix, leaving at least one given id between them.
+
+    ``ids``: int32; the segment is ids[begin:end], at least one id. ``canonical``: int32; its
+    canonical ids are canonical[first:last]. ``comparison``: `Comparison`, whose ``matches`` has a
+    value for each of ``ids`` and ``canonical_matches`` one for each of ``canonical``. Prefix and
+    suffix together are at most end - begin - 1 and last - first long, so both stay in the ranges.
+    """
     room = min(end - begin - 1, last - first)
     prefix = 0
     while prefix < room and ids[begin + prefix] == canonical[first + prefix]:
@@ -128,8 +137,10 @@ def _match_ends(ids, begin, end, canonical, first, last, comparison):
 def join(segments, row_offsets, canonical, canonical_matches, repaired):
     """Fill ``repaired``: each row with its segments in canonical form, other ids as they are.
 
-    ``row_offsets``: int64 [rows + 1] into ``segments.ids``; no segment crosses a row's end.
-    ``canonical_matches``: bool [canonical ids].
+    ``segments``: `Segments`. ``row_offsets``: int64 [rows + 1] into ``segments.ids``; no segment
+    crosses a row's end. ``canonical``: `Canonical` of these segments. ``canonical_matches``: bool
+    [canonical ids]. ``repaired``: `Repaired`, sized for the ids outside segments and all canonical
+    ids.
     """
     at = np.int64(0)
     s = 0

@@ -18,7 +18,10 @@ _ODD = np.uint64(1)
 
 @njit(cache=True, nogil=True, inline="always")
 def slot_of(key, mask):
-    """The first slot to try for an integer key: Fibonacci hashing, int64 in 0..mask."""
+    """The first slot to try for an integer ``key`` (Fibonacci hashing); int64 in 0..mask.
+
+    ``mask``: the number of slots, a power of two, minus 1.
+    """
     return np.int64((np.uint64(key) * GOLDEN) >> _HALF) & mask
 
 

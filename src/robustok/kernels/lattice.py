@@ -14,9 +14,8 @@ MOST = 1 << 31  # tokens of all neighbors together
 def row_edges(trie, text, token_offsets, ids, fixed):
     """The arrays of `kernels.long.Edges` of a row; a fixed id is one edge that no other crosses.
 
-    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``fixed``: bool, one per id.
-    ``token_offsets``: int64 [ids of the vocabulary + 1]. Every id has at least one byte, so every
-    step is at least 1.
+    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``fixed``: bool, one per id. Every id has at
+    least one byte, so every step is at least 1.
     """
     n = len(text)
     first = np.empty(n + 1, np.int64)

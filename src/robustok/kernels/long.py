@@ -38,7 +38,11 @@ def enlarged(array, size):
 
 @njit(cache=True, nogil=True)
 def edges_of(trie, text, start, end):
-    """The `Edges` of text[start:end] (uint8), every cost 1."""
+    """The `Edges` of text[start:end] (uint8), every cost 1.
+
+    A search along the trie stops at ``end``, so no edge ends after it. ``token`` and ``step`` are
+    enlarged where they are full.
+    """
     trie, text = borrow_trie(trie), borrow(text)
     n = end - start
     first = np.empty(n + 1, np.int64)
@@ -66,8 +70,9 @@ def edges_of(trie, text, start, end):
 def mark_reference(edges, ids, id_start, id_end, token_offsets):
     """Set cost 0 for the edges of the reference ids[id_start:id_end] (int32), and their ids.
 
-    The reference may have another id for the same bytes than the trie. Its bytes are those of the
-    whole text.
+    ``edges``: those of the whole text, changed in place. The reference may have another id for the
+    same bytes than the trie. It spells the whole text, so each of its tokens starts at a node
+    before the last one.
     """
     node = np.int64(0)
     for r in range(id_start, id_end):
@@ -90,7 +95,10 @@ def longest_edge(edges):
 
 @njit(cache=True, nogil=True)
 def joined(longs):
-    """A list of lattices as one, one after another."""
+    """A list of lattices as one, one after another.
+
+    ``longs``: a list of `Edges`; edges of lattice x end within it, and so do those of its copy.
+    """
     nodes, count = np.int64(0), np.int64(0)
     for x in range(len(longs)):
         nodes += len(longs[x].first) - 1
@@ -176,9 +184,9 @@ def moments(edges, z, mantissa, exponent):
 def draw_long(edges, z, mantissa, exponent, state, out, at):
     """Append a path drawn with weight z**distance; returns the end, its distance, the state.
 
-    ``mantissa`` and ``exponent`` are those of `backward` for the same z. ``out``: int32, with space
-    for an id a byte. The lattice must have a path: mantissa[0] > 0. Then every node that is reached
-    has a path to the end, so an edge is always chosen.
+    ``mantissa`` and ``exponent`` are those of `backward` for the same ``z``. ``out``: int32, with
+    space for an id a byte from index ``at`` on. The lattice must have a path: mantissa[0] > 0. Then
+    every node that is reached has a path to the end, so an edge is always chosen.
     """
     edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
     mantissa, exponent, out = borrow(mantissa), borrow(exponent), borrow(out)

@@ -15,7 +15,11 @@ STEEPEST = 60.0  # |slope|: beyond it only the nearest or the farthest path has 
 
 @njit(cache=True, nogil=True)
 def inside(low, high, step):
-    """The Newton step where it is inside the bracket, else the middle of the bracket."""
+    """The Newton step where it is inside the bracket, else the middle of the bracket.
+
+    ``low``, ``high``: float64, the ends of the bracket. ``step``: float64, the slope after the
+    step; NaN is not inside.
+    """
     return step if low < step < high else 0.5 * (low + high)
 
 
@@ -23,8 +27,9 @@ def inside(low, high, step):
 def logit_step(slope, mean, variance, target, farthest):
     """The slope after a Newton step on the logit of mean / farthest; NaN where it has no step.
 
-    Converges at both ends, where the mean flattens and plain Newton steps overshoot. ``target``
-    is from 0 to ``farthest``, both exclusive.
+    Converges at both ends, where the mean flattens and plain Newton steps overshoot. ``mean``,
+    ``variance``: those of the distance at ``slope``. ``farthest``: the largest distance.
+    ``target``: the wanted mean, from 0 to ``farthest``, both exclusive.
     """
     if variance <= 0.0 or mean <= 0.0 or mean >= farthest:
         return np.nan

@@ -18,7 +18,10 @@ MOST = 256  # bytes of the longest token that is split under support="pairwise"
 
 @njit(cache=True, nogil=True)
 def spans(trie, text, start, end):
-    """[i, j]: text[start + i:start + j] is a token; bool of shape [n + 1, n + 1]."""
+    """[i, j]: text[start + i:start + j] is a token; bool of shape [n + 1, n + 1].
+
+    ``text``: uint8. n is end - start, at least 0.
+    """
     trie, text = borrow_trie(trie), borrow(text)
     n = end - start
     is_token = np.zeros((n + 1, n + 1), np.bool_)
@@ -34,7 +37,10 @@ def spans(trie, text, start, end):
 
 @njit(cache=True, nogil=True)
 def reachable_sizes(is_token):
-    """[s]: some chain of two-way splits cuts the whole into s segments; bool of shape [n + 1]."""
+    """[s]: some chain of two-way splits cuts the whole into s segments; bool of shape [n + 1].
+
+    ``is_token``: bool [n + 1, n + 1], from `spans`.
+    """
     n = len(is_token) - 1
     sizes = np.zeros((n + 1, n + 1, n + 1), np.bool_)
     for span in range(1, n + 1):
@@ -56,7 +62,13 @@ def reachable_sizes(is_token):
 
 @njit(cache=True, nogil=True)
 def is_pairwise(is_token, pieces, count, token_offsets, cuts, merged):
-    """Whether these pieces merge, two at a time through tokens, into one. Scratch: cuts, merged."""
+    """Whether a segmentation of a token merges into it, two segments at a time through tokens.
+
+    ``is_token``: bool [n + 1, n + 1], from `spans` of the token, n bytes. ``pieces``: int32, its
+    first ``count`` are the ids of the segments, which together spell the token. ``cuts``: int64
+    [count + 1 or more] and ``merged``: bool [count + 1 or more, the same], scratch. A segment has
+    at least a byte, so ``count`` and the cuts are at most n.
+    """
     cuts[0] = 0
     for p in range(count):
         cuts[p + 1] = cuts[p] + token_offsets[pieces[p] + 1] - token_offsets[pieces[p]]

@@ -19,7 +19,7 @@ _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 @njit(cache=True, nogil=True, inline="always")
 def mix(z):
-    """The finalizer of SplitMix64, a bijection of uint64."""
+    """The finalizer of SplitMix64, a bijection; ``z``: uint64."""
     z = (z ^ (z >> _S30)) * _M1
     z = (z ^ (z >> _S27)) * _M2
     return z ^ (z >> _S31)
@@ -37,14 +37,17 @@ def stream(seed, epoch, key, draw, part):
 
 @njit(cache=True, nogil=True, inline="always")
 def uniform(state):
-    """A float64 in [0, 1) and the state after it."""
+    """A float64 in [0, 1) and the ``state`` after it."""
     state = state + GOLDEN
     return np.float64(mix(state) >> _S11) * _UNIT, state
 
 
 @njit(cache=True, nogil=True, inline="always")
 def below(state, n):
-    """An integer in [0, n) and the state after it; uneven by at most n / 2**53."""
+    """An integer in [0, n), int64, and the ``state`` after it; uneven by at most n / 2**53.
+
+    ``n``: at least 1.
+    """
     state = state + GOLDEN
     i = np.int64(np.float64(mix(state) >> _S11) * _UNIT * n)
     return min(i, n - 1), state

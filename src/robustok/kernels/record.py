@@ -38,7 +38,12 @@ HEAD = 4  # slots of a record before its key
 
 @njit(cache=True, nogil=True, inline="always")
 def pack_header(key_slots, size, degrees, listed, short):
-    """Slots of the key, bytes of the word, largest degree (16 bits each); is it a list; int32?"""
+    """The header of a record, int64: ``key_slots``, ``size``, ``degrees`` and two flags.
+
+    ``key_slots``: 8-byte slots of the key. ``size``: bytes of the word. ``degrees``: the largest
+    degree with a tokenization. These three are below 2**16. ``listed``: 1 if the record is a list,
+    else 0. ``short``: 1 if the counts of the nodes are int32, else 0.
+    """
     return key_slots | (size << 16) | (degrees << 32) | (listed << 48) | (short << 49)
 
 
@@ -142,8 +147,10 @@ def set_number(store, record, stamp, number):
 def write_list(store, edges, body, counts, strides):
     """Write the groups and all paths of a list, by depth-first search.
 
-    ``counts``: float64 [degrees + 1], the paths of each degree. ``strides``: int64 [degrees + 1].
-    Every step is at least a byte, so a path has at most n ids.
+    ``edges``: those of the word, n bytes. ``body``: the slot to write from (`body_of`). ``counts``:
+    float64 [degrees + 1], the paths of each degree. ``strides``: int64 [degrees + 1], int32s for
+    a path of each degree, one more than the ids of the longest. Every step is at least a byte, so
+    a path has at most n ids. The caller makes sure that groups and paths fit in the store.
     """
     first, token, step = edges.first, edges.token, edges.step
     n = len(first) - 1
@@ -181,7 +188,12 @@ def write_list(store, edges, body, counts, strides):
 
 @njit(cache=True, nogil=True)
 def write_nodes(store, edges, body, counts, degrees, short):
-    """Write the edges and the counts (float64 [n + 1, degrees + 1 or more]) of all nodes."""
+    """Write the edges and the counts of all nodes.
+
+    ``edges``: those of the word, n bytes. ``body``: the slot to write from (`body_of`). ``counts``:
+    float64 [n + 1, degrees + 1 or more]. ``degrees``: the largest degree. ``short``: write the
+    counts as int32, else as float64. The caller makes sure that all of them fit in the store.
+    """
     n = len(edges.first) - 1
     for i in range(n + 1):
         store.ints[body * 2 + i] = edges.first[i]
@@ -200,16 +212,22 @@ def write_nodes(store, edges, body, counts, degrees, short):
 
 @njit(cache=True, nogil=True, inline="always")
 def _count_at(store, short, counts, at):
-    """Count number ``at`` of the nodes' counts, which begin at slot ``counts``."""
+    """Count number ``at`` of the nodes' counts, which begin at slot ``counts``; float64.
+
+    ``short``: the counts are int32, else float64. ``at`` is at most `row_of` of the last
+    node.
+    """
     return np.float64(store.ints[2 * counts + at]) if short else store.floats[counts + at]
 
 
 @njit(cache=True, nogil=True, inline="always")
 def draw(store, record, degree, state, out, at):
-    """Append a uniform path of exactly this degree to ``out`` (int32); returns the end, the state.
+    """Append a uniform path of exactly this degree to ``out``; returns the end, the state.
 
-    The record must have a path of this degree (`counts_of`): only then are the list and the nodes
-    that are read those of the record, and ``out`` needs no more space than the word has bytes.
+    ``record``: int64, its position in the store. ``out``: int32, with space for an id for each byte
+    of the word from index ``at`` on. The record must have a path of this ``degree`` (`counts_of`):
+    only then are the list and the nodes that are read those of the record, and ``out`` needs no
+    more space than the word has bytes.
     """
     header = store.words[record + 1]
     degrees = _degrees(header)

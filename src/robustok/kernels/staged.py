@@ -65,7 +65,9 @@ def draw_distances(kind, types, state, distance):
 def draw_by_tail(tokens, store, kind, types, longs, target, draws, at):
     """Draws at the target distance by stages of the unbroken words; returns as `_draw_by_block`.
 
-    ``kind``: int64 [words], the type of each word, or -1 - i for the i-th of ``longs``.
+    ``kind``: int64 [words], the type of each word, or -1 - i for the i-th of ``longs``. ``types``:
+    `distances.Types` of the other words. ``longs``: at least one `long.Edges`. ``target``:
+    `Target`. ``draws``: `Draws`, appended to ``draws.ids`` from ``at`` on.
     """
     tokens, store, types = borrow_tokens(tokens), borrow_store(store), borrow_types(types)
     kind, out = borrow(kind), borrow(draws.ids)

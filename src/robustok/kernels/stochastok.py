@@ -2,6 +2,10 @@
 
 The sequence is a linked list in arrays, so that a split appends its tokens and a uniform index is a
 uniform position.
+
+Arguments of one meaning in this module: ``pairs``: `Pairs` of the vocabulary. ``nodes``:
+`Nodes`, the list of one text, of whose nodes n are in use. ``alpha``: float64, picks for each
+token of a text, see `picks_of`. ``first``, ``last``: the texts first..last of the batch are drawn.
 """
 
 from __future__ import annotations
@@ -78,7 +82,7 @@ def picks_of(alpha, m):
 
 @njit(cache=True, nogil=True)
 def _most_nodes(token_offsets, batch, alpha, added, first, last):
-    """The most tokens of any of the texts first..last if each pick adds up to ``added``.
+    """The most tokens of any of the texts first..last if each pick adds up to ``added``; int64.
 
     A split adds nodes and all its tokens have bytes, so a text of m tokens and b bytes never has
     more than min(m + picks * added, m + b) nodes.
@@ -112,7 +116,10 @@ def _read_text(batch, t, nodes):
 
 @njit(cache=True, nogil=True, inline="always")
 def _write_text(nodes, count, out, at):
-    """Append the tokens of the list to ``out``; returns the end."""
+    """Append the tokens of the list to ``out`` from index ``at`` on; returns the end.
+
+    ``count``: nodes in use. ``out``: int32, with space for so many ids.
+    """
     i = np.int64(0) if count else np.int64(-1)
     while i >= 0:
         out[at] = nodes.token[i]
@@ -123,15 +130,16 @@ def _write_text(nodes, count, out, at):
 
 @njit(cache=True, nogil=True, inline="always")
 def _splits(pairs, token):
-    """Whether a token can be cut into two, as 0 or 1."""
+    """Whether a token (an id of the vocabulary) can be cut into two, as 0 or 1."""
     return np.int64(pairs.start[token + 1] > pairs.start[token])
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _split_in_two(pairs, nodes, n, picks, few, state):
-    """Pick nodes of the list of n nodes and split them in two; returns the number of nodes.
+    """Pick nodes of the list of ``n`` nodes and split them in two; returns the number of nodes.
 
-    Unless ``few``, picks end once no token splits any further: the rest change nothing.
+    ``picks``: int64, how many to pick. Unless ``few``, picks end once no token splits any further:
+    the rest change nothing. A split adds one node, so `_most_nodes` bounds their number.
     """
     splittable = np.int64(1)
     if not few:
@@ -226,7 +234,9 @@ def _expand(tokens, store, t, key, segments, state):
 def _split_listed(tokens, store, nodes, n, picks, scratch, state):
     """Pick nodes of the list and expand them; returns the number of nodes, -1 if the store is full.
 
-    ``scratch``: int32 [1], the key of a look-up, and int32 [ways], the tokens of an expansion.
+    ``n``: nodes in use. ``picks``: int64, how many to pick. ``scratch``: int32 [1], the key of a
+    look-up, and int32 [ways], the tokens of an expansion. A pick adds up to ways - 1 nodes, so
+    `_most_nodes` bounds their number.
     """
     key, segments = scratch
     splittable = np.int64(0)

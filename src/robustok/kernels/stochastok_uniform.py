@@ -36,6 +36,7 @@ class Support(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _borrow_support(support):
+    """The same ``support`` without reference counts; see `memory`."""
     return Support(
         support.pairwise, borrow(support.key), borrow(support.cuts), borrow(support.merged)
     )
@@ -43,11 +44,11 @@ def _borrow_support(support):
 
 @njit(cache=True, nogil=True, inline="always")
 def _record(tokens, store, t, support):
-    """The record of token t by segments; NO_ROOM or NO_PATH.
+    """The record of token ``t`` by segments; NO_ROOM or NO_PATH.
 
-    Under pairwise, what repeated splits cannot reach is removed: from a list the paths themselves,
-    from a walked table only the numbers of segments that nothing reaches, so that its draws have
-    to be tested.
+    ``support``: `Support`; its ``key`` is overwritten. Under pairwise, what repeated splits cannot
+    reach is removed: from a list the paths themselves, from a walked table only the numbers of
+    segments that nothing reaches, so that its draws have to be tested.
     """
     tokens, store, support = borrow_tokens(tokens), borrow_store(store), _borrow_support(support)
     support.key[0] = t
@@ -101,10 +102,11 @@ def _draw_share(stars, bars, state):
 
 @njit(cache=True, nogil=True, inline="always")
 def _segment(tokens, store, t, share, support, state, out, at):
-    """Append token t in share + 1 segments, or the most below that; returns the end and the state.
+    """Append token ``t`` in share + 1 segments, or the most below that; returns the end, the state.
 
-    The end is NO_ROOM or NO_PATH where the store gives no record, and NOT_DRAWN where TRIES draws
-    in a row were none that two-way splits reach.
+    ``support``: `Support`. ``out``: int32, with space for an id for each byte of the token from
+    index ``at`` on. The end is NO_ROOM or NO_PATH where the store gives no record, and NOT_DRAWN
+    where TRIES draws in a row were none that two-way splits reach.
     """
     length = tokens.offsets[t + 1] - tokens.offsets[t]
     if share == 0 or length < 2 or (support.pairwise and length > MOST):
@@ -138,7 +140,8 @@ def _segment(tokens, store, t, share, support, state, out, at):
 def _draw_texts(tokens, store, batch, alpha, support, first, last, rows):
     """Draw texts first..last; see :func:`draw_stochastok_uniform`.
 
-    Does not own the memory of ``support``.
+    ``alpha``: float64, splits for each token of a text. ``support``: `Support`, whose memory this
+    kernel does not own.
     """
     tokens, store = borrow_tokens(tokens), borrow_store(store)
     batch, rows = borrow_batch(batch), borrow_rows(rows)
@@ -166,7 +169,9 @@ def _draw_texts(tokens, store, batch, alpha, support, first, last, rows):
 def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, rows):
     """Draw texts first..last; returns the first text the store had no space for, or ``last``.
 
-    Or NO_PATH or NOT_DRAWN, see :func:`_segment`. ``rows``: `batch.Rows` of the texts first..last.
+    Or NO_PATH or NOT_DRAWN, see :func:`_segment`. ``alpha``: float64, splits for each token of a
+    text (`picks_of`). ``pairwise``: bool, draw only what repeated two-way splits reach. ``rows``:
+    `batch.Rows` of the texts first..last.
     """
     size = MOST + 1 if pairwise else 1
     support = Support(

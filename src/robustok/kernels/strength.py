@@ -77,8 +77,10 @@ def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offs
 def compare(token_offsets, old, old_offsets, new, new_offsets, draws, splits, distance):
     """Write the splits and the distance of each new row to ``splits`` and ``distance``.
 
-    ``splits``, ``distance``: int64 [new rows]. Rows as in :func:`first_other_text`; a new row and
-    its old one must spell the same bytes.
+    ``splits``, ``distance``: int64 [new rows]. ``old``, ``new``: int32, the ids of the old and the
+    new rows. ``old_offsets``, ``new_offsets``: int64 [rows + 1], where row r of the new ids was
+    drawn for row r // draws of the old ones. ``draws``: at least 1. A new row and its old one must
+    spell the same bytes.
     """
     token_offsets, old, new = borrow(token_offsets), borrow(old), borrow(new)
     flags = np.empty(0, np.bool_)

@@ -1,6 +1,10 @@
 """A store of records (`kernels.record`) of single words, kept by content because words repeat.
 
 Whether a word is already in the store changes the time of a draw and never its result.
+
+Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS or DISTANCE of `record`, the degree
+that records are grouped by. ``key``: the bytes of the word under ALL (uint8), its one token id
+under SEGMENTS (int32), its reference ids under DISTANCE (int32).
 """
 
 from __future__ import annotations
@@ -82,7 +86,10 @@ def clear(store):
 
 @njit(cache=True, nogil=True, inline="always")
 def _same_key(store, record, mode, key, start, end):
-    """Whether key[start:end], as long as the record's key, is equal to it."""
+    """Whether key[start:end], as long as the record's key, is equal to it.
+
+    ``record``: position of a record of this ``mode`` in the store.
+    """
     if mode == ALL:
         at = (record + HEAD) * 8
         for p in range(start, end):
@@ -100,8 +107,7 @@ def _same_key(store, record, mode, key, start, end):
 def find(store, mode, key, key_start, key_end):
     """The position of the record with key ``key[key_start:key_end]``, or -1.
 
-    ``key``: the word's bytes under ALL (uint8), its one token id under SEGMENTS (int32), its
-    reference ids under DISTANCE (int32).
+    ``mode``: that of all records of the store. At least one slot is free, so the search ends.
     """
     if mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
         return store.single[key[key_start]] - 1
@@ -126,9 +132,9 @@ def find(store, mode, key, key_start, key_end):
 
 @njit(cache=True, nogil=True)
 def add_slot(store, key, key_start, key_end, record):
-    """Enter a new record in the hash table, where :func:`find` finds it under its key.
+    """Enter a new record in the hash table, where `find` finds it under key[key_start:key_end].
 
-    At least half of the slots are free before.
+    ``record``: its position in the store. At least half of the slots are free before.
     """
     mask = len(store.slots) - 1
     h = hash_key(store.used[3], key, key_start, key_end)
@@ -142,7 +148,8 @@ def add_slot(store, key, key_start, key_end, record):
 def insert(store, tokens, mode, key, text):
     """Build the record of a word that has none; returns its position, NO_ROOM or NO_PATH.
 
-    ``key`` is the whole key as for `find`. ``text``: uint8, the word's bytes.
+    ``mode``: that of all records of the store. ``key``: the whole key. ``text``: uint8, the word's
+    bytes. A store whose slots are half full takes no record, so a slot stays free.
     """
     if 2 * store.used[1] >= len(store.slots):
         return np.int64(NO_ROOM)
@@ -176,7 +183,11 @@ def lookup_token(store, tokens, key):
 
 @njit(cache=True, nogil=True)
 def _word_edges(tokens, mode, key, text):
-    """The lattice of a word, where the cost of an edge is its degree."""
+    """The lattice of a word, where the cost of an edge is its degree.
+
+    ``text``: uint8, the word's bytes, which ``key`` spells under DISTANCE. ``mode``: what the
+    degree counts.
+    """
     edges = edges_of(tokens.trie, text, 0, len(text))
     if mode == DISTANCE:
         mark_reference(edges, key, 0, len(key), tokens.offsets)
@@ -188,7 +199,10 @@ def _word_edges(tokens, mode, key, text):
 
 @njit(cache=True, nogil=True)
 def _count_paths(edges, degrees):
-    """[i, g]: the paths from byte i to the end of degree g; float64 [n + 1, degrees + 1]."""
+    """[i, g]: the paths from byte i to the end of degree g; float64 [n + 1, degrees + 1].
+
+    ``edges``: those of a word of n bytes. ``degrees``: the largest degree to count.
+    """
     n = len(edges.first) - 1
     counts = np.zeros((n + 1, degrees + 1))
     counts[n, 0] = 1.0
@@ -202,7 +216,11 @@ def _count_paths(edges, degrees):
 
 @njit(cache=True, nogil=True)
 def _build(store, tokens, mode, key, text):
-    """Append a record; NO_ROOM, or NO_PATH: every record has a path, on which `draw` relies."""
+    """Append a record; returns its position, NO_ROOM, or NO_PATH where there is no tokenization.
+
+    Every record has a path, on which `draw` relies. ``mode`` and ``key`` are those of `insert`.
+    ``text``: uint8, the word's bytes. Only a record that fits in the buffer is written.
+    """
     n = len(text)
     edges = _word_edges(tokens, mode, key, text)
     degrees = 0 if mode == ALL else n

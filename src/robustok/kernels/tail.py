@@ -48,7 +48,9 @@ def _stages(n):
 def _bounds(edges, probability, node, row, low, high):
     """The smallest and largest distance from a node to the end; the rows after its own have theirs.
 
-    ``low``, ``high``: int64 [nodes of the tail]. The smallest is the larger one without a path.
+    ``probability``: float64 [edges], of each edge at its node. ``row``: node minus the first node
+    of the tail. ``low``, ``high``: int64 [nodes of the tail], indexed by row. The smallest is the
+    larger one without a path.
     """
     smallest, largest = np.int64(1 << 60), np.int64(-1)
     for e in range(edges.first[node], edges.first[node + 1]):

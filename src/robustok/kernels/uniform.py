@@ -18,7 +18,8 @@ from robustok.kernels.words import LONG, word_ends
 def _draw_unbroken(trie, text, start, end, state, out, at):
     """One draw of a word too long to table; returns the end, or NO_PATH, and the state.
 
-    ``text``: uint8, ``out``: int32 with space for an id a byte.
+    ``text``: uint8; the word is text[start:end]. ``out``: int32 with space for an id a byte from
+    index ``at`` on.
     """
     edges = edges_of(trie, text, start, end)
     mantissa, exponent = backward(edges, 1.0)

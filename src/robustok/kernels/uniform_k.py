@@ -11,6 +11,10 @@
 
 Every loop of rejections is bounded. Where one uses up its tries (the distance is feasible but very
 rare for every z), the text is drawn from a table of positions by distances (`cost_table`).
+
+Arguments of one meaning, unless documented otherwise: ``words``: `Words`. ``types``:
+`distances.Types` of the text. ``longs``: a list of `long.Edges`, one for each unbroken word.
+``kind``: int64 [words], the type of each word, or -1 - i for the i-th of ``longs``.
 """
 
 from __future__ import annotations
@@ -199,9 +203,10 @@ def _last_words(kind):
 def _draw_block(types, kind, words, sums, rest, state, distance):
     """Draw the distances of a block's words given that they sum to ``rest``; returns the state.
 
-    ``words``: int64 [n], which words of the text; ``kind``: int64 [words of the text]. ``sums`` are
-    those of `convolve_block`, with a positive probability of ``rest`` in row 0. Word t's distance
-    is written to distance[words[t]].
+    ``words``: int64 [n], which words of the text, none of them unbroken; ``kind``: int64 [words of
+    the text]. ``types``: those of the text. ``sums`` are those of `convolve_block` of these words,
+    with a positive probability of ``rest`` in row 0. Word t's ``distance`` (int64) is written to
+    distance[words[t]].
     """
     types, sums, distance = borrow_types(types), borrow_sums(sums), borrow(distance)
     table, base, low, high = sums
@@ -291,7 +296,10 @@ def _draw_by_block(store, kind, types, longs, target, draws, at):
 
 @njit(cache=True, nogil=True)
 def _draw_text(tokens, store, kind, types, longs, k, draws, at):
-    """Draws of one text at distance k; arguments and result as for `_draw_by_block`."""
+    """Draws of one text at distance ``k``; arguments and result as for `_draw_by_block`.
+
+    ``kind``: int64 [words]. ``types``: those of the text, whose probabilities are set here.
+    """
     long_bytes = np.int64(0)
     for x in range(len(longs)):
         long_bytes += len(longs[x].first) - 1

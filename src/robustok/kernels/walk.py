@@ -45,7 +45,8 @@ def borrow_edges(edges):
 def log_weights(trie, edges, text, start, rule):
     """The logarithm of the weight of each edge itself, float64 [edges]; -inf: not allowed.
 
-    ``edges``: the tokens of the span of ``text`` (uint8) that begins at ``start``.
+    ``edges``: the tokens of the span of ``text`` (uint8) that begins at ``start``. ``rule``:
+    `StepRule`.
 
     `unigram`: the token's score over the temperature; a byte stands for an unknown character only.
     `grampa`: 0 for tokens of at least ``least`` bytes, and where no such token starts for the
@@ -150,7 +151,8 @@ def step_probabilities(edges, weights, total, i, kind, setting, out):
 def log_prob_walk(trie, text, ids, token_offsets, rule):
     """The log-probability that one walk over the whole text gives ``ids``; -inf where it cannot.
 
-    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``token_offsets``: int64 [ids + 1].
+    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``rule``: `StepRule`. The ids spell the text,
+    so every one of them starts at a node before the last one.
     """
     edges = edges_of(trie, text, 0, len(text))
     weights = log_weights(trie, edges, text, 0, rule)

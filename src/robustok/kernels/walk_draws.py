@@ -4,6 +4,10 @@ The cache is a `tables.Store` with records of its own kind: size and key as in e
 `tables.find` looks them up, then the edges of each node and, for each edge, the probability that it
 or an earlier one at its node is taken. Whether a word is in the cache changes the time a draw takes
 and never its result.
+
+Arguments of one meaning in this module: ``rule``: `walk.StepRule`. ``text``: uint8; a word or span
+is text[start:end]. ``upto``: float64 [edges], see `_steps`. ``out``: int32, with space for an id
+for each byte from index ``at`` on: an edge has at least one byte.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ def _first_at(record, n):
 
 @njit(cache=True, nogil=True, inline="always")
 def _edges_at(record, n):
-    """Where in ``words`` a record keeps its edges.
+    """Where in ``words`` a record keeps its edges; n is the bytes of the word.
 
     Each has two words: its token << 32 | its bytes, and the probability that it or an earlier one
     is taken.
@@ -103,7 +107,11 @@ def _build(store, trie, rule, text, start, end):
 
 @njit(cache=True, nogil=True)
 def _walk_long(trie, rule, text, start, end, state, out, at):
-    """One walk over a span too long to cache; the end is IMPOSSIBLE where there is no path."""
+    """One walk over text[start:end], too long to cache; returns the end and the state.
+
+    ``out``: int32, with space for an id a byte from index ``at`` on. The end is IMPOSSIBLE where
+    there is no path.
+    """
     edges, upto, possible = _steps(trie, rule, text, start, end)
     if not possible:
         return np.int64(IMPOSSIBLE), state
@@ -113,7 +121,12 @@ def _walk_long(trie, rule, text, start, end, state, out, at):
 
 @njit(cache=True, nogil=True)
 def _walk(edges, upto, n, state, out, at):
-    """Follow edges from byte 0 to byte ``n``; the caller owns the arrays for the whole walk."""
+    """Follow edges from byte 0 to byte ``n``; returns the end and the state.
+
+    ``edges`` and ``upto`` are those of `_steps` with a path, so the search at a node ends at its
+    last possible edge. ``out``: int32, with space for n ids from index ``at`` on. The caller owns
+    the arrays for the whole walk.
+    """
     edges, upto, out = borrow_edges(edges), borrow(upto), borrow(out)
     i = np.int64(0)
     while i < n:
@@ -130,7 +143,11 @@ def _walk(edges, upto, n, state, out, at):
 
 @njit(cache=True, nogil=True, inline="always")
 def _walk_record(store, record, state, out, at):
-    """One walk over a cached word; returns the end and the state."""
+    """One walk over a cached word; returns the end and the state.
+
+    ``record``: position of a record of `_build` in the store. ``out``: int32, with space for an id
+    for each byte of the word from index ``at`` on.
+    """
     n = store.words[record]
     first, edges = _first_at(record, n), _edges_at(record, n)
     i = np.int64(0)
@@ -150,7 +167,8 @@ def _walk_record(store, record, state, out, at):
 def _draw_words(trie, store, rule, text, edges, state, out, at):
     """One draw of the words between ``edges``; the end is FULL or IMPOSSIBLE where it fails.
 
-    ``edges``: int64 [words + 1], ascending, positions in ``text`` (uint8).
+    ``edges``: int64 [words + 1], ascending, positions in ``text`` (uint8). ``out``: int32, with
+    space for an id for each byte of the words from index ``at`` on.
     """
     trie, store, rule = borrow_trie(trie), borrow_store(store), borrow_rule(rule)
     text, edges, out = borrow(text), borrow(edges), borrow(out)
