@@ -120,11 +120,11 @@ def _write_text(nodes, count, out, at):
 
     ``count``: nodes in use. ``out``: int32, with space for so many ids.
     """
-    i = np.int64(0) if count else np.int64(-1)
+    i = np.int32(0) if count else np.int32(-1)
     while i >= 0:
         out[at] = nodes.token[i]
         at += 1
-        i = np.int64(nodes.after[i])
+        i = nodes.after[i]
     return at
 
 
@@ -135,33 +135,42 @@ def _splits(pairs, token):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _split_in_two(pairs, nodes, n, picks, few, state):
-    """Pick nodes of the list of ``n`` nodes and split them in two; returns the number of nodes.
+def _split_one(pairs, nodes, n, state):
+    """Pick one of n nodes and split it in two if it can be; returns it, the new n and the state."""
+    i, state = below(state, n)
+    begin = pairs.start[nodes.token[i]]
+    count = pairs.start[nodes.token[i] + 1] - begin
+    if count:
+        x, state = below(state, count)
+        nodes.token[n] = pairs.right[begin + x]
+        nodes.token[i] = pairs.left[begin + x]
+        nodes.after[n] = nodes.after[i]
+        nodes.after[i] = n
+        n += 1
+    return i, n, state
 
-    ``picks``: int64, how many to pick. Unless ``few``, picks end once no token splits any further:
-    the rest change nothing. A split adds one node, so `_most_nodes` bounds their number.
+
+@njit(cache=True, nogil=True, inline="always")
+def _split_in_two(pairs, nodes, n, picks, few, state):
+    """Pick nodes of the list of n nodes and split them in two; returns the number of nodes.
+
+    ``pairs``: `Pairs`. ``nodes``: `Nodes`, with a place for each split. Unless ``few``, picks end
+    once no token splits any further: the rest change nothing.
     """
-    splittable = np.int64(1)
-    if not few:
-        splittable = np.int64(0)
-        for i in range(n):
-            splittable += _splits(pairs, nodes.token[i])
+    if few:
+        for _ in range(picks):
+            _, n, state = _split_one(pairs, nodes, n, state)
+        return n
+    splittable = np.int64(0)
+    for i in range(n):
+        splittable += _splits(pairs, nodes.token[i])
     pick = np.int64(0)
     while pick < picks and splittable > 0:
         pick += 1
-        i, state = below(state, n)
-        begin = pairs.start[nodes.token[i]]
-        count = pairs.start[nodes.token[i] + 1] - begin
-        if count:
-            x, state = below(state, count)
-            left, right = pairs.left[begin + x], pairs.right[begin + x]
-            if not few:
-                splittable += _splits(pairs, left) + _splits(pairs, right) - 1
-            nodes.token[n] = right
-            nodes.token[i] = left
-            nodes.after[n] = nodes.after[i]
-            nodes.after[i] = n
-            n += 1
+        size = n
+        i, n, state = _split_one(pairs, nodes, n, state)
+        if n > size:
+            splittable += _splits(pairs, nodes.token[i]) + _splits(pairs, nodes.token[size]) - 1
     return n
 
 
