@@ -22,7 +22,7 @@ from robustok.guard import (
     UNKNOWN_ID,
     Guard,
     Verdict,
-    tell,
+    describe,
 )
 
 CHARACTERS = "aests 1239.!'?@<|\n\r\t_é\u0301東😀\u00a0\u2003ſd"
@@ -114,7 +114,7 @@ def test_says_where_and_what(gpt2_like: rt.Vocabulary) -> None:
     assert finding.canonical == (ids[second],)
     tokens = "|".join(gpt2_like.tokens[i].decode() for i in cut).replace(" ", "·")
     line = f"ids {second} to {second + 1}, '{tokens}', should be '·the'"
-    assert tell(gpt2_like, finding) == line
+    assert describe(gpt2_like, finding) == line
     assert verdict.repaired.tolist() == ids.tolist()
 
 
