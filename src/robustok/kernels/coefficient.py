@@ -7,6 +7,9 @@ of costs. In a large one it is a sum over the characteristic function at M equid
 (inverse DFT), M wide enough that no cost aliases. The function at a node is a mean of those at
 later nodes, so a pass stops once it is negligible at as many nodes as the longest edge spans:
 all but some fifty passes are short.
+
+Arguments of one meaning in this module: ``cost``: int, a total cost of at least 0. ``slope``:
+float64, log z. ``z``: float64, the weight of an edge of cost 1.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ TABLE = 1 << 24  # positions times costs
 
 @njit(cache=True, nogil=True)
 def draw_by_table(edges, k, draws, at):
-    """Draws at distance k from the number of paths to the end by node and distance, in logarithms.
+    """Draws at distance ``k`` by the logarithm of the number of paths from each node and distance.
 
-    ``edges``: `kernels.long.Edges`. ``draws``: `kernels.staged.Draws`, appended to ``draws.ids``
-    from ``at`` on. Returns the end, or NOT_DRAWN where the table would be too large.
+    ``k``: at least 0. ``draws``: `kernels.staged.Draws`, appended to ``draws.ids`` from ``at`` on.
+    Returns the end, or NOT_DRAWN where the table would be too large or no path has the distance.
     """
     n = len(edges.first) - 1
     if (n + 1) * (k + 1) > TABLE:

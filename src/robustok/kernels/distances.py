@@ -3,6 +3,10 @@
 Words occur as types with a number of occurrences; blocks too long to table are lattices of their
 own (`longs`, a list of `kernels.long.Edges`). Every token that is not the reference's has weight z,
 so words are independent; Newton's method chooses z such that the expected sum is k.
+
+Arguments of one meaning in this module: ``types``: `Types` of the words of a text. ``longs``: a
+list of `kernels.long.Edges`. ``k``: int64, a distance of at least 0; a float64 for the sample in
+`solve`. ``slope``: float64, log z.
 """
 
 from __future__ import annotations

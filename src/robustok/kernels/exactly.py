@@ -72,10 +72,10 @@ def _solve(edges, cost):
 
 @njit(cache=True, nogil=True)
 def draw_exactly_uniform(tokens, texts, batch, wanted, first, last, rows):
-    """Draw texts first..last at the wanted cost.
+    """Draw texts first..last at the wanted cost; returns ``last``.
 
     ``tokens``, ``batch`` and ``rows`` are those of `kernels.batch`; ``texts`` is the same batch as
-    bytes. Returns ``last``.
+    bytes. ``wanted``: `Wanted`.
     """
     tokens, texts = borrow_tokens(tokens), borrow_batch(texts)
     batch, rows = borrow_batch(batch), borrow_rows(rows)

@@ -4,6 +4,9 @@ A linear pass finds parts of the text that have every distance from 2 to their f
 them show that the text has every distance from 2 to its farthest. Other texts need one bit per
 position and distance.
 Edges are those of `kernels.long.Edges`, with one path of cost 0: the reference.
+
+Arguments of one meaning in this module: ``k``: int64, a distance of at least 0. ``begin``, ``end``:
+nodes of the lattice, begin before end.
 """
 
 from __future__ import annotations

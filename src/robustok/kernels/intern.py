@@ -29,10 +29,10 @@ class Strings(NamedTuple):
 def intern(strings, count, text, ends, numbers):
     """Write the number of each string in ``text`` to ``numbers``, adding those that are new.
 
-    ``count`` is the number of strings in the table; returns what it is afterwards.
-    ``text``: uint8 [bytes]. ``ends``: int64 [n], ascending, at most len(text): string x is
-    text[ends[x - 1]:ends[x]], the first one from 0. ``numbers``: int32 [n].
-    The table needs space for n more strings and ends[-1] more bytes.
+    ``strings``: `Strings`, with space for n more strings and ends[-1] more bytes. ``count`` is the
+    number of strings in the table; returns what it is afterwards. ``text``: uint8 [bytes].
+    ``ends``: int64 [n], ascending, at most len(text): string x is text[ends[x - 1]:ends[x]], the
+    first one from 0. ``numbers``: int32 [n].
     """
     slots, start, kept = borrow(strings.slots), borrow(strings.start), borrow(strings.text)
     text, ends, numbers = borrow(text), borrow(ends), borrow(numbers)

@@ -2,6 +2,8 @@
 
 For blocks that are too long for a table. z = 1 is uniform. Sums over paths exceed the range of
 floats, so each node has a mantissa and a binary exponent.
+
+``z`` is a float64, the weight of an edge of cost 1.
 """
 
 from __future__ import annotations

@@ -27,7 +27,11 @@ def mix(z):
 
 @njit(cache=True, nogil=True)
 def stream(seed, epoch, key, draw, part):
-    """The first state of the stream of one (seed, epoch, key, draw, part of a row); uint64."""
+    """The first state of the stream of one (seed, epoch, key, draw, part of a row); uint64.
+
+    ``seed``: uint64. ``epoch``: int64. ``key``: int64, of a row. ``draw``: int64, the number of the
+    draw. ``part``: int64, the number of a text within its row.
+    """
     s = mix(np.uint64(seed) + GOLDEN)
     s = mix(s ^ (np.uint64(epoch) * _M1 + GOLDEN))
     s = mix(s ^ (np.uint64(key) * _M2 + GOLDEN))
@@ -55,7 +59,11 @@ def below(state, n):
 
 @njit(cache=True, nogil=True)
 def coins(seed, epoch, keys, draws, part):
-    """One uniform number for each key and draw, float64 [keys, draws]; ``keys``: int64."""
+    """One uniform number for each key and draw, float64 [keys, draws].
+
+    ``keys``: int64. ``draws``: how many for each key. ``seed``, ``epoch`` and ``part`` are those of
+    `stream`.
+    """
     out = np.empty((len(keys), draws))
     for k in range(len(keys)):
         for d in range(draws):

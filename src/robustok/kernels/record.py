@@ -22,6 +22,11 @@ In 8-byte slots of ``Store.words``, from position r on:
             min(degrees, n - i) + 1 (`row_of`), in int32 if all are below 2**31, else in float64
 
 Only this module reads offsets; others call `degrees_of`, `counts_of`, `paths_of` and so on.
+
+Arguments of one meaning in this module: ``record``: int64, the position of a record in
+``Store.words``. ``header``: int64, from `pack_header`. ``degrees``: the largest degree that has a
+tokenization. ``degree``: int64 in 0..degrees, both included. Invariant: a position is used only
+until the store is cleared, and all of a record is inside ``Store.words``.
 """
 
 from __future__ import annotations
@@ -85,13 +90,19 @@ def body_of(record, header):
 
 @njit(cache=True, nogil=True, inline="always")
 def _pack_group(begin, stride):
-    """The paths of one degree: index of the first in ``ints``, and int32s from one to the next."""
+    """The paths of one degree: index of the first in ``ints``, and int32s from one to the next.
+
+    ``begin``: int64, the index, below 2**47. ``stride``: int64, below 2**16.
+    """
     return (begin << 16) | stride
 
 
 @njit(cache=True, nogil=True, inline="always")
 def row_of(i, n, degrees):
-    """The number of counts before those of node i, which has min(degrees, n - i) + 1."""
+    """The number of counts before those of node ``i``, which has min(degrees, n - i) + 1.
+
+    ``i``: in 0..n, both included. ``n``: bytes of the word, at least ``degrees``.
+    """
     late = max(i - (n - degrees), 0)
     return i * (degrees + 1) - late * (late - 1) // 2
 
@@ -133,13 +144,19 @@ def next_stamp(store):
 
 @njit(cache=True, nogil=True, inline="always")
 def number_of(store, record, stamp):
-    """The number that `set_number` gave the record under this stamp, or -1."""
+    """The number that `set_number` gave the record under this stamp, or -1.
+
+    ``stamp``: int64, from `next_stamp`.
+    """
     return store.words[record + 3] if store.words[record + 2] == stamp else np.int64(-1)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def set_number(store, record, stamp, number):
-    """Give the record a number under a stamp."""
+    """Give the record a number under a stamp.
+
+    ``number``: int64, at least 0. ``stamp``: int64, from `next_stamp`.
+    """
     store.words[record + 2], store.words[record + 3] = stamp, number
 
 

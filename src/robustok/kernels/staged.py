@@ -41,8 +41,9 @@ class Draws(NamedTuple):
 def draw_distances(kind, types, state, distance):
     """Draw the distances of words of types ``kind`` independently; returns their sum and the state.
 
-    ``kind``: int64 [words], negative for unbroken words, which are left out. ``distance``: int64
-    [at least words].
+    ``kind``: int64 [words], below the number of types, negative for unbroken words, which are left
+    out. ``types``: `distances.Types` after `accumulate`. ``distance``: int64 [at least words],
+    where the distance of word w is written to distance[w].
     """
     kind, types, distance = borrow(kind), borrow_types(types), borrow(distance)
     total = np.int64(0)

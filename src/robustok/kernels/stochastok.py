@@ -76,7 +76,10 @@ def pairs_of(trie, token_bytes, token_offsets, ordinary):
 
 @njit(cache=True, nogil=True, inline="always")
 def picks_of(alpha, m):
-    """ceil(alpha * m), clipped as a float: an int64 cast of more than 2**63 is undefined."""
+    """ceil(alpha * m), clipped as a float: an int64 cast of more than 2**63 is undefined.
+
+    ``m``: int, the tokens of a text.
+    """
     return np.int64(min(np.ceil(alpha * m), MOST_PICKS))
 
 
@@ -103,7 +106,10 @@ def _most_nodes(token_offsets, batch, alpha, added, first, last):
 
 @njit(cache=True, nogil=True, inline="always")
 def _read_text(batch, t, nodes):
-    """Make the list of text t; returns its number of nodes."""
+    """Make the list of text ``t`` of the batch in ``nodes``; returns its number of nodes.
+
+    `_most_nodes` is at least the number of tokens of any text, so they fit.
+    """
     b = batch.offsets[t]
     m = batch.offsets[t + 1] - b
     for i in range(m):

@@ -86,7 +86,10 @@ def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
 
 @njit(cache=True, nogil=True, inline="always")
 def _draw_share(stars, bars, state):
-    """The stars before the next bar, both in random order; returns it, what is left, the state."""
+    """The stars before the next bar, both in random order; returns it, what is left, the state.
+
+    ``stars``, ``bars``: int64, how many are left; each is at least 0.
+    """
     share = np.int64(0)
     if stars == 0:
         return share, stars, bars, state

@@ -66,8 +66,9 @@ def build_tree(types, kind):
 def draw_tree(tree, total, state, words, distance):
     """Draw the distances of a tree's words given that they sum to ``total``; returns the state.
 
-    ``total`` must have a positive probability at the root. Word t's distance is written to
-    distance[words[t]]. ``words``: int64 [words of the tree]. ``distance``: int64.
+    ``tree``: `Sums` of `build_tree`. ``total`` must have a positive probability at the root.
+    ``words``: int64 [words of the tree]. Word t's distance is written to distance[words[t]].
+    ``distance``: int64.
     """
     table, base, low, high = borrow_sums(tree)
     leaves = len(base) // 2

@@ -27,7 +27,7 @@ class Sums(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def borrow_sums(sums):
-    """The same sums without reference counts; see `memory`."""
+    """The same ``sums`` without reference counts; see `memory`."""
     return Sums(borrow(sums.table), borrow(sums.base), borrow(sums.low), borrow(sums.high))
 
 
@@ -55,7 +55,10 @@ def enlarge(table, used, extra):
 
 @njit(cache=True, nogil=True)
 def largest(sums, row):
-    """The largest probability of a row."""
+    """The largest probability of ``row`` (an index of a row that was kept).
+
+    ``sums``: `Sums`.
+    """
     best = 0.0
     for s in range(sums.high[row] - sums.low[row] + 1):
         best = max(best, sums.table[sums.base[row] + s])
@@ -64,7 +67,10 @@ def largest(sums, row):
 
 @njit(cache=True, nogil=True, inline="always")
 def probability_of(sums, row, s):
-    """The probability of sum ``s`` in a row that was kept."""
+    """The probability of sum ``s`` (int64) in ``row``, the index of a row that was kept.
+
+    ``sums``: `Sums`. A sum outside low[row]..high[row] has probability 0 and no table index.
+    """
     if s < sums.low[row] or s > sums.high[row]:
         return 0.0
     return sums.table[sums.base[row] + s - sums.low[row]]

@@ -37,7 +37,10 @@ class Tail(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _stages(n):
-    """The first node of each stage of a lattice of n bytes."""
+    """The first node of each stage of a lattice of ``n`` bytes, int64 [stages], ascending.
+
+    The last stage starts at node 0 or later, at most LAST bytes before the end.
+    """
     sizes = [min(n, max(np.int64(LAST), np.int64(np.float64(n) ** 0.7)))]
     while sizes[-1] > LAST:
         sizes.append(max(np.int64(LAST), sizes[-1] // 4))
@@ -127,7 +130,11 @@ def build_tail(edges, probability, k):
 
 @njit(cache=True, nogil=True, inline="always")
 def chance(tail, node, rest):
-    """The probability that a path from ``node`` on has distance ``rest``; 0 where not kept."""
+    """The probability that a path from ``node`` on has distance ``rest``; 0 where not kept.
+
+    ``tail``: `Tail`. ``node``: int64, from tail.stages[0] to the last node. ``rest``: int64; a
+    negative one has probability 0.
+    """
     row = node - tail.stages[0]
     return probability_of(tail.sums, row, rest) if tail.sums.base[row] >= 0 else 0.0
 
@@ -137,8 +144,8 @@ def draw_to(edges, probability, node, goal, state, path, at):
     """Walk from ``node`` to the first node at or after ``goal``; its tokens go to path[at:].
 
     Returns that node, the end of the path, its distance and the state. ``probability``: float64
-    [edges]. ``path``: int32, with space for a token a byte. Every node that is reached has a path
-    to the end, so an edge of positive probability is always chosen.
+    [edges]. ``path``: int32, with space for a token a byte from index ``at`` on. Every node that is
+    reached has a path to the end, so an edge of positive probability is always chosen.
     """
     first, step, token = borrow(edges.first), borrow(edges.step), borrow(edges.token)
     probability, path = borrow(probability), borrow(path)
@@ -163,8 +170,9 @@ def draw_to(edges, probability, node, goal, state, path, at):
 def draw_tail(edges, probability, tail, node, rest, state, path, at):
     """Complete a path that entered the tail at ``node``, with distance exactly ``rest``.
 
-    Returns the end of the path and the state; the end is -1 where a stage used up its tries.
-    ``probability`` and ``path`` are as for `draw_to`.
+    ``tail``: `Tail`. ``probability``, ``path`` and ``at`` are as for `draw_to`. Returns the end of
+    the path and the state; the end is -1 where a stage used up its tries, or where no path from a
+    node of the last stage has the rest.
     """
     n = len(edges.first) - 1
     for s in range(1, len(tail.stages)):

@@ -39,7 +39,11 @@ def borrow_trie(trie):
 
 @njit(cache=True, nogil=True, inline="always")
 def child(trie, node, byte):
-    """The child of a node along a byte, or -1."""
+    """The child of a ``node`` along a ``byte``, or -1.
+
+    ``node``: int, below len(trie.token). ``byte``: int in 0..255. At least one slot is free, so the
+    search ends.
+    """
     mask = len(trie.keys) - 1
     key = (np.int64(node) << 8) | np.int64(byte)
     s = slot_of(key, mask)

@@ -331,9 +331,10 @@ def _whole(tokens, ids, start, end, text):
 def draw_uniform_k(tokens, store, batch, alpha, fixed_k, first, last, rows):
     """Draw texts first..last at distance ceil(alpha * m), m tokens, or ``fixed_k`` if not negative.
 
-    A distance that no tokenization has is replaced by the next one below. ``tokens``, ``batch`` and
-    ``rows`` are those of `kernels.batch`. Returns ``last``, the first text that the store had no
-    space for, or NO_PATH or NOT_DRAWN of `kernels.tables`.
+    ``alpha``: float64, at least 0; not read if ``fixed_k`` is not negative. A distance that no
+    tokenization has is replaced by the next one below. ``tokens``, ``batch`` and ``rows`` are those
+    of `kernels.batch`. Returns ``last``, the first text that the store had no space for, or NO_PATH
+    or NOT_DRAWN of `kernels.tables`.
     """
     tokens, store = borrow_tokens(tokens), borrow_store(store)
     batch, rows = borrow_batch(batch), borrow_rows(rows)

@@ -31,7 +31,7 @@ class StepRule(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def borrow_rule(rule):
-    """The same rule without reference counts; see `memory`."""
+    """The same ``rule`` without reference counts; see `memory`."""
     return StepRule(rule.kind, rule.setting, rule.least, borrow(rule.logs), borrow(rule.fallback))
 
 

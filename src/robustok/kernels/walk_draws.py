@@ -36,16 +36,19 @@ FULL, IMPOSSIBLE = -1, -2
 
 @njit(cache=True, nogil=True, inline="always")
 def _first_at(record, n):
-    """Where in ``words`` a record keeps the first edge of each of its n + 1 nodes, as int32."""
+    """Where in ``words`` a record keeps the first edge of each of its nodes, int32 [n + 1].
+
+    ``record``: the position of the record. ``n``: bytes of its word, which are its key.
+    """
     return record + HEAD + (n + 7) // 8
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _edges_at(record, n):
-    """Where in ``words`` a record keeps its edges; n is the bytes of the word.
+    """Where in ``words`` a record keeps its edges.
 
-    Each has two words: its token << 32 | its bytes, and the probability that it or an earlier one
-    is taken.
+    ``record``: the position of the record. ``n``: bytes of its word. Each edge has two words: its
+    token << 32 | its bytes, and the probability that it or an earlier one is taken.
     """
     return _first_at(record, n) + (n + 2) // 2
 
