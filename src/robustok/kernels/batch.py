@@ -179,10 +179,11 @@ def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
 
     ``values``: int32, the given ids; row r is values[offsets[r]:offsets[r + 1]]. ``offsets``: int64
     [rows + 1]. ``fixed``: bool, one per given id. ``texts``: int64 [texts, 4], from
-    `split_at_fixed` with the same offsets and ``fixed``. ``drawn``: int32, the drawn ids; drawn row
-    x is drawn[drawn_offsets[x]:drawn_offsets[x + 1]]. ``drawn_offsets``: int64
-    [texts * draws + 1]. Returns the ids (int32) and their offsets (int64 [rows * draws + 1]). Each
-    drawn id is written once and each fixed one once per draw, which is the size of the result.
+    `split_at_fixed` with the same offsets and ``fixed``. ``draws``: how many of each text.
+    ``drawn``: int32, the drawn ids; drawn row x is drawn[drawn_offsets[x]:drawn_offsets[x + 1]].
+    ``drawn_offsets``: int64 [texts * draws + 1]. Returns the ids (int32) and their offsets (int64
+    [rows * draws + 1]). Each drawn id is written once and each fixed one once per draw, which is
+    the size of the result.
     """
     rows = len(offsets) - 1
     out = np.empty(len(drawn) + draws * fixed.sum(), np.int32)

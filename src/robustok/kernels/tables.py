@@ -107,7 +107,8 @@ def _same_key(store, record, mode, key, start, end):
 def find(store, mode, key, key_start, key_end):
     """The position of the record with key ``key[key_start:key_end]``, or -1.
 
-    ``mode``: that of all records of the store. At least one slot is free, so the search ends.
+    ``mode``: that of all records of the store. ``key_start``, ``key_end``: indices in ``key``, the
+    first one below the second. At least one slot is free, so the search ends.
     """
     if mode != ALL and key_end - key_start == 1 and key[key_start] < _SINGLE:
         return store.single[key[key_start]] - 1

@@ -234,9 +234,10 @@ def _draw_block(types, kind, words, sums, rest, state, distance):
 def _draw_by_block(store, kind, types, longs, target, draws, at):
     """Draws at the target distance whose last block of words is drawn given the others' sum.
 
-    ``kind``: int64 [words], the type of each word, or -1 - i for the i-th of ``longs``. Draws are
-    appended to ``draws.ids`` from ``at`` on. Returns the end, and how many draws there are: fewer
-    than asked for where one used up its tries.
+    ``kind``: int64 [words], the type of each word, or -1 - i for the i-th of ``longs``. ``types``:
+    after `accumulate`. ``target``: `Target`. ``draws``: `Draws`, appended to ``draws.ids`` from
+    ``at`` on. Returns the end, and how many draws there are: fewer than ``draws`` has states where
+    one used up its tries.
     """
     store, types, kind = borrow_store(store), borrow_types(types), borrow(kind)
     out = borrow(draws.ids)
@@ -296,9 +297,11 @@ def _draw_by_block(store, kind, types, longs, target, draws, at):
 
 @njit(cache=True, nogil=True)
 def _draw_text(tokens, store, kind, types, longs, k, draws, at):
-    """Draws of one text at distance ``k``; arguments and result as for `_draw_by_block`.
+    """Draws of one text at distance ``k``; returns as `_draw_by_block`.
 
-    ``kind``: int64 [words]. ``types``: those of the text, whose probabilities are set here.
+    ``kind``: int64 [words]. ``types``: those of the text, whose probabilities are set here. ``k``:
+    a distance that some tokenization has. ``draws``: `Draws`, appended to ``draws.ids`` from ``at``
+    on.
     """
     long_bytes = np.int64(0)
     for x in range(len(longs)):
