@@ -16,6 +16,7 @@ def warmup() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     from robustok.guard import Guard
+    from robustok.kernels.tables import clear, new_store
     from robustok.ragged import Ragged
     from robustok.samplers import sampler
     from robustok.samplers.needs import SCORES
@@ -44,4 +45,5 @@ def warmup() -> None:
     lattice.count()
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
+    clear(new_store())  # otherwise compiled when a store is full for the first time
     vocab.encode_batch(["abc" * 40_000])  # so much that its pre-tokens are looked up

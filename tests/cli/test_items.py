@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,5 +96,8 @@ def test_sentences_are_evaluated(
 ) -> None:
     path = tmp_path / "blimp.jsonl"
     path.write_text(json.dumps(BLIMP) + "\n")
-    assert run(["evaluate", str(model), "--items", str(path), *SEED, "--json"]) == 0
+    started = shutil.copytree(model, tmp_path / "model")  # a whole sentence needs a start token
+    config = json.loads((started / "config.json").read_text())
+    (started / "config.json").write_text(json.dumps({**config, "bos_token_id": 0}))
+    assert run(["evaluate", str(started), "--items", str(path), *SEED, "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["n"] == 1

@@ -157,7 +157,7 @@ def test_which_files_there_are(tmp_path: Path) -> None:
 
 def test_which_field_there_is(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["x"], "body")
-    with pytest.raises(RobustokError, match="there are 'body'; name it with --column"):
+    with pytest.raises(RobustokError, match="its fields are 'body'; name it with --column"):
         find_column(find_sources(path), None)
     assert find_column(find_sources(path), "body") == Column("body", "text")
     assert find_column(find_sources(write_jsonl(path, [[5]], "ids")), None).kind == "ids"
@@ -332,7 +332,7 @@ def test_damaged_parquet_metadata_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("columns", "reason"), [
     ([("text", "x"), ("id", {"a": 1})], "the field 'id' is a struct<a: int64>"),
     ([("text", "x"), ("id", [1])], "the field 'id' is a list<"),
-    ([("text", "x"), ("id", b"\xff")], "the field 'id' is no string"),
+    ([("text", "x"), ("id", b"\xff")], "the field 'id' is not string"),
     ([("text", "x"), ("text", "y")], "two columns are named 'text'"),
 ])  # fmt: skip
 def test_parquet_columns_that_cannot_be_read(tmp_path: Path, columns: Any, reason: str) -> None:

@@ -36,7 +36,7 @@ def test_split_counts(vocab: rt.Vocabulary, tmp_path: Path) -> None:
     specs = ["stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform"]
     found = [split_counts(vocab, TEXT, spec, seed=0, draws=200) for spec in specs]
     rows = check(analyses.draw_split_counts(found, tmp_path), analyses.split_rows(found))
-    drawn = [float(r["share"]) for r in rows if r["law"] == "200 draws"]
+    drawn = [float(r["share"]) for r in rows if r["distribution"] == "200 draws"]
     assert sum(drawn) == pytest.approx(3)
 
 

@@ -61,8 +61,8 @@ def test_a_cell_leaves_a_log(tmp_path: Path) -> None:
     run_study(small("one", "canonical"), tmp_path)
     for log in tmp_path.glob("cells/*/log.txt"):
         lines = log.read_text().splitlines()
-        assert "begins" in lines[0]
-        assert "done after" in lines[-1]
+        assert "started" in lines[0]
+        assert "finished after" in lines[-1]
 
 
 def test_on_a_cluster_of_two_machines_the_results_are_the_same(tmp_path: Path) -> None:
