@@ -66,10 +66,10 @@ class Exactly(Sampler):
 
     @classmethod
     def _check_together(cls, params: Mapping[str, Any]) -> None:
-        if _depth(params["scheme"]) > 1:
+        if _depth(params["scheme"]):
             raise RobustokError(
-                f"exactly: {_spec_of(params['scheme'])} has two exactly within each other already: "
-                f"each takes up to {_TRIES} draws of the inner one"
+                f"exactly: {_spec_of(params['scheme'])} holds an exactly already, and each takes up "
+                f"to {_TRIES} draws of the inner scheme: give one condition"
             )
         targets = [m for m in MEASURES if m in params]
         if len(targets) != 1:
