@@ -68,8 +68,8 @@ class Exactly(Sampler):
     def _check_together(cls, params: Mapping[str, Any]) -> None:
         if _depth(params["scheme"]):
             raise RobustokError(
-                f"exactly: {_spec_of(params['scheme'])} holds an exactly already, and each takes up "
-                f"to {_TRIES} draws of the inner scheme: give one condition"
+                f"exactly: {_spec_of(params['scheme'])} holds an exactly already: each takes "
+                f"up to {_TRIES} draws of the inner scheme, so give one condition"
             )
         targets = [m for m in MEASURES if m in params]
         if len(targets) != 1:
