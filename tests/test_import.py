@@ -28,3 +28,14 @@ def test_importing_robustok_prints_nothing_and_leaves_no_handlers() -> None:
 
 def test_the_test_above_can_fail() -> None:
     assert "torch" in loaded_after("import robustok, torch")
+
+
+def test_the_command_starts_without_torch() -> None:
+    """`robustok[cli,study,report]` lists studies where no deep-learning library is installed."""
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; "
+        "sys.argv = ['robustok', 'study', 'list']; from robustok.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "quick" in done.stdout

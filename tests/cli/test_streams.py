@@ -112,7 +112,7 @@ def test_doctor_names_extras_with_their_brackets(
         assert f"pip install 'robustok[{extra}]'" in out
 
 
-@pytest.mark.parametrize("module", ["evaluation", "models", "scoring", "training"])
+@pytest.mark.parametrize("module", ["evaluation", "scoring", "training"])
 def test_a_bare_import_says_which_extra_is_missing(module: str) -> None:
     script = f"import sys; sys.modules['torch'] = None; import robustok.{module}"
     code, _, err = shell(f'{sys.executable} -c "{script}"')

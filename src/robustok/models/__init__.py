@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from robustok.extras import require
-
-require("torch", "transformers")
-
 from robustok.models.load import check_fit, load_model, load_tokenizer, save_tokenizer
 from robustok.models.lora import add_lora
 from robustok.models.small import ARCHITECTURES, SHAPES, Shape, small_model
