@@ -225,7 +225,7 @@ def test_many_blocks_change_nothing(
 ) -> None:
     rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT * 5, seed=0)
     expected = Guard(gpt2_like).check_batch(rows)
-    monkeypatch.setattr("robustok.guard.check.BLOCK", 64)
+    monkeypatch.setattr("robustok.guard.inputs.BLOCK", 64)
     found = Guard(gpt2_like).check_batch(rows)
     assert found[:] == expected[:]
     assert found.repaired == expected.repaired

@@ -238,7 +238,7 @@ def test_a_token_without_bytes_stays(rule: str) -> None:
 
 
 def test_more_ids_than_the_merge_table_holds_are_refused(monkeypatch) -> None:
-    monkeypatch.setattr("robustok.kernels.bpe_dropout.BITS", 8)
+    monkeypatch.setattr("robustok.kernels.merges.BITS", 8)
     vocab = rt.Vocabulary.load(tokenizer())
     with pytest.raises(rt.RobustokError, match=r"merges are too many.* at most 256"):
         rt.BpeDropout(vocab, p=0.5).sample("abc", seed=0)

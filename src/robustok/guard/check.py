@@ -7,9 +7,9 @@ kept between calls, so a request cannot slow down another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from robustok.guard.findings import (
     describe,
     join_tables,
 )
-from robustok.guard.inputs import Rows, check_row, flatten
+from robustok.guard.inputs import Kept, Rows, blocks_of, check_row, flatten, keep_known
 from robustok.guard.text import find_broken, find_special, special_pattern, to_ids
 from robustok.guard.verdict import (
     DEVIATES,
@@ -47,7 +47,6 @@ from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
 MAX_LENGTH = 1 << 20  # ids of one sequence
-BLOCK = 1 << 18  # ids that are judged at a time
 SHORT = 256  # ids of a sequence that is first compared as a whole
 
 
@@ -174,7 +173,7 @@ class Guard:
             self._check_block(
                 given[offsets[first] : offsets[last]], offsets[first : last + 1] - offsets[first]
             )
-            for first, last in _blocks(offsets)
+            for first, last in blocks_of(offsets)
         ]
         return blocks[0] if len(blocks) == 1 else join_verdicts(blocks)
 
@@ -183,7 +182,7 @@ class Guard:
     def _check_block(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
         """Judge rows ``given[offsets[i]:offsets[i + 1]]``."""
         known = self._is_known(given)
-        kept = _keep(given, offsets, known)
+        kept = keep_known(given, offsets, known)
         segments, later = self._segments(kept)
         text, texts = self._encoder.decode(segments)
         canonical = self._encoder.encode(texts, segments, later)
@@ -219,7 +218,7 @@ class Guard:
     def _has_token(self) -> np.ndarray:
         return self.vocab.readable | (np.diff(self.vocab.token_offsets) > 0)
 
-    def _segments(self, kept: _Kept) -> tuple[Segments, np.ndarray]:
+    def _segments(self, kept: Kept) -> tuple[Segments, np.ndarray]:
         """The stretches that are encoded alone, and whether a special id precedes each."""
         fixed = self._is_fixed[kept.ids]
         inside = np.zeros(len(fixed) + 2, np.bool_)
@@ -270,7 +269,7 @@ class Guard:
     # --- findings -----------------------------------------------------------------------------
 
     def _findings(
-        self, kept: _Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
+        self, kept: Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
         repaired: Repaired, text: bytes,
     ) -> FindingTable:  # fmt: skip
         """All findings but unknown and special ids, unsorted."""
@@ -288,7 +287,7 @@ class Guard:
         return join_tables(tables)
 
     def _deviations(
-        self, kept: _Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
+        self, kept: Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
         repaired: Repaired,
     ) -> FindingTable:  # fmt: skip
         """Each stretch of ids that do not match, with the canonical ids in its place."""
@@ -331,7 +330,7 @@ class Guard:
         at = next((i for i in range(len(ids)) if ids[i : i + len(plain)] == plain), len(ids))
         return ids[:at], ids[at + len(plain) :]
 
-    def _pass_allowed(self, kept: _Kept, marks: np.ndarray) -> None:
+    def _pass_allowed(self, kept: Kept, marks: np.ndarray) -> None:
         """Mark the allowed special ids as matching."""
         special = marks == SPECIAL
         if self.allow_special:
@@ -351,7 +350,7 @@ class Guard:
                 marks[kept.position[end - len(tail) : end]] = MATCHES
 
     def _round_trip(
-        self, kept: _Kept, canonical: np.ndarray, special: np.ndarray, table: FindingTable
+        self, kept: Kept, canonical: np.ndarray, special: np.ndarray, table: FindingTable
     ) -> np.ndarray:
         """Which rows come back from decoding and encoding, special tokens parsed; bool [rows]."""
         back = canonical.copy()
@@ -387,28 +386,6 @@ class Guard:
         self.__init__(state.pop("vocab"), **state)
 
 
-class _Kept(NamedTuple):
-    """The ids of a block that the vocabulary has."""
-
-    ids: np.ndarray  # int32 [kept]
-    position: np.ndarray  # int64 [kept]: in the given ids
-    offsets: np.ndarray  # int64 [rows + 1]: where each row begins in ``ids``
-
-    def given(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Begin and end in the given ids of stretches of ``ids``, none of them empty."""
-        return self.position[begin], self.position[end - 1] + 1
-
-    def row_of_given(self, position: np.ndarray) -> np.ndarray:
-        """The row of each position in the given ids that is a kept one."""
-        kept = np.searchsorted(self.position, position)
-        return np.searchsorted(self.offsets, kept, "right") - 1
-
-
-def _keep(given: np.ndarray, offsets: np.ndarray, known: np.ndarray) -> _Kept:
-    before = np.concatenate([[0], np.cumsum(known)])
-    return _Kept(given[known].astype(np.int32), np.flatnonzero(known), before[offsets])
-
-
 def _single_ids(kind: str, flags: np.ndarray, canonical: int) -> FindingTable:
     """A finding for each flagged id."""
     position = np.flatnonzero(flags)
@@ -419,13 +396,3 @@ def _single_ids(kind: str, flags: np.ndarray, canonical: int) -> FindingTable:
 
 def _is_tokenizers(source: Any) -> bool:
     return type(source).__module__.split(".")[0] == "tokenizers"
-
-
-def _blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
-    """First and last row of each block of about ``BLOCK`` ids, one row at least."""
-    first = 0
-    while first < len(offsets) - 1:
-        last = int(np.searchsorted(offsets, offsets[first] + BLOCK, "right")) - 1
-        last = max(last, first + 1)
-        yield first, last
-        first = last

@@ -1,9 +1,9 @@
-"""Checks the id sequences of a caller and concatenates them."""
+"""Checks the id sequences of a caller, concatenates them and cuts them into blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 
 Rows = Ragged | Iterable[Sequence[int] | np.ndarray]
+BLOCK = 1 << 18  # ids that are judged at a time
 _LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
 
 
@@ -64,3 +65,36 @@ def _too_long(label: str, length: int, max_length: int) -> RobustokError:
         f"{label}{length} ids, the guard takes at most {max_length}: shorten the sequence or raise "
         "max_length"
     )
+
+
+def blocks_of(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and last row of each block of about ``BLOCK`` ids, one row at least."""
+    first = 0
+    while first < len(offsets) - 1:
+        last = int(np.searchsorted(offsets, offsets[first] + BLOCK, "right")) - 1
+        last = max(last, first + 1)
+        yield first, last
+        first = last
+
+
+class Kept(NamedTuple):
+    """The ids of a block that the vocabulary has."""
+
+    ids: np.ndarray  # int32 [kept]
+    position: np.ndarray  # int64 [kept]: in the given ids
+    offsets: np.ndarray  # int64 [rows + 1]: where each row begins in ``ids``
+
+    def given(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Begin and end in the given ids of stretches of ``ids``, none of them empty."""
+        return self.position[begin], self.position[end - 1] + 1
+
+    def row_of_given(self, position: np.ndarray) -> np.ndarray:
+        """The row of each position in the given ids that is a kept one."""
+        kept = np.searchsorted(self.position, position)
+        return np.searchsorted(self.offsets, kept, "right") - 1
+
+
+def keep_known(given: np.ndarray, offsets: np.ndarray, known: np.ndarray) -> Kept:
+    """The ids of a block that are ``known`` (bool [ids]); rows begin at ``offsets``."""
+    before = np.concatenate([[0], np.cumsum(known)])
+    return Kept(given[known].astype(np.int32), np.flatnonzero(known), before[offsets])

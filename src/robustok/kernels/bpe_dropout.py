@@ -18,47 +18,24 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows
-from robustok.kernels.hashing import slot_of
+from robustok.kernels.heap import pop, push
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
+from robustok.kernels.merges import (
+    CELLS,
+    FIRST,
+    MOST_TRIALS,
+    Merges,
+    borrow_merges,
+    rank_of,
+    symbols_of,
+)
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.trie import Trie, borrow_trie, find_token
+from robustok.kernels.trie import Trie, borrow_trie
 
 PROVILKOV, HF, SENTENCEPIECE = 0, 1, 2
-BITS = 21  # of an id or a rank
-_MOST = 255  # trials that are counted for a token; pre-tokens with more are merged every time
-_FIRST, _CELLS = 8, 8  # outcomes that are cached for a token, and the int32 cells of each
 _NEVER = 1 << 60
 _UNKNOWN = -1
-
-
-class Merges(NamedTuple):
-    """The merge list: a hash table of pairs of ids, and what each merge makes.
-
-    ``trials`` and ``outcomes`` are caches, filled by several threads without a lock: each cell is
-    0 (or -1 in ``trials``) or has its final value, the same whoever writes it.
-    """
-
-    slots: np.ndarray  # int64 [power of two]: left, right and rank, BITS each, or -1; one is free
-    result: np.ndarray  # int32 [merges]: the id a merge makes
-    priority: np.ndarray  # int32 [merges]: lower goes first; the rank, or that of the result
-    symbol: np.ndarray  # int32 [256]: the id of each single byte, or -1
-    of_bytes: np.ndarray  # int32 [65536]: rank of two bytes or -1, where all texts start from
-    # bytes; else [0]
-    trials: np.ndarray  # int16 [ids]: trials that merging a token takes if none drops its merge;
-    # -1: not counted yet, -2: merging does not make the token, or takes more than _MOST
-    outcomes: np.ndarray  # int32 [ids, _FIRST, _CELLS]: the result of dropping only merge k: one
-    # more than the trials after it, then one more than each id, then -1. The first cell is 0 where
-    # it was not tried yet, -1 where the result does not fit.
-
-
-class PreTokens(NamedTuple):
-    """The spans that merges do not cross: those of text t are first[t]:first[t + 1]."""
-
-    first: np.ndarray  # int64 [texts + 1]
-    end: np.ndarray  # int64: end byte of each within the batch's values
-    token: np.ndarray  # int32: the canonical token that is exactly this pre-token, or -1
-    added: np.ndarray  # bool [ids]: added tokens, which are never cut
 
 
 class Scratch(NamedTuple):
@@ -84,17 +61,8 @@ class Dropout(NamedTuple):
     text: np.ndarray  # uint8
     rule: int  # PROVILKOV, HF or SENTENCEPIECE
     log_keep: float  # log(1 - p)
-    keep: np.ndarray  # float64 [_MOST + 1]: the probability that so many trials drop nothing
+    keep: np.ndarray  # float64 [MOST_TRIALS + 1]: the probability that so many trials drop nothing
     scratch: Scratch
-
-
-@njit(cache=True, nogil=True)
-def _borrow_merges(merges):
-    """The same merges without reference counts; see `memory`."""
-    return Merges(
-        borrow(merges.slots), borrow(merges.result), borrow(merges.priority), borrow(merges.symbol),
-        borrow(merges.of_bytes), borrow(merges.trials), borrow(merges.outcomes),
-    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -110,96 +78,9 @@ def _borrow_scratch(scratch):
 def _borrow_dropout(dropout):
     """The same ``dropout`` without reference counts; see `memory`."""
     return Dropout(
-        borrow_trie(dropout.trie), _borrow_merges(dropout.merges), borrow(dropout.text),
+        borrow_trie(dropout.trie), borrow_merges(dropout.merges), borrow(dropout.text),
         dropout.rule, dropout.log_keep, borrow(dropout.keep), _borrow_scratch(dropout.scratch),
     )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def fill(left, right, slots):
-    """Hash every pair to its rank, the position in ``left`` and ``right``; the last of equal pairs.
-
-    ``left``, ``right``: int [merges], ids below 2**BITS. ``slots``: int64 [power of two], -1, with
-    more slots than there are merges.
-    """
-    mask = len(slots) - 1
-    for r in range(len(left)):
-        key = (np.int64(left[r]) << BITS) | np.int64(right[r])
-        s = slot_of(key, mask)
-        while slots[s] >= 0 and slots[s] >> BITS != key:
-            s = (s + 1) & mask
-        slots[s] = (key << BITS) | r
-
-
-@njit(cache=True, nogil=True, inline="always")
-def rank_of(merges, left, right):
-    """The rank of the pair of ids ``left`` and ``right``, or -1; int32.
-
-    A slot of ``merges.slots`` is free, so the search ends.
-    """
-    mask = len(merges.slots) - 1
-    key = (np.int64(left) << BITS) | np.int64(right)
-    s = slot_of(key, mask)
-    while True:
-        k = merges.slots[s]
-        if k >> BITS == key:
-            return np.int32(k & ((1 << BITS) - 1))
-        if k < 0:
-            return np.int32(-1)
-        s = (s + 1) & mask
-
-
-@njit(cache=True, nogil=True)
-def fill_bytes(merges):
-    """The ranks of all pairs of bytes."""
-    for a in range(256):
-        for b in range(256):
-            merges.of_bytes[a * 256 + b] = (
-                rank_of(merges, merges.symbol[a], merges.symbol[b])
-                if merges.symbol[a] >= 0 and merges.symbol[b] >= 0
-                else -1
-            )
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _push(heap, size, key):
-    """Push ``key`` onto a binary min-heap of ``size`` entries; returns the new size.
-
-    ``heap``: int64, longer than ``size``.
-    """
-    at = size
-    while at > 0:
-        up = (at - 1) >> 1
-        if heap[up] <= key:
-            break
-        heap[at] = heap[up]
-        at = up
-    heap[at] = key
-    return size + 1
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _pop(heap, size):
-    """The smallest entry of a heap that is not empty, and the new size.
-
-    ``heap``: int64, its first ``size`` entries in use.
-    """
-    top = heap[0]
-    size -= 1
-    key = heap[size]
-    at = np.int64(0)
-    while True:
-        down = 2 * at + 1
-        if down >= size:
-            break
-        if down + 1 < size and heap[down + 1] < heap[down]:
-            down += 1
-        if heap[down] >= key:
-            break
-        heap[at] = heap[down]
-        at = down
-    heap[at] = key
-    return top, size
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -210,43 +91,8 @@ def _push_symbol(merges, scratch, size, i):
     """
     rank = scratch.rank[i]
     if rank >= 0:
-        size = _push(scratch.heap, size, (np.int64(merges.priority[rank]) << 32) | i)
+        size = push(scratch.heap, size, (np.int64(merges.priority[rank]) << 32) | i)
     return size
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _symbols(trie, merges, text, start, end, token, rank):
-    """Write the symbols that text[start:end] starts from; returns how many, or -1.
-
-    Symbols are bytes, or characters and the bytes of unknown ones; -1 where one has no id.
-    ``text``: uint8. ``token``, ``rank``: int32 [end - start]: the id of each, and the rank of its
-    merge with the next one (not written for the last). A symbol has at least one byte, so they fit.
-    """
-    n = 0
-    if len(merges.of_bytes):
-        for p in range(start, end):
-            if merges.symbol[text[p]] < 0:
-                return -1
-            token[n] = merges.symbol[text[p]]
-            if n:
-                rank[n - 1] = merges.of_bytes[np.int64(text[p - 1]) * 256 + text[p]]
-            n += 1
-        return n
-    p = start
-    while p < end:
-        after = p + 1
-        while after < end and (text[after] & 0xC0) == 0x80:
-            after += 1
-        known = find_token(trie, text, p, after)
-        for q in range(p, p + 1 if known >= 0 else after):
-            token[n] = known if known >= 0 else merges.symbol[text[q]]
-            if token[n] < 0:
-                return -1
-            if n:
-                rank[n - 1] = rank_of(merges, token[n - 1], token[n])
-            n += 1
-        p = after
-    return n
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -299,7 +145,7 @@ def _merge(dropout, n, kept, kept_after, state, out, at):
         scratch.before[i], scratch.after[i] = i - 1, i + 1
         size = _push_symbol(merges, scratch, size, i)
     while size > 0:
-        key, size = _pop(heap, size)
+        key, size = pop(heap, size)
         i = key & 0xFFFFFFFF
         r = rank[i]
         if rule == HF:
@@ -321,7 +167,7 @@ def _merge(dropout, n, kept, kept_after, state, out, at):
                 dropped += 1
             continue
         for x in range(dropped):
-            size = _push(heap, size, scratch.dropped[x])
+            size = push(heap, size, scratch.dropped[x])
         dropped = 0
         if valid:
             size = _apply(merges, scratch, n, size, i)
@@ -341,7 +187,7 @@ def _dry_run(dropout, begin, end, kept):
     """
     dropout = _borrow_dropout(dropout)
     scratch = dropout.scratch
-    n = _symbols(
+    n = symbols_of(
         dropout.trie, dropout.merges, dropout.text, begin, end, scratch.token, scratch.rank
     )
     if n < 0:
@@ -354,7 +200,7 @@ def _dry_run(dropout, begin, end, kept):
 def _count_trials(dropout, begin, end, token):
     """Count the trials of a token, text[begin:end], and cache them; see ``Merges.trials``."""
     size, trials = _dry_run(dropout, begin, end, np.int64(_NEVER))
-    if size != 1 or dropout.scratch.ids[0] != token or trials > _MOST:
+    if size != 1 or dropout.scratch.ids[0] != token or trials > MOST_TRIALS:
         trials = np.int64(-2)
     dropout.merges.trials[token] = trials
     return trials
@@ -364,13 +210,13 @@ def _count_trials(dropout, begin, end, token):
 def _cache_outcome(dropout, begin, end, token, k):
     """Cache the outcome of dropping only merge ``k`` of a token; see ``Merges.outcomes``.
 
-    The token's bytes are text[begin:end] of ``dropout``; ``k`` is below _FIRST and below the
-    token's trials. Only an outcome that fits _CELLS cells is written. The first cell is written
+    The token's bytes are text[begin:end] of ``dropout``; ``k`` is below FIRST and below the
+    token's trials. Only an outcome that fits CELLS cells is written. The first cell is written
     last: another thread reads the others only where it is positive.
     """
     outcomes, ids = dropout.merges.outcomes, dropout.scratch.ids
     size, trials = _dry_run(dropout, begin, end, k)
-    fits = size + 2 <= _CELLS and trials <= _MOST
+    fits = size + 2 <= CELLS and trials <= MOST_TRIALS
     if fits:
         for y in range(size):
             outcomes[token, k, y + 1] = ids[y] + 1
@@ -382,7 +228,7 @@ def _cache_outcome(dropout, begin, end, token, k):
 def _copy_outcome(outcomes, token, k, out, at):
     """Append the ids of an outcome; returns how many, or 0 while another thread is writing it.
 
-    ``outcomes``: int32 [ids, _FIRST, _CELLS], ``Merges.outcomes``, where the outcome of merge ``k``
+    ``outcomes``: int32 [ids, FIRST, CELLS], ``Merges.outcomes``, where the outcome of merge ``k``
     of ``token`` is cached. ``out``: int32, with space for an id for each byte of the token from
     ``at`` on.
     """
@@ -414,7 +260,7 @@ def _draw_pre_token(dropout, begin, end, token, state, out, at):
     kept_after = np.int64(_UNKNOWN)
     if trials >= 0:
         kept = min(kept, trials - 1)
-        if kept < _FIRST:
+        if kept < FIRST:
             if merges.outcomes[token, kept, 0] == 0:
                 _cache_outcome(dropout, begin, end, token, kept)
             trials_after = np.int64(merges.outcomes[token, kept, 0]) - 1
@@ -428,7 +274,7 @@ def _draw_pre_token(dropout, begin, end, token, state, out, at):
                 else:
                     kept_after = min(_kept(u, dropout.log_keep), trials_after - 1)
     token_, rank = dropout.scratch.token, dropout.scratch.rank
-    n = _symbols(dropout.trie, merges, dropout.text, begin, end, token_, rank)
+    n = symbols_of(dropout.trie, merges, dropout.text, begin, end, token_, rank)
     if n < 0:
         return np.int64(-1), state
     at, _, state = _merge(dropout, n, kept, kept_after, state, out, at)
@@ -473,8 +319,8 @@ def draw_bpe_dropout(trie, merges, pre_tokens, batch, p, rule, rows):
     a place for every byte and draw.
     """
     log_keep = np.log1p(-p)
-    keep = np.empty(_MOST + 1)
-    for x in range(_MOST + 1):
+    keep = np.empty(MOST_TRIALS + 1)
+    for x in range(MOST_TRIALS + 1):
         keep[x] = np.exp(x * log_keep) if x else 1.0
     n = np.int64(1)
     begin = np.int64(0)
@@ -487,44 +333,3 @@ def draw_bpe_dropout(trie, merges, pre_tokens, batch, p, rule, rows):
     )  # fmt: skip
     dropout = Dropout(trie, merges, batch.values, rule, log_keep, keep, scratch)
     return _draw_texts(dropout, pre_tokens, batch, rows)
-
-
-@njit(cache=True, nogil=True)
-def whole_tokens(first, end, begin, ids, offsets, token_offsets):
-    """The canonical token that is exactly each pre-token, int32 [pre-tokens], or -1.
-
-    ``first``, ``end``: as in `PreTokens`. ``begin``: int64 [texts + 1], the first byte of each
-    text. ``ids``: int32, the canonical ids of text t being ids[offsets[t]:offsets[t + 1]], which
-    spell its bytes. ``token_offsets``: int64 [ids + 1], bytes before each token.
-    """
-    first, end, begin = borrow(first), borrow(end), borrow(begin)
-    ids, offsets, token_offsets = borrow(ids), borrow(offsets), borrow(token_offsets)
-    token = np.full(len(end), -1, np.int32)
-    for t in range(len(offsets) - 1):
-        v, at = offsets[t], begin[t]  # token v starts at byte at
-        start = at
-        for x in range(first[t], first[t + 1]):
-            while at < end[x]:
-                size = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
-                if at == start and at + size == end[x]:
-                    token[x] = ids[v]
-                at += size
-                v += 1
-            start = end[x]
-    return token
-
-
-def build_merges(
-    left: np.ndarray, right: np.ndarray, result: np.ndarray, priority: np.ndarray,
-    symbol: np.ndarray, from_bytes: bool, ids: int,
-) -> Merges:  # fmt: skip
-    """The merges of a vocabulary of so many ids as arrays, pair r being (left[r], right[r])."""
-    slots = np.full(1 << int(max(16, len(left))).bit_length(), -1, np.int64)
-    fill(left, right, slots)
-    merges = Merges(
-        slots, result, priority, symbol, np.zeros(65536 if from_bytes else 0, np.int32),
-        np.full(ids, -1, np.int16), np.zeros((ids, _FIRST, _CELLS), np.int32),
-    )  # fmt: skip
-    if from_bytes:
-        fill_bytes(merges)
-    return merges

@@ -1,6 +1,8 @@
-"""Cut texts into pre-tokens by a DFA; `pretokenize.pattern` builds it."""
+"""Cut texts into pre-tokens by a DFA, which `pretokenize.pattern` builds; find whole tokens."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +12,15 @@ from robustok.kernels.memory import borrow
 END = 128  # the symbol for the end of a span
 UNKNOWN = 255  # the symbol of characters that were not looked up yet
 NOT_LEARNED, STUCK = -1, -2
+
+
+class PreTokens(NamedTuple):
+    """The spans that merges do not cross: those of text t are first[t]:first[t + 1]."""
+
+    first: np.ndarray  # int64 [texts + 1]
+    end: np.ndarray  # int64: end byte of each within the batch's values
+    token: np.ndarray  # int32: the canonical token that is exactly this pre-token, or -1
+    added: np.ndarray  # bool [ids]: added tokens, which are never cut
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -83,3 +94,28 @@ def cut(step, symbols, text, edges, whole, ends):
             count += 1
             start = last
     return count
+
+
+@njit(cache=True, nogil=True)
+def whole_tokens(first, end, begin, ids, offsets, token_offsets):
+    """The canonical token that is exactly each pre-token, int32 [pre-tokens], or -1.
+
+    ``first``, ``end``: as in `PreTokens`. ``begin``: int64 [texts + 1], the first byte of each
+    text. ``ids``: int32, the canonical ids of text t being ids[offsets[t]:offsets[t + 1]], which
+    spell its bytes. ``token_offsets``: int64 [ids + 1], bytes before each token.
+    """
+    first, end, begin = borrow(first), borrow(end), borrow(begin)
+    ids, offsets, token_offsets = borrow(ids), borrow(offsets), borrow(token_offsets)
+    token = np.full(len(end), -1, np.int32)
+    for t in range(len(offsets) - 1):
+        v, at = offsets[t], begin[t]  # token v starts at byte at
+        start = at
+        for x in range(first[t], first[t + 1]):
+            while at < end[x]:
+                size = token_offsets[ids[v] + 1] - token_offsets[ids[v]]
+                if at == start and at + size == end[x]:
+                    token[x] = ids[v]
+                at += size
+                v += 1
+            start = end[x]
+    return token

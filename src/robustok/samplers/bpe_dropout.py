@@ -72,7 +72,7 @@ class BpeDropout(Sampler):
 
         Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
         """
-        from robustok.kernels.bpe_dropout import PreTokens, whole_tokens
+        from robustok.kernels.pre_tokens import PreTokens, whole_tokens
 
         cutter, added = self._cutter()
         edges, whole = texts.offsets, None
@@ -112,7 +112,7 @@ def _cutter_of(vocab: Vocabulary) -> tuple[Any, np.ndarray]:
 
 
 def _tables(vocab: Vocabulary, by_result: bool) -> Any:
-    from robustok.kernels.bpe_dropout import BITS, build_merges
+    from robustok.kernels.merges import BITS, build_merges
 
     left, right, result = _merge_list(vocab)
     if max(vocab.size, len(result)) > 1 << BITS:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +26,11 @@ from robustok.attack_settings import AttackSettings
 from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.certificate_result import Certificate, Certification
+from robustok.evaluation.adversarial.certified_sets import (
+    Plan,
+    TokenizationSet,
+    tokenizations_to_score,
+)
 from robustok.evaluation.adversarial.problem import (
     Problem,
     Surroundings,
@@ -37,7 +42,7 @@ from robustok.evaluation.intervals import clopper_pearson_upper
 from robustok.evaluation.questions import Ids, check_questions
 from robustok.evaluation.questions import margins as margins_of
 from robustok.evaluation.resume import RowFile
-from robustok.lattice import Lattice, distance
+from robustok.lattice import distance
 from robustok.models.fingerprint import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
@@ -49,34 +54,6 @@ if TYPE_CHECKING:
 
 _ROWS = 1024  # tokenizations scored together; small questions share a call
 _POOL = 32  # questions attacked side by side
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to certify: the distances, and the most tokenizations of a question to score one by one.
-
-    ``draws`` uniform draws where there are more than ``limit``; ``attack`` runs the search too.
-    """
-
-    distances: tuple[int | None, ...]
-    limit: int
-    draws: int
-    confidence: float
-    seed: int
-    attack: bool
-
-    def __post_init__(self) -> None:
-        if not self.distances or len(set(self.distances)) < len(self.distances):
-            raise RobustokError("give each distance once, and at least one, as in 2, 4")
-        if any(d is not None and d < 1 for d in self.distances):
-            raise RobustokError("a distance to certify is a whole number from 1 on")
-        if self.draws < 1 or self.limit < 1:
-            raise RobustokError("draws and limit must be at least 1")
-        if not 0 < self.confidence < 1:
-            raise RobustokError(f"confidence {self.confidence} is not between 0 and 1")
-        known = sorted(d for d in self.distances if d is not None)
-        every = (None,) if None in self.distances else ()
-        object.__setattr__(self, "distances", (*known, *every))
 
 
 def certify(
@@ -234,15 +211,6 @@ def certify_items(
     )
 
 
-class _Set(NamedTuple):
-    """The tokenizations scored for one distance: ``members`` are their rows."""
-
-    distance: int | None
-    size: int
-    exact: bool
-    members: np.ndarray
-
-
 class _Prepared(NamedTuple):
     """A problem and every tokenization of it to score, the canonical one first.
 
@@ -251,13 +219,13 @@ class _Prepared(NamedTuple):
 
     problem: Problem
     rows: Ragged
-    sets: list[_Set]
+    sets: list[TokenizationSet]
     request: Request
 
 
 def _prepare(problem: Problem, plan: Plan) -> _Prepared | None:
     """The tokenizations to score, or None where the overflow policy drops the item."""
-    rows, sets = _tokenizations(problem, plan)
+    rows, sets = tokenizations_to_score(problem, plan)
     request = problem.request(rows)
     return None if request is None else _Prepared(problem, rows, sets, request)
 
@@ -355,57 +323,6 @@ def _score(
     return [np.concatenate(parts) for parts in log_probs]
 
 
-def _tokenizations(problem: Problem, plan: Plan) -> tuple[Ragged, list[_Set]]:
-    """The tokenizations to score, nearest levels first, and which belong to which distance."""
-    canonical = problem.canonical
-    lattice = Lattice(problem.vocab, canonical)
-    farthest = lattice.farthest
-    rows: list[np.ndarray] = []
-    level, sets = -1, []
-    for wanted in plan.distances:
-        most = farthest if wanted is None else min(wanted, farthest)
-        # All of them are counted without a polynomial of the text's length.
-        counts = [] if most == farthest else lattice.counts(most=most)
-        size = sum(counts) or lattice.count()
-        exact = size <= plan.limit
-        if exact:
-            while level < most:
-                level += 1
-                rows += list(lattice.neighbors(canonical, distance=level))
-            members = np.arange(size)
-        else:
-            rows = rows or [canonical]
-            level = max(level, 0)
-            drawn = _draw_within(problem, canonical, counts, plan)
-            members = np.arange(len(rows), len(rows) + len(drawn))
-            rows += drawn
-        sets.append(_Set(wanted, size, exact, members))
-    return Ragged.from_rows(rows), sets
-
-
-def _draw_within(
-    problem: Problem, canonical: np.ndarray, counts: list[int], plan: Plan
-) -> list[np.ndarray]:
-    """Uniform draws from the tokenizations of the counted distances (none: of all)."""
-    from robustok.samplers import UniformK, sampler
-
-    keys, text = np.array([problem.draw_key], np.int64), Ragged.from_rows([canonical])
-    if not counts:
-        uniform = sampler("uniform", problem.vocab)
-        return list(uniform.sample_batch(text, seed=plan.seed, draws=plan.draws, keys=keys))
-    total = sum(counts)
-    rng = np.random.default_rng([plan.seed, problem.draw_key, len(counts)])
-    shares = rng.multinomial(plan.draws, [count / total for count in counts])
-    rows: list[np.ndarray] = []
-    for k, share in enumerate(shares.tolist()):
-        if share:
-            drawn = UniformK(problem.vocab, k=k).sample_batch(
-                text, seed=plan.seed, draws=share, keys=keys, epoch=len(counts)
-            )
-            rows += list(drawn)
-    return rows
-
-
 def _attacks(
     model: Any,
     problems: Iterable[Problem],
@@ -433,7 +350,7 @@ def _attacks(
 
 def _certificate(
     prepared: _Prepared,
-    chosen: _Set,
+    chosen: TokenizationSet,
     log_probs: np.ndarray,
     attack: Attack | None,
     plan: Plan,

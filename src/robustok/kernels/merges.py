@@ -1,0 +1,145 @@
+"""The merge list of a BPE vocabulary: ranks by pair of ids, and the symbols that merging takes.
+
+Arguments of one meaning in this module: ``merges``: `Merges`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from robustok.kernels.hashing import slot_of
+from robustok.kernels.jit import njit
+from robustok.kernels.memory import borrow
+from robustok.kernels.trie import find_token
+
+BITS = 21  # of an id or a rank
+MOST_TRIALS = 255  # trials that are counted for a token; pre-tokens with more are always merged
+FIRST, CELLS = 8, 8  # outcomes that are cached for a token, and the int32 cells of each
+
+
+class Merges(NamedTuple):
+    """The merge list: a hash table of pairs of ids, and what each merge makes.
+
+    ``trials`` and ``outcomes`` are caches, filled by several threads without a lock: each cell is
+    0 (or -1 in ``trials``) or has its final value, the same whoever writes it.
+    """
+
+    slots: np.ndarray  # int64 [power of two]: left, right and rank, BITS each, or -1; one is free
+    result: np.ndarray  # int32 [merges]: the id a merge makes
+    priority: np.ndarray  # int32 [merges]: lower goes first; the rank, or that of the result
+    symbol: np.ndarray  # int32 [256]: the id of each single byte, or -1
+    of_bytes: np.ndarray  # int32 [65536]: rank of two bytes or -1, where all texts start from
+    # bytes; else [0]
+    trials: np.ndarray  # int16 [ids]: trials that merging a token takes if none drops its merge;
+    # -1: not counted yet, -2: merging does not make the token, or takes more than MOST_TRIALS
+    outcomes: np.ndarray  # int32 [ids, FIRST, CELLS]: the result of dropping only merge k: one
+    # more than the trials after it, then one more than each id, then -1. The first cell is 0 where
+    # it was not tried yet, -1 where the result does not fit.
+
+
+@njit(cache=True, nogil=True)
+def borrow_merges(merges):
+    """The same merges without reference counts; see `memory`."""
+    return Merges(
+        borrow(merges.slots), borrow(merges.result), borrow(merges.priority), borrow(merges.symbol),
+        borrow(merges.of_bytes), borrow(merges.trials), borrow(merges.outcomes),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def fill(left, right, slots):
+    """Hash every pair to its rank, the position in ``left`` and ``right``; the last of equal pairs.
+
+    ``left``, ``right``: int [merges], ids below 2**BITS. ``slots``: int64 [power of two], -1, with
+    more slots than there are merges.
+    """
+    mask = len(slots) - 1
+    for r in range(len(left)):
+        key = (np.int64(left[r]) << BITS) | np.int64(right[r])
+        s = slot_of(key, mask)
+        while slots[s] >= 0 and slots[s] >> BITS != key:
+            s = (s + 1) & mask
+        slots[s] = (key << BITS) | r
+
+
+@njit(cache=True, nogil=True, inline="always")
+def rank_of(merges, left, right):
+    """The rank of the pair of ids ``left`` and ``right``, or -1; int32.
+
+    A slot of ``merges.slots`` is free, so the search ends.
+    """
+    mask = len(merges.slots) - 1
+    key = (np.int64(left) << BITS) | np.int64(right)
+    s = slot_of(key, mask)
+    while True:
+        k = merges.slots[s]
+        if k >> BITS == key:
+            return np.int32(k & ((1 << BITS) - 1))
+        if k < 0:
+            return np.int32(-1)
+        s = (s + 1) & mask
+
+
+@njit(cache=True, nogil=True)
+def fill_bytes(merges):
+    """The ranks of all pairs of bytes."""
+    for a in range(256):
+        for b in range(256):
+            merges.of_bytes[a * 256 + b] = (
+                rank_of(merges, merges.symbol[a], merges.symbol[b])
+                if merges.symbol[a] >= 0 and merges.symbol[b] >= 0
+                else -1
+            )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def symbols_of(trie, merges, text, start, end, token, rank):
+    """Write the symbols that text[start:end] starts from; returns how many, or -1.
+
+    Symbols are bytes, or characters and the bytes of unknown ones; -1 where one has no id.
+    ``text``: uint8. ``token``, ``rank``: int32 [end - start]: the id of each, and the rank of its
+    merge with the next one (not written for the last). A symbol has at least one byte, so they fit.
+    """
+    n = 0
+    if len(merges.of_bytes):
+        for p in range(start, end):
+            if merges.symbol[text[p]] < 0:
+                return -1
+            token[n] = merges.symbol[text[p]]
+            if n:
+                rank[n - 1] = merges.of_bytes[np.int64(text[p - 1]) * 256 + text[p]]
+            n += 1
+        return n
+    p = start
+    while p < end:
+        after = p + 1
+        while after < end and (text[after] & 0xC0) == 0x80:
+            after += 1
+        known = find_token(trie, text, p, after)
+        for q in range(p, p + 1 if known >= 0 else after):
+            token[n] = known if known >= 0 else merges.symbol[text[q]]
+            if token[n] < 0:
+                return -1
+            if n:
+                rank[n - 1] = rank_of(merges, token[n - 1], token[n])
+            n += 1
+        p = after
+    return n
+
+
+def build_merges(
+    left: np.ndarray, right: np.ndarray, result: np.ndarray, priority: np.ndarray,
+    symbol: np.ndarray, from_bytes: bool, ids: int,
+) -> Merges:  # fmt: skip
+    """The merges of a vocabulary of so many ids as arrays, pair r being (left[r], right[r])."""
+    slots = np.full(1 << int(max(16, len(left))).bit_length(), -1, np.int64)
+    fill(left, right, slots)
+    merges = Merges(
+        slots, result, priority, symbol, np.zeros(65536 if from_bytes else 0, np.int32),
+        np.full(ids, -1, np.int16), np.zeros((ids, FIRST, CELLS), np.int32),
+    )  # fmt: skip
+    if from_bytes:
+        fill_bytes(merges)
+    return merges
