@@ -120,6 +120,17 @@ def test_more_draws_than_memory_are_refused() -> None:
             rt.Uniform(TOY).sample_batch(["abc" * 100_000] * 1000, seed=0, draws=draws)
 
 
+@pytest.mark.parametrize(
+    "spec", ["canonical", "uniform", "uniform-k(alpha=1)", "stochastok(alpha=1)", "characters",
+             "maxmatch-dropout(p=0.1)", "mix(0.5 canonical, 0.5 uniform)", "exactly(uniform, splits=0)"]
+)  # fmt: skip
+def test_too_many_draws_of_nothing_are_refused(spec: str) -> None:
+    scheme = rt.sampler(spec, TOY)
+    for text in ("", []):
+        with pytest.raises(rt.RobustokError, match="draw"):
+            scheme.sample_batch([text], seed=0, draws=2**31 - 1)
+
+
 def test_stores_do_not_grow_with_the_number_of_threads() -> None:
     scheme = rt.Uniform(TOY)
     start = threading.Barrier(12)

@@ -208,7 +208,7 @@ class Sampler:
                 default none.
 
         Raises RobustokError for anything else, for ids outside the vocabulary, and where the draws
-        need more memory than there is.
+        need more memory than there is, or number more than 2**28.
         """
         draws = check_integer("draws", draws, 1, MAX_COUNT)
         rows = texts if isinstance(texts, Ragged) else check_list("texts", texts)
@@ -229,8 +229,8 @@ class Sampler:
             return run.draw_rows(self, ragged, _check_keep(keep, ragged), keys_, plan)
         except MemoryError as e:
             raise RobustokError(
-                f"{self.name}: {draws} draws of {len(rows)} rows do not fit into memory: "
-                "draw less at a time"
+                f"{self.name}: {draws} draws of {len(rows)} rows are too many for one "
+                "call: draw less at a time"
             ) from e
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SMALL = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
 _MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
+_MOST_DRAWS = 2**28  # draws of one call, which cost time even of an empty text
 
 
 class Plan(NamedTuple):
@@ -81,7 +82,7 @@ def draw_texts(
         for first, last in jobs
     ]
     sizes = [room * plan.draws for room in rooms]  # Python integers do not overflow
-    if sum(sizes) + (len(offsets) - 1) * plan.draws >= _MOST_IDS:
+    if (len(offsets) - 1) * plan.draws > _MOST_DRAWS or sum(sizes) >= _MOST_IDS:
         raise MemoryError
     starts = np.cumsum([0, *sizes])
     out = np.empty(starts[-1], np.int32)
