@@ -121,9 +121,13 @@ def test_more_draws_than_memory_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["canonical", "uniform", "uniform-k(alpha=1)", "stochastok(alpha=1)", "characters",
-             "maxmatch-dropout(p=0.1)", "mix(0.5 canonical, 0.5 uniform)", "exactly(uniform, splits=0)"]
-)  # fmt: skip
+    "spec",
+    [
+        *("canonical", "uniform", "uniform-k(alpha=1)", "stochastok(alpha=1)", "characters"),
+        *("maxmatch-dropout(p=0.1)", "mix(0.5 canonical, 0.5 uniform)"),
+        "exactly(uniform, splits=0)",
+    ],
+)
 def test_too_many_draws_of_nothing_are_refused(spec: str) -> None:
     scheme = rt.sampler(spec, TOY)
     for text in ("", []):
