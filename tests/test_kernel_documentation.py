@@ -1,4 +1,4 @@
-"""Every kernel documents every argument and takes at most eight."""
+"""Every kernel documents every argument, arrays with dtype and shape, and takes at most eight."""
 
 from __future__ import annotations
 
@@ -40,6 +40,30 @@ def _kernels(path: Path) -> Iterator[ast.FunctionDef]:
                 yield node
 
 
+def _is_array(node: ast.FunctionDef, name: str) -> bool:
+    """Whether the function indexes the parameter, borrows it or takes its length."""
+    for x in ast.walk(node):
+        if isinstance(x, ast.Subscript) and ast.unparse(x.value) == name:
+            return True
+        if ast.unparse(x) in (f"borrow({name})", f"len({name})"):
+            return True
+    return False
+
+
+def _has_type(doc: str, name: str) -> bool:
+    """Whether a sentence on an array states `dtype [shape]`, or refers to another name.
+
+    The other name is a named tuple, which documents its arrays, or a function that returns it.
+    """
+    for sentence in re.split(r"\.\s", " ".join(doc.split())):
+        mention = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)(.*)", sentence)
+        if mention and re.search(r"\b(u?int(8|16|32|64)?|float64|bool) \[", mention[1]):
+            return True
+        if mention and re.search(r"`[\w.]+`", re.sub("``[^`]*``", "", mention[1])):
+            return True
+    return False
+
+
 def _parameters(node: ast.FunctionDef) -> list[str]:
     a = node.args
     return [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
@@ -60,3 +84,24 @@ def test_kernels_document_every_parameter_and_take_at_most_eight(path: Path) -> 
             many.append(node.name)
     assert not missing, f"undocumented: {', '.join(missing)}"
     assert not many, f"more than eight arguments: {', '.join(many)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_kernels_document_dtype_and_shape_of_every_array(path: Path) -> None:
+    module, package = _docstring(path), _docstring(KERNELS / "__init__.py")
+    shared = _shared_arguments()
+    untyped = []
+    for node in _kernels(path):
+        doc = f"{ast.get_docstring(node) or ''}\n{module}"
+        for name in _parameters(node):
+            text = f"{doc}\n{package}" if name in shared else doc
+            if _is_array(node, name) and not _has_type(text, name):
+                untyped.append(f"{node.name}({name})")
+    assert not untyped, f"arrays without `dtype [shape]`: {', '.join(untyped)}"
+
+
+def test_an_array_without_shape_is_reported() -> None:
+    assert _has_type("``a``: int32 [n], the ids.", "a")
+    assert _has_type("``a`` is that of `long.edges_of`.", "a")
+    assert not _has_type("``a``: int32, the ids. ``b``: int32 [n].", "a")
+    assert not _has_type("``a``: the ids of ``b``.", "a")

@@ -101,8 +101,8 @@ def survey(values, offsets, readable, token_offsets, byte_offsets):
 def spell(token_bytes, token_offsets, values, start, end, out, at):
     """Append the bytes of values[start:end] to ``out``; returns the end.
 
-    ``values``: int32, ids of the vocabulary. ``out``: uint8, with space for all these bytes from
-    index ``at`` on.
+    ``values``: int32, ids of the vocabulary. ``out``: uint8 [capacity], with space for all these
+    bytes from index ``at`` on.
     """
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     values, out = borrow(values), borrow(out)
@@ -178,9 +178,9 @@ def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
     """Rows with their fixed tokens back in place; text t, draw d is drawn row t * draws + d.
 
     ``values``: int32, the given ids; row r is values[offsets[r]:offsets[r + 1]]. ``offsets``: int64
-    [rows + 1]. ``fixed``: bool, one per given id. ``texts``: int64 [texts, 4], from
+    [rows + 1]. ``fixed``: bool [given ids]. ``texts``: int64 [texts, 4], from
     `split_at_fixed` with the same offsets and ``fixed``. ``draws``: how many of each text.
-    ``drawn``: int32, the drawn ids; drawn row x is drawn[drawn_offsets[x]:drawn_offsets[x + 1]].
+    ``drawn``: int32 [drawn ids]; drawn row x is drawn[drawn_offsets[x]:drawn_offsets[x + 1]].
     ``drawn_offsets``: int64 [texts * draws + 1]. Returns the ids (int32) and their offsets (int64
     [rows * draws + 1]). Each drawn id is written once and each fixed one once per draw, which is
     the size of the result.

@@ -93,7 +93,7 @@ def _weigh(types, slope, longs, powers):
     """Set ``types.probability`` under weight exp(slope * distance).
 
     Returns the mean and the variance of the summed distance of all words and of ``longs``.
-    ``powers``: float64 scratch, as long as the most distances of a type.
+    ``powers``: float64 [most distances of a type], scratch.
     """
     types, powers = borrow_types(types), borrow(powers)
     # The largest weight is 1, at distance 0 or at the farthest one: nothing overflows.

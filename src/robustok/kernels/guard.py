@@ -116,7 +116,7 @@ def compare(segments, canonical, tokens, comparison):
 def _match_ends(ids, begin, end, canonical, first, last, comparison):
     """Match the common prefix and suffix, leaving at least one given id between them.
 
-    ``ids``: int32; the segment is ids[begin:end], at least one id. ``canonical``: int32; its
+    ``ids``: int32; the segment is ids[begin:end], at least one id. ``canonical``: int32 [ids]; its
     canonical ids are canonical[first:last]. ``comparison``: `Comparison`, whose ``matches`` has a
     value for each of ``ids`` and ``canonical_matches`` one for each of ``canonical``. Prefix and
     suffix together are at most end - begin - 1 and last - first long, so both stay in the ranges.

@@ -27,8 +27,9 @@ def slot_of(key, mask):
 
 @njit(cache=True, nogil=True, inline="always")
 def hash_key(seed, key, start, end):
-    """A hash of key[start:end], uint64; ``key`` is an array of bytes or non-negative ids.
+    """A hash of key[start:end], uint64.
 
+    ``key``: uint8 [bytes], or int32 [ids], none of them negative.
     A polynomial whose factor follows from the secret ``seed``. Its high bits depend on the whole
     key, so they are folded into the low ones.
     """

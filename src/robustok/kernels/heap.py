@@ -11,7 +11,7 @@ from robustok.kernels.jit import njit
 def push(heap, size, key):
     """Push ``key`` onto a binary min-heap of ``size`` entries; returns the new size.
 
-    ``heap``: int64, longer than ``size``.
+    ``heap``: int64 [more than ``size``].
     """
     at = size
     while at > 0:
@@ -28,7 +28,7 @@ def push(heap, size, key):
 def pop(heap, size):
     """The smallest entry of a heap that is not empty, and the new size.
 
-    ``heap``: int64, its first ``size`` entries in use.
+    ``heap``: int64 [``size`` or more], its first ``size`` entries in use.
     """
     top = heap[0]
     size -= 1

@@ -14,7 +14,7 @@ MOST = 1 << 31  # tokens of all neighbors together
 def row_edges(trie, text, token_offsets, ids, fixed):
     """The arrays of `kernels.long.Edges` of a row; a fixed id is one edge that no other crosses.
 
-    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``fixed``: bool, one per id. Every id has at
+    ``text``: uint8 [n], the bytes of ``ids`` (int32). ``fixed``: bool [ids]. Every id has at
     least one byte, so every step is at least 1.
     """
     n = len(text)

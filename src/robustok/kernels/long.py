@@ -32,7 +32,7 @@ class Edges(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def enlarged(array, size):
-    """A copy of ``array`` with space for ``size`` values."""
+    """A copy of ``array`` (int32 [values] or of any other dtype) with space for ``size`` values."""
     larger = np.empty(size, array.dtype)
     larger[: len(array)] = array
     return larger

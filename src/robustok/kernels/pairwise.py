@@ -64,8 +64,8 @@ def reachable_sizes(is_token):
 def is_pairwise(is_token, pieces, count, token_offsets, cuts, merged):
     """Whether a segmentation of a token merges into it, two segments at a time through tokens.
 
-    ``is_token``: bool [n + 1, n + 1], from `spans` of the token, n bytes. ``pieces``: int32, its
-    first ``count`` are the ids of the segments, which together spell the token. ``cuts``: int64
+    ``is_token``: bool [n + 1, n + 1], from `spans` of the token, n bytes. ``pieces``: int32 [ids],
+    its first ``count`` are the ids of the segments, which together spell the token. ``cuts``: int64
     [count + 1 or more] and ``merged``: bool [count + 1 or more, the same], scratch. A segment has
     at least a byte, so ``count`` and the cuts are at most n.
     """

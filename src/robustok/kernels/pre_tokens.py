@@ -101,8 +101,9 @@ def whole_tokens(first, end, begin, ids, offsets, token_offsets):
     """The canonical token that is exactly each pre-token, int32 [pre-tokens], or -1.
 
     ``first``, ``end``: as in `PreTokens`. ``begin``: int64 [texts + 1], the first byte of each
-    text. ``ids``: int32, the canonical ids of text t being ids[offsets[t]:offsets[t + 1]], which
-    spell its bytes. ``token_offsets``: int64 [ids + 1], bytes before each token.
+    text. ``ids``: the canonical ids; those of text t, ids[offsets[t]:offsets[t + 1]], spell its
+    bytes. ``offsets``: int64 [texts + 1]. ``token_offsets``: int64 [ids + 1], bytes before each
+    token.
     """
     first, end, begin = borrow(first), borrow(end), borrow(begin)
     ids, offsets, token_offsets = borrow(ids), borrow(offsets), borrow(token_offsets)

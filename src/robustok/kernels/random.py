@@ -61,8 +61,8 @@ def below(state, n):
 def coins(seed, epoch, keys, draws, part):
     """One uniform number for each key and draw, float64 [keys, draws].
 
-    ``keys``: int64. ``draws``: how many for each key. ``seed``, ``epoch`` and ``part`` are those of
-    `stream`.
+    ``keys``: int64 [keys]. ``draws``: how many for each key. ``seed``, ``epoch`` and ``part`` are
+    those of `stream`.
     """
     out = np.empty((len(keys), draws))
     for k in range(len(keys)):

@@ -215,7 +215,7 @@ def _expand(tokens, store, t, key, segments, state):
     """Cut token t by one of its expansions into 2..len(segments) tokens, uniform over all of them.
 
     Returns how many tokens were written to ``segments`` (0: no expansion, -1: the store is full)
-    and the state. ``key``: int32 [1], scratch. ``segments``: int32.
+    and the state. ``key``: int32 [1], scratch. ``segments``: int32 [most tokens].
     """
     tokens, store = borrow_tokens(tokens), borrow_store(store)
     key, segments = borrow(key), borrow(segments)

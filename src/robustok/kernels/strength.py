@@ -17,10 +17,10 @@ from robustok.kernels.memory import borrow
 def match_rows(token_offsets, old, old_span, new, new_span, old_matches, new_matches):
     """Compare the ids of two spans, which spell the same bytes; returns distance and splits.
 
-    ``token_offsets``: int64 [ids + 1], bytes before each token. ``old``, ``new``: int32, ids below
-    the number of ids. ``old_span``, ``new_span``: begin and end within them. ``old_matches``,
-    ``new_matches``: bool, as long as ``old`` and ``new``: set to whether an id matches, true only
-    in ``old_matches``; or empty, where nobody needs them.
+    ``token_offsets``: int64 [ids + 1], bytes before each token. ``old``, ``new``: int32 [ids],
+    below the number of ids. ``old_span``, ``new_span``: begin and end within them, int64 [2] as a
+    tuple. ``old_matches``, ``new_matches``: bool [ids of ``old``] and [ids of ``new``]: set to
+    whether an id matches, true only in ``old_matches``; or empty, where nobody needs them.
     """
     a, a_end = old_span
     a_at, b_at, last = np.int64(0), np.int64(0), np.int64(0)
@@ -48,8 +48,8 @@ def match_rows(token_offsets, old, old_span, new, new_span, old_matches, new_mat
 def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offsets, draws):
     """The first new row whose bytes are not those of its old row, or -1.
 
-    Row r of the new ids was drawn for row r // draws of the old ones. ``token_bytes``: uint8, all
-    tokens' bytes. ``old_offsets``, ``new_offsets``: int64 [rows + 1], where old has at least
+    Row r of the new ids was drawn for row r // draws of the old ones. ``old``, ``new``: int32
+    [ids of all rows]. ``old_offsets``, ``new_offsets``: int64 [rows + 1], where old has at least
     (new rows - 1) // draws + 1 rows. Others as in :func:`match_rows`.
     """
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
@@ -77,8 +77,8 @@ def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offs
 def compare(token_offsets, old, old_offsets, new, new_offsets, draws, splits, distance):
     """Write the splits and the distance of each new row to ``splits`` and ``distance``.
 
-    ``splits``, ``distance``: int64 [new rows]. ``old``, ``new``: int32, the ids of the old and the
-    new rows. ``old_offsets``, ``new_offsets``: int64 [rows + 1], where row r of the new ids was
+    ``splits``, ``distance``: int64 [new rows]. ``old``, ``new``: int32 [ids], those of the old and
+    the new rows. ``old_offsets``, ``new_offsets``: int64 [rows + 1], where row r of the new ids was
     drawn for row r // draws of the old ones. ``draws``: at least 1. A new row and its old one must
     spell the same bytes.
     """

@@ -68,7 +68,7 @@ def draw_tree(tree, total, state, words, distance):
 
     ``tree``: `Sums` of `build_tree`. ``total`` must have a positive probability at the root.
     ``words``: int64 [words of the tree]. Word t's distance is written to distance[words[t]].
-    ``distance``: int64.
+    ``distance``: int64 [words of the text].
     """
     table, base, low, high = borrow_sums(tree)
     leaves = len(base) // 2

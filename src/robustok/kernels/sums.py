@@ -45,7 +45,7 @@ def trim(row):
 
 @njit(cache=True, nogil=True)
 def enlarge(table, used, extra):
-    """``table`` (float64), or a larger copy of its first ``used`` values, with ``extra`` free."""
+    """``table`` (float64 [sums]), or a larger copy of the first ``used``, with ``extra`` free."""
     if used + extra <= len(table):
         return table
     larger = np.empty(2 * len(table) + extra)

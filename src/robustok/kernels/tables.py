@@ -3,8 +3,8 @@
 Whether a word is already in the store changes the time of a draw and never its result.
 
 Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS or DISTANCE of `record`, the degree
-that records are grouped by. ``key``: the bytes of the word under ALL (uint8), its one token id
-under SEGMENTS (int32), its reference ids under DISTANCE (int32).
+that records are grouped by. ``key``: the bytes of the word under ALL (uint8 [bytes]), its one
+token id under SEGMENTS (int32 [1]), its reference ids under DISTANCE (int32 [ids]).
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ def draw_to(edges, probability, node, goal, state, path, at):
     """Walk from ``node`` to the first node at or after ``goal``; its tokens go to path[at:].
 
     Returns that node, the end of the path, its distance and the state. ``probability``: float64
-    [edges]. ``path``: int32, with space for a token a byte from index ``at`` on. Every node that is
-    reached has a path to the end, so an edge of positive probability is always chosen.
+    [edges]. ``path``: int32 [capacity], with space for a token a byte from index ``at`` on. Every
+    node that is reached has a path to the end, so an edge of positive probability is always chosen.
     """
     first, step, token = borrow(edges.first), borrow(edges.step), borrow(edges.token)
     probability, path = borrow(probability), borrow(path)

@@ -71,9 +71,8 @@ def find_token(trie, text, start, end):
 def _fill(token_bytes, token_offsets, ids, keys, children, token):
     """Insert the tokens ``ids`` into empty tables; returns the number of nodes, and ``joined``.
 
-    ``ids``: int, below the number of tokens. ``keys`` (int64, -1) and ``children`` (int32) have a
-    power of two of slots, more than the bytes of all tokens; ``token`` (int32, -1) has a place for
-    each node.
+    ``keys``: int64 [slots], all -1, and ``children``: int32 [slots]; slots are a power of two, more
+    than the bytes of all tokens. ``token``: int32 [nodes or more], all -1.
     """
     mask = len(keys) - 1
     nodes = 1

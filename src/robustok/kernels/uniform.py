@@ -33,7 +33,8 @@ def _draw_unbroken(trie, text, start, end, state, out, at):
 def _draw_words(tokens, store, text, start, ends, state, out, at):
     """One draw of the words of a text; returns the end, or NO_ROOM or NO_PATH, and the state.
 
-    ``text``: uint8; the text begins at ``start``, its words end at ``ends`` (int64). ``out``: int32
+    ``text``: uint8; the text begins at ``start``, its words end at ``ends``
+    (int64 [words]). ``out``: int32
     with space for an id a byte.
     """
     tokens, store = borrow_tokens(tokens), borrow_store(store)

@@ -39,7 +39,7 @@ def longest(trie, text, start, end):
 def word_ends(trie, text, start, end, ends):
     """Write the end of every word of text[start:end] (uint8) to ``ends``; returns how many.
 
-    ``ends``: int64 with space for end - start ends: every word has at least a byte.
+    ``ends``: int64 [end - start or more]: every word has at least a byte.
     """
     trie, text, ends = borrow_trie(trie), borrow(text), borrow(ends)
     count = 0
