@@ -75,8 +75,8 @@ def draws_svg(script: Any, folder: Path) -> bool:
 
 REFERENCE = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
 PACKAGES = (
-    "guard", "models", "training", "scoring", "evaluation", "tasks", "analysis", "corpus", "study",
-    "report", "play",
+    "guard", "models", "training", "scoring", "evaluation", "redteam", "tasks", "analysis",
+    "corpus", "study", "report", "play",
 )  # fmt: skip
 NOT_RUN = {"robustok.play.serve"}  # it serves until interrupted
 

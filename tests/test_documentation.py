@@ -12,7 +12,8 @@ import pytest
 
 PUBLIC = ("robustok", "robustok.scoring", "robustok.evaluation", "robustok.training",
           "robustok.models", "robustok.tasks", "robustok.guard", "robustok.corpus",
-          "robustok.analysis", "robustok.study", "robustok.report", "robustok.play")  # fmt: skip
+          "robustok.redteam", "robustok.analysis", "robustok.study", "robustok.report",
+          "robustok.play")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PUBLIC)

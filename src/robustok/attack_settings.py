@@ -14,7 +14,8 @@ from typing import Any
 from robustok.errors import RobustokError, nearest
 
 OBJECTIVES = ("probability", "log-probability")
-SEARCHES = {"adversarial": "greedy", "random-search": "random"}  # by the name in the string
+# By the name in the string. Simulated annealing is for the objectives of `robustok.redteam`.
+SEARCHES = {"adversarial": "greedy", "random-search": "random", "annealing": "annealing"}
 
 _ALWAYS_WRITTEN = ("distances", "start", "steps")
 _WRITTEN_AS = {"max_scored": "query_budget"}  # the name that results of earlier versions have
@@ -39,12 +40,14 @@ class AttackSettings:
             ``"log-probability"``; the paper's equations 1 and 2.
         max_neighbors: greatest number of neighbors scored in a step, at least 1, chosen uniformly
             without replacement; by default all.
-        beam: number of tokenizations kept from step to step, at least 1. The paper has 1.
+        beam: number of tokenizations kept from step to step, or of chains for ``"annealing"``, at
+            least 1. The paper has 1.
         restarts: greatest number of uniform starts that follow while the attack has not succeeded,
             at least 0. The paper has 0.
-        search: ``"greedy"`` (default), or ``"random"`` to score uniform draws instead of neighbors.
+        search: ``"greedy"`` (default), ``"random"`` to score uniform draws instead of neighbors, or
+            ``"annealing"`` for chains that also accept worse neighbors, ever less often.
         max_scored: greatest number of tokenizations scored for an item, at least 1; by default
-            there is no limit. Required by the random search.
+            there is no limit. Required by the random search and by annealing.
 
     Raises RobustokError for a value out of range.
     """
@@ -67,8 +70,8 @@ class AttackSettings:
             value = getattr(self, name)
             if value not in allowed:
                 raise RobustokError(f"unknown {name} '{value}': {nearest(value, allowed)}")
-        if self.search == "random" and self.max_scored is None:
-            raise RobustokError("a random search needs a limit: give max_scored")
+        if self.search != "greedy" and self.max_scored is None:
+            raise RobustokError(f"search '{self.search}' needs a limit: give max_scored")
         for name, least in (("steps", 0), ("beam", 1), ("restarts", 0)):
             if getattr(self, name) < least:
                 raise RobustokError(f"{name} is {getattr(self, name)}: it must be at least {least}")

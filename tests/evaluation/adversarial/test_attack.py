@@ -156,7 +156,7 @@ def test_the_capped_choice_is_uniform(vocab) -> None:
     rounds = 3000
     for seed in range(rounds):
         rng = np.random.default_rng(seed)
-        chosen = search_module._choose([around], known, 4, None, rng)
+        chosen = search_module.choose([around], known, 4, None, rng)
         assert len({row.tobytes() for row in chosen}) == 4
         for row in chosen:
             counts[row.tobytes()] += 1

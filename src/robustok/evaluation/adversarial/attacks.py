@@ -320,5 +320,7 @@ class _Tally:
 
 
 def _search(problem: Problem, settings: AttackSettings, seed: int) -> Search:
+    if settings.search == "annealing":
+        raise RobustokError("annealing takes an objective: use robustok.redteam.attack_prompt")
     search = climb if settings.search == "greedy" else draw_at_random
     return search(problem, settings, seed)

@@ -212,9 +212,7 @@ def climb(problem: Problem, settings: AttackSettings, seed: int) -> Search:
             ]
             left = None if settings.max_scored is None else settings.max_scored - n_scored
             rng = np.random.default_rng([seed, problem.draw_key, restart, step])
-            rows = _choose(
-                neighbors, [ids for _, ids, _ in beam], settings.max_neighbors, left, rng
-            )
+            rows = choose(neighbors, [ids for _, ids, _ in beam], settings.max_neighbors, left, rng)
             if not len(rows):
                 break
             log_probs = yield rows
@@ -258,7 +256,7 @@ def draw_at_random(problem: Problem, settings: AttackSettings, seed: int) -> Sea
     return best.attack(n_scored, flipped_at)
 
 
-def _choose(
+def choose(
     neighbors: Sequence[Iterable[np.ndarray]],
     known: list[np.ndarray],
     cap: int | None,
