@@ -39,13 +39,13 @@ class Rate:
     """Bytes a second between the first and the last time it is told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[float, int]] = []
+        self.reports: list[tuple[float, int]] = []
 
     def __call__(self, done: int, total: int) -> None:
-        self.told.append((time.perf_counter(), done))
+        self.reports.append((time.perf_counter(), done))
 
     def __float__(self) -> float:
-        (first, start), (last, done) = self.told[0], self.told[-1]
+        (first, start), (last, done) = self.reports[0], self.reports[-1]
         return (done - start) / (last - first)
 
 
@@ -84,14 +84,14 @@ def in_process(arguments: list[str], threads: int) -> dict[str, float]:
     peak = [0]
     watch = threading.Thread(target=_watch, args=(process, peak))
     watch.start()
-    said, _ = process.communicate()
+    output, _ = process.communicate()
     seconds, after = time.perf_counter() - start, os.times()
     watch.join()
     if process.returncode:
         raise SystemExit(f"the job {arguments} failed")
     spent = after.children_user - before.children_user
     spent += after.children_system - before.children_system
-    return {"MB/s": float(said) / 1e6, "seconds": seconds, "processor seconds": spent,
+    return {"MB/s": float(output) / 1e6, "seconds": seconds, "processor seconds": spent,
             "peak MB": peak[0] / 1e6}  # fmt: skip
 
 
@@ -110,8 +110,8 @@ def memory_of(pid: int) -> tuple[int, int]:
         whole = psutil.Process(pid)
         for process in (whole, *whole.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
-                found = process.memory_full_info()
-                proportional, resident = proportional + found.pss, resident + found.rss
+                usage = process.memory_full_info()
+                proportional, resident = proportional + usage.pss, resident + usage.rss
     except psutil.Error:
         pass
     return proportional, resident
@@ -148,9 +148,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     import psutil
 
     workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    for found in (process, *workers):
+    for each in (process, *workers):
         with contextlib.suppress(psutil.Error):
-            found.kill()
+            each.kill()
     process.wait()
     psutil.wait_procs(workers)
 
@@ -184,31 +184,31 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         for workers in (1, args.workers):
             job = ["drawn", args.tokenizer, scheme, str(workers), "-", *args.inputs]
             jobs[f"{scheme}, {workers} worker(s)"] = (job, workers)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in jobs}
+    rates: dict[str, list[dict[str, float]]] = {name: [] for name in jobs}
     for _ in range(args.rounds):
         for name, (job, threads) in jobs.items():
-            found[name].append(in_process(job, threads))
-            print(f"{name}: {found[name][-1]['MB/s']:.1f} MB/s", file=sys.stderr, flush=True)
+            rates[name].append(in_process(job, threads))
+            print(f"{name}: {rates[name][-1]['MB/s']:.1f} MB/s", file=sys.stderr, flush=True)
     return [
         {"job": name} | {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-        for name, runs in found.items()
+        for name, runs in rates.items()
     ]
 
 
 def ratios(rows: list[dict[str, Any]], schemes: list[str], workers: int) -> list[str]:
     """The two ratios of each scheme: of workers, and to the tokenizer on as many threads."""
     by = {row["job"]: row for row in rows}
-    said = []
+    parts = []
     for scheme in schemes:
         one, many = (by[f"{scheme}, {n} worker(s)"] for n in (1, workers))
         plain, threaded = (by[READ_AND_ENCODE.format(n)] for n in (1, workers))
-        said.append(
+        parts.append(
             f"{scheme}: {workers} workers {many['MB/s'] / one['MB/s']:.2f} times one; to reading "
             f"and encoding {one['MB/s'] / plain['MB/s']:.2f} on one thread, "
             f"{many['MB/s'] / threaded['MB/s']:.2f} on {workers}, and by processor seconds of the "
             f"whole job {plain['processor seconds'] / one['processor seconds']:.2f}"
         )
-    return said
+    return parts
 
 
 def job(arguments: list[str]) -> None:

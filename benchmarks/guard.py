@@ -48,7 +48,7 @@ def measured(vocab: rt.Vocabulary, rows: rt.Ragged, rounds: int) -> dict[str, fl
 def main() -> None:
     options = arguments(__doc__ or "")
     texts = read_documents(options.text, options.bytes)
-    found = []
+    timings = []
     for path in options.tokenizer:
         vocab = rt.Vocabulary.load(path)
         canonical = vocab.encode_batch(texts)
@@ -56,7 +56,7 @@ def main() -> None:
             rows = rt.sampler(name, vocab).sample_batch(canonical, seed=0)
             seconds = measured(vocab, rows, options.rounds)
             slow = seconds["decode, encode, compare"]
-            found += [
+            timings += [
                 {
                     "tokenizer": Path(path).parent.name, "rows": name, "what": what,
                     "ids_per_second": len(rows.values) / s, "times": slow / s,
@@ -64,11 +64,11 @@ def main() -> None:
                 for what, s in seconds.items()
             ]  # fmt: skip
     if options.json:
-        json.dump(found, sys.stdout, indent=1)
+        json.dump(timings, sys.stdout, indent=1)
         return
     print("| tokenizer | rows | what | million ids/s | times encoding again |")
     print("|---|---|---|---|---|")
-    for r in found:
+    for r in timings:
         speed = f"{r['ids_per_second'] / 1e6:.2f}"
         print(f"| {r['tokenizer']} | {r['rows']} | {r['what']} | {speed} | {r['times']:.1f} |")
 

@@ -42,7 +42,7 @@ ENCODER, DROPOUT = "tokenizers.encode_batch", "tokenizers.encode_batch, dropout=
 def read_documents(path: Path, total: int) -> list[str]:
     """Documents of 1 to 16 KB, up to ``total`` bytes, from .jsonl, .jsonl.xz or .txt."""
     opener = lzma.open if path.suffix == ".xz" else open
-    found: list[str] = []
+    documents: list[str] = []
     size = 0
     with opener(path, "rt", encoding="utf8") as lines:  # type: ignore[operator]
         for i, line in enumerate(lines):
@@ -51,11 +51,11 @@ def read_documents(path: Path, total: int) -> list[str]:
             text = raw.decode("utf8", errors="ignore")
             if len(text) < 500:
                 continue
-            found.append(text)
+            documents.append(text)
             size += len(text.encode("utf8"))
             if size >= total:
                 break
-    return found
+    return documents
 
 
 def medians(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -181,9 +181,9 @@ def main() -> None:
     rows = []
     for path in options.tokenizer:
         vocab = rt.Vocabulary.load(path)
-        found = medians(jobs_for(vocab, texts), options.rounds)
-        for name, seconds in found.items():
-            base = found[DROPOUT if name.startswith("bpe-dropout") else ENCODER]
+        rates = medians(jobs_for(vocab, texts), options.rounds)
+        for name, seconds in rates.items():
+            base = rates[DROPOUT if name.startswith("bpe-dropout") else ENCODER]
             rows.append({
                 "tokenizer": Path(path).parent.name, "what": name, "times": base / seconds,
                 "megabytes_per_second": size / seconds / 1e6, "floor": FLOORS.get(name),

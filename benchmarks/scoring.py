@@ -36,7 +36,7 @@ def naive(model: Any, request: Request) -> np.ndarray:
     prefix = [] if request.prefix is None else list(request.prefix)
     pairs = [(list(q), list(o)) for q in request.questions for o in request.options]
     size = max(1, _BATCH_TOKENS // max(len(prefix) + len(q) + len(o) for q, o in pairs))
-    found = []
+    scores = []
     with torch.inference_mode():
         for begin in range(0, len(pairs), size):
             batch = pairs[begin : begin + size]
@@ -48,8 +48,8 @@ def naive(model: Any, request: Request) -> np.ndarray:
             for i, (row, (_, option)) in enumerate(zip(rows, batch, strict=True)):
                 at = torch.arange(len(row) - len(option), len(row))
                 log_probs = logits[i, at - 1].log_softmax(-1)
-                found.append(float(log_probs[torch.arange(len(at)), ids[i, at]].double().sum()))
-    return np.array(found).reshape(len(request.questions), len(request.options))
+                scores.append(float(log_probs[torch.arange(len(at)), ids[i, at]].double().sum()))
+    return np.array(scores).reshape(len(request.questions), len(request.options))
 
 
 def prefix_tree_nodes(requests: list[Request]) -> int:

@@ -32,7 +32,7 @@ _SENTENCE = "When I asked what it was they said {word} to every one of us."
 
 def padded(model: Any, rows: list[list[int]]) -> np.ndarray:
     """The states [layers + 1, rows, width] from padded batches, nothing shared."""
-    found = []
+    parts = []
     size = max(1, _BATCH_TOKENS // max(map(len, rows)))
     with torch.inference_mode():
         for begin in range(0, len(rows), size):
@@ -41,8 +41,8 @@ def padded(model: Any, rows: list[list[int]]) -> np.ndarray:
             ids = torch.tensor([row + [0] * (width - len(row)) for row in batch])
             states = model.base_model(input_ids=ids, output_hidden_states=True).hidden_states
             last = torch.tensor([len(row) - 1 for row in batch])
-            found.append(torch.stack([s[torch.arange(len(batch)), last] for s in states]).numpy())
-    return np.concatenate(found, axis=1)
+            parts.append(torch.stack([s[torch.arange(len(batch)), last] for s in states]).numpy())
+    return np.concatenate(parts, axis=1)
 
 
 def rows_of(vocab: Vocabulary, words: list[str], draws: int, sentence: str | None) -> list[Any]:
@@ -63,13 +63,13 @@ def compare(name: str, model: Any, blocks: list[list[list[int]]], together: int)
             [int(i) for i in row] for block in blocks[begin : begin + together] for row in block
         ]
         start = time.perf_counter()
-        found = last_states(model, Ragged.from_rows(rows))
+        states = last_states(model, Ragged.from_rows(rows))
         between = time.perf_counter()
         wanted = padded(model, rows)
         end = time.perf_counter()
         ratios.append((end - between) / (between - start))
         slow, fast = slow + end - between, fast + between - start
-        off = max(off, float(np.abs(found - wanted).max()))
+        off = max(off, float(np.abs(states - wanted).max()))
     print(
         f"{name}: {statistics.median(ratios):.1f} times faster (median of {len(ratios)} blocks, "
         f"{min(ratios):.1f} to {max(ratios):.1f}); {slow:.1f} s against {fast:.1f} s; "

@@ -69,10 +69,10 @@ def main() -> None:
         ratios, waits = [], []
         for turn in range(options.rounds):
             pair = [drawn, fixed] if turn % 2 else [fixed, drawn]
-            found = {d is drawn: measure(d, vocab.size, options.steps) for d in pair}
-            ratios.append(found[True][0] / found[False][0])
-            waits.append((found[True][1].waiting, found[False][1].waiting))
-        mean = found[True][1].tokens / options.steps
+            rates = {d is drawn: measure(d, vocab.size, options.steps) for d in pair}
+            ratios.append(rates[True][0] / rates[False][0])
+            waits.append((rates[True][1].waiting, rates[False][1].waiting))
+        mean = rates[True][1].tokens / options.steps
         wait = [statistics.median(w) for w in zip(*waits, strict=True)]
         print(
             f"| {scheme} | {statistics.median(ratios):.3f} | {wait[0]:.1%} | {wait[1]:.1%} "

@@ -52,7 +52,7 @@ def main() -> int:
             break
         if time.monotonic() - reported > 60:
             reported = time.monotonic()
-            print(f"{sum(w.made for w in workers):,} calls, "
+            print(f"{sum(w.n_calls for w in workers):,} calls, "
                   f"{sum(len(w.findings) for w in workers)} findings", flush=True)  # fmt: skip
     for worker in workers:
         worker.stop()
@@ -60,7 +60,7 @@ def main() -> int:
     numbers = {f: n for worker in workers for f, n in worker.numbers.items()}
     for finding, count in findings.most_common():
         print(f"\n{count} x, first --seed {options.seed} --only {numbers[finding]}:\n{finding}")
-    calls = sum(w.made for w in workers)
+    calls = sum(w.n_calls for w in workers)
     print(f"\n{calls:,} calls, {findings.total()} findings of {len(findings)} kinds")
     return 1 if findings else 0
 
@@ -124,7 +124,7 @@ class _Worker:
             self.process = None
 
     @property
-    def made(self) -> int:
+    def n_calls(self) -> int:
         """Calls that this worker's children have finished."""
         return self.before + self.finished.value
 

@@ -37,9 +37,9 @@ def test_counts_and_enumeration_are_those_by_hand(case) -> None:
     for k in range(len(text) + 2):
         assert lattice.count(distance=k) == by_distance[k]
         assert lattice.count(segments=k) == by_segments[k]
-        found = [tuple(p.tolist()) for p in lattice.enumerate(distance=k)]
-        assert found == [p for p in paths if oracle.distance(vocab, reference, p) == k]
-        both = [p for p in found if len(p) == 3]
+        enumerated = [tuple(p.tolist()) for p in lattice.enumerate(distance=k)]
+        assert enumerated == [p for p in paths if oracle.distance(vocab, reference, p) == k]
+        both = [p for p in enumerated if len(p) == 3]
         assert lattice.count(distance=k, segments=3) == len(both)
         assert [tuple(p.tolist()) for p in lattice.enumerate(distance=k, segments=3)] == both
     assert lattice.counts(by="distance") == [

@@ -26,14 +26,14 @@ def test_the_wheel_has_studies_and_pages_and_asks_for_no_torch(tmp_path: Path) -
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (place,) = [name for name in names if name.endswith(".dist-info/METADATA")]
-        said = Parser().parsestr(archive.read(place).decode())
+        metadata = Parser().parsestr(archive.read(place).decode())
     studies = {f"robustok/studies/{path.name}" for path in (ROOT / "studies").glob("*.yaml")}
     templates = (ROOT / "src/robustok/report/templates").glob("*.jinja")
     pages = {f"robustok/report/templates/{path.name}" for path in templates}
     assert studies and pages
     assert studies | pages | {"robustok/play/page.html", "robustok/py.typed"} <= names
-    assert said["Version"] == rt.__version__
-    plain = [need for need in said.get_all("Requires-Dist") or [] if "extra ==" not in need]
+    assert metadata["Version"] == rt.__version__
+    plain = [need for need in metadata.get_all("Requires-Dist") or [] if "extra ==" not in need]
     assert sorted(need.split(">")[0] for need in plain) == [
         "filelock",
         "numba",

@@ -26,12 +26,12 @@ def test_measures_are_what_they_say(case, seed: int) -> None:
     ids = vocab.data.encoder.encode_bytes(text)  # type: ignore[attr-defined]
     canonical = rt.Ragged.from_rows([ids, [], ids])
     drawn = rt.Uniform(vocab).sample_batch(canonical, seed=seed, draws=2)
-    found = rt.measure(vocab, canonical, drawn)
+    strength = rt.measure(vocab, canonical, drawn)
     for i, row in enumerate(drawn):
-        assert found.splits[i] == len(cuts(vocab, row) - cuts(vocab, canonical[i // 2]))
-        assert found.distance[i] == rt.distance(vocab, canonical[i // 2], row)
-        assert found.tokens[i] == len(row)
-    assert np.isfinite(found.length_ratio).all()
+        assert strength.splits[i] == len(cuts(vocab, row) - cuts(vocab, canonical[i // 2]))
+        assert strength.distance[i] == rt.distance(vocab, canonical[i // 2], row)
+        assert strength.tokens[i] == len(row)
+    assert np.isfinite(strength.length_ratio).all()
 
 
 def test_rows_that_do_not_pair_are_told() -> None:
@@ -81,26 +81,26 @@ def test_measure_of_any_rows_is_a_result_or_an_error(rows, drawn) -> None:
     ],
 )
 def test_a_scheme_set_to_a_strength_has_it(scheme: str, target: dict[str, float]) -> None:
-    made = rt.at_strength(scheme, TOY, TEXTS, seed=1, **target)  # type: ignore[arg-type]
-    assert made.name == scheme.partition("(")[0]
+    tuned = rt.at_strength(scheme, TOY, TEXTS, seed=1, **target)  # type: ignore[arg-type]
+    assert tuned.name == scheme.partition("(")[0]
     canonical = TOY.encode_batch(TEXTS)
-    drawn = made.sample_batch(canonical, seed=2, draws=5)
-    found = rt.measure(TOY, canonical, drawn).mean()
+    drawn = tuned.sample_batch(canonical, seed=2, draws=5)
+    mean = rt.measure(TOY, canonical, drawn).mean()
     ((name, wanted),) = target.items()
-    assert abs(found[name] - wanted) < 0.05
+    assert abs(mean[name] - wanted) < 0.05
 
 
 @pytest.mark.parametrize("scheme", ["stochastok", "maxmatch-dropout", "uniform"])
 def test_exact_strength_is_exact(scheme: str) -> None:
-    made = rt.at_strength(scheme, TOY, TEXTS, splits=0.5, exact=True)
+    tuned = rt.at_strength(scheme, TOY, TEXTS, splits=0.5, exact=True)
     canonical = TOY.encode_batch(TEXTS)
-    found = rt.measure(TOY, canonical, made.sample_batch(canonical, seed=3))
-    assert np.array_equal(found.splits, np.ceil(0.5 * canonical.lengths))
+    strength = rt.measure(TOY, canonical, tuned.sample_batch(canonical, seed=3))
+    assert np.array_equal(strength.splits, np.ceil(0.5 * canonical.lengths))
 
 
 def test_uniform_at_an_exact_distance_is_uniform_k() -> None:
-    made = rt.at_strength("uniform", TOY, TEXTS, distance=0.5, exact=True)
-    assert made.spec == "uniform-k(alpha=0.5)"
+    tuned = rt.at_strength("uniform", TOY, TEXTS, distance=0.5, exact=True)
+    assert tuned.spec == "uniform-k(alpha=0.5)"
 
 
 def test_what_cannot_be_reached_is_told() -> None:

@@ -49,8 +49,8 @@ def test_paths_folders_and_objects_read_alike(folder) -> None:
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
-    ways = [str(path), path, str(folder), Tokenizer.from_file(str(path))]
-    vocabs = [rt.Vocabulary.load(way) for way in ways]
+    sources = [str(path), path, str(folder), Tokenizer.from_file(str(path))]
+    vocabs = [rt.Vocabulary.load(way) for way in sources]
     assert len({v.fingerprint for v in vocabs}) == 1
     assert rt.Vocabulary.load(vocabs[0]) is vocabs[0]
     vocab = vocabs[0]
@@ -121,7 +121,7 @@ def test_a_twin_that_the_reference_holds_is_on_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "not a tokenizer.json"),
         ("[]", "not a tokenizer.json"),
@@ -130,21 +130,21 @@ def test_a_twin_that_the_reference_holds_is_on_its_path() -> None:
         ('{"model": {"type": "BPE"}}', ""),
     ],
 )
-def test_broken_files_are_one_line(tmp_path, content: str, said: str) -> None:
+def test_broken_files_are_one_line(tmp_path, content: str, message: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(content, encoding="utf8")
     with pytest.raises(rt.RobustokError) as e:
         rt.Vocabulary.load(path)
-    assert said in str(e.value)
+    assert message in str(e.value)
     assert "\n" not in str(e.value)
 
 
 def test_missing_files_are_one_line(tmp_path) -> None:
-    for name, said in (
+    for name, message in (
         (str(tmp_path / "none" / "tokenizer.json"), "no file or folder .*give a tokenizer folder"),
         (str(tmp_path), "no tokenizer.json and no tokenizer.model"),
     ):
-        with pytest.raises(rt.RobustokError, match=said):
+        with pytest.raises(rt.RobustokError, match=message):
             rt.Vocabulary.load(name)
     with pytest.raises(rt.RobustokError, match="cannot read a tokenizer from int"):
         rt.Vocabulary.load(3)

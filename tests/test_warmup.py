@@ -23,8 +23,8 @@ for module in pkgutil.iter_modules(kernels.__path__):
 def test_warmup_leaves_no_kernel_to_compile_later() -> None:
     source = "".join(p.read_text() for p in Path(robustok.kernels.__path__[0]).glob("*.py"))
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-    found = dict(line.split() for line in done.stdout.splitlines())
+    compiled = dict(line.split() for line in done.stdout.splitlines())
     # Compiled with their callers, and loaded with them, are those that another kernel calls.
-    outermost = {n for n in found if len(re.findall(rf"\b{n}\(", source)) == 1}
+    outermost = {n for n in compiled if len(re.findall(rf"\b{n}\(", source)) == 1}
     assert len(outermost) > 15
-    assert {n for n in outermost if found[n] == "0"} == set()
+    assert {n for n in outermost if compiled[n] == "0"} == set()

@@ -33,8 +33,8 @@ class Strength:
 
     >>> ids = vocab.encode_batch(texts)
     >>> drawn = rt.sampler("stochastok(alpha=1)", vocab).sample_batch(ids, seed=0)
-    >>> found = measure(vocab, ids, drawn)
-    >>> found.splits, found.distance, found.tokens
+    >>> result = measure(vocab, ids, drawn)
+    >>> result.splits, result.distance, result.tokens
     (array([1, 1]), array([2, 2]), array([3, 3]))
 
     ``splits`` are boundaries that the canonical row does not have, ``distance`` the tokens that do

@@ -286,12 +286,12 @@ class Vocabulary:
         return self._encode_broken(text, False, at_start=False)
 
     def _byte_id(self, byte: int) -> int:
-        found = self._byte_ids.get(byte)
-        if found is None:
+        token = self._byte_ids.get(byte)
+        if token is None:
             raise RobustokError(
                 f"the vocabulary has no token for byte 0x{byte:02X}: this text cannot be tokenized"
             )
-        return found
+        return token
 
     @property
     def _pre_token_encoder(self) -> PreTokenEncoder | None:

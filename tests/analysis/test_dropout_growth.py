@@ -19,15 +19,15 @@ def vocab() -> rt.Vocabulary:
 
 
 def test_dropout_splits_are_counted(vocab: rt.Vocabulary) -> None:
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     rows = dropout_splits(
         vocab, TEXT, seed=3, probabilities=[0.0, 0.3, 1.0], rules=["hf", "provilkov"], draws=300,
-        progress=lambda a, b: told.append((a, b)),
+        progress=lambda a, b: calls.append((a, b)),
     )  # fmt: skip
     assert [(r.rule, r.p) for r in rows] == [
         (rule, p) for rule in ("hf", "provilkov") for p in (0.0, 0.3, 1.0)
     ]
-    assert told[-1] == (1800, 1800)
+    assert calls[-1] == (1800, 1800)
     canonical = vocab.encode(TEXT)
     assert tuple(rows[0].splits) == (0, 0, 0, 0)
     assert tuple(rows[2].splits)[:2] == (len(TEXT) - len(canonical), 0)
@@ -65,11 +65,11 @@ def test_growth_is_a_ratio_of_sums(vocab: rt.Vocabulary) -> None:
 
 
 def test_growth_rises_with_alpha_from_one(vocab: rt.Vocabulary) -> None:
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     rows = growth(
-        vocab, [TEXT] * 20, seed=0, alphas=[0, 0.5, 2], progress=lambda a, b: told.append((a, b))
+        vocab, [TEXT] * 20, seed=0, alphas=[0, 0.5, 2], progress=lambda a, b: calls.append((a, b))
     )
     for at in range(0, 9, 3):
         ratios = [r.ratio for r in rows[at : at + 3]]
         assert ratios[0] == 1 and ratios == sorted(ratios) and ratios[2] > 1.3
-    assert told[-1] == (9, 9)
+    assert calls[-1] == (9, 9)

@@ -40,11 +40,11 @@ def test_the_chain_is_its_matrix_exponential(vocab: rt.Vocabulary, alpha: float,
                     states.append(after)
                     waiting.append(after)
     rates = np.array([[moves[a][b] for b in states] for a in states])
-    law = expm((rates - np.diag(rates.sum(1))) * log(1 + alpha))[0]
-    found = stochastok_distribution(vocab.lattice("abcd"), alpha, ways, splits=3)
-    assert found == pytest.approx(dict(zip(states, law, strict=True)))
+    exponential = expm((rates - np.diag(rates.sum(1))) * log(1 + alpha))[0]
+    distribution = stochastok_distribution(vocab.lattice("abcd"), alpha, ways, splits=3)
+    assert distribution == pytest.approx(dict(zip(states, exponential, strict=True)))
     short = stochastok_distribution(vocab.lattice("abcd"), alpha, ways, splits=1)
-    assert short == pytest.approx({s: p for s, p in found.items() if len(s) <= 2})
+    assert short == pytest.approx({s: p for s, p in distribution.items() if len(s) <= 2})
 
 
 def test_a_long_text_cuts_its_tokens_by_that_law() -> None:
@@ -57,9 +57,9 @@ def test_a_long_text_cuts_its_tokens_by_that_law() -> None:
     for row in rows:
         ends = np.cumsum([len(vocab.tokens[i]) for i in row])
         seen.update(np.bincount((ends - 1) // 8, minlength=400).tolist())
-    law = stochastok_distribution(vocab.lattice(letters), 0.5, splits=7)
+    distribution = stochastok_distribution(vocab.lattice(letters), 0.5, splits=7)
     for pieces in (1, 2, 3):
-        p = sum(q for cut, q in law.items() if len(cut) == pieces)
+        p = sum(q for cut, q in distribution.items() if len(cut) == pieces)
         share = seen[pieces] / seen.total()
         assert share == pytest.approx(p, abs=5 * (p * (1 - p) / seen.total()) ** 0.5 + 0.005)
 
@@ -70,14 +70,15 @@ def test_bias_by_hand(vocab: rt.Vocabulary) -> None:
     rows = {(r.scheme, r.splits): r for r in bias(vocab, ["abcd", "abd"], specs, seed=0)}
     # abcd: a-bcd, ab-cd, abc-d; then a-b-cd, ab-c-d (a-bc-d: bc is no token); then a-b-c-d.
     for scheme in ("uniform", "uniform-k(alpha=1)", "stochastok-uniform(alpha=1)"):
-        for s, ways in ((1, 3), (2, 2)):
+        for s, n_segmentations in ((1, 3), (2, 2)):
             r = rows[scheme, s]
-            assert (r.word, r.ways, r.total_variation, r.divergence, r.support, r.draws) == (
-                "abcd", ways, 0.0, 0.0, 1.0, 0,
+            values = (r.word, r.segmentations, r.total_variation, r.divergence, r.support, r.draws)
+            assert values == (
+                "abcd", n_segmentations, 0.0, 0.0, 1.0, 0,
             )  # fmt: skip
         assert (scheme, 3) not in rows  # one way only
-    law = stochastok_distribution(vocab.lattice("abcd"), 1.0)
-    three = np.array([p for cut, p in law.items() if len(cut) == 2])
+    distribution = stochastok_distribution(vocab.lattice("abcd"), 1.0)
+    three = np.array([p for cut, p in distribution.items() if len(cut) == 2])
     three /= three.sum()
     r = rows["stochastok(alpha=1)", 1]
     assert r.total_variation == pytest.approx(np.abs(three - 1 / 3).sum() / 2)
@@ -87,14 +88,14 @@ def test_bias_by_hand(vocab: rt.Vocabulary) -> None:
 
 def test_pairwise_support_is_what_pairs_reach() -> None:
     full = toy([b"a", b"b", b"c", b"d", b"e", b"abcde", b"bc", b"de", b"abc", b"cd", b"ab"])
-    found = {
+    by_splits = {
         r.splits: r for r in bias(full, ["abcde"], ["stochastok-uniform(support=pairwise)"], seed=0)
     }
     paths = [row.tolist() for row in full.lattice("abcde").enumerate(segments=3)]
-    assert found[2].ways == len(paths)
-    assert 0 < found[2].support < 1
-    assert found[2].total_variation == pytest.approx(1 - found[2].support)
-    assert found[2].divergence == pytest.approx(-log(found[2].support))
+    assert by_splits[2].segmentations == len(paths)
+    assert 0 < by_splits[2].support < 1
+    assert by_splits[2].total_variation == pytest.approx(1 - by_splits[2].support)
+    assert by_splits[2].divergence == pytest.approx(-log(by_splits[2].support))
 
 
 def test_schemes_without_a_law_are_estimated(vocab: rt.Vocabulary) -> None:
@@ -105,8 +106,8 @@ def test_schemes_without_a_law_are_estimated(vocab: rt.Vocabulary) -> None:
 
 def test_summaries_are_means_over_words(vocab: rt.Vocabulary) -> None:
     rows = bias(vocab, ["abcd", "abc", "bcd"], ["stochastok(alpha=1)", "uniform"], seed=0)
-    for told in summarize(rows):
-        group = [r for r in rows if (r.scheme, r.splits) == (told.scheme, told.splits)]
-        assert told.words == len(group) and told.exact
-        assert told.total_variation == pytest.approx(np.mean([r.total_variation for r in group]))
-        assert told.support == pytest.approx(np.mean([r.support for r in group]))
+    for summary in summarize(rows):
+        group = [r for r in rows if (r.scheme, r.splits) == (summary.scheme, summary.splits)]
+        assert summary.words == len(group) and summary.exact
+        assert summary.total_variation == pytest.approx(np.mean([r.total_variation for r in group]))
+        assert summary.support == pytest.approx(np.mean([r.support for r in group]))

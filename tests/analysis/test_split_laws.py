@@ -25,7 +25,7 @@ from robustok.samplers.split_distributions import (
     clipped,
     dirichlet_multinomial,
     exactly,
-    token_ways,
+    segmentation_counts,
 )
 from robustok.vocabulary import Vocabulary
 
@@ -45,9 +45,9 @@ def test_polya_urns_are_those_of_all_compositions(splits: int, tokens: int) -> N
         share[0] for share in itertools.product(range(splits + 1), repeat=tokens)
         if sum(share) == splits
     )  # fmt: skip
-    law = dirichlet_multinomial(splits, tokens)
-    assert len(law) == splits + 1
-    assert law == pytest.approx([first[s] / first.total() for s in range(splits + 1)])
+    distribution = dirichlet_multinomial(splits, tokens)
+    assert len(distribution) == splits + 1
+    assert distribution == pytest.approx([first[s] / first.total() for s in range(splits + 1)])
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -83,12 +83,12 @@ def test_by_splits_is_every_way_to_cut_the_tokens_k_times(
     canonical = vocab.encode(text)
     token = data.draw(st.integers(0, len(canonical) - 1))
     within = [tokenizations(vocab, vocab.tokens[i]) for i in canonical]
-    found: dict[int, Counter[int]] = {}
+    by_distance: dict[int, Counter[int]] = {}
     for choice in itertools.product(*within):
         splits = sum(len(cut) - 1 for cut in choice)
-        found.setdefault(splits, Counter())[len(choice[token]) - 1] += 1
-    most = max(s for s in found if s <= k)
-    assert by_splits(vocab, canonical, token, k) == pytest.approx(shares(found[most]))
+        by_distance.setdefault(splits, Counter())[len(choice[token]) - 1] += 1
+    most = max(s for s in by_distance if s <= k)
+    assert by_splits(vocab, canonical, token, k) == pytest.approx(shares(by_distance[most]))
 
 
 @pytest.mark.parametrize("support", ["all", "pairwise"])
@@ -96,14 +96,14 @@ def test_by_splits_is_every_way_to_cut_the_tokens_k_times(
 def test_clipping_is_the_law_of_stochastok_uniform(alpha: float, support: str) -> None:
     vocab = toy([b"a", b"b", b"c", b"abc", b"ab", b"bcab"])
     canonical = vocab.encode("abcbcab")
-    law = stochastok_uniform(vocab, tuple(canonical.tolist()), alpha, support)
+    distribution = stochastok_uniform(vocab, tuple(canonical.tolist()), alpha, support)
     expected: Counter[int] = Counter()
-    for path, p in law.items():
+    for path, p in distribution.items():
         expected[cuts_inside(vocab, path, 0, 3)] += p  # type: ignore[assignment]
     urn = dirichlet_multinomial(ceil(alpha * len(canonical)), len(canonical))
-    found = clipped(urn, token_ways(vocab, int(canonical[0]), support))
-    assert found == pytest.approx([float(expected[s]) for s in range(len(found))])
-    assert found.sum() == pytest.approx(1)
+    clipped_urn = clipped(urn, segmentation_counts(vocab, int(canonical[0]), support))
+    assert clipped_urn == pytest.approx([float(expected[s]) for s in range(len(clipped_urn))])
+    assert clipped_urn.sum() == pytest.approx(1)
 
 
 def test_a_vocabulary_with_every_string_gives_the_binomial() -> None:
@@ -129,10 +129,10 @@ PAPER_BINOMIAL = [0.001953125, .017578125, .0703125, .1640625, .24609375, .24609
                   .0703125, .017578125, .001953125]  # fmt: skip
 
 
-def assert_drawn_from(bars: list[float], law: np.ndarray, draws: int) -> None:
+def assert_drawn_from(bars: list[float], distribution: np.ndarray, draws: int) -> None:
     """No bar is further than five standard deviations from the law."""
-    law = np.pad(law, (0, max(len(bars) - len(law), 0)))
-    for p, bar in zip(law, bars, strict=False):
+    distribution = np.pad(distribution, (0, max(len(bars) - len(distribution), 0)))
+    for p, bar in zip(distribution, bars, strict=False):
         assert abs(bar - p) < 5 * (p * (1 - p) / draws) ** 0.5 + 1 / draws, (p, bar)
 
 

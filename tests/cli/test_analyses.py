@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict]:
+def run_json(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict]:
     code = run([*args, "--json"])
     out, err = capsys.readouterr()
     assert (code, err) == (0, "")
@@ -50,13 +50,13 @@ def test_embeddings_of_two_models_alone_and_in_a_sentence(
     models = [str(folder / "canonical"), f"other={folder / 'uniform'}"]
     given = ["--words-file", str(folder / "words.txt"), "--draws", "6", "--seed", "0"]
     given += ["--sentence", "the {word} was", "--start-token", "--out", str(tmp_path)]
-    first = said(capsys, "embeddings", *models, *given)
+    first = run_json(capsys, "embeddings", *models, *given)
     assert [(r["model"], r["sentence"]) for r in first] == [
         ("canonical", ""), ("canonical", "the {word} was"),
         ("other", ""), ("other", "the {word} was"),
     ]  # fmt: skip
     assert all(len(r["mean"]) == 3 and r["words"] == 4 for r in first)
-    again = said(capsys, "embeddings", *models, *given)  # from the files
+    again = run_json(capsys, "embeddings", *models, *given)  # from the files
     assert [r["mean"] for r in again] == [r["mean"] for r in first]
     assert len(rows_of(tmp_path / "embeddings.csv")) == 4 * 3
     assert {f.name for f in tmp_path.glob("*.png")} == {"embeddings.png"}
@@ -68,13 +68,13 @@ def test_bound_with_and_without_questions(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = [str(folder / name) for name in ("canonical", "uniform")]
-    plain = said(capsys, "bound", *models, "--distance", "4")
+    plain = run_json(capsys, "bound", *models, "--distance", "4")
     assert [row["model"] for row in plain] == ["canonical", "uniform"]
     assert [layer["layer"] for layer in plain[0]["layers"]] == [1, 2, "whole"]
     assert "c1_proof" not in plain[0]["layers"][0]
     given = ["--items", str(folder / "items.jsonl"), "--seed", "0", "--draws", "3"]
     given += ["--out", str(tmp_path)]
-    measured = said(capsys, "bound", *models, *given)
+    measured = run_json(capsys, "bound", *models, *given)
     assert {row["kind"] for row in measured[0]["measured"]} == {"sampled", "adversarial"}
     assert measured[0]["tokens"] > 5
     written = rows_of(tmp_path / "bound.csv")
@@ -91,24 +91,24 @@ def test_certify_a_task_and_one_query(
     models = [str(folder / name) for name in ("canonical", "uniform")]
     given = ["--items", str(folder / "items.jsonl"), "--seed", "0", "--draws", "20"]
     given += ["--enumerate", "300", "--distance", "all", "--distance", "2", "--out", str(tmp_path)]
-    first = said(capsys, "certify", *models, *given)
+    first = run_json(capsys, "certify", *models, *given)
     assert [(r["model"], r["distance"]) for r in first] == [
         ("canonical", 2), ("canonical", "all"), ("uniform", 2), ("uniform", "all"),
     ]  # fmt: skip
     assert all(r["same"] + r["open"] + r["flips"] + r["attacked"] == r["n"] == 4 for r in first)
-    assert said(capsys, "certify", *models, *given) == first
+    assert run_json(capsys, "certify", *models, *given) == first
     assert len(rows_of(tmp_path / "gap.csv")) == 4
     kept = (tmp_path / "certificates-canonical.jsonl").read_text().splitlines()
     assert len(kept) == 1 + len(ITEMS)
     query = ["--text", "which house?", "--option", " street", "--option", " house"]
-    (one,) = said(capsys, "certify", models[0], *query, "--distance", "2", "--seed", "0")
+    (one,) = run_json(capsys, "certify", models[0], *query, "--distance", "2", "--seed", "0")
     assert one["method"] == "enumeration" and int(one["tokenizations"]) == one["n_scored"]
     assert run(["certify", models[0], *query, "--distance", "2", "--seed", "0"]) == 0
     assert "within distance 2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (
             ["embeddings", "{m}", "--seed", "0", "--words-file", "{w}", "--sentence", "x"],
@@ -130,11 +130,11 @@ def test_certify_a_task_and_one_query(
     ],
 )
 def test_what_is_wrong_is_one_line(
-    folder: Path, args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = {"m": str(folder / "canonical"), "i": str(folder / "items.jsonl"),
               "w": str(folder / "words.txt")}  # fmt: skip
     filled = [a.replace("{m}", places["m"]).replace("{i}", places["i"]) for a in args]
     assert run([a.replace("{w}", places["w"]) for a in filled]) == 2
     line = capsys.readouterr().err
-    assert said in line and line.count("\n") == 1
+    assert message in line and line.count("\n") == 1

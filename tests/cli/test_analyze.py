@@ -21,7 +21,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def told(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+def rows_of(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     code = run(["analyze", *args, "--json"])
     out, err = capsys.readouterr()
     assert (code, err) == (0, "")
@@ -39,19 +39,19 @@ def test_each_analysis_tells_its_rows(
     capsys: pytest.CaptureFixture[str], tokenizer: str, tmp_path: Path
 ) -> None:
     same = ("-t", tokenizer, "--seed", "0")
-    rows = told(capsys, "split-counts", *same, "--text", TEXT, "--draws", "100")
+    rows = rows_of(capsys, "split-counts", *same, "--text", TEXT, "--draws", "100")
     assert {r["scheme"] for r in rows} >= {"uniform", "uniform-k(alpha=1)"}
-    rows = told(capsys, "segmentations", *same, "--text", TEXT, "--draws", "100")
+    rows = rows_of(capsys, "segmentations", *same, "--text", TEXT, "--draws", "100")
     assert {r["splits"] for r in rows} >= {1}
-    rows = told(capsys, "dropout", *same, "--text", TEXT, "--draws", "20", "--p", "0.5")
+    rows = rows_of(capsys, "dropout", *same, "--text", TEXT, "--draws", "20", "--p", "0.5")
     assert [r["rule"] for r in rows][:3] == ["provilkov", "hf", "sentencepiece"]
     words = tmp_path / "words.txt"
     words.write_text("the\nrest\nthen\n")
-    rows = told(capsys, "bias", *same, "--words-file", str(words), "--draws", "200")
+    rows = rows_of(capsys, "bias", *same, "--words-file", str(words), "--draws", "200")
     assert {r["tokenizer"] for r in rows} == {Path(tokenizer).parent.name}
     texts = tmp_path / "texts.txt"
     texts.write_text(TEXT)
-    rows = told(capsys, "growth", *same, "--texts", str(texts), "--alpha", "0", "--alpha", "1")
+    rows = rows_of(capsys, "growth", *same, "--texts", str(texts), "--alpha", "0", "--alpha", "1")
     assert [r["alpha"] for r in rows] == [0, 1] * 3
     assert {r["ratio"] for r in rows if r["alpha"] == 0} == {1.0}
 

@@ -66,10 +66,10 @@ def test_sample_draws_what_the_library_draws(shell: Shell, tokenizer: str) -> No
     import robustok as rt
 
     vocab = rt.Vocabulary.load(tokenizer)
-    said = shell.json(*sample(tokenizer, TEXT), "--draws", "3")
+    record = shell.json(*sample(tokenizer, TEXT), "--draws", "3")
     expected = rt.sampler("uniform", vocab).sample_batch([TEXT], seed=7, draws=3)
-    assert said["ids"] == [row.tolist() for row in expected]
-    assert ["".join(tokens) for tokens in said["tokens"]] == [TEXT] * 3
+    assert record["ids"] == [row.tolist() for row in expected]
+    assert ["".join(tokens) for tokens in record["tokens"]] == [TEXT] * 3
 
 
 def test_sample_of_empty_text_is_empty(shell: Shell, tokenizer: str) -> None:
@@ -78,33 +78,33 @@ def test_sample_of_empty_text_is_empty(shell: Shell, tokenizer: str) -> None:
 
 def test_sample_takes_bytes_that_are_not_utf8(shell: Shell, tokenizer: str) -> None:
     text = b"word\xff\xfe".decode("utf-8", "surrogateescape")
-    said = shell.json(*sample(tokenizer, text, "canonical"))
-    assert said["tokens"][0][-2:] == ["\\xff", "\\xfe"]
+    record = shell.json(*sample(tokenizer, text, "canonical"))
+    assert record["tokens"][0][-2:] == ["\\xff", "\\xfe"]
 
 
 def test_count_is_exact_and_by_distance_sums_up(shell: Shell, tokenizer: str) -> None:
-    said = shell.json("count", TEXT, "--tokenizer", tokenizer, "--by", "distance")
-    assert said["by_distance"][:2] == ["1", "0"]
-    assert sum(map(int, said["by_distance"])) == int(said["total"]) > 1
-    said = shell.json("count", TEXT, "-t", tokenizer, "--by", "segments", "--max", "3")
-    assert len(said["by_segments"]) == 4
+    record = shell.json("count", TEXT, "--tokenizer", tokenizer, "--by", "distance")
+    assert record["by_distance"][:2] == ["1", "0"]
+    assert sum(map(int, record["by_distance"])) == int(record["total"]) > 1
+    record = shell.json("count", TEXT, "-t", tokenizer, "--by", "segments", "--max", "3")
+    assert len(record["by_segments"]) == 4
 
 
 def test_inspect_shows_tokens_and_writes_a_page(
     shell: Shell, tokenizer: str, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
-    said = shell.ok(
+    output = shell.ok(
         "inspect", "street <b>", "-t", tokenizer, "--html", str(page), "--samples", "50"
     )
-    assert "tokenizations" in said and "distance from canonical" in said
+    assert "tokenizations" in output and "distance from canonical" in output
     assert "street &lt;b&gt;" in page.read_text()
 
 
 def test_doctor_says_what_is_there(shell: Shell) -> None:
-    said = shell.json("doctor")
-    assert {"robustok", "python", "numpy"} <= said["versions"].keys()
-    assert said["devices"][0] == "cpu"
+    record = shell.json("doctor")
+    assert {"robustok", "python", "numpy"} <= record["versions"].keys()
+    assert record["devices"][0] == "cpu"
 
 
 def test_study_list_and_plan(shell: Shell) -> None:
@@ -127,8 +127,8 @@ def test_study_list_and_plan_as_json(shell: Shell) -> None:
 def test_sample_help_names_every_scheme(shell: Shell) -> None:
     from robustok.samplers.registry import SCHEMES
 
-    said = "".join(shell.ok("sample", "--help").split())
-    assert all(name in said for name in SCHEMES)
+    help_text = "".join(shell.ok("sample", "--help").split())
+    assert all(name in help_text for name in SCHEMES)
 
 
 @pytest.mark.parametrize("action", ["list", "plan", "run", "report"])
@@ -260,5 +260,5 @@ def test_a_missing_extra_says_what_to_install(
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "robustok.evaluation", raising=False)
     monkeypatch.delitem(sys.modules, "robustok.scoring", raising=False)
-    said = shell.fails("attack", "x", "-t", tokenizer, "--text", "a", "--seed", "0")
-    assert "robustok[train]" in said
+    output = shell.fails("attack", "x", "-t", tokenizer, "--text", "a", "--seed", "0")
+    assert "robustok[train]" in output

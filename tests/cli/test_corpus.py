@@ -22,9 +22,9 @@ def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, capsys) -> None:
     call = [str(tmp_path / "in" / "a.jsonl"), str(tmp_path / "in" / "b.*"), str(tmp_path / "out")]
     call = ["corpus", *call, "-t", str(tokenizer), "-s", "uniform", "--seed", "3", "--draws", "2"]
     assert run(call) == 0
-    said, err = capsys.readouterr()
+    output, err = capsys.readouterr()
     assert "robustok:" not in err
-    first, second, third = said.splitlines()
+    first, second, third = output.splitlines()
     assert first.startswith("40 documents, 80 rows and ")
     assert second.startswith("a canonical token: ")
     assert third.startswith("1 rows were set aside")
@@ -49,7 +49,7 @@ def test_packed_needs_an_end(tmp_path: Path, tokenizer: Path, capsys) -> None:
     ]
 
 
-@pytest.mark.parametrize(("more", "said"), [
+@pytest.mark.parametrize(("more", "message"), [
     (["-s", "uniform-k(alpha=0)"], "the run changed nothing: all 5 rows"),
     (["-s", "uniform", "--end", "x"], "--end has no effect with --format parquet"),
     (["-s", "uniform", "--block-size", "9"], "--block-size has no effect with --format parquet"),
@@ -59,14 +59,14 @@ def test_packed_needs_an_end(tmp_path: Path, tokenizer: Path, capsys) -> None:
     (["-s", "uniformk"], "unknown scheme 'uniformk': did you mean"),
 ])  # fmt: skip
 def test_one_line_on_what_cannot_be(
-    tmp_path: Path, tokenizer: Path, capsys, more: list[str], said: str
+    tmp_path: Path, tokenizer: Path, capsys, more: list[str], message: str
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents(5))
     code = run(["corpus", str(source), str(tmp_path / "out"), "-t", str(tokenizer), "--seed", "0",
                 *more])  # fmt: skip
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 

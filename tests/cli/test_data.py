@@ -20,7 +20,7 @@ def test_the_folder_is_a_data_set(
     out = tmp_path / "made"
     size = ["--words", "300", "--train", "420", "--test", "420", "--language", language]
     assert run(["data", game, "--seed", "0", "--out", str(out), *size, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    record = json.loads(capsys.readouterr().out)
     loaded = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))
     assert {split: len(rows) for split, rows in loaded.items()} == {"train": 420, "test": 420}
     items = read_items(out / "test.jsonl")
@@ -29,7 +29,7 @@ def test_the_folder_is_a_data_set(
     chance = sum(1 / len(item.choices) for item in items) / len(items)
     # A sixth of LangGame asks for the longest word and a sixth for the shortest: 0.33 is theirs.
     # Beyond that, three standard errors of 420 questions.
-    assert all(abs(share - chance) < 0.085 + 0.06 for share in told["baselines"].values()), told
+    assert all(abs(share - chance) < 0.085 + 0.06 for share in record["baselines"].values()), record
     card = (out / "README.md").read_text(encoding="utf-8")
     for kind in {item.kind for item in items}:
         assert f"| {kind} |" in card
@@ -37,7 +37,7 @@ def test_the_folder_is_a_data_set(
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["langgam"], "did you mean 'langgame'"),
         (["cute", "--language", "xx"], "no word list for language 'xx'"),
@@ -45,9 +45,9 @@ def test_the_folder_is_a_data_set(
     ],
 )
 def test_what_is_wrong_is_one_line(
-    args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    args: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["data", *args, "--seed", "0", "--out", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1

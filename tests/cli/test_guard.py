@@ -44,15 +44,15 @@ class Said:
 def test_json_is_the_verdict(
     capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
 ) -> None:
-    said = Said(capsys, "guard", ",".join(map(str, drawn)), "-t", tokenizer, "--json")
-    told: dict[str, Any] = json.loads(said.out)
+    output = Said(capsys, "guard", ",".join(map(str, drawn)), "-t", tokenizer, "--json")
+    record: dict[str, Any] = json.loads(output.out)
     canonical = vocab.encode(TEXT)
-    assert said.code == 1
-    assert told["canonical"] is False
-    assert told["repaired"] == canonical.tolist()
-    assert told["distance"] == rt.distance(vocab, canonical, drawn)
-    assert told["splits"] >= len(drawn) - len(canonical)
-    assert {f["kind"] for f in told["findings"]} == {"not-canonical"}
+    assert output.code == 1
+    assert record["canonical"] is False
+    assert record["repaired"] == canonical.tolist()
+    assert record["distance"] == rt.distance(vocab, canonical, drawn)
+    assert record["splits"] >= len(drawn) - len(canonical)
+    assert {f["kind"] for f in record["findings"]} == {"not-canonical"}
 
 
 @pytest.mark.parametrize("form", ["{}", "[{}]"])
@@ -61,27 +61,27 @@ def test_canonical_ids_pass(
 ) -> None:
     ids = form.format(", ".join(map(str, vocab.encode(TEXT).tolist())))
     for mode in ("report", "strict", "repair"):
-        said = Said(capsys, "guard", ids, "-t", tokenizer, "--mode", mode)
-        assert (said.code, said.err) == (0, "")
+        output = Said(capsys, "guard", ids, "-t", tokenizer, "--mode", mode)
+        assert (output.code, output.err) == (0, "")
     assert Said(capsys, "guard", ids, "-t", tokenizer).out.startswith("canonical: distance 0")
 
 
 def test_strict_says_one_line(
     capsys: pytest.CaptureFixture[str], tokenizer: str, drawn: list[int]
 ) -> None:
-    said = Said(capsys, "guard", str(drawn), "-t", tokenizer, "--mode", "strict")
-    assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("robustok: id") and said.err.count("\n") == 1
+    output = Said(capsys, "guard", str(drawn), "-t", tokenizer, "--mode", "strict")
+    assert (output.code, output.out) == (1, "")
+    assert output.err.startswith("robustok: id") and output.err.count("\n") == 1
 
 
 def test_repair_prints_ids_and_fails_only_on_what_is_left(
     capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
 ) -> None:
-    said = Said(capsys, "guard", str([*drawn, 99999]), "-t", tokenizer, "--mode", "repair")
-    assert (said.code, json.loads(said.out)) == (0, vocab.encode(TEXT).tolist())
+    output = Said(capsys, "guard", str([*drawn, 99999]), "-t", tokenizer, "--mode", "repair")
+    assert (output.code, json.loads(output.out)) == (0, vocab.encode(TEXT).tolist())
     special = [*drawn, 0]
-    said = Said(capsys, "guard", str(special), "-t", tokenizer, "--mode", "repair")
-    assert (said.code, json.loads(said.out)) == (1, [*vocab.encode(TEXT).tolist(), 0])
+    output = Said(capsys, "guard", str(special), "-t", tokenizer, "--mode", "repair")
+    assert (output.code, json.loads(output.out)) == (1, [*vocab.encode(TEXT).tolist(), 0])
     allowed = (str(special), "-t", tokenizer, "--mode", "repair", "--allow-special")
     assert Said(capsys, "guard", *allowed).code == 0
 
@@ -95,21 +95,21 @@ def test_lines_of_standard_input(
 ) -> None:
     lines = [vocab.encode(TEXT).tolist(), drawn, []]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
-    said = Said(capsys, "guard", "-", "-t", tokenizer, "--json")
-    found = [json.loads(line)["canonical"] for line in said.out.splitlines()]
-    assert (said.code, found) == (1, [True, False, True])
+    output = Said(capsys, "guard", "-", "-t", tokenizer, "--json")
+    verdicts = [json.loads(line)["canonical"] for line in output.out.splitlines()]
+    assert (output.code, verdicts) == (1, [True, False, True])
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
-    said = Said(capsys, "guard", "-", "-t", tokenizer, "--mode", "strict")
-    assert said.err.startswith("robustok: line 2, id")
+    output = Said(capsys, "guard", "-", "-t", tokenizer, "--mode", "strict")
+    assert output.err.startswith("robustok: line 2, id")
 
 
 @pytest.mark.parametrize("ids", ["1,x", "[1, 2", "[1.5]", '["a"]', "[[1]]"])
 def test_what_is_no_sequence_is_bad_input(
     capsys: pytest.CaptureFixture[str], tokenizer: str, ids: str
 ) -> None:
-    said = Said(capsys, "guard", ids, "-t", tokenizer)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("robustok: ") and said.err.count("\n") == 1
+    output = Said(capsys, "guard", ids, "-t", tokenizer)
+    assert (output.code, output.out) == (2, "")
+    assert output.err.startswith("robustok: ") and output.err.count("\n") == 1
 
 
 def test_audit_reports_drift_and_its_code(
@@ -122,18 +122,18 @@ def test_audit_reports_drift_and_its_code(
     path = tmp_path / "rollouts.jsonl"
     rows = [vocab.encode(TEXT).tolist(), drawn]
     path.write_text("".join(json.dumps({"completion_ids": row}) + "\n" for row in rows))
-    said = Said(capsys, "audit", str(path), "-t", tokenizer, "--json")
-    told = json.loads(said.out)
-    assert said.code == 1
-    assert (told["rows"], told["drifted_rows"], told["first_rows"]) == (2, 1, [1])
-    assert told["drifted"] == rt.distance(vocab, vocab.encode(TEXT), drawn)
-    assert sum(p["drifted"] for p in told["by_position"]) == told["drifted"]
-    said = Said(capsys, "audit", str(path), "-t", tokenizer)
-    assert said.out.startswith("1 of 2 sequences drifted (50%)")
-    assert "by position" in said.out and "by token" in said.out
+    output = Said(capsys, "audit", str(path), "-t", tokenizer, "--json")
+    record = json.loads(output.out)
+    assert output.code == 1
+    assert (record["rows"], record["drifted_rows"], record["first_rows"]) == (2, 1, [1])
+    assert record["drifted"] == rt.distance(vocab, vocab.encode(TEXT), drawn)
+    assert sum(p["drifted"] for p in record["by_position"]) == record["drifted"]
+    output = Said(capsys, "audit", str(path), "-t", tokenizer)
+    assert output.out.startswith("1 of 2 sequences drifted (50%)")
+    assert "by position" in output.out and "by token" in output.out
     path.write_text(json.dumps(rows[0]))
-    said = Said(capsys, "audit", str(path), "-t", tokenizer)
-    assert said.code == 0 and said.out.startswith("0 of 1 sequences drifted (0%)")
+    output = Said(capsys, "audit", str(path), "-t", tokenizer)
+    assert output.code == 0 and output.out.startswith("0 of 1 sequences drifted (0%)")
     assert Said(capsys, "audit", str(path), "-t", tokenizer, "--column", "x").code == 0
     assert Said(capsys, "audit", str(tmp_path / "none.jsonl"), "-t", tokenizer).code == 2
 

@@ -35,7 +35,7 @@ def test_finetune_then_evaluate_then_attack(
     items = ["--items", str(model / "items.jsonl"), "--seed", "0", "--json"]
     trained = tmp_path / "trained"
 
-    def said(*args: str) -> list[dict]:
+    def rows_of(*args: str) -> list[dict]:
         code = run([*args, *items])
         out, err = capsys.readouterr()
         assert (code, err) == (0, "")
@@ -43,22 +43,22 @@ def test_finetune_then_evaluate_then_attack(
 
     recipe = ["--steps", "4", "--batch-size", "2", "--learning-rate", "1e-3"]
     tokenizer = ["-t", str(model / "tokenizer.json")]
-    (training,) = said(
+    (training,) = rows_of(
         "finetune", str(model), *tokenizer, "--out", str(trained), "-s", "uniform", *recipe
     )
     assert training["steps"] == 4 and training["scheme"] == "uniform"
-    canonical, uniform = said("evaluate", str(trained), "--draws", "3")
+    canonical, uniform = rows_of("evaluate", str(trained), "--draws", "3")
     assert (canonical["query"], canonical["draws"]) == ("canonical", 1)
     assert (uniform["query"], uniform["draws"], uniform["n"]) == ("uniform", 3, len(ITEMS))
     shown = ["-k", "2", "--example-scheme", "uniform"]
-    (with_examples,) = said("icl", str(trained), "-s", "canonical", *shown)
+    (with_examples,) = rows_of("icl", str(trained), "-s", "canonical", *shown)
     assert with_examples["n"] == len(ITEMS) - 2
-    *_, in_context = said("icl", str(trained), "-s", "canonical", "--attack", *shown)
+    *_, in_context = rows_of("icl", str(trained), "-s", "canonical", "--attack", *shown)
     assert in_context["accuracy"] <= in_context["start_accuracy"]
-    (attacked,) = said("attack", str(trained), "--steps", "1")
+    (attacked,) = rows_of("attack", str(trained), "--steps", "1")
     assert attacked["accuracy"] <= attacked["start_accuracy"]
     rows = tmp_path / "items.jsonl"
-    said("evaluate", str(trained), "--draws", "2", "-s", "uniform", "--out", str(rows))
+    rows_of("evaluate", str(trained), "--draws", "2", "-s", "uniform", "--out", str(rows))
     assert [json.loads(x)["query"] for x in rows.read_text().splitlines()] == ["uniform"] * 4
 
 
@@ -130,15 +130,15 @@ def test_attack_with_all_its_settings_a_control_and_a_curve(
     ]
     args = ["attack", str(model), "--items", str(model / "items.jsonl"), *settings]
     args += ["--out", str(out), "--curve", str(curve)]
-    said = []
+    outputs = []
     for _ in range(2):  # the second finds every attack in its file
         assert run(args) == 0
-        said.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
-    searched, control = said[0]
-    assert [row["search"] for row in said[0]] == ["greedy", "random, same number scored"]
+        outputs.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    searched, control = outputs[0]
+    assert [row["search"] for row in outputs[0]] == ["greedy", "random, same number scored"]
     assert control["n_scored"] <= searched["n_scored"]
     assert searched["curve"][-1]["accuracy"] == searched["accuracy"]
-    assert [row["accuracy"] for row in said[1]] == [row["accuracy"] for row in said[0]]
+    assert [row["accuracy"] for row in outputs[1]] == [row["accuracy"] for row in outputs[0]]
     assert curve.read_bytes().startswith(b"\x89PNG")
     assert out.with_name("attacks-control.jsonl").exists()
 
@@ -158,17 +158,17 @@ def test_attack_leaves_the_chat_template_alone(
     query = ["--text", "is this street safe?", "--option", " safe", "--option", " unsafe"]
     args = ["attack", str(folder), *query, "--system", "judge it", "--seed", "0", "--json"]
     assert run(args) == 0
-    found = json.loads(capsys.readouterr().out)
+    record = json.loads(capsys.readouterr().out)
     import robustok as rt
 
     vocab = rt.Vocabulary.load(str(folder))
-    assert vocab.decode(found["ids"]) == "is this street safe?"
+    assert vocab.decode(record["ids"]) == "is this street safe?"
     assert run(["attack", str(model), *query, "--chat", "--seed", "0"]) == 2
     assert "chat template" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["--text", "a", "--option", "b", "--option", "c", "--control"], "give --items"),
         (["--items", "{items}", "--search", "lucky"], "search"),
@@ -180,12 +180,12 @@ def test_attack_leaves_the_chat_template_alone(
     ],
 )
 def test_a_wrong_attack_is_one_line(
-    model: Path, args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    model: Path, args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [a.format(items=model / "items.jsonl") for a in args]
     assert run(["attack", str(model), "--seed", "0", *given]) == 2
     line = capsys.readouterr().err
-    assert said in line and line.count("\n") == 1
+    assert message in line and line.count("\n") == 1
 
 
 def test_attack_one_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,9 +193,9 @@ def test_attack_one_text(model: Path, capsys: pytest.CaptureFixture[str]) -> Non
     options = ["--option", " street", "--option", " house"]
     args = ["attack", str(model), "--text", text, *options, "--seed", "0"]
     assert run([*args, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["margins"] == sorted(found["margins"])
-    assert found["n_scored"] >= 1
+    record = json.loads(capsys.readouterr().out)
+    assert record["margins"] == sorted(record["margins"])
+    assert record["n_scored"] >= 1
     assert run(args) == 0
     assert "margins" in capsys.readouterr().out
 
@@ -237,7 +237,7 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (
             ["--batch-size", "4"],
@@ -249,11 +249,11 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
     ],
 )
 def test_finetune_says_what_is_wrong(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
 ) -> None:
     args = ["finetune", str(model), "--items", str(model / "items.jsonl"), "--seed", "0"]
     scheme = [] if "-s" in more else ["-s", "uniform"]
     assert run([*args, *scheme, *more, "--out", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1

@@ -52,12 +52,12 @@ def test_two_nodes_one_of_them_lost(cluster: Any, tmp_path: Path, tokenizer: Pat
             lost.append(done)
             nodes.remove_node(second, allow_graceful=False)
 
-    there = run_corpus(
+    remote = run_corpus(
         tmp_path / "in", tmp_path / "ray", tokenizer, SCHEME, engine="ray", progress=lose_it,
         **settings,
     )  # fmt: skip
-    assert lost[0] < there.input_bytes // 2
-    assert there == local
+    assert lost[0] < remote.input_bytes // 2
+    assert remote == local
     assert files_of(tmp_path / "ray") == files_of(tmp_path / "local")
 
 

@@ -133,8 +133,8 @@ def test_rejects_say_why_and_where(tmp_path: Path) -> None:
 def test_ids_in_json(tmp_path: Path) -> None:
     column = Column("ids", "ids")
     rows = [[1, 2], [], "text", [1.5], [[1]], [-1], [2**40], ["a"], {"a": 1}]
-    found, rejects = read(write_jsonl(tmp_path / "a.jsonl", rows, "ids"), column)
-    assert found == [[1, 2], []]
+    batches, rejects = read(write_jsonl(tmp_path / "a.jsonl", rows, "ids"), column)
+    assert batches == [[1, 2], []]
     assert len(rejects) == 7
 
 
@@ -143,12 +143,12 @@ def test_which_files_there_are(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     assert [s.name for s in find_sources(tmp_path)] == ["a.txt", "b/x.jsonl", "c.jsonl.zst"]
-    found = find_sources([tmp_path / "*.txt", tmp_path / "**" / "*.jsonl", tmp_path / "a.txt"])
-    assert len(found) == 2
-    for missing, said in (("nothing", "no such file"), ("*.parquet", "no file matches"),
+    sources = find_sources([tmp_path / "*.txt", tmp_path / "**" / "*.jsonl", tmp_path / "a.txt"])
+    assert len(sources) == 2
+    for missing, message in (("nothing", "no such file"), ("*.parquet", "no file matches"),
                           ("d.csv", "ends in"), ("_temp/../.hidden/..", "")):  # fmt: skip
-        if said:
-            with pytest.raises(RobustokError, match=said):
+        if message:
+            with pytest.raises(RobustokError, match=message):
                 find_sources(tmp_path / missing)
     with pytest.raises(RobustokError, match="not a Parquet file"):
         (tmp_path / "e.parquet").write_text("hello, I am not one")
@@ -211,8 +211,8 @@ def test_a_parquet_row_that_is_too_long_is_a_reject(tmp_path: Path, kind: str) -
     large: Any = "b" * 1001 if kind == "text" else [1] * 251
     rows = [small, large, None, small, large]
     pq.write_table(pa.table({kind: rows}), tmp_path / "a.parquet", row_group_size=2)
-    found, rejects = read_bounded(tmp_path, Column(kind, kind))
-    assert found == [b"a" if kind == "text" else [1]] * 2
+    batches, rejects = read_bounded(tmp_path, Column(kind, kind))
+    assert batches == [b"a" if kind == "text" else [1]] * 2
     assert [(r.position, "--max-row-bytes" in r.reason) for r in rejects] == [
         (1, True), (2, False), (4, True)
     ]  # fmt: skip

@@ -44,8 +44,8 @@ def corpus(tmp_path: Path) -> Path:
 
 def files_of(out: Path) -> dict[str, str]:
     """Every file that a run leaves, but for its lock, and its checksum."""
-    found = [p for p in sorted(out.rglob("*")) if p.is_file() and p.name != ".lock"]
-    return {str(p.relative_to(out)): sha256_of(p) for p in found}
+    paths = [p for p in sorted(out.rglob("*")) if p.is_file() and p.name != ".lock"]
+    return {str(p.relative_to(out)): sha256_of(p) for p in paths}
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
@@ -66,8 +66,8 @@ def test_processes_in_any_number_and_order(
     assert heard == sorted(heard)
     assert heard[-1][0] == heard[-1][1] == here.input_bytes
     monkeypatch.undo()
-    there = run_corpus(corpus, tmp_path / "two", tokenizer, SCHEME, draws=2, workers=2, **SMALL)
-    assert there == here
+    parallel = run_corpus(corpus, tmp_path / "two", tokenizer, SCHEME, draws=2, workers=2, **SMALL)
+    assert parallel == here
     assert files_of(tmp_path / "two") == files_of(tmp_path / "inline")
 
 
@@ -89,9 +89,9 @@ def test_every_document_once_and_a_receipt_that_tells(
     assert receipt.settings["tokenizer"] == vocab.fingerprint
     wanted = {"scheme": SCHEME, "seed": 5, "epoch": 1, "draws": 2, "column": "text"}
     assert wanted.items() <= receipt.settings.items()
-    said = json.loads((tmp_path / "out" / "__run__" / "receipt.json").read_text())
-    assert said["digest"] == receipt.digest
-    for file in (f for shard in said["shards"] for f in shard["files"]):
+    record = json.loads((tmp_path / "out" / "__run__" / "receipt.json").read_text())
+    assert record["digest"] == receipt.digest
+    for file in (f for shard in record["shards"] for f in shard["files"]):
         assert sha256_of(tmp_path / "out" / file["name"]) == file["sha256"]
 
 
@@ -123,12 +123,12 @@ def test_a_run_goes_on_and_trusts_checksums_only(
     out = tmp_path / "out"
     wanted = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, **SMALL)
     shards = len(wanted.shards)
-    made: list[int] = []
+    written: list[int] = []
 
     def stops(job: Any, chunk: Any, tell: Any) -> Any:
-        if len(made) == 3:
+        if len(written) == 3:
             raise KeyboardInterrupt
-        made.append(chunk.number)
+        written.append(chunk.number)
         return make_shard(job, chunk, tell)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -152,9 +152,9 @@ def test_another_run_is_not_mixed_in(
         run_corpus(corpus, tmp_path / "out", tokenizer, scheme, **SMALL | more)
 
     again()
-    for said, more in (("other seed", {"seed": 6}), ("other scheme", {"scheme": "uniform"}),
+    for message, more in (("other seed", {"seed": 6}), ("other scheme", {"scheme": "uniform"}),
                        ("other draws", {"draws": 2})):  # fmt: skip
-        with pytest.raises(RobustokError, match=said):
+        with pytest.raises(RobustokError, match=message):
             again(**more)
     write_jsonl(corpus / "d.jsonl", ["more"])
     with pytest.raises(RobustokError, match="other input files"):
@@ -224,9 +224,9 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
 
 
 def test_wrong_settings(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
-    def fails(said: str, **more: Any) -> None:
+    def fails(message: str, **more: Any) -> None:
         settings: dict[str, Any] = {"seed": 0, **more}
-        with pytest.raises(RobustokError, match=said):
+        with pytest.raises(RobustokError, match=message):
             run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **settings)
 
     fails("unknown engine 'rays': did you mean 'ray'", engine="rays")

@@ -80,12 +80,12 @@ def test_special_tokens_stay(vocab: rt.Vocabulary) -> None:
     assert len(drawn) > len(row)
 
 
-@pytest.mark.parametrize(("given", "said"), [
+@pytest.mark.parametrize(("given", "message"), [
     ({"body": ["x"]}, "no column 'text': it has body"),
     ({"text": ["x", None]}, "null rows"),
     ({"text": [[1, 2**40]]}, "no token ids"),
     ({"text": [[1, 10**6]]}, "not in the vocabulary"),
 ])  # fmt: skip
-def test_what_cannot_be(vocab: rt.Vocabulary, given: dict, said: str) -> None:
-    with pytest.raises(RobustokError, match=said):
+def test_what_cannot_be(vocab: rt.Vocabulary, given: dict, message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
         Retokenize(vocab, "uniform", seed=0)(pa.table(given))

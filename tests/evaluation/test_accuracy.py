@@ -13,10 +13,10 @@ from robustok.evaluation.questions import item_key
 
 @pytest.mark.parametrize("prefix", [None, [0, 7, 9]])
 def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefix) -> None:
-    found = evaluate(model, vocab, items, "uniform", draws=3, seed=5, prefix=prefix)
+    result = evaluate(model, vocab, items, "uniform", draws=3, seed=5, prefix=prefix)
     uniform = sampler("uniform", vocab)
     right = []
-    for item, outcome in zip(items, found.outcomes, strict=True):
+    for item, outcome in zip(items, result.outcomes, strict=True):
         keys = np.array([item_key(item.key)])
         drawn = uniform.sample_batch([item.question], seed=5, draws=3, keys=keys)
         options = [vocab.encode(c).tolist() for c in item.choices]
@@ -25,11 +25,11 @@ def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefi
         others = np.delete(wanted, item.label, axis=1).max(axis=1)
         assert outcome.margins == pytest.approx(others - wanted[:, item.label], abs=1e-3)
         right.append((wanted.argmax(axis=1) == item.label).mean())
-    assert found.accuracy == pytest.approx(np.mean(right))
-    assert found.low < found.accuracy < found.high
-    assert (found.n, found.draws, found.seed, found.eval_scheme) == (12, 3, 5, "uniform")
-    assert found.mode == "tree"
-    assert 0 < found.tokens_computed < found.tokens_naive
+    assert result.accuracy == pytest.approx(np.mean(right))
+    assert result.low < result.accuracy < result.high
+    assert (result.n, result.draws, result.seed, result.eval_scheme) == (12, 3, 5, "uniform")
+    assert result.mode == "tree"
+    assert 0 < result.tokens_computed < result.tokens_naive
 
 
 def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:
@@ -43,21 +43,21 @@ def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:
 
 
 def test_canonical_is_drawn_once(model, vocab, items) -> None:
-    found = evaluate(model, vocab, items, "canonical", draws=10, seed=0)
-    assert found.draws == 1
-    assert all(len(o.predictions) == 1 for o in found.outcomes)
+    result = evaluate(model, vocab, items, "canonical", draws=10, seed=0)
+    assert result.draws == 1
+    assert all(len(o.predictions) == 1 for o in result.outcomes)
 
 
 def test_results_pickle_print_and_make_a_table(model, vocab, items) -> None:
     calls = []
-    found = evaluate(
+    result = evaluate(
         model, vocab, items, "uniform", draws=2, seed=0, progress=lambda *d: calls.append(d)
     )
-    assert pickle.loads(pickle.dumps(found)) == found
-    assert str(found).startswith("uniform: accuracy 0.")
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert str(result).startswith("uniform: accuracy 0.")
     assert calls[-1] == (12, 12)
-    rows = found.table()
-    assert [row["correct"] for row in rows] == [o.correct for o in found.outcomes]
+    rows = result.table()
+    assert [row["correct"] for row in rows] == [o.correct for o in result.outcomes]
 
 
 def test_mistakes_are_told(model, vocab, items) -> None:
@@ -81,8 +81,8 @@ def test_solved_examples_spell_the_prompt(vocab, items) -> None:
     assert len(perturbed) > len(plain)
     # What is asked must not be drawn as it stands among the examples.
     keys = np.array([item_key(items[0].key)])
-    asked = sampler("uniform", vocab).sample_batch([items[0].question], seed=0, keys=keys)[0]
-    assert asked.tobytes() not in perturbed.tobytes()
+    question = sampler("uniform", vocab).sample_batch([items[0].question], seed=0, keys=keys)[0]
+    assert question.tobytes() not in perturbed.tobytes()
 
 
 def test_one_string_is_no_list_of_options_words_or_examples(model, vocab) -> None:

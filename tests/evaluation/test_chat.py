@@ -32,12 +32,12 @@ def chat(backend: Tokenizer, template: str | None) -> Any:
 def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
     tokenizer = chat(backend, TEMPLATE)
     frame = chat_frame(tokenizer, system="Safe?", user="Judge: {text} Now.")
-    told = tokenizer.decode(frame.prefix) + "garden" + tokenizer.decode(frame.suffix)
+    prompt = tokenizer.decode(frame.prefix) + "garden" + tokenizer.decode(frame.suffix)
     messages = [
         {"role": "system", "content": "Safe?"},
         {"role": "user", "content": "Judge: garden Now."},
     ]
-    assert told == tokenizer.apply_chat_template(
+    assert prompt == tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True
     )
     assert frame.suffix[-1] == backend.token_to_id("<|assistant|>")
@@ -50,12 +50,12 @@ def test_an_attack_leaves_the_frame_alone(backend) -> None:
     vocab = Vocabulary.load(backend)
     model = tiny_model("qwen3", vocab.size)
     frame = chat_frame(chat(backend, TEMPLATE))
-    found = attack(model, vocab, "happen, glad", ["safe", "unsafe"], 0, **frame._asdict())
-    assert vocab.decode_bytes(found.ids) == b"happen, glad"
+    result = attack(model, vocab, "happen, glad", ["safe", "unsafe"], 0, **frame._asdict())
+    assert vocab.decode_bytes(result.ids) == b"happen, glad"
     options = [vocab.encode("safe"), vocab.encode("unsafe")]
-    whole = [[*found.ids, *frame.suffix]]
+    whole = [[*result.ids, *frame.suffix]]
     wanted = score_naively(model, whole, options, frame.prefix.tolist())
-    assert found.log_probs == pytest.approx(wanted[0], abs=1e-4)
+    assert result.log_probs == pytest.approx(wanted[0], abs=1e-4)
 
 
 def test_mistakes_are_told(backend) -> None:

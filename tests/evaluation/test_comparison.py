@@ -10,7 +10,7 @@ from robustok.evaluation import Evaluation, Outcome, paired
 from robustok.evaluation.intervals import exact_mcnemar
 
 
-def asked(answers: np.ndarray) -> Evaluation:
+def evaluation_of(answers: np.ndarray) -> Evaluation:
     """Answers [items, draws], right or wrong, as an evaluation."""
     outcomes = tuple(
         Outcome(str(i), "", 1, tuple(int(a) for a in row), (0.0,) * len(row))
@@ -22,12 +22,12 @@ def asked(answers: np.ndarray) -> Evaluation:
 
 
 def test_single_draws_are_tested_exactly() -> None:
-    first = asked(np.array([[1], [1], [1], [1], [0], [0]]))
-    second = asked(np.array([[0], [0], [1], [1], [0], [1]]))
-    found = paired(first, second)
-    assert (found.lost, found.won, found.n) == (2, 1, 6)
-    assert found.difference == pytest.approx(-1 / 6)
-    assert found.p == pytest.approx(exact_mcnemar(2, 1))
+    first = evaluation_of(np.array([[1], [1], [1], [1], [0], [0]]))
+    second = evaluation_of(np.array([[0], [0], [1], [1], [0], [1]]))
+    result = paired(first, second)
+    assert (result.lost, result.won, result.n) == (2, 1, 6)
+    assert result.difference == pytest.approx(-1 / 6)
+    assert result.p == pytest.approx(exact_mcnemar(2, 1))
 
 
 def test_where_nothing_differs_p_is_uniform() -> None:
@@ -37,7 +37,7 @@ def test_where_nothing_differs_p_is_uniform() -> None:
     for _ in range(1000):
         skill = rng.uniform(size=(150, 1))
         first, second = (rng.uniform(size=(150, 4)) < skill for _ in range(2))
-        ps.append(paired(asked(first), asked(second)).p)
+        ps.append(paired(evaluation_of(first), evaluation_of(second)).p)
     for level in (0.05, 0.5):
         share = float(np.mean(np.array(ps) < level))
         assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / 1000)
@@ -45,4 +45,4 @@ def test_where_nothing_differs_p_is_uniform() -> None:
 
 def test_other_items_are_refused() -> None:
     with pytest.raises(RobustokError, match="other items"):
-        paired(asked(np.ones((3, 1))), asked(np.ones((4, 1))))
+        paired(evaluation_of(np.ones((3, 1))), evaluation_of(np.ones((4, 1))))

@@ -23,14 +23,14 @@ def loss_of(model, ids: list[int]) -> float:
 
 
 def test_it_is_the_models_own_loss(model, vocab) -> None:
-    found = perplexity(model, vocab, TEXTS, "canonical", seed=0)
+    result = perplexity(model, vocab, TEXTS, "canonical", seed=0)
     rows = vocab.encode_batch(TEXTS)
     nats = sum(loss_of(model, row.tolist()) * len(row) for row in rows)
-    assert found.tokens == len(rows.values)
-    assert math.log(found.perplexity) == pytest.approx(nats / found.tokens, rel=1e-5)
-    assert found.bytes == sum(len(text.encode()) for text in TEXTS)
-    assert found.bits_per_byte == pytest.approx(nats / math.log(2) / found.bytes, rel=1e-5)
-    assert found.low < found.bits_per_byte < found.high
+    assert result.tokens == len(rows.values)
+    assert math.log(result.perplexity) == pytest.approx(nats / result.tokens, rel=1e-5)
+    assert result.bytes == sum(len(text.encode()) for text in TEXTS)
+    assert result.bits_per_byte == pytest.approx(nats / math.log(2) / result.bytes, rel=1e-5)
+    assert result.low < result.bits_per_byte < result.high
 
 
 def test_a_long_text_is_read_in_pieces_that_predict_each_id_once(model) -> None:
@@ -63,28 +63,28 @@ def summed(model, vocab, text: str) -> tuple[float, float]:
 @pytest.mark.parametrize("text", ["which", " words", "street"])
 def test_the_marginal_is_the_sum_over_all_tokenizations(model, vocab, text) -> None:
     """Within 5 of its own standard errors, which 2,000 draws make small."""
-    (found,) = marginal(model, vocab, [text], draws=2000, seed=0)
+    (result,) = marginal(model, vocab, [text], draws=2000, seed=0)
     total, canonical = summed(model, vocab, text)
-    assert found.tokenizations == vocab.lattice(text).count()
-    assert found.log_canonical == pytest.approx(canonical, abs=1e-4)
-    assert abs(found.log_marginal - total) < max(5 * found.error, 1e-4)
-    assert found.error < 0.1
-    assert 1 <= found.effective <= 2000
+    assert result.tokenizations == vocab.lattice(text).count()
+    assert result.log_canonical == pytest.approx(canonical, abs=1e-4)
+    assert abs(result.log_marginal - total) < max(5 * result.error, 1e-4)
+    assert result.error < 0.1
+    assert 1 <= result.effective <= 2000
 
 
 def test_its_errors_are_as_large_as_it_says(model, vocab) -> None:
     """The estimate of the probability is unbiased: 200 of 16 draws average within 4 errors."""
     total, _ = summed(model, vocab, "which")
-    found = [marginal(model, vocab, ["which"], draws=16, seed=s)[0] for s in range(200)]
-    shares = np.exp([one.log_marginal - total for one in found])
+    results = [marginal(model, vocab, ["which"], draws=16, seed=s)[0] for s in range(200)]
+    shares = np.exp([one.log_marginal - total for one in results])
     assert abs(shares.mean() - 1) < 4 * shares.std() / math.sqrt(len(shares))
-    said = np.median([one.error for one in found])
-    assert 0.5 < said / shares.std() < 2
+    reported = np.median([one.error for one in results])
+    assert 0.5 < reported / shares.std() < 2
 
 
 def test_sentences_without_a_question_are_scored_whole(model, vocab) -> None:
     item = Item("a", "", ("which word starts", "word which starts"), 0)
-    (found,) = evaluate(model, vocab, [item], "uniform", draws=4, seed=3).outcomes
+    (outcome,) = evaluate(model, vocab, [item], "uniform", draws=4, seed=3).outcomes
     uniform = sampler("uniform", vocab)
     from robustok.evaluation.questions import item_key
 
@@ -94,15 +94,15 @@ def test_sentences_without_a_question_are_scored_whole(model, vocab) -> None:
         good, bad = (
             score_naively(model, [[0]], [rows[c * 4 + draw].tolist()], ())[0, 0] for c in (0, 1)
         )
-        assert found.margins[draw] == pytest.approx(bad - good, abs=1e-3)
+        assert outcome.margins[draw] == pytest.approx(bad - good, abs=1e-3)
 
 
 def test_the_marginal_of_a_long_text_is_a_number(model, vocab) -> None:
     """The weights of its draws underflow relative to the canonical tokenization."""
-    (found,) = marginal(model, vocab, ["straight garden happen differ " * 25], draws=4, seed=0)
-    assert found.log_marginal >= found.log_canonical
-    assert 0 <= found.error < math.inf
-    assert 1 <= found.effective <= 4
+    (result,) = marginal(model, vocab, ["straight garden happen differ " * 25], draws=4, seed=0)
+    assert result.log_marginal >= result.log_canonical
+    assert 0 <= result.error < math.inf
+    assert 1 <= result.effective <= 4
 
 
 @pytest.mark.parametrize("texts", ["which word", b"which word"])

@@ -29,21 +29,21 @@ def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
 
 
 def test_examples_are_the_last_items_and_not_asked(model, vocab, items) -> None:
-    (found,) = evaluate_tasks(
+    (result,) = evaluate_tasks(
         model, vocab, {"one": items}, ["canonical"], seed=0, shots=Shots(3, "uniform")
     )
     prefix = solved_examples(vocab, items[-3:], "uniform", seed=0)
     alone = evaluate(model, vocab, items[:-3], "canonical", seed=0, prefix=prefix)
-    assert found.evaluation.outcomes == alone.outcomes
+    assert result.evaluation.outcomes == alone.outcomes
 
 
 def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
     tasks = {"one": items[:4], "two": items[4:]}
-    kept, asked = tmp_path / "part.jsonl", []
+    kept, labels = tmp_path / "part.jsonl", []
 
     def run(stop: int = -1):
         def progress(done: int, total: int, what: str) -> None:
-            asked.append(what)
+            labels.append(what)
             assert total == 2 * len(items)
             if done == stop:
                 raise KeyboardInterrupt
@@ -55,19 +55,19 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(stop=8 + len(items[4:]))
-    asked.clear()
+    labels.clear()
     results = run()
-    assert asked == ["two canonical", "two uniform"]
+    assert labels == ["two canonical", "two uniform"]
     whole = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
     assert [r.evaluation.outcomes for r in results] == [r.evaluation.outcomes for r in whole]
     reworded = {**tasks, "two": [replace(items[4], question="What else?"), *items[5:]]}
-    for change, told in (
+    for change, message in (
         ({"draws": 3}, "draws"),
         ({"model": small_model(vocab.size, seed=5)}, "model"),
         ({"tasks": reworded}, "items"),
     ):
         call: dict[str, Any] = {"model": model, "tasks": tasks, "draws": 2} | change
-        with pytest.raises(RobustokError, match=f"other {told}:"):
+        with pytest.raises(RobustokError, match=f"other {message}:"):
             evaluate_tasks(vocab=vocab, schemes=["canonical"], seed=0, resume_file=kept, **call)
 
 

@@ -24,13 +24,13 @@ Rows = list[dict[str, Any]]
 def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Rows, Rows]:
     """Run an example; the rows it trained on, before and after, in order."""
     given: Rows = []
-    made: Rows = []
+    drawn: Rows = []
     call = Perturb.__call__
 
     def spy(self: Perturb, rows: Rows) -> Rows:
         moved = call(self, rows)
         given.extend(rows)
-        made.extend(moved)
+        drawn.extend(moved)
         return moved
 
     monkeypatch.setattr(Perturb, "__call__", spy)
@@ -40,33 +40,33 @@ def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Rows, Ro
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.main(str(out))
-    return given, made
+    return given, drawn
 
 
 @pytest.mark.parametrize("name", ["hf_trainer", "trl_sft"])
 def test_two_epochs_are_drawn_apart_and_answers_stay(name, tmp_path, monkeypatch, capsys):
     if name == "trl_sft":
         pytest.importorskip("trl", reason="trl is not installed")
-    given, made = run(name, tmp_path / "out", monkeypatch)
+    given, drawn = run(name, tmp_path / "out", monkeypatch)
     assert load_model(tmp_path / "out").num_parameters() > 0
     assert len(given) == 2 * 512
     epochs: list[dict[tuple[int, ...], tuple[int, ...]]] = [{}, {}]
-    for at, (old, new) in enumerate(zip(given, made, strict=True)):
+    for at, (old, new) in enumerate(zip(given, drawn, strict=True)):
         epochs[at // 512][tuple(old["input_ids"])] = tuple(new["input_ids"])
         assert [i for i in old["labels"] if i != -100] == [i for i in new["labels"] if i != -100]
         assert len(new["labels"]) == len(new["input_ids"])
     differ = [epochs[0][ids] != epochs[1][ids] for ids in epochs[0]]
     assert np.mean(differ) > 0.95
     vocab = rt.Vocabulary.load(str(tmp_path / "out"))
-    for old, new in list(zip(given, made, strict=True))[:20]:
+    for old, new in list(zip(given, drawn, strict=True))[:20]:
         assert vocab.decode_bytes(new["input_ids"]) == vocab.decode_bytes(old["input_ids"])
 
 
 def test_the_chat_example_leaves_all_but_the_user_alone(tmp_path, monkeypatch, capsys):
     pytest.importorskip("trl", reason="trl is not installed")
-    given, made = run("trl_sft", tmp_path / "out", monkeypatch)
+    given, drawn = run("trl_sft", tmp_path / "out", monkeypatch)
     vocab = rt.Vocabulary.load(str(tmp_path / "out"))
-    for old, new in list(zip(given, made, strict=True))[:100]:
+    for old, new in list(zip(given, drawn, strict=True))[:100]:
         special = [np.isin(row["input_ids"], list(vocab.special)) for row in (old, new)]
         turns = [
             np.split(np.asarray(row["input_ids"]), np.flatnonzero(marks))

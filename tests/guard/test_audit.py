@@ -112,7 +112,7 @@ def test_bare_lists_and_named_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "said"),
+    ("text", "column", "message"),
     [
         ('{"a": [1], "b": [2]}\n', None, r"several columns of ids \(a, b\): name one"),
         ('{"a": 1}\n', None, "has no column of ids"),
@@ -124,11 +124,11 @@ def test_bare_lists_and_named_columns(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_sequence_is_told(
-    tmp_path: Path, text: str, column: str | None, said: str
+    tmp_path: Path, text: str, column: str | None, message: str
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(text)
-    with pytest.raises(rt.RobustokError, match=said):
+    with pytest.raises(rt.RobustokError, match=message):
         list(read_sequences(path, column))
 
 

@@ -54,15 +54,15 @@ def assert_agrees(vocab: rt.Vocabulary, rows: list[np.ndarray], guard: Guard) ->
 
 def assert_stretches(vocab: rt.Vocabulary, row: np.ndarray, verdict: Verdict) -> None:
     """Put in the place of the ids that deviate, the canonical ones make the row canonical."""
-    made, at = [], 0
+    spans, at = [], 0
     for finding in verdict.findings:
         if finding.kind != NOT_CANONICAL:
             continue
         assert row[finding.begin : finding.end].tolist() == list(finding.ids)
         assert vocab.decode_bytes(finding.ids) == vocab.decode_bytes(finding.canonical)
-        made += [*row[at : finding.begin].tolist(), *finding.canonical]
+        spans += [*row[at : finding.begin].tolist(), *finding.canonical]
         at = finding.end
-    assert [*made, *row[at:].tolist()] == verdict.repaired.tolist()
+    assert [*spans, *row[at:].tolist()] == verdict.repaired.tolist()
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -97,9 +97,9 @@ def test_agrees_on_any_ids_at_all(vocab: rt.Vocabulary, data: st.DataObject) -> 
 
 def test_canonical_text_is_clean_and_comes_back(vocab: rt.Vocabulary) -> None:
     plain = [line.replace("e\u0301", "é") for line in TEXT[:3]]
-    found = guard_of(vocab).check_batch(vocab.encode_batch(plain))
-    assert found.canonical.all() and found.clean.all() and found.round_trip.all()
-    assert found.repaired == vocab.encode_batch(plain)
+    verdicts = guard_of(vocab).check_batch(vocab.encode_batch(plain))
+    assert verdicts.canonical.all() and verdicts.clean.all() and verdicts.round_trip.all()
+    assert verdicts.repaired == vocab.encode_batch(plain)
 
 
 def test_says_where_and_what(gpt2_like: rt.Vocabulary) -> None:
@@ -150,8 +150,8 @@ def test_a_special_token_spelled_out_is_a_finding_and_does_not_come_back(
 
 
 def test_text_is_not_searched_across_rows(gpt2_like: rt.Vocabulary) -> None:
-    found = Guard(gpt2_like).check_batch(gpt2_like.encode_batch(["a <|", "end|> b", "\xe9"]))
-    assert found.clean.all()
+    verdicts = Guard(gpt2_like).check_batch(gpt2_like.encode_batch(["a <|", "end|> b", "\xe9"]))
+    assert verdicts.clean.all()
 
 
 def test_bytes_that_are_no_text_are_findings(gpt2_like: rt.Vocabulary) -> None:
@@ -214,10 +214,10 @@ def test_what_is_no_sequence_of_ids_is_an_error(gpt2_like: rt.Vocabulary, wrong:
 def test_empty_rows_and_batches(gpt2_like: rt.Vocabulary) -> None:
     guard = Guard(gpt2_like)
     assert len(guard.check_batch([])) == 0
-    found = guard.check_batch([[], gpt2_like.encode("the"), []])
-    assert found.canonical.tolist() == [True] * 3
-    assert found.repaired.lengths.tolist() == [0, 1, 0]
-    assert [len(v.findings) for v in found[:]] == [0, 0, 0]
+    verdicts = guard.check_batch([[], gpt2_like.encode("the"), []])
+    assert verdicts.canonical.tolist() == [True] * 3
+    assert verdicts.repaired.lengths.tolist() == [0, 1, 0]
+    assert [len(v.findings) for v in verdicts[:]] == [0, 0, 0]
 
 
 def test_many_blocks_change_nothing(
@@ -226,9 +226,9 @@ def test_many_blocks_change_nothing(
     rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT * 5, seed=0)
     expected = Guard(gpt2_like).check_batch(rows)
     monkeypatch.setattr("robustok.guard.inputs.BLOCK", 64)
-    found = Guard(gpt2_like).check_batch(rows)
-    assert found[:] == expected[:]
-    assert found.repaired == expected.repaired
+    verdicts = Guard(gpt2_like).check_batch(rows)
+    assert verdicts[:] == expected[:]
+    assert verdicts.repaired == expected.repaired
 
 
 def test_one_guard_serves_many_threads(gpt2_like: rt.Vocabulary) -> None:
@@ -251,10 +251,10 @@ def test_one_guard_serves_many_threads(gpt2_like: rt.Vocabulary) -> None:
 def test_guards_and_verdicts_are_pickled(gpt2_like: rt.Vocabulary) -> None:
     guard = Guard(gpt2_like, allow_special=True)
     rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT, seed=0)
-    found = guard.check_batch(rows)
+    verdicts = guard.check_batch(rows)
     copy = pickle.loads(pickle.dumps(guard))
     assert copy.allow_special
-    assert pickle.loads(pickle.dumps(found))[:] == copy.check_batch(rows)[:]
+    assert pickle.loads(pickle.dumps(verdicts))[:] == copy.check_batch(rows)[:]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

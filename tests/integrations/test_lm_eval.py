@@ -73,12 +73,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def asked(
+def evaluated(
     folder: Path, model: str, args: dict[str, Any], tasks: list[str] | None = None, **options: Any
 ) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = evaluate_draws(
+        result = evaluate_draws(
             lm_eval.simple_evaluate,
             model,
             args,
@@ -88,28 +88,28 @@ def asked(
             bootstrap_iters=0,
             **options,
         )
-    assert found is not None
-    return found
+    assert result is not None
+    return result
 
 
-def answers(found: dict[str, Any]) -> list[Any]:
-    samples = sorted(found["samples"]["letters"], key=lambda s: (s.get("draw", 0), s["doc_id"]))
+def answers(result: dict[str, Any]) -> list[Any]:
+    samples = sorted(result["samples"]["letters"], key=lambda s: (s.get("draw", 0), s["doc_id"]))
     return [sample["filtered_resps"] for sample in samples]
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_canonical_is_lm_evals_own_hf_exactly(folder: Path, name: str) -> None:
     args = {"pretrained": str(folder / name), "dtype": "float32"}
-    theirs = asked(folder, "hf", args, num_fewshot=2)
-    ours = asked(folder, "robustok", args | {"scheme": "canonical"}, num_fewshot=2)
+    theirs = evaluated(folder, "hf", args, num_fewshot=2)
+    ours = evaluated(folder, "robustok", args | {"scheme": "canonical"}, num_fewshot=2)
     assert answers(ours) == answers(theirs)
     assert ours["results"]["letters"]["acc,none"] == theirs["results"]["letters"]["acc,none"]
 
 
 def test_draws_are_averaged_with_their_spread(folder: Path) -> None:
     args = {"pretrained": str(folder / "llama"), "dtype": "float32", "scheme": "uniform"}
-    found = asked(folder, "robustok", args | {"draws": 3, "seed": 1})
-    row, samples = found["results"]["letters"], found["samples"]["letters"]
+    result = evaluated(folder, "robustok", args | {"draws": 3, "seed": 1})
+    row, samples = result["results"]["letters"], result["samples"]["letters"]
     assert len(samples) == 3 * len(ITEMS)
     by_draw = [[s["acc"] for s in samples if s["draw"] == d] for d in range(3)]
     means = [np.mean(each) for each in by_draw]
@@ -117,8 +117,8 @@ def test_draws_are_averaged_with_their_spread(folder: Path) -> None:
     assert row["acc_spread,none"] == pytest.approx(np.std(means, ddof=1))
     documents = np.mean(by_draw, axis=0)
     assert row["acc_stderr,none"] == pytest.approx(documents.std(ddof=1) / len(ITEMS) ** 0.5)
-    single = asked(folder, "robustok", args | {"draws": 1, "seed": 1})
-    assert answers(single) == answers(found)[: len(ITEMS)]
+    single = evaluated(folder, "robustok", args | {"draws": 1, "seed": 1})
+    assert answers(single) == answers(result)[: len(ITEMS)]
 
 
 def model(folder: Path, **args: Any) -> Any:
@@ -160,17 +160,17 @@ def test_without_a_draw_the_probability_is_averaged(folder: Path) -> None:
     each = [
         model(folder, scheme="uniform", seed=0, draw=d).loglikelihood(requests) for d in range(4)
     ]
-    for i, (found, _) in enumerate(whole):
+    for i, (averaged, _) in enumerate(whole):
         wanted = np.log(np.mean([np.exp(one[i][0]) for one in each]))
-        assert found == pytest.approx(wanted, abs=1e-5)
+        assert averaged == pytest.approx(wanted, abs=1e-5)
 
 
 def test_a_response_cache_is_never_read_for_another_draw(folder: Path, tmp_path: Path) -> None:
     args = {"pretrained": str(folder / "llama"), "dtype": "float32", "scheme": "uniform"}
-    plain = asked(folder, "robustok", args | {"draws": 2})
+    plain = evaluated(folder, "robustok", args | {"draws": 2})
     cache = str(tmp_path / "cache")
     for _ in range(2):
-        kept = asked(folder, "robustok", args | {"draws": 2}, use_cache=cache)
+        kept = evaluated(folder, "robustok", args | {"draws": 2}, use_cache=cache)
         assert [[round(a[0], 4) for a in each] for each in answers(kept)] == [
             [round(a[0], 4) for a in each] for each in answers(plain)
         ]
@@ -190,7 +190,7 @@ def test_generation_goes_on_from_the_drawn_context(folder: Path) -> None:
     texts = [item.question for item in ITEMS[:5]] + ["up"]
     lm = model(folder, scheme="uniform", seed=3, draw=2, batch_size=4)  # of unequal lengths
     written = lm.generate_until(generations(texts, 8), disable_tqdm=True)
-    for text, found in zip(texts, written, strict=True):
+    for text, generated in zip(texts, written, strict=True):
         ids = lm._draw(lm.tok_encode(text), text, 2)
         assert lm.vocab.decode_bytes(np.array(ids, np.int32)) == text.encode()
         context = torch.tensor([ids])
@@ -199,7 +199,7 @@ def test_generation_goes_on_from_the_drawn_context(folder: Path) -> None:
                 context, attention_mask=torch.ones_like(context), max_new_tokens=8, do_sample=False
             )
         wanted = lm.tok_decode(out[0, len(ids) :].tolist()).split("\n\n\n")[0]
-        assert found == wanted
+        assert generated == wanted
     # The drawn contexts are other sequences, and a model with random weights reads them otherwise.
     assert written != model(folder, batch_size=4).generate_until(generations(texts, 8))
     cut, mask = lm.tok_batch_encode(texts, left_truncate_len=5)
@@ -233,12 +233,12 @@ filter_list:
 def test_tasks_that_generate_are_averaged_over_draws(folder: Path) -> None:
     (folder / "written.yaml").write_text(WRITTEN.format(file=folder / "items.jsonl"))
     args = {"pretrained": str(folder / "llama"), "dtype": "float32", "scheme": "uniform"}
-    found = asked(folder, "robustok", args | {"draws": 3}, tasks=["written"])
-    samples = found["samples"]["written"]
+    result = evaluated(folder, "robustok", args | {"draws": 3}, tasks=["written"])
+    samples = result["samples"]["written"]
     assert len(samples) == 3 * 2 * len(ITEMS)
     texts = [[s["resps"][0][0] for s in samples if s["draw"] == d] for d in range(3)]
     assert texts[0] != texts[1] != texts[2]
-    row = found["results"]["written"]
+    row = result["results"]["written"]
     for name in ("all", "right"):
         assert {f"exact_match,{name}", f"exact_match_spread,{name}"} <= row.keys()
 
@@ -296,13 +296,13 @@ def test_a_folder_of_lora_weights_is_asked_as_its_merged_model_is(
     load_model("lora").save_pretrained("whole")
     save_tokenizer(folder / "tokenizer.json", "whole")
     asked_for = [request("which word", " up"), request("which word", " street")]
-    found = {}
+    by_folder = {}
     for name in ("lora", "whole", str(folder / "llama")):
         build: Any = RobustokLM
         lm = build(pretrained=name, dtype="float32", device="cpu", scheme="uniform")
-        found[name] = [answer for answer, _ in lm.loglikelihood(asked_for)]
-    assert found["lora"] == pytest.approx(found["whole"], abs=1e-4)
-    assert found["lora"] != pytest.approx(found[str(folder / "llama")], abs=1e-2)
+        by_folder[name] = [answer for answer, _ in lm.loglikelihood(asked_for)]
+    assert by_folder["lora"] == pytest.approx(by_folder["whole"], abs=1e-4)
+    assert by_folder["lora"] != pytest.approx(by_folder[str(folder / "llama")], abs=1e-2)
 
 
 def test_a_command_without_a_model_says_how_to_name_one(folder: Path, capsys: Any) -> None:
@@ -331,8 +331,8 @@ def test_a_chat_template_is_drawn_around_and_its_special_tokens_stay(
 
     monkeypatch.setattr(RobustokLM, "_draw", watched)
     args = {"pretrained": str(chat), "dtype": "float32", "scheme": "uniform"}
-    found = asked(folder, "robustok", args, apply_chat_template=True, num_fewshot=1)
-    assert 0 <= found["results"]["letters"]["acc,none"] <= 1
+    result = evaluated(folder, "robustok", args, apply_chat_template=True, num_fewshot=1)
+    assert 0 <= result["results"]["letters"]["acc,none"] <= 1
     # One turn of the user's question and answer, the question asked, and the assistant's opening.
     assert {row.count(0) for row in seen} == {4}
     assert len({tuple(row) for row in seen}) > len(ITEMS) / 2

@@ -31,9 +31,9 @@ HEADERS = (
 def chat_tokenizer(template, specials) -> Any:
     tokenizer = train_tokenizer([*TEXTS, "system user assistant\n\n"] * 2, 400)
     tokenizer.add_special_tokens(specials)
-    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|endoftext|>")
-    made.chat_template = template
-    return made
+    chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|endoftext|>")
+    chat.chat_template = template
+    return chat
 
 
 TOKENIZER = chat_tokenizer(CHATML, ["<|im_start|>", "<|im_end|>"])
@@ -78,14 +78,14 @@ class Seen:
 
     def prompts(self) -> list[tuple[bytes, tuple[int, ...]]]:
         """The bytes and the ids of each prompt, in training order."""
-        found = []
+        prompts = []
         for batch in self.batches:
             for ids, mask, labels in zip(
                 batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True
             ):
                 prompt = ids[(mask == 1) & (labels == -100)].tolist()
-                found.append((VOCAB.decode_bytes(prompt), tuple(prompt)))
-        return found
+                prompts.append((VOCAB.decode_bytes(prompt), tuple(prompt)))
+        return prompts
 
 
 def trained(folder, scheme="uniform", seed=0, workers=0, epochs=2):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.oracles import dropout, samplers, walks
-from tests.oracles.chi_square import assert_law
+from tests.oracles.chi_square import assert_distribution
 from tests.oracles.vocabulary import toy
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -31,7 +31,7 @@ def canonical(text: bytes) -> tuple[int, ...]:
 def test_stochastok(ways: int) -> None:
     ids = canonical(b"abcab d")
     scheme = rt.StochasTok(VOCAB, alpha=0.7, ways=ways)
-    assert_law(draws(scheme, ids), samplers.stochastok(VOCAB, ids, 0.7, ways))
+    assert_distribution(draws(scheme, ids), samplers.stochastok(VOCAB, ids, 0.7, ways))
 
 
 @pytest.mark.parametrize("ways", [2, 3])
@@ -44,25 +44,25 @@ def test_many_picks_split_all_that_splits(ways: int) -> None:
 def test_stochastok_uniform(support: str) -> None:
     ids = canonical(b"abcab d")
     scheme = rt.StochasTokUniform(VOCAB, alpha=1.2, support=support)
-    assert_law(draws(scheme, ids), samplers.stochastok_uniform(VOCAB, ids, 1.2, support))
+    assert_distribution(draws(scheme, ids), samplers.stochastok_uniform(VOCAB, ids, 1.2, support))
 
 
 @pytest.mark.parametrize("support", ["all", "pairwise"])
 def test_stochastok_uniform_of_a_token_with_many_segmentations(support: str) -> None:
     vocab = toy([b"a", b"aa", b"aaa", b"a" * 9])
     scheme = rt.StochasTokUniform(vocab, alpha=4, support=support)
-    assert_law(draws(scheme, [3]), samplers.stochastok_uniform(vocab, (3,), 4, support))
+    assert_distribution(draws(scheme, [3]), samplers.stochastok_uniform(vocab, (3,), 4, support))
 
 
 def test_uniform() -> None:
     ids = canonical(b"abcab d")
-    assert_law(draws(rt.Uniform(VOCAB), ids), samplers.uniform(VOCAB, ids))
+    assert_distribution(draws(rt.Uniform(VOCAB), ids), samplers.uniform(VOCAB, ids))
 
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_uniform_k(k: int) -> None:
     ids = canonical(b"abcab d")
-    assert_law(draws(rt.UniformK(VOCAB, k=k), ids), samplers.uniform_k(VOCAB, ids, k))
+    assert_distribution(draws(rt.UniformK(VOCAB, k=k), ids), samplers.uniform_k(VOCAB, ids, k))
 
 
 def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,29 +95,31 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_grampa() -> None:
-    law = walks.grampa(VOCAB, b"abcab d", 2.0, 2)
+    distribution = walks.grampa(VOCAB, b"abcab d", 2.0, 2)
     scheme = rt.Grampa(VOCAB, temperature=2.0, min_length=2)
     rows = draws(scheme, canonical(b"abcab d"))
-    assert_law(rows, law)
-    path = max(law, key=lambda path: law[path])
-    assert np.exp(scheme.log_prob(list(path))) == pytest.approx(law[path])
+    assert_distribution(rows, distribution)
+    path = max(distribution, key=lambda path: distribution[path])
+    assert np.exp(scheme.log_prob(list(path))) == pytest.approx(distribution[path])
 
 
 def test_maxmatch_dropout() -> None:
-    law = walks.maxmatch_dropout(VOCAB, b"abcab d", 0.3)
-    assert_law(draws(rt.MaxMatchDropout(VOCAB, p=0.3), canonical(b"abcab d")), law)
+    distribution = walks.maxmatch_dropout(VOCAB, b"abcab d", 0.3)
+    assert_distribution(
+        draws(rt.MaxMatchDropout(VOCAB, p=0.3), canonical(b"abcab d")), distribution
+    )
 
 
 def test_a_walk_through_a_long_word() -> None:
     """Longer than what is cached."""
     vocab = toy([b"a", b"aa"])
-    law = walks.maxmatch_dropout(vocab, b"a" * 6, 0.5)
+    distribution = walks.maxmatch_dropout(vocab, b"a" * 6, 0.5)
     rows = draws(rt.MaxMatchDropout(vocab, p=0.5), [0] * 60)
     firsts = [tuple(row[:3].tolist()) for row in rows]
     starts: dict[tuple[int, ...], float] = {}
-    for path, p in law.items():
+    for path, p in distribution.items():
         starts[path[:3]] = starts.get(path[:3], 0.0) + p
-    assert_law(firsts, starts)
+    assert_distribution(firsts, starts)
     assert all(vocab.decode_bytes(row) == b"a" * 60 for row in rows)
 
 
@@ -130,13 +132,13 @@ def scored() -> rt.Vocabulary:
 def test_unigram() -> None:
     vocab = scored()
     ids = vocab.encode("abab").tolist()
-    law = walks.unigram(
+    distribution = walks.unigram(
         vocab, b"abab",
         dict.fromkeys(range(vocab.size), -50.0) | {1: -2.0, 2: -2.5, 3: -3.0, 4: -3.5}, 1.5,
     )  # fmt: skip
     scheme = rt.Unigram(vocab, temperature=1.5)
     rows = draws(scheme, ids)
-    assert_law(rows, {path: p for path, p in law.items() if p > 1e-12})
+    assert_distribution(rows, {path: p for path, p in distribution.items() if p > 1e-12})
     other = scheme.sample("abé", seed=0)
     assert vocab.decode_bytes(other) == "abé".encode()
     assert scheme.log_prob(vocab.encode("abé")) < 0
@@ -173,9 +175,9 @@ def test_bpe_dropout(from_bytes: bool, text: bytes, rule: str, p: float) -> None
         pairs = [(b"a", b"b"), (b"ab", b"c"), (b"b", b"c")]
     merges = {(ids[a], ids[b]): (rank, ids[a + b]) for rank, (a, b) in enumerate(pairs)}
     symbols = tuple(ids[bytes([b])] for b in text)
-    law = getattr(dropout, rule)(merges, symbols, p)
+    distribution = getattr(dropout, rule)(merges, symbols, p)
     rows = draws(rt.BpeDropout(vocab, p=p, rule=rule), vocab.encode(text.decode()).tolist())
-    assert_law(rows, {path: q for path, q in law.items() if q > 0})
+    assert_distribution(rows, {path: q for path, q in distribution.items() if q > 0})
 
 
 def test_bpe_dropout_of_characters_without_a_token_and_of_long_text() -> None:

@@ -11,7 +11,9 @@ from tests.oracles.lattice import Path
 Z = 4.27  # standard deviations of the normal that cut off one part in 100,000
 
 
-def assert_law(rows: Iterable[Iterable[int]], law: Mapping[Path, Fraction | float]) -> None:
+def assert_distribution(
+    rows: Iterable[Iterable[int]], distribution: Mapping[Path, Fraction | float]
+) -> None:
     """Nothing outside the support is drawn, and chi-square is below its 1 - 1e-5 quantile.
 
     Seeds are fixed, so a test that passes always passes. Cells that expect under 5 draws are
@@ -19,10 +21,10 @@ def assert_law(rows: Iterable[Iterable[int]], law: Mapping[Path, Fraction | floa
     """
     seen = Counter(tuple(int(i) for i in row) for row in rows)
     n = seen.total()
-    strange = [path for path in seen if not law.get(path)]
+    strange = [path for path in seen if not distribution.get(path)]
     assert not strange, f"drawn, but outside the support: {strange[:3]}"
     pooled_seen, pooled_expected, statistic, cells = 0, 0.0, 0.0, 0
-    for path, p in law.items():
+    for path, p in distribution.items():
         expected = n * float(p)
         if expected < 5:
             pooled_seen += seen[path]

@@ -30,11 +30,11 @@ def tokenizations(vocab: Vocabulary, text: bytes) -> list[Path]:
 
 def spans(vocab: Vocabulary, path: Path) -> set[tuple[int, int, int]]:
     """(begin, end, id) of every token."""
-    found, at = set(), 0
+    positions, at = set(), 0
     for i in path:
-        found.add((at, at + len(vocab.tokens[i]), i))
+        positions.add((at, at + len(vocab.tokens[i]), i))
         at += len(vocab.tokens[i])
-    return found
+    return positions
 
 
 def distance(vocab: Vocabulary, v: Path, u: Path) -> int:

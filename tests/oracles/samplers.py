@@ -11,24 +11,24 @@ from tests.oracles.lattice import Path, distance, tokenizations
 
 from robustok.vocabulary import Vocabulary
 
-Law = dict[Path, Fraction]
+Distribution = dict[Path, Fraction]
 
 
-def _even(paths: list[Path]) -> Law:
+def _even(paths: list[Path]) -> Distribution:
     return {path: Fraction(1, len(paths)) for path in paths}
 
 
-def uniform(vocab: Vocabulary, canonical: Path) -> Law:
+def uniform(vocab: Vocabulary, canonical: Path) -> Distribution:
     return _even(tokenizations(vocab, vocab.decode_bytes(canonical)))
 
 
-def uniform_k(vocab: Vocabulary, canonical: Path, k: int) -> Law:
+def uniform_k(vocab: Vocabulary, canonical: Path, k: int) -> Distribution:
     """Uniform at distance k, or at the nearest feasible one below."""
     paths = tokenizations(vocab, vocab.decode_bytes(canonical))
     while True:
-        found = [u for u in paths if distance(vocab, canonical, u) == k]
-        if found:
-            return _even(found)
+        at_distance = [u for u in paths if distance(vocab, canonical, u) == k]
+        if at_distance:
+            return _even(at_distance)
         k -= 1
 
 
@@ -39,12 +39,12 @@ def expansions(vocab: Vocabulary, token: int, ways: int) -> list[Path]:
     return [u for u in tokenizations(vocab, vocab.tokens[token]) if 2 <= len(u) <= ways]
 
 
-def stochastok(vocab: Vocabulary, canonical: Path, alpha: float, ways: int = 2) -> Law:
+def stochastok(vocab: Vocabulary, canonical: Path, alpha: float, ways: int = 2) -> Distribution:
     """The Markov chain of ⌈α·m⌉ picks, all of it."""
-    law: Law = {canonical: Fraction(1)}
+    distribution: Distribution = {canonical: Fraction(1)}
     for _ in range(ceil(alpha * len(canonical))):
         after: dict[Path, Fraction] = defaultdict(Fraction)
-        for path, p in law.items():
+        for path, p in distribution.items():
             for i, token in enumerate(path):
                 cuts = expansions(vocab, token, ways)
                 share = p / len(path)
@@ -52,8 +52,8 @@ def stochastok(vocab: Vocabulary, canonical: Path, alpha: float, ways: int = 2) 
                     after[path] += share
                 for cut in cuts:
                     after[path[:i] + cut + path[i + 1 :]] += share / len(cuts)
-        law = dict(after)
-    return law
+        distribution = dict(after)
+    return distribution
 
 
 def is_pairwise(vocab: Vocabulary, token: int, cut: Path) -> bool:
@@ -73,7 +73,7 @@ def is_pairwise(vocab: Vocabulary, token: int, cut: Path) -> bool:
 
 def stochastok_uniform(
     vocab: Vocabulary, canonical: Path, alpha: float, support: str = "all"
-) -> Law:
+) -> Distribution:
     """Stars and bars over the tokens, shares clipped to what a token allows, uniform cuts."""
     total, m = ceil(alpha * len(canonical)), len(canonical)
     cuts: list[dict[int, list[Path]]] = []
@@ -87,9 +87,9 @@ def stochastok_uniform(
     for bars in combinations(range(total + m - 1), m - 1):
         edges = [-1, *bars, total + m - 1]
         shares.append([b - a - 1 for a, b in pairwise(edges)])
-    law: dict[Path, Fraction] = defaultdict(Fraction)
+    distribution: dict[Path, Fraction] = defaultdict(Fraction)
     for share in shares:
-        partial: Law = {(): Fraction(1, len(shares))}
+        partial: Distribution = {(): Fraction(1, len(shares))}
         for split, by_size in zip(share, cuts, strict=True):
             size = max(s for s in by_size if s <= split + 1)
             options = by_size[size]
@@ -97,8 +97,8 @@ def stochastok_uniform(
                 path + cut: p / len(options) for path, p in partial.items() for cut in options
             }
         for path, p in partial.items():
-            law[path] += p
-    return dict(law)
+            distribution[path] += p
+    return dict(distribution)
 
 
 def frequencies(rows: list[Path]) -> Counter[Path]:

@@ -28,7 +28,7 @@ VOCAB = rt.Vocabulary.load(train_tokenizer([TEXT + o for o in OPTIONS] * 4, 290)
 MODEL = small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=1)
 
 
-def asked(path: str, body: Any, **headers: str) -> tuple[int, Any]:
+def post(path: str, body: Any, **headers: str) -> tuple[int, Any]:
     from starlette.testclient import TestClient
 
     with TestClient(application({"tiny": VOCAB}, MODEL), base_url="http://127.0.0.1") as client:
@@ -37,13 +37,13 @@ def asked(path: str, body: Any, **headers: str) -> tuple[int, Any]:
 
 
 def test_a_picture_is_what_the_library_says() -> None:
-    found = picture(VOCAB, "starts with", "uniform", seed=0)
+    result = picture(VOCAB, "starts with", "uniform", seed=0)
     lattice = VOCAB.lattice("starts with")
-    assert found["count"] == f"{lattice.count():,}"
-    assert "".join(found["rows"][0]).replace("·", " ") == "starts with"
+    assert result["count"] == f"{lattice.count():,}"
+    assert "".join(result["rows"][0]).replace("·", " ") == "starts with"
     exact = lattice.counts(by="distance")
-    assert sum(share for _, share, _ in found["bars"]) == pytest.approx(1, abs=0.02)
-    for at, share, drawn in found["bars"]:
+    assert sum(share for _, share, _ in result["bars"]) == pytest.approx(1, abs=0.02)
+    for at, share, drawn in result["bars"]:
         assert share == pytest.approx(exact[at] / lattice.count())
         # Draws of `uniform` follow the exact shares: within 5 standard errors.
         assert abs(drawn - share) < 5 * np.sqrt(share * (1 - share) / SAMPLES) + 1e-9
@@ -52,10 +52,10 @@ def test_a_picture_is_what_the_library_says() -> None:
 
 
 def test_probabilities_are_shares_of_the_options() -> None:
-    found = probabilities(MODEL, VOCAB, TEXT, OPTIONS, "canonical", seed=0)
+    result = probabilities(MODEL, VOCAB, TEXT, OPTIONS, "canonical", seed=0)
     logs = score(MODEL, [VOCAB.encode(TEXT)], [VOCAB.encode(o) for o in OPTIONS]).log_probs[0]
     wanted = np.exp(logs) / np.exp(logs).sum()
-    assert found["shares"][0] == pytest.approx(wanted.tolist(), abs=1e-4)
+    assert result["shares"][0] == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
 def test_an_attack_is_told_step_by_step() -> None:
@@ -88,7 +88,7 @@ def test_an_attack_runs_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "said"),
+    ("path", "body", "message"),
     [
         ("draw", {"text": ""}, "type a text"),
         ("draw", {"text": "a" * (LONGEST + 1)}, f"at most {LONGEST} characters"),
@@ -100,10 +100,10 @@ def test_an_attack_runs_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) 
         ("attack", {"text": "a", "options": "b"}, "a line each"),
     ],
 )
-def test_what_is_wrong_is_one_line(path: str, body: Any, said: str) -> None:
-    code, found = asked(f"/api/{path}", body)
+def test_what_is_wrong_is_one_line(path: str, body: Any, message: str) -> None:
+    code, result = post(f"/api/{path}", body)
     assert code == 400
-    assert said in found["error"]
+    assert message in result["error"]
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -64,10 +64,10 @@ def test_little_text_leaves_no_table(monkeypatch) -> None:
 
 def test_a_full_table_starts_anew(vocab: Vocabulary, monkeypatch) -> None:
     monkeypatch.setattr(encoder_module, "_CAPACITY", 64)
-    found = encoder_module.pre_token_encoder(vocab.data)
-    assert found is not None
+    encoder = encoder_module.pre_token_encoder(vocab.data)
+    assert encoder is not None
     for batch in (["a b c"], documents(20), ["x" * 5000 + " new"], ["newer"], documents(20), []):
-        assert found.encode_batch(batch, lambda _: pytest.fail()) == by_tokenizer(vocab, batch)
+        assert encoder.encode_batch(batch, lambda _: pytest.fail()) == by_tokenizer(vocab, batch)
 
 
 def test_normalizer_and_added_tokens(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_normalizer_and_added_tokens(tmp_path: Path) -> None:
 
 def test_an_added_token_that_is_of_the_model_too(tmp_path: Path) -> None:
     path = train(tmp_path)
-    told = json.loads(path.read_text())
-    told["added_tokens"] += [
-        {"id": told["model"]["vocab"]["or"], "content": "or", "special": False, "lstrip": False,
+    record = json.loads(path.read_text())
+    record["added_tokens"] += [
+        {"id": record["model"]["vocab"]["or"], "content": "or", "special": False, "lstrip": False,
          "rstrip": False, "normalized": False, "single_word": False}
     ]  # fmt: skip
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(record))
     vocab = Vocabulary.load(path)
     texts = ["corner born", "beside", *documents(10)]
     assert vocab._pre_token_encoder is not None
@@ -101,10 +101,10 @@ def test_bytes_that_are_no_text(vocab: Vocabulary) -> None:
 def test_several_threads_share_a_table() -> None:
     vocab = byte_level(None)
     batches = [documents(40)[i::4] for i in range(4)]
-    found: dict[int, Ragged] = {}
+    encoded: dict[int, Ragged] = {}
 
     def encode(i: int) -> None:
-        found[i] = vocab.encode_batch(batches[i])
+        encoded[i] = vocab.encode_batch(batches[i])
 
     threads = [threading.Thread(target=encode, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -112,7 +112,7 @@ def test_several_threads_share_a_table() -> None:
     for thread in threads:
         thread.join()
     for i, batch in enumerate(batches):
-        assert found[i] == by_tokenizer(vocab, batch)
+        assert encoded[i] == by_tokenizer(vocab, batch)
 
 
 def test_others_are_left_to_the_tokenizer() -> None:

@@ -32,8 +32,10 @@ def test_the_interval_over_seeds_covers_the_mean() -> None:
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(1000):
-        found = 0.5 + rng.normal(0, 0.03, 8) + rng.normal(0, 0.02, 8)
-        (one,) = merged([row("canonical", "uniform", float(a), s) for s, a in enumerate(found)])
+        accuracies = 0.5 + rng.normal(0, 0.03, 8) + rng.normal(0, 0.02, 8)
+        (one,) = merged(
+            [row("canonical", "uniform", float(a), s) for s, a in enumerate(accuracies)]
+        )
         covered += one["low"] <= 0.5 <= one["high"]
     # It counts the error within a model twice, so it is a little wide, never narrow.
     assert 925 <= covered <= 990

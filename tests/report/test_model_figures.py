@@ -55,7 +55,7 @@ GAP = [
 
 
 @pytest.mark.parametrize(
-    ("draw", "rows", "said"),
+    ("draw", "rows", "texts"),
     [
         (draw_embeddings, EMBEDDINGS, ["uniform-k", "the word alone", "distance to the canonical"]),
         (draw_bound, BOUND, ["as in the proof", "attacked", "no items", "change per √distance"]),
@@ -64,7 +64,7 @@ GAP = [
     ],
 )
 def test_a_figure_is_three_files_and_says_what_it_shows(
-    draw: Any, rows: list[dict[str, Any]], said: list[str], tmp_path: Path, monkeypatch: Any
+    draw: Any, rows: list[dict[str, Any]], texts: list[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     import matplotlib as mpl
 
@@ -72,12 +72,12 @@ def test_a_figure_is_three_files_and_says_what_it_shows(
     draw(rows, tmp_path / "some.figure")
     assert (tmp_path / "some.figure.png").read_bytes().startswith(b"\x89PNG")
     svg = (tmp_path / "some.figure.svg").read_text()
-    assert [text for text in said if text not in svg] == []
+    assert [text for text in texts if text not in svg] == []
     with (tmp_path / "some.figure.csv").open() as file:
         written = list(csv.DictReader(file))
     assert len(written) == len(rows)
-    for row, told in zip(rows, written, strict=True):
-        assert told == {k: "" if v is None else str(v) for k, v in row.items()}
+    for row, written_row in zip(rows, written, strict=True):
+        assert written_row == {k: "" if v is None else str(v) for k, v in row.items()}
 
 
 def test_only_what_was_measured_is_in_the_legend(tmp_path: Path, monkeypatch: Any) -> None:

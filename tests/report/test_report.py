@@ -48,8 +48,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_findings_are_the_differences_of_the_rows() -> None:
-    said = [finding.number for finding in findings(Results(merged(ROWS)))]
-    assert said == ["−55.0", "−4.0", "+64.0"]
+    numbers = [finding.number for finding in findings(Results(merged(ROWS)))]
+    assert numbers == ["−55.0", "−4.0", "+64.0"]
 
 
 def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
@@ -59,8 +59,8 @@ def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
         for context, better in (("canonical", 0.0), ("uniform", 0.1))
         for query, share in (("canonical", 0.8 + worse), ("uniform", 0.5 + worse + better))
     ]
-    said = [finding.number + " " + finding.text for finding in findings(Results(merged(rows)))]
-    assert said == [
+    texts = [finding.number + " " + finding.text for finding in findings(Results(merged(rows)))]
+    assert texts == [
         "−30.0 points after canonical few-shot examples when the questions are tokenized "
         "uniformly at random (80.0% to 50.0%)",
         "−20.0 points after few-shot examples drawn with uniform, on the same questions "
@@ -128,5 +128,5 @@ def test_a_folder_without_results_is_one_line(tmp_path: Path) -> None:
 
 
 def test_two_strengths_of_a_scheme_have_two_colors() -> None:
-    found = colors(["canonical", "stochastok(alpha=0.1)", "stochastok(alpha=1)", "mine"])
-    assert len(set(found)) == 4
+    result = colors(["canonical", "stochastok(alpha=0.1)", "stochastok(alpha=1)", "mine"])
+    assert len(set(result)) == 4

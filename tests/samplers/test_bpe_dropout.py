@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.oracles import dropout
-from tests.oracles.chi_square import assert_law
+from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -25,10 +25,10 @@ def tokenizer(ignore_merges: bool = False) -> Tokenizer:
     pairs = [(merge.split()[0], merge.split()[1]) for merge in LIST]
     names = [*byte_alphabet(), *dict.fromkeys(a + b for a, b in pairs)]
     vocab = {name: i for i, name in enumerate(names)}
-    made = Tokenizer(models.BPE(vocab=vocab, merges=pairs, ignore_merges=ignore_merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return made
+    built = Tokenizer(models.BPE(vocab=vocab, merges=pairs, ignore_merges=ignore_merges))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    built.decoder = decoders.ByteLevel()
+    return built
 
 
 def merges_of(vocab: rt.Vocabulary) -> dropout.Merges:
@@ -45,9 +45,9 @@ TOY = rt.Vocabulary.load(tokenizer())
 @pytest.mark.parametrize("text", ["abc", "abcab", "cabca", "bcabca"])
 def test_draws_follow_the_law(rule: str, p: float, text: str) -> None:
     symbols = tuple(TOY.tokens.index(bytes([b])) for b in text.encode())
-    law = getattr(dropout, rule)(merges_of(TOY), symbols, p)
+    distribution = getattr(dropout, rule)(merges_of(TOY), symbols, p)
     rows = rt.BpeDropout(TOY, p=p, rule=rule).sample_batch([text], seed=3, draws=20_000)
-    assert_law(rows, law)
+    assert_distribution(rows, distribution)
 
 
 @pytest.mark.parametrize("p", [0.2, 0.6])
@@ -60,10 +60,10 @@ def test_the_oracle_and_tokenizers_agree(p: float) -> None:
     source.model.dropout = p
     rows = [source.encode("abcabca").ids for _ in range(10_000)]
     symbols = tuple(TOY.tokens.index(bytes([b])) for b in b"abcabca")
-    law = dropout.hf(merges_of(TOY), symbols, float(np.float32(p)))
-    assert_law(rows, law)
+    distribution = dropout.hf(merges_of(TOY), symbols, float(np.float32(p)))
+    assert_distribution(rows, distribution)
     ours = rt.BpeDropout(TOY, p=p, rule="hf").sample_batch(["abcabca"], seed=1, draws=10_000)
-    assert_law(ours, law)
+    assert_distribution(ours, distribution)
 
 
 @pytest.mark.parametrize("p", [0.2, 0.5])
@@ -88,14 +88,14 @@ def test_the_sentencepiece_rule_is_sentencepiece(p: float) -> None:
         for r, (a, b, c) in enumerate(zip(left, right, result, strict=True))
     }
     symbols = tuple(processor.piece_to_id(c) for c in "▁banana")
-    law = dropout.sentencepiece(merges, symbols, p)
+    distribution = dropout.sentencepiece(merges, symbols, p)
     spm.set_random_generator_seed(5)
     theirs = [
         processor.encode("banana", enable_sampling=True, alpha=p, nbest_size=-1)
         for _ in range(10_000)
     ]
-    assert_law(theirs, law)
-    assert_law(scheme.sample_batch(["banana"], seed=2, draws=10_000), law)
+    assert_distribution(theirs, distribution)
+    assert_distribution(scheme.sample_batch(["banana"], seed=2, draws=10_000), distribution)
 
 
 def _merges(vocab: rt.Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -114,9 +114,9 @@ def test_the_ends_of_the_scale(rule: str) -> None:
 
 def test_ignore_merges_holds_at_zero_only() -> None:
     """A word that is a token stays one at p = 0; with dropout `tokenizers` merges all the same."""
-    made = json.loads(tokenizer(ignore_merges=True).to_str())
-    made["model"]["vocab"]["bbb"] = 1 + max(made["model"]["vocab"].values())
-    vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(made)))
+    record = json.loads(tokenizer(ignore_merges=True).to_str())
+    record["model"]["vocab"]["bbb"] = 1 + max(record["model"]["vocab"].values())
+    vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(record)))
     assert len(vocab.encode("bbb")) == 1
     assert len(rt.BpeDropout(vocab, p=0).sample("bbb", seed=0)) == 1
     assert len(rt.BpeDropout(vocab, p=1e-15).sample("bbb", seed=0)) == 3
@@ -129,13 +129,13 @@ def test_merges_stay_within_pieces() -> None:
 
 
 def test_what_is_wrong_is_told() -> None:
-    for arguments, said in (
+    for arguments, message in (
         ({"p": 1.5}, "from 0 to 1"),
         ({"p": -0.1}, "from 0 to 1"),
         ({"p": "much"}, "must be a number"),
         ({"rule": "google"}, "rule must be "),
     ):
-        with pytest.raises(rt.RobustokError, match=said):
+        with pytest.raises(rt.RobustokError, match=message):
             rt.BpeDropout(TOY, **arguments)  # type: ignore[arg-type]
 
 
@@ -169,9 +169,10 @@ def test_a_real_word_follows_tokenizers(name: str) -> None:
     vocab = real(name)
     ids = {t: i for i, t in enumerate(vocab.tokens)}
     symbols = tuple(ids[bytes([b])] for b in b" cats")
-    law = dropout.hf(merges_of(vocab), symbols, 0.25)
-    assert_law(
-        rt.BpeDropout(vocab, p=0.25, rule="hf").sample_batch([" cats"], seed=4, draws=20_000), law
+    distribution = dropout.hf(merges_of(vocab), symbols, 0.25)
+    assert_distribution(
+        rt.BpeDropout(vocab, p=0.25, rule="hf").sample_batch([" cats"], seed=4, draws=20_000),
+        distribution,
     )
 
 
@@ -183,9 +184,9 @@ def test_tiktoken_draws_by_its_ranks() -> None:
         tiktoken.Encoding("toy", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     )
     merges = {(97, 98): (0, 256), (98, 99): (1, 257), (256, 99): (2, 258), (97, 257): (3, 258)}
-    law = dropout.sentencepiece(merges, tuple(b"abcab"), 0.4)
+    distribution = dropout.sentencepiece(merges, tuple(b"abcab"), 0.4)
     scheme = rt.BpeDropout(vocab, p=0.4, rule="sentencepiece")
-    assert_law(scheme.sample_batch(["abcab"], seed=1, draws=10_000), law)
+    assert_distribution(scheme.sample_batch(["abcab"], seed=1, draws=10_000), distribution)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -220,11 +221,11 @@ def test_kept_ids_stay() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_merge_that_makes_no_token_of_text_is_left_out(rule: str) -> None:
     data = TOY.data
-    made = TOY.tokens.index(b"abc")
-    vocab = rt.Vocabulary(replace(data, ordinary=data.ordinary - {made}))
+    result_id = TOY.tokens.index(b"abc")
+    vocab = rt.Vocabulary(replace(data, ordinary=data.ordinary - {result_id}))
     row = [TOY.tokens.index(letter) for letter in (b"a", b"b", b"c")]
     drawn = rt.BpeDropout(vocab, p=0.3, rule=rule).sample_batch([row], seed=0, draws=200)
-    assert not (drawn.values == made).any()
+    assert not (drawn.values == result_id).any()
     assert all(vocab.decode_bytes(ids) == b"abc" for ids in drawn)
 
 

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 import pytest
 from tests.oracles import lattice, samplers
-from tests.oracles.chi_square import assert_law
+from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
 from tests.oracles.vocabulary import Greedy, toy
 
@@ -36,14 +36,16 @@ def draws(scheme: rt.Sampler, ids: tuple[int, ...], count: int = DRAWS) -> rt.Ra
 @pytest.mark.parametrize(("vocab", "text"), TEXTS)
 def test_uniform(vocab: rt.Vocabulary, text: bytes) -> None:
     ids = canonical(vocab, text)
-    assert_law(draws(rt.Uniform(vocab), ids), samplers.uniform(vocab, ids))
+    assert_distribution(draws(rt.Uniform(vocab), ids), samplers.uniform(vocab, ids))
 
 
 @pytest.mark.parametrize(("vocab", "text"), TEXTS)
 def test_uniform_k_at_every_distance(vocab: rt.Vocabulary, text: bytes) -> None:
     ids = canonical(vocab, text)
     for k in range(len(text) + 2):
-        assert_law(draws(rt.UniformK(vocab, k=k), ids, 5000), samplers.uniform_k(vocab, ids, k))
+        assert_distribution(
+            draws(rt.UniformK(vocab, k=k), ids, 5000), samplers.uniform_k(vocab, ids, k)
+        )
 
 
 @pytest.mark.parametrize("length", [8, 16, 40])  # 108 tokenizations, 20,569, and beyond 2^31
@@ -52,34 +54,36 @@ def test_words_of_many_tokenizations(length: int) -> None:
     ids, k = canonical(vocab, b"a" * length), length // 2
 
     @cache
-    def ways(at: int, left: int | None) -> int:
+    def count_from(at: int, left: int | None) -> int:
         """The tokenizations from ``at`` on, all or those at distance ``left``."""
         if at == length:
             return not left
-        return sum(ways(end, rest) for _, end, rest in steps(at, left))
+        return sum(count_from(end, rest) for _, end, rest in steps(at, left))
 
     def steps(at: int, left: int | None) -> list[tuple[int, int, int | None]]:
-        found = []
+        edges = []
         for size in range(1, min(4, length - at) + 1):
             cost = int(at % 4 != 0 or size != 4)  # the reference is aaaa, aaaa and so on
             rest = None if left is None else left - cost
             if rest is None or rest >= 0:
-                found.append((size - 1, at + size, rest))
-        return found
+                edges.append((size - 1, at + size, rest))
+        return edges
 
-    def law(at: int, left: int | None, tokens: int) -> dict[tuple[int, ...], Fraction]:
+    def distribution_from(
+        at: int, left: int | None, tokens: int
+    ) -> dict[tuple[int, ...], Fraction]:
         """The law of the first so many tokens."""
         if not tokens or at == length:
             return {(): Fraction(1)}
         return {
-            (token, *more): Fraction(ways(end, rest), ways(at, left)) * p
+            (token, *more): Fraction(count_from(end, rest), count_from(at, left)) * p
             for token, end, rest in steps(at, left)
-            if ways(end, rest)
-            for more, p in law(end, rest, tokens - 1).items()
+            if count_from(end, rest)
+            for more, p in distribution_from(end, rest, tokens - 1).items()
         }
 
     for scheme, left in ((rt.Uniform(vocab), None), (rt.UniformK(vocab, k=k), k)):
-        assert_law((row[:4] for row in draws(scheme, ids)), law(0, left, 4))
+        assert_distribution((row[:4] for row in draws(scheme, ids)), distribution_from(0, left, 4))
 
 
 @pytest.mark.parametrize("ways", [2, 3, 4])
@@ -87,8 +91,8 @@ def test_words_of_many_tokenizations(length: int) -> None:
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
 def test_stochastok(vocab: rt.Vocabulary, text: bytes, ways: int, alpha: float) -> None:
     ids = canonical(vocab, text)
-    law = samplers.stochastok(vocab, ids, alpha, ways)
-    assert_law(draws(rt.StochasTok(vocab, alpha=alpha, ways=ways), ids), law)
+    distribution = samplers.stochastok(vocab, ids, alpha, ways)
+    assert_distribution(draws(rt.StochasTok(vocab, alpha=alpha, ways=ways), ids), distribution)
 
 
 @pytest.mark.parametrize("support", ["all", "pairwise"])
@@ -96,20 +100,24 @@ def test_stochastok(vocab: rt.Vocabulary, text: bytes, ways: int, alpha: float) 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 3.0])
 def test_stochastok_uniform(vocab: rt.Vocabulary, text: bytes, support: str, alpha: float) -> None:
     ids = canonical(vocab, text)
-    law = samplers.stochastok_uniform(vocab, ids, alpha, support)
-    assert_law(draws(rt.StochasTokUniform(vocab, alpha=alpha, support=support), ids), law)
+    distribution = samplers.stochastok_uniform(vocab, ids, alpha, support)
+    assert_distribution(
+        draws(rt.StochasTokUniform(vocab, alpha=alpha, support=support), ids), distribution
+    )
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3"])
 def test_real_words(name: str) -> None:
     vocab = real(name)
     ids = canonical(vocab, b" the cat")
-    assert_law(draws(rt.Uniform(vocab), ids), samplers.uniform(vocab, ids))
+    assert_distribution(draws(rt.Uniform(vocab), ids), samplers.uniform(vocab, ids))
     for k in (1, 2, 3, 4):
-        assert_law(draws(rt.UniformK(vocab, k=k), ids), samplers.uniform_k(vocab, ids, k))
-    law = samplers.stochastok_uniform(vocab, ids, 1.5)
-    assert_law(draws(rt.StochasTokUniform(vocab, alpha=1.5), ids), law)
-    assert_law(draws(rt.StochasTok(vocab, alpha=1.5), ids), samplers.stochastok(vocab, ids, 1.5))
+        assert_distribution(draws(rt.UniformK(vocab, k=k), ids), samplers.uniform_k(vocab, ids, k))
+    distribution = samplers.stochastok_uniform(vocab, ids, 1.5)
+    assert_distribution(draws(rt.StochasTokUniform(vocab, alpha=1.5), ids), distribution)
+    assert_distribution(
+        draws(rt.StochasTok(vocab, alpha=1.5), ids), samplers.stochastok(vocab, ids, 1.5)
+    )
 
 
 @pytest.mark.parametrize(("name", "reached", "all_"), [("gpt2", 7, 14)])
@@ -120,11 +128,11 @@ def test_stochastok_reaches_half_of_revolution(name: str, reached: int, all_: in
     assert len(ids) == 1
     three = [u for u in lattice.tokenizations(vocab, b"revolution") if len(u) == 4]
     assert len(three) == all_
-    law = samplers.stochastok(vocab, ids, 3.0)
-    found = {u: p for u, p in law.items() if len(u) == 4}
-    assert len(found) == reached
-    assert max(found.values()) > 2 * min(found.values())
-    assert_law(draws(rt.StochasTok(vocab, alpha=3.0), ids), law)
+    distribution = samplers.stochastok(vocab, ids, 3.0)
+    in_four = {u: p for u, p in distribution.items() if len(u) == 4}
+    assert len(in_four) == reached
+    assert max(in_four.values()) > 2 * min(in_four.values())
+    assert_distribution(draws(rt.StochasTok(vocab, alpha=3.0), ids), distribution)
 
 
 def test_uniform_k_through_blocks_of_words() -> None:
@@ -141,8 +149,8 @@ def test_uniform_k_through_blocks_of_words() -> None:
     for _ in range(200):
         nxt = np.convolve(power[-1], word)
         power.append(nxt / nxt.max())
-    law = word * power[199][k - np.arange(len(word))]
-    law /= law.sum()
+    distribution = word * power[199][k - np.arange(len(word))]
+    distribution /= distribution.sum()
     rows = draws(rt.UniformK(vocab, k=k), ids, 400)
     seen = np.zeros(len(word))
     for row in rows:
@@ -154,7 +162,7 @@ def test_uniform_k_through_blocks_of_words() -> None:
             if begin > 30:
                 break
     share = seen / seen.sum()
-    assert np.abs(share - law).max() < 0.03
+    assert np.abs(share - distribution).max() < 0.03
 
 
 @pytest.mark.parametrize("spec", ["uniform", "uniform-k(k=60)"])
@@ -169,9 +177,9 @@ def test_long_stretches_are_drawn_evenly(spec: str) -> None:
     last = np.array([np.bincount([r[-1]], minlength=3) for r in rows]).sum(0)
     if spec == "uniform":
         growth = 1.8392867552141612  # of the tribonacci numbers: how counts grow with a byte
-        law = np.array([growth**-1, growth**-2, growth**-3])
+        distribution = np.array([growth**-1, growth**-2, growth**-3])
         for seen in (first, last):
-            assert np.abs(seen / 600 - law).max() < 0.08
+            assert np.abs(seen / 600 - distribution).max() < 0.08
     else:
         assert all(rt.distance(vocab, ids, row) == 60 for row in rows)
         assert np.abs(first - last).max() / 600 < 0.1
@@ -200,8 +208,10 @@ def test_uniform_k_ends_where_a_long_stretch_lacks_the_distance() -> None:
         assert rt.distance(vocab, [1], row) == expected
     rows = rt.UniformK(vocab, k=310).sample_batch(["x" * 600], seed=0, draws=3000)
     offsets = [int(np.flatnonzero(np.asarray(row) == 1)[0]) for row in rows]
-    law = {(at,): Fraction(1, 299) for at in range(1, 300)}  # distance 301 is the nearest below
-    assert_law([(at,) for at in offsets], law)
+    distribution = {
+        (at,): Fraction(1, 299) for at in range(1, 300)
+    }  # distance 301 is the nearest below
+    assert_distribution([(at,) for at in offsets], distribution)
 
 
 def test_uniform_k_draws_what_is_too_rare_for_rejection() -> None:
@@ -210,19 +220,19 @@ def test_uniform_k_draws_what_is_too_rare_for_rejection() -> None:
     ids = canonical(vocab, b"x" * 240)
     assert vocab.lattice("x" * 240).count(distance=41) == 41
     rows = draws(rt.UniformK(vocab, k=41), ids, 2000)
-    law = {(2,) * at + (3,) + (2,) * (40 - at): Fraction(1, 41) for at in range(41)}
-    assert_law(rows, law)
+    distribution = {(2,) * at + (3,) + (2,) * (40 - at): Fraction(1, 41) for at in range(41)}
+    assert_distribution(rows, distribution)
 
 
 def _ways_on(length: int, period: int, k: int) -> list[list[int]]:
     """[i][d]: paths of steps 1 to 3 from i to ``length`` at distance d."""
-    ways = [[0] * (k + 1) for _ in range(length)] + [[1] + [0] * k]
+    counts = [[0] * (k + 1) for _ in range(length)] + [[1] + [0] * k]
     for i in reversed(range(length)):
         for size in range(1, min(3, length - i) + 1):
             cost = int(i % period != 0 or size != period)
             for d in range(cost, k + 1):
-                ways[i][d] += ways[i + size][d - cost]
-    return ways
+                counts[i][d] += counts[i + size][d - cost]
+    return counts
 
 
 @pytest.mark.parametrize(("k", "count"), [(300, 3000), (3, 600), (1349, 600)])
@@ -234,7 +244,7 @@ def test_stages_of_a_long_stretch_follow_the_law(k: int, count: int) -> None:
     rows = draws(rt.UniformK(vocab, k=k), ids, count)
     assert all(rt.distance(vocab, ids, row) == k for row in rows)
     on = _ways_on(length, 3, k)
-    law: dict[tuple[int, ...], Fraction] = {}
+    distribution: dict[tuple[int, ...], Fraction] = {}
     states = [((), 0, k)]
     for _ in range(4):
         states = [
@@ -245,8 +255,8 @@ def test_stages_of_a_long_stretch_follow_the_law(k: int, count: int) -> None:
         ]
     for path, i, d in states:
         if on[i][d]:
-            law[path] = Fraction(on[i][d], on[0][k])
-    assert_law((row[:4] for row in rows), law)
+            distribution[path] = Fraction(on[i][d], on[0][k])
+    assert_distribution((row[:4] for row in rows), distribution)
     # The distance of the last 300 bytes, where a token ends at their beginning.
     cut = length - 300
     before = _ways_on(cut, 3, k)[0]
@@ -261,7 +271,7 @@ def test_stages_of_a_long_stretch_follow_the_law(k: int, count: int) -> None:
             cost = (begins % 3 != 0) | (np.asarray(row) != 2)
             seen.append((int(cost[at[0] + 1 :].sum()),))
     whole = sum(split)
-    assert_law(seen, {(d,): p / whole for d, p in enumerate(split) if p})
+    assert_distribution(seen, {(d,): p / whole for d, p in enumerate(split) if p})
 
 
 def test_the_tree_draws_summands_given_their_sum() -> None:
@@ -272,19 +282,19 @@ def test_the_tree_draws_summands_given_their_sum() -> None:
     block, words = np.array([0, 1, 0, 1, 1]), np.array([4, 3, 2, 1, 0])
     types = Types(np.zeros(2, np.int64), np.ones(2, np.int64), start, pmf, pmf, pmf, start[:2])
     tree = build_tree(types, block)
-    law: dict[tuple[int, ...], Fraction] = {}
+    distribution: dict[tuple[int, ...], Fraction] = {}
     for path in np.ndindex(4, 2, 4, 2, 2):
         p = np.prod([pmf[start[x] + d] for x, d in zip(block, path, strict=True)])
         if sum(path) == 4 and p > 0:
-            law[tuple(int(d) for d in path[::-1])] = Fraction(float(p))
-    whole = sum(law.values())
+            distribution[tuple(int(d) for d in path[::-1])] = Fraction(float(p))
+    whole = sum(distribution.values())
     assert np.isclose(tree.table[tree.base[1] + 4 - tree.low[1]], float(whole))
     state, rows = np.uint64(7), []
     for _ in range(5000):
         distance = np.zeros(5, np.int64)
         state = np.uint64(draw_tree(tree, 4, state, words, distance))
         rows.append(tuple(distance.tolist()))
-    assert_law(rows, {path: p / whole for path, p in law.items()})
+    assert_distribution(rows, {path: p / whole for path, p in distribution.items()})
 
 
 def test_uniform_k_of_very_many_words_is_at_its_distance() -> None:

@@ -8,7 +8,7 @@ from math import exp, isclose, log
 import numpy as np
 import pytest
 from tests.oracles import lattice, samplers
-from tests.oracles.chi_square import assert_law
+from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
 from tests.oracles.vocabulary import Greedy, toy
 
@@ -24,7 +24,7 @@ SPECS = [
 ]  # fmt: skip
 
 
-def law(vocab: rt.Vocabulary, ids: tuple[int, ...], spec: str) -> samplers.Law:
+def distribution_of(vocab: rt.Vocabulary, ids: tuple[int, ...], spec: str) -> samplers.Distribution:
     scheme = rt.sampler(spec, vocab)
     if isinstance(scheme, rt.UniformK):
         k = scheme.k if scheme.k is not None else int(np.ceil((scheme.alpha or 0) * len(ids)))
@@ -40,14 +40,16 @@ def law(vocab: rt.Vocabulary, ids: tuple[int, ...], spec: str) -> samplers.Law:
 @pytest.mark.parametrize(("vocab", "text"), [(ENGLISH, "abcab d"), (GAPPY, "abcddab")])
 def test_log_prob_is_the_law_on_and_off_its_support(vocab, text: str, spec: str) -> None:
     ids = tuple(vocab.encode(text).tolist())
-    exact = law(vocab, ids, spec)
+    exact = distribution_of(vocab, ids, spec)
     scheme = rt.sampler(spec, vocab)
     total = 0.0
     for path in lattice.tokenizations(vocab, text.encode()):
-        found = scheme.log_prob(path)
+        log_prob = scheme.log_prob(path)
         p = exact.get(path)
-        assert found == -np.inf if not p else isclose(found, log(p), rel_tol=1e-9, abs_tol=1e-9)
-        total += exp(found)
+        assert (
+            log_prob == -np.inf if not p else isclose(log_prob, log(p), rel_tol=1e-9, abs_tol=1e-9)
+        )
+        total += exp(log_prob)
     assert isclose(total, 1.0, rel_tol=1e-9)
 
 
@@ -85,29 +87,29 @@ EVERY_SPEC = [
 def test_log_prob_with_special_ids_is_that_of_every_stretch(spec: str) -> None:
     scheme = rt.sampler(spec, SPECIAL)
     texts = [b"abcab", b"bc", b"abc"]
-    ways = [lattice.tokenizations(SPECIAL, text) for text in texts]
-    law = {}
-    for one, two, three in product(*ways):
+    tokenizations = [lattice.tokenizations(SPECIAL, text) for text in texts]
+    distribution_of = {}
+    for one, two, three in product(*tokenizations):
         row = (S, *one, S, S, *two, HOLE, *three)
-        law[row] = exp(scheme.log_prob(row))
-    assert isclose(sum(law.values()), 1.0, rel_tol=1e-9)
+        distribution_of[row] = exp(scheme.log_prob(row))
+    assert isclose(sum(distribution_of.values()), 1.0, rel_tol=1e-9)
     one, two, three = (SPECIAL.encode(text).tolist() for text in texts)
     rows = scheme.sample_batch([[S, *one, S, S, *two, HOLE, *three]], seed=5, draws=4000)
-    assert_law(rows, law)
+    assert_distribution(rows, distribution_of)
 
 
 @pytest.mark.parametrize("spec", EVERY_SPEC)
 @pytest.mark.parametrize("text", [b"abbc", b"bbab", b"cabb"])
 def test_log_prob_with_byte_fallback_twins(spec: str, text: bytes) -> None:
     scheme = rt.sampler(spec, TWINS)
-    law = {}
+    distribution_of = {}
     for path in lattice.tokenizations(TWINS, text):
         twins = [(i, i + 4) if i in (1, 2) else (i,) for i in path]
         for row in product(*twins):
-            law[row] = exp(scheme.log_prob(row))
-    assert isclose(sum(law.values()), 1.0, rel_tol=1e-9)
+            distribution_of[row] = exp(scheme.log_prob(row))
+    assert isclose(sum(distribution_of.values()), 1.0, rel_tol=1e-9)
     ids = TWINS.encode(text)
-    assert_law(scheme.sample_batch([ids.tolist()], seed=3, draws=3000), law)
+    assert_distribution(scheme.sample_batch([ids.tolist()], seed=3, draws=3000), distribution_of)
 
 
 def test_an_empty_row_and_ids_without_text() -> None:

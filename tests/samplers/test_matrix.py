@@ -159,7 +159,7 @@ def test_specs_read_back(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("stochastik", "did you mean 'stochastok'"),
         ("stochastok(alfa=1)", "did you mean 'alpha'"),
@@ -176,10 +176,10 @@ def test_specs_read_back(spec: str) -> None:
         ("stochastok(", "cannot read the scheme"),
     ],
 )
-def test_a_wrong_spec_is_told_in_one_line(spec: str, said: str) -> None:
+def test_a_wrong_spec_is_told_in_one_line(spec: str, message: str) -> None:
     with pytest.raises(rt.RobustokError) as e:
         rt.sampler(spec, TOY)
-    assert said in str(e.value)
+    assert message in str(e.value)
     assert "\n" not in str(e.value)
 
 
@@ -187,7 +187,7 @@ def test_wrong_calls_are_told() -> None:
     uniform = rt.Uniform(TOY)
     with pytest.raises(TypeError, match="seed"):
         uniform.sample("abc")  # type: ignore[call-arg]
-    for call, said in (
+    for call, message in (
         (lambda: uniform.sample_batch(["abc"], seed=cast(int, 1.5)), "seed must be an integer"),
         (lambda: uniform.sample_batch(["abc"], seed=0, draws=0), "draws=0"),
         (lambda: uniform.sample_batch(["abc"], seed=0, keys=[1, 2]), "2 keys for 1 rows"),
@@ -196,7 +196,7 @@ def test_wrong_calls_are_told() -> None:
         (lambda: uniform.sample([0], seed=0, keep=np.ones(2, bool)), "one bool for each id"),
         (lambda: uniform.sample("a\ud800", seed=0), "lone surrogate"),
     ):
-        with pytest.raises(rt.RobustokError, match=said):
+        with pytest.raises(rt.RobustokError, match=message):
             call()
 
 

@@ -9,7 +9,7 @@ from math import isclose, log
 import numpy as np
 import pytest
 from tests.oracles import samplers
-from tests.oracles.chi_square import assert_law
+from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
 from tests.oracles.vocabulary import toy
 
@@ -26,14 +26,14 @@ def test_a_mixture_is_the_mixture_of_the_laws() -> None:
         (Fraction(1, 4), {ids: Fraction(1)}),
         (Fraction(3, 4), samplers.uniform_k(TOY, ids, len(ids))),
     ]
-    law: dict[tuple[int, ...], Fraction] = Counter()  # type: ignore[assignment]
+    distribution: dict[tuple[int, ...], Fraction] = Counter()  # type: ignore[assignment]
     for weight, part in parts:
         for path, p in part.items():
-            law[path] += weight * p
+            distribution[path] += weight * p
     mix = rt.sampler("mix(0.25 canonical, 0.75 uniform-k(alpha=1))", TOY)
     assert mix.spec == "mix(0.25 canonical, 0.75 uniform-k(alpha=1))"
-    assert_law(mix.sample_batch([TEXT], seed=1, draws=20_000), law)
-    for path, p in law.items():
+    assert_distribution(mix.sample_batch([TEXT], seed=1, draws=20_000), distribution)
+    for path, p in distribution.items():
         assert isclose(mix.log_prob(path), log(p), rel_tol=1e-9)
 
 
@@ -72,7 +72,7 @@ def test_a_draw_depends_on_seed_epoch_key_and_number_alone(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("mix(0.5 canonical)", "two schemes"),
         ("mix(0.5 canonical, 0.6 uniform)", "add up to 1"),
@@ -86,8 +86,8 @@ def test_a_draw_depends_on_seed_epoch_key_and_number_alone(spec: str) -> None:
         ("exactly(uniform, splits=-1)", "from 0 to 10000"),
     ],
 )
-def test_what_is_wrong_is_told(spec: str, said: str) -> None:
-    with pytest.raises(rt.RobustokError, match=said):
+def test_what_is_wrong_is_told(spec: str, message: str) -> None:
+    with pytest.raises(rt.RobustokError, match=message):
         rt.sampler(spec, TOY)
 
 
@@ -109,11 +109,11 @@ def test_exactly_is_the_law_given_the_strength() -> None:
     ids = tuple(TOY.encode(TEXT).tolist())
     whole = samplers.stochastok(TOY, ids, 1.0)
     fits = {path: p for path, p in whole.items() if len(path) == len(ids) + 2}
-    law = {path: p / sum(fits.values()) for path, p in fits.items()}
+    distribution = {path: p / sum(fits.values()) for path, p in fits.items()}
     share = 2 / len(ids)
     for measure in (f"splits={share}", f"length_ratio={1 + share}"):
         scheme = rt.sampler(f"exactly(stochastok(alpha=1), {measure})", TOY)
-        assert_law(scheme.sample_batch([TEXT], seed=1, draws=4000), law)
+        assert_distribution(scheme.sample_batch([TEXT], seed=1, draws=4000), distribution)
 
 
 @pytest.mark.parametrize("text", [TEXT, "cabab abc"])
@@ -136,9 +136,9 @@ def test_exactly_uniform_is_uniform_among_what_fits(text: str) -> None:
         ):
             if not fits:
                 continue
-            law = {path: Fraction(1, len(fits)) for path in fits}
+            distribution = {path: Fraction(1, len(fits)) for path in fits}
             scheme = rt.sampler(f"exactly(uniform, {spec})", TOY)
-            assert_law(scheme.sample_batch([text], seed=count, draws=3000), law)
+            assert_distribution(scheme.sample_batch([text], seed=count, draws=3000), distribution)
 
 
 def test_exactly_uniform_on_a_real_document() -> None:
@@ -148,8 +148,8 @@ def test_exactly_uniform_on_a_real_document() -> None:
         rows = rt.sampler(f"exactly(uniform, {name}={target})", vocab).sample_batch(
             rt.Ragged.from_rows([ids]), seed=1, draws=3
         )
-        found = rt.measure(vocab, rt.Ragged.from_rows([ids]), rows)
-        seen = found.tokens if name == "length_ratio" else found.splits
+        strength = rt.measure(vocab, rt.Ragged.from_rows([ids]), rows)
+        seen = strength.tokens if name == "length_ratio" else strength.splits
         assert (seen == np.ceil(target * len(ids) - 1e-9)).all()
 
 

@@ -8,7 +8,7 @@ from math import isclose, log
 import numpy as np
 import pytest
 from tests.oracles import lattice, walks
-from tests.oracles.chi_square import assert_law
+from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tests.oracles.vocabulary import toy
 
@@ -21,20 +21,22 @@ SCORED = rt.Vocabulary(replace(ENGLISH.data, scores=SCORES))
 TEXTS = [(ENGLISH, "abcab d"), (ENGLISH, "cabcc ab"), (GAPPY, "abcddab")]
 
 
-def check(scheme: rt.Sampler, text: str, law: dict[lattice.Path, float]) -> None:
+def check(scheme: rt.Sampler, text: str, distribution: dict[lattice.Path, float]) -> None:
     """Draws by chi-square, log_prob everywhere, and nothing depends on where words end."""
-    assert_law(scheme.sample_batch([text], seed=7, draws=20_000), law)
+    assert_distribution(scheme.sample_batch([text], seed=7, draws=20_000), distribution)
     for path in lattice.tokenizations(scheme.vocab, text.encode()):
-        p = law.get(path, 0.0)
-        found = scheme.log_prob(path)
-        assert found == -np.inf if p == 0 else isclose(found, log(p), rel_tol=1e-9, abs_tol=1e-9)
+        p = distribution.get(path, 0.0)
+        log_prob = scheme.log_prob(path)
+        assert (
+            log_prob == -np.inf if p == 0 else isclose(log_prob, log(p), rel_tol=1e-9, abs_tol=1e-9)
+        )
 
 
 @pytest.mark.parametrize(("vocab", "text"), TEXTS)
 @pytest.mark.parametrize(("temperature", "least"), [(1, 1), (3, 1), (0.5, 1), (2, 2), (1, 3)])
 def test_grampa(vocab: rt.Vocabulary, text: str, temperature: float, least: int) -> None:
-    law = walks.grampa(vocab, text.encode(), temperature, least)
-    check(rt.Grampa(vocab, temperature=temperature, min_length=least), text, law)
+    distribution = walks.grampa(vocab, text.encode(), temperature, least)
+    check(rt.Grampa(vocab, temperature=temperature, min_length=least), text, distribution)
 
 
 def test_grampa_at_temperature_one_is_uniform() -> None:
@@ -59,8 +61,8 @@ def test_maxmatch_dropout_without_dropout_is_canonical() -> None:
 @pytest.mark.parametrize("text", ["abcab d", "cabcc ab"])
 @pytest.mark.parametrize("temperature", [0.3, 1, 5, 1e6])
 def test_unigram(text: str, temperature: float) -> None:
-    law = walks.unigram(SCORED, text.encode(), SCORES, temperature)
-    check(rt.Unigram(SCORED, temperature=temperature), text, law)
+    distribution = walks.unigram(SCORED, text.encode(), SCORES, temperature)
+    check(rt.Unigram(SCORED, temperature=temperature), text, distribution)
 
 
 def test_unigram_at_no_temperature_is_the_best_segmentation() -> None:
@@ -94,15 +96,15 @@ def test_unigram_is_sentencepiece_sampling() -> None:
         i: s if i not in vocab.data.byte_fallback else -1e4 if vocab.tokens[i] in pieces else -1e3
         for i, s in (vocab.data.scores or {}).items()
     }
-    law = walks.unigram(vocab, text, scores, 2.0)
+    distribution = walks.unigram(vocab, text, scores, 2.0)
     spm.set_random_generator_seed(5)
     theirs = [
         processor.encode("bananas", enable_sampling=True, alpha=0.5, nbest_size=-1)
         for _ in range(10_000)
     ]
-    assert_law(theirs, law)
+    assert_distribution(theirs, distribution)
     scheme = rt.Unigram(vocab, temperature=2)
-    assert_law(scheme.sample_batch(["bananas"], seed=2, draws=10_000), law)
+    assert_distribution(scheme.sample_batch(["bananas"], seed=2, draws=10_000), distribution)
     row = scheme.sample("banana é 日", seed=1)
     assert vocab.decode_bytes(row) == " banana é 日".encode()
     spelled = [i for i in row.tolist() if i in vocab.data.byte_fallback]

@@ -48,13 +48,13 @@ def test_equals_one_sequence_at_a_time(
 def test_half_precision_stays_close(name: str) -> None:
     model = tiny_model(name).to(torch.bfloat16)
     questions = neighbors(6)
-    found = score(model, questions, OPTIONS, PREFIX)
+    result = score(model, questions, OPTIONS, PREFIX)
     whole = score_naively(model, questions, OPTIONS, PREFIX)
     exact = score_naively(model.float(), questions, OPTIONS, PREFIX)
     # Shared work must be no less exact than whole sequences in the same precision.
-    error, usual = np.abs(found.log_probs - exact).max(), np.abs(whole - exact).max()
+    error, usual = np.abs(result.log_probs - exact).max(), np.abs(whole - exact).max()
     assert error <= 2 * usual + 2e-2
-    assert found.mode == "tree"
+    assert result.mode == "tree"
 
 
 trees = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12)
@@ -68,11 +68,11 @@ def test_random_trees_of_queries(
     questions: list[list[int]], options: list[list[int]], prefix: list[int], max_batch_tokens: int
 ) -> None:
     model = MODEL.setdefault("llama", tiny_model("llama", 10))
-    found = score(model, questions, options, prefix, max_batch_tokens=max_batch_tokens)
+    result = score(model, questions, options, prefix, max_batch_tokens=max_batch_tokens)
     wanted = score_naively(model, questions, options, prefix)
-    np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(result.log_probs, wanted, atol=1e-4, rtol=0)
     whole = sum(len(prefix) + len(q) + len(o) for q in questions for o in options)
-    assert found.tokens_naive == whole
+    assert result.tokens_naive == whole
 
 
 def test_many_requests_are_those_of_each_alone() -> None:
@@ -87,11 +87,11 @@ def test_many_requests_are_those_of_each_alone() -> None:
     ]
     calls: list[tuple[int, int]] = []
     together = score_many(model, requests, progress=lambda *done: calls.append(done))
-    for request, found in zip(requests, together, strict=True):
+    for request, scores in zip(requests, together, strict=True):
         alone = score(model, request.questions, request.options, request.prefix)
-        np.testing.assert_allclose(found.log_probs, alone.log_probs, atol=1e-5, rtol=0)
-        assert found.log_probs.shape == (len(request.questions), len(request.options))
-        assert found.tokens_naive == alone.tokens_naive
+        np.testing.assert_allclose(scores.log_probs, alone.log_probs, atol=1e-5, rtol=0)
+        assert scores.log_probs.shape == (len(request.questions), len(request.options))
+        assert scores.tokens_naive == alone.tokens_naive
     assert calls[-1] == (5, 5)
 
 
@@ -99,11 +99,11 @@ def test_many_requests_are_those_of_each_alone() -> None:
 def test_only_nodes_of_the_prefix_tree_are_computed(count: int, length: int) -> None:
     model = tiny_model("llama")
     questions = neighbors(count, length)
-    found = score(model, questions, OPTIONS, PREFIX)
+    result = score(model, questions, OPTIONS, PREFIX)
     sequences = [(*PREFIX, *q, *o)[:-1] for q in questions for o in OPTIONS]
     nodes = len({s[:n] for s in sequences for n in range(1, len(s) + 1)})
-    assert nodes <= found.tokens_computed <= 1.1 * nodes
-    assert found.tokens_naive == sum(len(s) + 1 for s in sequences)
+    assert nodes <= result.tokens_computed <= 1.1 * nodes
+    assert result.tokens_naive == sum(len(s) + 1 for s in sequences)
 
 
 def test_a_context_is_computed_once_in_several_calls() -> None:
@@ -119,11 +119,11 @@ def test_a_context_is_computed_once_in_several_calls() -> None:
     assert np.array_equal(first.log_probs, again.log_probs)
     for start in range(10):  # others push it out; nothing is mistaken for it
         prefix = [start, *PREFIX[1:]]
-        found = score_many(model, [Request([[5, 6]], OPTIONS, prefix)], prefix_cache=prefix_cache)[
+        result = score_many(model, [Request([[5, 6]], OPTIONS, prefix)], prefix_cache=prefix_cache)[
             0
         ]
         wanted = score_naively(model, [[5, 6]], OPTIONS, prefix)
-        np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
+        np.testing.assert_allclose(result.log_probs, wanted, atol=1e-4, rtol=0)
     assert len(prefix_cache) <= 4
 
 
@@ -156,8 +156,8 @@ def test_out_of_memory_halves_max_batch_tokens_and_goes_on(monkeypatch: pytest.M
 
     monkeypatch.setattr(packed, "row_width", lambda model, prefix: 32)
     monkeypatch.setattr(packed.TreePass, "run", full_above_64)
-    found = score(model, questions, OPTIONS, max_batch_tokens=512).log_probs
-    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
+    result = score(model, questions, OPTIONS, max_batch_tokens=512).log_probs
+    np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
     assert max(tried) > 64 >= min(tried)
 
 
@@ -175,8 +175,8 @@ def test_where_one_row_is_too_much_rows_are_cut_shorter(monkeypatch: pytest.Monk
         return forward(self, ids, *others)
 
     monkeypatch.setattr(packed.TreePass, "_forward", full_above_10)
-    found = score(model, questions, OPTIONS, PREFIX).log_probs
-    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
+    result = score(model, questions, OPTIONS, PREFIX).log_probs
+    np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
     assert passed
 
 
@@ -200,10 +200,10 @@ def test_a_model_that_ignores_the_mask_is_found_out() -> None:
 
     model.model.forward = without_mask
     questions = neighbors(5)
-    found = score(model, questions, OPTIONS)
-    assert found.mode == "cache"
+    result = score(model, questions, OPTIONS)
+    assert result.mode == "cache"
     wanted = score_naively(model, questions, OPTIONS)
-    np.testing.assert_allclose(found.log_probs, wanted, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(result.log_probs, wanted, atol=1e-4, rtol=0)
 
 
 def test_training_mode_and_gradients_are_left_as_they_were() -> None:
@@ -243,8 +243,8 @@ def test_a_gpu_agrees_in_full_and_in_half_precision(name: str) -> None:
     questions = neighbors(12)
     wanted = score_naively(model, questions, OPTIONS, PREFIX)
     model = model.cuda()
-    found = score(model, questions, OPTIONS, PREFIX)
-    np.testing.assert_allclose(found.log_probs, wanted, atol=1e-3, rtol=0)
+    result = score(model, questions, OPTIONS, PREFIX)
+    np.testing.assert_allclose(result.log_probs, wanted, atol=1e-3, rtol=0)
     halved = tiny_model(name).to(torch.bfloat16)
     halved = halved.cuda()
     whole = score(halved, questions[:1], OPTIONS[:1], PREFIX)

@@ -54,15 +54,15 @@ def test_rows_hold_every_node_once_after_all_its_ancestors(
     for level in levels(tree, width):
         computed_before = set(seen)
         for nodes, past in zip(level.nodes.tolist(), level.past.tolist(), strict=True):
-            mine = [n for n in nodes if n >= 0]
+            used = [n for n in nodes if n >= 0]
             known = {p for p in past if p >= 0}
-            assert mine
+            assert used
             assert known <= computed_before
-            assert not seen & set(mine)
-            seen |= set(mine)
-            for node in mine:
+            assert not seen & set(used)
+            seen |= set(used)
+            for node in used:
                 parent = int(tree.parent[node])
                 while parent >= 0:
-                    assert parent in known or parent in mine
+                    assert parent in known or parent in used
                     parent = int(tree.parent[parent])
     assert seen == set(range(len(tree.tokens)))

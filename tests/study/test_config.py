@@ -15,9 +15,9 @@ QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 def error_of(text: str) -> str:
     with pytest.raises(RobustokError) as caught:
         load_study(text, "a.yaml")
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
 def line_of(text: str, part: str) -> int:
@@ -31,21 +31,21 @@ def test_every_study_that_comes_along_is_valid() -> None:
 
 def test_an_unknown_field_is_named_with_its_line_and_the_nearest() -> None:
     text = QUICK.replace("  batch_size: 64", "  batch_sice: 64", 1)
-    said = error_of(text)
-    assert said.startswith(f"a.yaml line {line_of(text, 'batch_sice')}: ")
-    assert "pretrain.batch_sice" in said
-    assert "did you mean 'batch_size'?" in said
+    message = error_of(text)
+    assert message.startswith(f"a.yaml line {line_of(text, 'batch_sice')}: ")
+    assert "pretrain.batch_sice" in message
+    assert "did you mean 'batch_size'?" in message
 
 
 def test_a_wrong_value_is_named_with_its_line() -> None:
     text = QUICK.replace("  size: 600", "  size: 12")
-    said = error_of(text)
-    assert said.startswith(f"a.yaml line {line_of(text, 'size: 12')}: tokenizer.size is 12")
+    message = error_of(text)
+    assert message.startswith(f"a.yaml line {line_of(text, 'size: 12')}: tokenizer.size is 12")
 
 
 def test_a_missing_field_is_named() -> None:
-    said = error_of(QUICK.replace("seed: 0\n", ""))
-    assert "the field seed is missing" in said
+    message = error_of(QUICK.replace("seed: 0\n", ""))
+    assert "the field seed is missing" in message
 
 
 def test_a_field_given_twice_is_an_error() -> None:
@@ -77,9 +77,9 @@ def test_a_learning_rate_may_be_written_without_a_point() -> None:
 )
 def test_a_wrong_scheme_is_found_before_anything_runs(wrong: str, hint: str) -> None:
     text = QUICK.replace("    - uniform-k(alpha=1.5)", f"    - {wrong}")
-    said = error_of(text)
-    assert f"line {line_of(text, '- ' + wrong)}: finetune.schemes.3" in said
-    assert hint in said
+    message = error_of(text)
+    assert f"line {line_of(text, '- ' + wrong)}: finetune.schemes.3" in message
+    assert hint in message
 
 
 def test_specs_are_normalized_so_that_equal_ones_are_one() -> None:
@@ -100,9 +100,9 @@ def test_only_training_takes_a_schedule() -> None:
 
 
 def test_more_questions_asked_than_made_is_an_error() -> None:
-    said = error_of(QUICK.replace("  items: 200", "  items: 2000"))
-    assert "evaluate.items" in said
-    assert "task.test is 500" in said
+    message = error_of(QUICK.replace("  items: 200", "  items: 2000"))
+    assert "evaluate.items" in message
+    assert "task.test is 500" in message
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b", "just words", "a: [1", "\t"])

@@ -50,9 +50,9 @@ def start(study: Path, out: Path, jobs: int) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, said
-    return said
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    return output
 
 
 def kill_once_there(process: subprocess.Popen[str], out: Path, pattern: str) -> None:

@@ -49,20 +49,20 @@ def test_a_field_changes_what_depends_on_it_and_no_more() -> None:
 
 def test_two_studies_share_the_cells_that_are_the_same() -> None:
     longer = QUICK.replace("    - canonical\n", "    - canonical\n    - uniform\n", 1)
-    mine, other = keys(QUICK), keys(longer)
-    assert mine["pretrain canonical"] == other["pretrain canonical"]
-    assert set(mine.values()) - set(other.values()) == {mine["examples"]}
+    first, other = keys(QUICK), keys(longer)
+    assert first["pretrain canonical"] == other["pretrain canonical"]
+    assert set(first.values()) - set(other.values()) == {first["examples"]}
 
 
 def test_a_word_file_counts_by_its_words(tmp_path: Path) -> None:
-    here, there = tmp_path / "a.txt", tmp_path / "b.txt"
+    here, other = tmp_path / "a.txt", tmp_path / "b.txt"
     here.write_text("street\nhouse\n")
-    there.write_text("street\nhouse\n")
+    other.write_text("street\nhouse\n")
     first, second = (
-        plan(load_study(QUICK, "a", words_file=str(path)))[0].key for path in (here, there)
+        plan(load_study(QUICK, "a", words_file=str(path)))[0].key for path in (here, other)
     )
-    there.write_text("street\nwater\n")
-    third = plan(load_study(QUICK, "a", words_file=str(there)))[0].key
+    other.write_text("street\nwater\n")
+    third = plan(load_study(QUICK, "a", words_file=str(other)))[0].key
     assert first == second != third
 
 
@@ -97,17 +97,17 @@ def test_every_model_is_trained_from_every_base() -> None:
 def test_text_counts_by_its_content(tmp_path: Path) -> None:
     text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", 1)
     text += "\ncorpus: {}\n"
-    here, there = tmp_path / "a.txt", tmp_path / "b.txt"
+    here, other = tmp_path / "a.txt", tmp_path / "b.txt"
     here.write_text("one text")
-    there.write_text("one text")
+    other.write_text("one text")
 
     def key(path: Path) -> str:
         cells = plan(load_study(text, "a", corpus=(str(path),)))
         return next(cell.key for cell in cells if cell.kind == "pretrain")
 
-    assert key(here) == key(there)
-    there.write_text("another")
-    assert key(here) != key(there)
+    assert key(here) == key(other)
+    other.write_text("another")
+    assert key(here) != key(other)
     with pytest.raises(RobustokError, match="cannot be read"):
         key(tmp_path / "none.txt")
 

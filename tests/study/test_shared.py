@@ -45,9 +45,9 @@ def test_what_two_studies_have_in_common_is_done_once(tmp_path: Path) -> None:
     assert measured(tmp_path / "two")[:2] == measured(tmp_path / "one")
     # A run keeps what was measured of each question, whatever becomes of the shared folder.
     assert len(list((tmp_path / "two" / "items").iterdir())) == 4
-    told = json.loads((tmp_path / "two" / "run.json").read_text())
-    assert told["cells"] == {"finished": len(plan(two)), "of": len(plan(two))}
-    assert told["seeds"] == [3]
+    record = json.loads((tmp_path / "two" / "run.json").read_text())
+    assert record["cells"] == {"finished": len(plan(two)), "of": len(plan(two))}
+    assert record["seeds"] == [3]
 
 
 def test_a_run_does_not_change_its_cells_for_others(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"query": "q", "choices": ["a", "b"]}, "copa.jsonl:1 lacks 'label'"),
         ({"query": "q", "label": 0}, "copa.jsonl:1 lacks 'choices'"),
@@ -93,8 +93,8 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
         ({"query": "q", "question": "?", "choices": ["a", "b"], "label": 5}, "label 5"),
     ],
 )
-def test_a_wrong_line_is_named(row: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(RobustokError, match=said):
+def test_a_wrong_line_is_named(row: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(RobustokError, match=message):
         read_items(write(tmp_path / "copa.jsonl", row))
 
 

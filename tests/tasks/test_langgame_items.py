@@ -77,15 +77,15 @@ def test_the_baseline_test_can_fail():
 
 
 def test_train_and_test_share_no_question_whatever_the_seeds():
-    def asked(item: Item) -> tuple[str, frozenset[str], str]:
+    def identity(item: Item) -> tuple[str, frozenset[str], str]:
         quoted = re.search(r"'(\w+)'", item.question)
         return item.kind, frozenset(item.choices), quoted[1] if quoted else ""
 
     words = WORDS[:12]
-    train = {asked(i) for seed in range(3) for i in langgame(words, 300, seed=seed)}
-    test = {asked(i) for seed in range(3) for i in langgame(words, 120, seed=seed, split="test")}
+    train = {identity(i) for seed in range(3) for i in langgame(words, 300, seed=seed)}
+    test = {identity(i) for seed in range(3) for i in langgame(words, 120, seed=seed, split="test")}
     assert not train & test
-    assert len({asked(i) for i in ITEMS}) == len(ITEMS)
+    assert len({identity(i) for i in ITEMS}) == len(ITEMS)
 
 
 def test_a_seed_gives_the_same_questions_and_a_longer_list_starts_with_the_shorter():

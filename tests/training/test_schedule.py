@@ -31,8 +31,8 @@ def test_the_strength_rises_with_the_row_and_starts_canonical() -> None:
         data.set_epoch(epoch)
         numbers = list(order)
         assert sorted(n % rows for n in numbers) == list(range(rows))
-        found = [growth(data[n], n % rows) for n in numbers]
-        means += [np.mean(part) for part in np.array_split(found, 3)]
+        ratios = [growth(data[n], n % rows) for n in numbers]
+        means += [np.mean(part) for part in np.array_split(ratios, 3)]
     assert means[0] < 1.2
     assert all(later > earlier for earlier, later in pairwise(means))
 

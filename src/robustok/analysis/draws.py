@@ -30,8 +30,8 @@ def place_of(vocab: Vocabulary, text: Text, token: int) -> Place:
     canonical = vocab.encode(text)
     token = check_integer("token", token)
     if not 0 <= token < len(canonical):
-        said = f"it has 0 to {len(canonical) - 1}" if len(canonical) else "it is empty"
-        raise RobustokError(f"the text has no canonical token {token}: {said}")
+        valid = f"it has 0 to {len(canonical) - 1}" if len(canonical) else "it is empty"
+        raise RobustokError(f"the text has no canonical token {token}: {valid}")
     end = int(np.diff(vocab.token_offsets)[canonical[: token + 1]].sum())
     return Place(canonical, token, end - len(vocab.tokens[canonical[token]]), end)
 

@@ -49,8 +49,8 @@ def dropout_splits(
 ) -> list[DropoutRow]:
     """Mean, standard deviation, minimum and maximum of the splits of a text, by rule and p.
 
-    >>> found = dropout_splits(vocab, "hello world", seed=0, rules=["hf"])[0].splits
-    >>> found.least, found.most
+    >>> result = dropout_splits(vocab, "hello world", seed=0, rules=["hf"])[0].splits
+    >>> result.least, result.most
     (0, 9)
 
     Args:
@@ -72,7 +72,7 @@ def dropout_splits(
     """
     rules = check_list("rules", rules)
     canonical = vocab.encode(text)
-    found, jobs = [], [(rule, p) for rule in rules for p in probabilities]
+    results, jobs = [], [(rule, p) for rule in rules for p in probabilities]
     for number, (rule, p) in enumerate(jobs):
         scheme = BpeDropout(vocab, p=p, rule=rule)
         share = one_of(number, len(jobs), progress)
@@ -81,7 +81,7 @@ def dropout_splits(
             for rows, drawn in in_blocks(scheme, canonical, draws, seed, share)
         ])  # fmt: skip
         span = int(splits.min()), int(splits.max())
-        found.append(
+        results.append(
             DropoutRow(rule, p, Splits(float(splits.mean()), float(splits.std()), *span), draws)
         )
-    return found
+    return results

@@ -16,8 +16,8 @@ from robustok.vocabulary import Vocabulary
 class Growth(NamedTuple):
     """Length ratio of one scheme at one alpha, over all texts together.
 
-    >>> found = growth(vocab, texts, ["uniform-k"], alphas=[1], seed=0)[0]
-    >>> found.scheme, found.alpha, found.texts
+    >>> result = growth(vocab, texts, ["uniform-k"], alphas=[1], seed=0)[0]
+    >>> result.scheme, result.alpha, result.texts
     ('uniform-k', 1.0, 2)
 
     Attributes:
@@ -62,16 +62,18 @@ def growth(
     schemes = check_list("schemes", schemes)
     rows = vocab.encode_batch(texts)
     jobs = [(scheme, alpha) for scheme in schemes for alpha in alphas]
-    found = []
+    points = []
     for number, (scheme, alpha) in enumerate(jobs, 1):
         name, _, inside = scheme.partition("(")
         rest = f", {inside[:-1]}" if inside else ""
         draw = sampler(f"{name}(alpha={alpha:g}{rest})", vocab)
-        told = measure(vocab, rows, draw.sample_batch(rows, seed=seed))
-        found.append(Growth(scheme, float(alpha), *_ratio(told.tokens, told.canonical), len(rows)))
+        strength = measure(vocab, rows, draw.sample_batch(rows, seed=seed))
+        points.append(
+            Growth(scheme, float(alpha), *_ratio(strength.tokens, strength.canonical), len(rows))
+        )
         if progress:
             progress(number, len(jobs))
-    return found
+    return points
 
 
 def _ratio(tokens: np.ndarray, canonical: np.ndarray) -> tuple[float, float]:

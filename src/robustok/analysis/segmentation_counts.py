@@ -20,8 +20,8 @@ from robustok.vocabulary import Text, Vocabulary
 class Segmentations:
     """Shares of the segmentations of one canonical token, for 1, 2, … splits.
 
-    >>> found = segmentations(vocab, " revolution", ["uniform"], seed=0)
-    >>> found.token, list(found.shares)
+    >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
+    >>> result.token, list(result.shares)
     ('·revolution', ['uniform'])
 
     ``pieces[s - 1]`` lists all segmentations with s splits ("rev-olution"), ``shares[spec][s - 1]``
@@ -48,8 +48,8 @@ def segmentations(
 ) -> Segmentations:
     """Draw tokenizations of a text and count how its ``token``-th canonical token was split.
 
-    >>> found = segmentations(vocab, " revolution", ["uniform"], seed=0)
-    >>> found.pieces[0][:3]
+    >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
+    >>> result.pieces[0][:3]
     ('·revolutio-n',)
 
     Args:
@@ -71,7 +71,7 @@ def segmentations(
     place = place_of(vocab, text, token)
     own = int(place.canonical[token])
     lattice = Lattice(vocab, [own])
-    ways = [
+    levels = [
         [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
         for s in range(1, splits + 1)
     ]
@@ -79,16 +79,16 @@ def segmentations(
     for number, spec in enumerate(specs):
         scheme = sampler(spec, vocab)
         seen: Counter[tuple[int, ...]] = Counter()
-        told = one_of(number, len(specs), progress)
-        for _, drawn in in_blocks(scheme, place.canonical, draws, seed, told):
+        scheme_progress = one_of(number, len(specs), progress)
+        for _, drawn in in_blocks(scheme, place.canonical, draws, seed, scheme_progress):
             seen.update(_cuts(vocab, drawn, place.begin, place.end, splits))
-        totals = [sum(seen[way] for way in level) for level in ways]
+        totals = [sum(seen[cut] for cut in level) for level in levels]
         shares[scheme.spec] = tuple(
-            np.array([seen[way] / total if total else 0.0 for way in level])
-            for level, total in zip(ways, totals, strict=True)
+            np.array([seen[cut] / total if total else 0.0 for cut in level])
+            for level, total in zip(levels, totals, strict=True)
         )
         counted[scheme.spec] = tuple(totals)
-    names = tuple(tuple(_shown(vocab, way) for way in level) for level in ways)
+    names = tuple(tuple(_shown(vocab, cut) for cut in level) for level in levels)
     return Segmentations(_shown(vocab, (own,)), names, shares, counted)
 
 
@@ -98,14 +98,14 @@ def _cuts(
     """The ids between two boundaries, of the rows that have both and few enough splits between."""
     lengths = np.diff(vocab.token_offsets)
     inside = boundaries_inside(vocab, rows, begin, end)
-    found = []
+    cuts = []
     for i in np.flatnonzero((inside > 0) & (inside <= splits)).tolist():
         row = rows[i]
         ends = np.cumsum(lengths[row])
         first, last = np.searchsorted(ends, [begin, end - 1], "right")
         if ends[last] == end and (ends[first] - lengths[row[first]]) == begin:
-            found.append(tuple(row[first : last + 1].tolist()))
-    return found
+            cuts.append(tuple(row[first : last + 1].tolist()))
+    return cuts
 
 
 def _shown(vocab: Vocabulary, ids: tuple[int, ...]) -> str:

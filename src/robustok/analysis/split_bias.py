@@ -1,4 +1,4 @@
-"""How far a scheme is from choosing uniformly among the ways to cut a word into as many pieces."""
+"""Distance of a scheme from the uniform distribution over the segmentations of a word."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bias(NamedTuple):
         scheme: normalized spec of the scheme.
         word: the word.
         splits: number of splits.
-        ways: number of segmentations with as many splits.
+        segmentations: number of segmentations of the word with that many splits.
         total_variation: distance from the uniform distribution over them, from 0 to 1.
         divergence: KL(scheme || uniform) in nats.
         support: share of them that the scheme can draw, from 0 to 1.
@@ -46,7 +46,7 @@ class Bias(NamedTuple):
     scheme: str
     word: str
     splits: int
-    ways: int
+    segmentations: int
     total_variation: float
     divergence: float
     support: float
@@ -65,8 +65,8 @@ def bias(
 ) -> list[Bias]:
     """Distance from uniform of each scheme on each word that is one canonical token.
 
-    >>> found = bias(vocab, ["hello"], ["stochastok(alpha=1)"], seed=0)
-    >>> [(b.splits, b.ways, round(b.support, 2)) for b in found]
+    >>> result = bias(vocab, ["hello"], ["stochastok(alpha=1)"], seed=0)
+    >>> [(b.splits, b.segmentations, round(b.support, 2)) for b in result]
     [(3, 2, 1.0)]
 
     Args:
@@ -89,7 +89,7 @@ def bias(
     listed, schemes = check_list("words", words), check_list("schemes", schemes)
     whole = [w for w, row in zip(listed, vocab.encode_batch(listed), strict=True) if len(row) == 1]
     samplers = [sampler(name, vocab) for name in schemes]
-    found = []
+    rows = []
     for number, word in enumerate(whole):
         lattice = vocab.lattice(word)
         levels = [
@@ -97,13 +97,16 @@ def bias(
             for s in range(1, splits + 1)
         ]
         for scheme in samplers:
-            law, drawn = _weights(scheme, lattice, levels, draws, seed, number)
-            for s, ways in enumerate(levels, 1):
-                if len(ways) > 1 and (told := _compare(scheme.spec, word, s, ways, law, drawn)):
-                    found.append(told)
+            weights, drawn = _weights(scheme, lattice, levels, draws, seed, number)
+            for s, cuts in enumerate(levels, 1):
+                if len(cuts) < 2:
+                    continue
+                row = _compare(scheme.spec, word, s, cuts, weights, drawn)
+                if row is not None:
+                    rows.append(row)
         if progress:
             progress(number + 1, len(whole))
-    return found
+    return rows
 
 
 class BiasSummary(NamedTuple):
@@ -134,8 +137,8 @@ class BiasSummary(NamedTuple):
 def summarize(rows: Iterable[Bias]) -> list[BiasSummary]:
     """Mean over words of the bias, by scheme and number of splits.
 
-    >>> found = summarize(bias(vocab, ["hello"], ["uniform"], seed=0))[0]
-    >>> found.scheme, found.splits, found.exact
+    >>> result = summarize(bias(vocab, ["hello"], ["uniform"], seed=0))[0]
+    >>> result.scheme, result.splits, result.exact
     ('uniform', 3, True)
 
     Args:
@@ -147,29 +150,34 @@ def summarize(rows: Iterable[Bias]) -> list[BiasSummary]:
     groups: dict[tuple[str, int], list[Bias]] = defaultdict(list)
     for row in rows:
         groups[row.scheme, row.splits].append(row)
-    found = []
+    summaries = []
     for (scheme, splits), group in sorted(groups.items(), key=lambda g: g[0][1]):
         tv, kl, support = np.mean(
             [(r.total_variation, r.divergence, r.support) for r in group], axis=0
         ).tolist()
         exact = all(r.draws == 0 for r in group)
-        found.append(BiasSummary(scheme, splits, len(group), tv, kl, support, exact))
-    return found
+        summaries.append(BiasSummary(scheme, splits, len(group), tv, kl, support, exact))
+    return summaries
 
 
 def _compare(
-    scheme: str, word: str, splits: int, ways: list[Cut], law: dict[Cut, float], drawn: bool
+    scheme: str,
+    word: str,
+    splits: int,
+    cuts: list[Cut],
+    distribution: dict[Cut, float],
+    drawn: bool,
 ) -> Bias | None:
-    weights = np.array([law.get(way, 0.0) for way in ways])
+    weights = np.array([distribution.get(cut, 0.0) for cut in cuts])
     total = weights.sum()
     if total <= 0 or (drawn and total < _FEWEST):
         return None
     p = weights / total
-    even = 1 / len(ways)
+    even = 1 / len(cuts)
     some = p[p > 0]
     return Bias(
-        scheme, word, splits, len(ways), float(np.abs(p - even).sum() / 2),
-        max(float((some * np.log(some / even)).sum()), 0.0), len(some) / len(ways),
+        scheme, word, splits, len(cuts), float(np.abs(p - even).sum() / 2),
+        max(float((some * np.log(some / even)).sum()), 0.0), len(some) / len(cuts),
         round(total) if drawn else 0,
     )  # fmt: skip
 
@@ -178,7 +186,7 @@ def _weights(
     scheme: Sampler, lattice: Lattice, levels: list[list[Cut]], draws: int, seed: int, key: int
 ) -> tuple[dict[Cut, float], bool]:
     """Weights of the segmentations of a word, and whether they are counts of draws."""
-    known = scheme.segmentation_weights(lattice, [way for ways in levels for way in ways])
+    known = scheme.segmentation_weights(lattice, [cut for level in levels for cut in level])
     if known is not None:
         return known, False
     row = Ragged.from_rows([lattice.reference])

@@ -14,10 +14,10 @@ from robustok.vocabulary import Text, Vocabulary
 
 @dataclass(frozen=True, eq=False)
 class SplitCounts:
-    """The splits inside one canonical token: shares of the draws, and laws by their name.
+    """The splits inside one canonical token: shares of the draws, and theoretical distributions.
 
-    >>> found = split_counts(vocab, "hello world", "uniform", seed=0)
-    >>> found.scheme, list(found.laws)
+    >>> result = split_counts(vocab, "hello world", "uniform", seed=0)
+    >>> result.scheme, list(result.distributions)
     ('uniform', ['exact', 'binomial (paper)'])
 
     Args:
@@ -25,14 +25,15 @@ class SplitCounts:
         token: the canonical token, as text.
         draws: number of draws.
         observed: share of the draws with s splits inside the token, float64 [s].
-        laws: theoretical probabilities of s splits by name, float64 [s] each. Lengths may differ.
+        distributions: theoretical probabilities of s splits by name, float64 [s] each. Lengths may
+            differ.
     """
 
     scheme: str
     token: str
     draws: int
     observed: np.ndarray
-    laws: dict[str, np.ndarray]
+    distributions: dict[str, np.ndarray]
 
 
 def split_counts(
@@ -47,8 +48,8 @@ def split_counts(
 ) -> SplitCounts:
     """Draw tokenizations of a text and count the splits inside its ``token``-th canonical token.
 
-    >>> found = split_counts(vocab, "hello world", "uniform", seed=0)
-    >>> found.token, round(float(found.observed[1]), 2)
+    >>> result = split_counts(vocab, "hello world", "uniform", seed=0)
+    >>> result.token, round(float(result.observed[1]), 2)
     ('hello', 0.17)
 
     Args:
@@ -75,5 +76,5 @@ def split_counts(
         counts += np.bincount(inside, minlength=len(counts))
     last = int(np.flatnonzero(counts)[-1])
     name = vocab.decode([place.canonical[token]])
-    laws = scheme.split_distributions(place.canonical, place.token)
-    return SplitCounts(scheme.spec, name, draws, counts[: last + 1] / draws, laws)
+    distributions = scheme.split_distributions(place.canonical, place.token)
+    return SplitCounts(scheme.spec, name, draws, counts[: last + 1] / draws, distributions)

@@ -84,8 +84,8 @@ class Bars:
         self._bars.remove_task(self._current.pop(cell.key))
         self._draw_whole()
         result = record["result"]
-        said = f"accuracy {100 * result['accuracy']:.1f}%" if "accuracy" in result else "done"
-        line = f"[{self._number}/{self._count}] {cell.label}: {said}, {record['seconds']:.1f} s"
+        outcome = f"accuracy {100 * result['accuracy']:.1f}%" if "accuracy" in result else "done"
+        line = f"[{self._number}/{self._count}] {cell.label}: {outcome}, {record['seconds']:.1f} s"
         if not self._console.is_terminal and (left := self._left()):
             line += f"; {left}"  # where no bar says so
         self._console.print(Text(line), soft_wrap=True)

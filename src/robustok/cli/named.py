@@ -33,16 +33,16 @@ def named(models: list[str]) -> dict[str, str]:
 
     Raises RobustokError where two models have one name.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for given in models:
         name, mark, path = given.partition("=")
         if not mark or "/" in name:
             name, path = Path(given).name, given
         if not name or not path:
             raise RobustokError(f"'{given}' names no model: give NAME=FOLDER, or a folder")
-        if name in found:
+        if name in by_name:
             raise RobustokError(
                 f"two models are called '{name}': write NAME={path} for one of them"
             )
-        found[name] = path
-    return found
+        by_name[name] = path
+    return by_name

@@ -82,8 +82,8 @@ def print_training(done: Any, spec: str, out: Path, as_json: bool) -> None:
     """What a training run did: its record as JSON, or a line and the last held-out perplexities."""
     speed = done.tokens_per_second
     if as_json:
-        told = {**vars(done), "scheme": spec, "tokens_per_second": speed}
-        print_json(told | {"perplexities": [entry._asdict() for entry in done.perplexities]})
+        record = {**vars(done), "scheme": spec, "tokens_per_second": speed}
+        print_json(record | {"perplexities": [entry._asdict() for entry in done.perplexities]})
         return
     last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
     typer.echo(f"{done.steps} steps, {last}{speed:,.0f} tokens/s: {out}")

@@ -44,12 +44,12 @@ def training_log(as_json: bool) -> Iterator[None]:
         log.propagate = True
 
 
-class Told(Protocol):
+class ProgressCallback(Protocol):
     def __call__(self, done: int, total: int, label: str | None = None) -> None: ...
 
 
 @contextmanager
-def bar(label: str) -> Iterator[Told]:
+def bar(label: str) -> Iterator[ProgressCallback]:
     """A bar for one call; gives what the call's `progress` takes. None is drawn in a log."""
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bars:

@@ -12,12 +12,12 @@ from rich.text import Text
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[Any]], left: int = 2) -> None:
     """Print rows below their titles: the first ``left`` columns as text, the rest as numbers."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(titles))
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(titles))
     for number, title in enumerate(titles):
-        made.add_column(title, justify="left" if number < left else "right", overflow="fold")
+        grid.add_column(title, justify="left" if number < left else "right", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(str(value)) for value in row))
+        grid.add_row(*(Text(str(value)) for value in row))
     console = Console(highlight=False)
     if not console.is_terminal:  # a line stays a line
         console = Console(highlight=False, width=160)
-    console.print(made)
+    console.print(grid)

@@ -48,8 +48,8 @@ def evaluate(
 ) -> Evaluation:
     """Accuracy over ``draws`` sampled tokenizations of each item's question.
 
-    >>> found = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
-    >>> found.n, found.draws, found.low <= found.accuracy <= found.high
+    >>> result = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
+    >>> result.n, result.draws, result.low <= result.accuracy <= result.high
     (8, 3, True)
 
     Args:

@@ -30,8 +30,8 @@ _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 class TextPerplexity:
     """How well a model predicts text that is tokenized by a scheme.
 
-    >>> found = perplexity(model, vocab, texts, "canonical", seed=0)
-    >>> found.tokens, found.bytes
+    >>> result = perplexity(model, vocab, texts, "canonical", seed=0)
+    >>> result.tokens, result.bytes
     (4, 25)
 
     Args:
@@ -79,8 +79,8 @@ def perplexity(
 ) -> TextPerplexity:
     """Perplexity of texts whose tokenization is drawn, each after the model's start token.
 
-    >>> found = perplexity(model, vocab, texts, "stochastok(alpha=0.5)", seed=0)
-    >>> found.texts, found.bytes, found.perplexity > 1
+    >>> result = perplexity(model, vocab, texts, "stochastok(alpha=0.5)", seed=0)
+    >>> result.texts, result.bytes, result.perplexity > 1
     (2, 25, True)
 
     Args:
@@ -132,8 +132,8 @@ def _ratio(bits: np.ndarray, sizes: np.ndarray) -> tuple[float, float, float]:
 class Marginal:
     """The probability of a text over all its tokenizations, estimated.
 
-    >>> found = marginal(model, vocab, ["the"], draws=64, seed=0)[0]
-    >>> found.tokenizations, found.draws
+    >>> result = marginal(model, vocab, ["the"], draws=64, seed=0)[0]
+    >>> result.tokenizations, result.draws
     (3, 64)
 
     Args:
@@ -165,8 +165,8 @@ def marginal(
 ) -> list[Marginal]:
     """Sum a model's probability over all tokenizations of each text, by importance sampling.
 
-    >>> found = marginal(model, vocab, ["the"], draws=64, seed=0)[0]
-    >>> found.log_marginal > found.log_canonical
+    >>> result = marginal(model, vocab, ["the"], draws=64, seed=0)[0]
+    >>> result.log_marginal > result.log_canonical
     True
 
     Args:
@@ -187,7 +187,7 @@ def marginal(
     """
     texts = check_texts(texts)
     uniform, start = as_sampler("uniform", vocab), start_ids(model)
-    found = []
+    marginals = []
     for number, text in enumerate(texts):
         canonical = vocab.encode(text)
         if not len(canonical):
@@ -198,10 +198,10 @@ def marginal(
         others = [row for row in rows if not np.array_equal(row, canonical)]
         options = Ragged.from_rows([canonical, *others])
         scored = score_many(model, [Request([[]], list(options), start)])[0].log_probs[0]
-        found.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
+        marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
         if progress is not None:
             progress(number + 1, len(texts))
-    return found
+    return marginals
 
 
 def _sum(canonical: float, others: np.ndarray, count: int, draws: int) -> Marginal:

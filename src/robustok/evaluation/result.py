@@ -40,8 +40,8 @@ class Evaluation:
     """Accuracy over items, each under several tokenizations of its question.
 
     >>> from robustok.evaluation import evaluate
-    >>> found = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
-    >>> found.eval_scheme, found.n, found.draws, len(found.outcomes)
+    >>> result = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
+    >>> result.eval_scheme, result.n, result.draws, len(result.outcomes)
     ('uniform', 8, 3, 8)
 
     Args:

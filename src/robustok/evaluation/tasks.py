@@ -29,8 +29,8 @@ FORMAT = 2  # of the rows in a resume file
 class TaskResult:
     """One task under one scheme.
 
-    >>> found = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
-    >>> found[0].against, found[1].against.n
+    >>> result = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
+    >>> result[0].against, result[1].against.n
     (None, 8)
 
     Args:
@@ -50,8 +50,8 @@ class Shots:
     """Solved examples before each question.
 
     >>> shots = Shots(2, "stochastok(alpha=1)")
-    >>> found = evaluate_tasks(model, vocab, {"odd": items}, ["canonical"], seed=0, shots=shots)
-    >>> found[0].evaluation.n
+    >>> result = evaluate_tasks(model, vocab, {"odd": items}, ["canonical"], seed=0, shots=shots)
+    >>> result[0].evaluation.n
     6
 
     Args:
@@ -114,22 +114,22 @@ def evaluate_tasks(
         results: list[TaskResult] = []
         for name, items in tasks.items():
             first: Evaluation | None = None
-            prefix, asked = _context(vocab, items, shots, seed)
+            prefix, questions = _context(vocab, items, shots, seed)
             for sampler in samplers:
                 key = f"{name} {sampler.spec}"
                 if kept and key in kept.rows:
-                    found = _from_row(kept.rows[key])
+                    evaluation = _from_row(kept.rows[key])
                 else:
-                    told = _told(progress, key, done, total)
-                    found = evaluate(
-                        model, vocab, asked, sampler, draws=draws, seed=seed, prefix=prefix,
-                        overflow=overflow, progress=told,
+                    task_progress = _told(progress, key, done, total)
+                    evaluation = evaluate(
+                        model, vocab, questions, sampler, draws=draws, seed=seed, prefix=prefix,
+                        overflow=overflow, progress=task_progress,
                     )  # fmt: skip
                     if kept:
-                        kept.add_row({"key": key, **_to_row(found)})
+                        kept.add_row({"key": key, **_to_row(evaluation)})
                 done += len(items)
-                results.append(TaskResult(name, found, _against(first, found)))
-                first = first or found
+                results.append(TaskResult(name, evaluation, _against(first, evaluation)))
+                first = first or evaluation
         return results
 
 
@@ -149,8 +149,8 @@ def _context(
 ) -> tuple[Any, Sequence[Item]]:
     if shots is None:
         return None, items
-    solved, asked = items[-shots.count :], items[: -shots.count]
-    return solved_examples(vocab, solved, shots.scheme, seed=seed), asked
+    solved, rest = items[-shots.count :], items[: -shots.count]
+    return solved_examples(vocab, solved, shots.scheme, seed=seed), rest
 
 
 def _told(
@@ -161,9 +161,9 @@ def _told(
     return lambda more, _: progress(done + more, total, label)
 
 
-def _to_row(found: Evaluation) -> dict[str, Any]:
-    fields = {name: getattr(found, name) for name in Evaluation.__dataclass_fields__}
-    outcomes = [[o.key, o.kind, o.label, o.predictions, o.margins] for o in found.outcomes]
+def _to_row(evaluation: Evaluation) -> dict[str, Any]:
+    fields = {name: getattr(evaluation, name) for name in Evaluation.__dataclass_fields__}
+    outcomes = [[o.key, o.kind, o.label, o.predictions, o.margins] for o in evaluation.outcomes]
     return fields | {"outcomes": outcomes}
 
 
@@ -183,11 +183,11 @@ def table(results: Sequence[TaskResult]) -> str:
     column, the difference in points and the p of the paired test follow.
     """
     queries = list(dict.fromkeys(r.evaluation.eval_scheme for r in results))
-    found = {(r.task, r.evaluation.eval_scheme): r for r in results}
+    by_cell = {(r.task, r.evaluation.eval_scheme): r for r in results}
     tasks = list(dict.fromkeys(r.task for r in results))
     lines = []
     for task in tasks:
-        row = [found.get((task, query)) for query in queries]
+        row = [by_cell.get((task, query)) for query in queries]
         n = next(r.evaluation.n for r in row if r)
         lines.append([task, str(n), *(_cell(r) for r in row)])
     if len(tasks) > 1:
@@ -199,12 +199,12 @@ def _cell(result: TaskResult | None) -> str:
     if result is None:
         return "not run"
     one = result.evaluation
-    said = f"{100 * one.accuracy:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+    text = f"{100 * one.accuracy:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
     if result.against is None:
-        return said
+        return text
     p = result.against.p
     sure = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-    return f"{said} {100 * result.against.difference:+.1f}, {sure}".replace("-", "−")
+    return f"{text} {100 * result.against.difference:+.1f}, {sure}".replace("-", "−")
 
 
 def _mean(results: Sequence[TaskResult], query: str, first: str) -> str:
@@ -212,10 +212,10 @@ def _mean(results: Sequence[TaskResult], query: str, first: str) -> str:
         values = [r.evaluation.accuracy for r in results if r.evaluation.eval_scheme == wanted]
         return 100 * sum(values) / len(values)
 
-    said = f"{mean(query):.1f}"
+    text = f"{mean(query):.1f}"
     if query == first:
-        return said
-    return f"{said} {mean(query) - mean(first):+.1f}".replace("-", "−")
+        return text
+    return f"{text} {mean(query) - mean(first):+.1f}".replace("-", "−")
 
 
 def item_rows(results: Sequence[TaskResult]) -> list[dict[str, Any]]:

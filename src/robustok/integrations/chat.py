@@ -13,14 +13,14 @@ from robustok.vocabulary import Vocabulary
 
 
 def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from ids to a mask of what the user said.
+    """A function from ids to a mask of the contents of user turns.
 
     >>> from transformers import PreTrainedTokenizerFast
     >>> turn = "<|endoftext|>{{ m.role }}: {{ m.content }}\\n"
     >>> template = "{% for m in messages %}" + turn + "{% endfor %}"
     >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
-    >>> said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
-    >>> ids = np.array(chat.apply_chat_template(said)["input_ids"], np.int32)
+    >>> messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+    >>> ids = np.array(chat.apply_chat_template(messages)["input_ids"], np.int32)
     >>> vocab.decode(ids[user_turns(chat, vocab)(ids)])
     ' hello\\n'
 
@@ -42,11 +42,11 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
 
     def mask(ids: np.ndarray) -> np.ndarray:
         ids = np.asarray(ids)
-        found = np.zeros(len(ids), np.bool_)
+        in_turn = np.zeros(len(ids), np.bool_)
         ends = np.append(np.flatnonzero(special[ids]), len(ids))
         for start in _places(ids, opening) + len(opening):
-            found[start : ends[np.searchsorted(ends, start)]] = True
-        return found
+            in_turn[start : ends[np.searchsorted(ends, start)]] = True
+        return in_turn
 
     return mask
 
@@ -75,12 +75,12 @@ def template_headers(
 
 def _openings(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
     """The ids that open a turn of each role and of no other."""
-    asked = {"role": "user", "content": "x"}
+    user_turn = {"role": "user", "content": "x"}
     before = {
         role: _before(tokenizer, vocab, [*earlier, {"role": role, "content": PLACEHOLDER}])
-        for role, earlier in (("user", []), ("assistant", [asked]))
+        for role, earlier in (("user", []), ("assistant", [user_turn]))
     }
-    system = [{"role": "system", "content": PLACEHOLDER}, asked]
+    system = [{"role": "system", "content": PLACEHOLDER}, user_turn]
     before["system"] = _before(tokenizer, vocab, system)
     special, openings = _special(vocab), {}
     for role, ids in before.items():
@@ -111,8 +111,8 @@ def _before(tokenizer: Any, vocab: Vocabulary, messages: list[dict[str, str]]) -
         whole = tokenizer.apply_chat_template(messages, tokenize=False)
     except Exception:  # templates raise what they like, jinja2.TemplateError mostly
         return None
-    head, found, _ = whole.partition(PLACEHOLDER)
-    if not found:
+    head, separator, _ = whole.partition(PLACEHOLDER)
+    if not separator:
         return None
     # Encoded with a word after it: what comes before a word is cut differently from an end.
     ids = tokenizer.encode(head + "word", add_special_tokens=False)

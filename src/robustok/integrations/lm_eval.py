@@ -41,8 +41,8 @@ class RobustokLM(Transformers):
     >>> from robustok.models import save_tokenizer
     >>> model.save_pretrained("runs/lm")
     >>> save_tokenizer("tokenizer.json", "runs/lm")
-    >>> asked = RobustokLM("runs/lm", scheme="uniform", draws=3, seed=0, device="cpu")
-    >>> asked.sampler, asked.draws
+    >>> wrapped = RobustokLM("runs/lm", scheme="uniform", draws=3, seed=0, device="cpu")
+    >>> wrapped.sampler, wrapped.draws
     (<uniform>, 3)
 
     ``lm_eval --model robustok --model_args pretrained=PATH,scheme=uniform,draws=10,seed=0``
@@ -108,9 +108,9 @@ class RobustokLM(Transformers):
         if kept is not None:
             if not len(kept):
                 kept[IDENTITY] = self.identity
-            elif (found := kept.get(IDENTITY)) != self.identity:
+            elif (cached := kept.get(IDENTITY)) != self.identity:
                 raise RobustokError(
-                    f"this response cache holds answers of {found or 'another model'}, not of "
+                    f"this response cache holds answers of {cached or 'another model'}, not of "
                     f"{self.identity}: give --use_cache another path"
                 )
         super().set_cache_hook(cache_hook)
@@ -167,7 +167,7 @@ class RobustokLM(Transformers):
     def _rolling(self, text: str) -> float:
         """The log-likelihood of a text, averaged over its draws."""
         numbers = range(self.draws) if self.draw is None else [self.draw]
-        found = []
+        log_likelihoods = []
         for number in numbers:
             windows = get_rolling_token_windows(
                 token_list=self._draw(self.tok_encode(text), text, number),
@@ -177,8 +177,8 @@ class RobustokLM(Transformers):
             )
             pieces = [(None, *make_disjoint_window(window)) for window in windows]
             answers = self._loglikelihood_tokens(pieces, disable_tqdm=True)
-            found.append(sum(answer[0] for answer in answers))
-        return float(np.mean(found))
+            log_likelihoods.append(sum(answer[0] for answer in answers))
+        return float(np.mean(log_likelihoods))
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
         """Continue drawn contexts; what the model writes is its own choice of tokens."""
@@ -298,7 +298,7 @@ def merged(runs: Sequence[Mapping[str, Any]], *, keep_samples: bool = True) -> d
 def _task(
     task: str, rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for name, value in rows[0].items():
         metric, comma, filtered = name.partition(",")
         numbers = [row[name] for row in rows]
@@ -306,14 +306,14 @@ def _task(
         if metric.endswith("_stderr"):
             each = _per_document(task, metric.removesuffix("_stderr"), filtered, runs)
             mean = float(np.mean(numbers)) if plain else value
-            found[name] = mean if each is None else each
+            metrics[name] = mean if each is None else each
         elif not comma or not plain:
-            found[name] = value
+            metrics[name] = value
         else:
-            found[name] = float(np.mean(numbers))
+            metrics[name] = float(np.mean(numbers))
             spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
-            found[f"{metric}_spread,{filtered}"] = spread
-    return found
+            metrics[f"{metric}_spread,{filtered}"] = spread
+    return metrics
 
 
 def _per_document(

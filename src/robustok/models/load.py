@@ -157,8 +157,8 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
     RobustokError where there is no tokenizer.
     """
     source, folder = Path(source), Path(folder)
-    found = [source] if source.is_file() else [source / name for name in _TOKENIZER_FILES]
-    here = [path for path in found if path.is_file()]
+    candidates = [source] if source.is_file() else [source / name for name in _TOKENIZER_FILES]
+    here = [path for path in candidates if path.is_file()]
     for path in here:
         name = "tokenizer.json" if path == source and path.suffix == ".json" else path.name
         shutil.copyfile(path, folder / name)

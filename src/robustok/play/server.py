@@ -151,8 +151,8 @@ def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
                 if await request.is_disconnected():
                     return JSONResponse({"error": "too late"}, status_code=408)
                 # Kernels and forward passes cannot be interrupted: a stopping server abandons them.
-                found = await to_thread.run_sync(answer, question, abandon_on_cancel=True)
-                return JSONResponse(found)
+                answered = await to_thread.run_sync(answer, question, abandon_on_cancel=True)
+                return JSONResponse(answered)
         except RobustokError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         except asyncio.CancelledError:

@@ -48,7 +48,7 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
     bars = 100 * counts.observed
     axes.bar(range(len(bars)), bars, 0.7, color=color, label=f"{counts.draws:,} draws")
     widest = len(bars)
-    for name, distribution in counts.laws.items():
+    for name, distribution in counts.distributions.items():
         tint, marker = (INK, "o") if "exact" in name else (OTHERS[0], "s")
         # Ends with the draws, or where the distribution becomes too small to see.
         most = min(
@@ -78,7 +78,7 @@ def split_rows(results: Sequence[SplitCounts]) -> list[Row]:
             "share": float(share),
         }
         for c in results
-        for name, distribution in {f"{c.draws} draws": c.observed, **c.laws}.items()
+        for name, distribution in {f"{c.draws} draws": c.observed, **c.distributions}.items()
         for s, share in enumerate(distribution)
     ]
 

@@ -142,8 +142,8 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if data.merges is not None:
         pairs = data.merges
         ids = {token: int(i) for i, token in enumerate(vocab.tokens) if vocab.ordinary[i]}
-        made = [ids.get(vocab.tokens[a] + vocab.tokens[b], -1) for a, b in pairs.tolist()]
-        result = np.array(made, np.int32)
+        result_ids = [ids.get(vocab.tokens[a] + vocab.tokens[b], -1) for a, b in pairs.tolist()]
+        result = np.array(result_ids, np.int32)
         kept = result >= 0  # a merge whose result is no token of V would draw a special token
         return pairs[kept, 0], pairs[kept, 1], result[kept]
     from robustok.kernels.stochastok import pairs_of

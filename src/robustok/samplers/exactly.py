@@ -136,10 +136,12 @@ class Exactly(Sampler):
 
         if self.measure == "length_ratio":
             return np.diff(ends)
-        found = np.zeros((2, len(ends) - 1), np.int64)
+        measured = np.zeros((2, len(ends) - 1), np.int64)
         old = np.array([0, len(ids)])
-        compare(self.vocab.token_offsets, ids, old, drawn, ends, len(ends) - 1, found[0], found[1])
-        return found[MEASURES.index(self.measure)]
+        compare(
+            self.vocab.token_offsets, ids, old, drawn, ends, len(ends) - 1, measured[0], measured[1]
+        )
+        return measured[MEASURES.index(self.measure)]
 
 
 def _depth(scheme: Any) -> int:

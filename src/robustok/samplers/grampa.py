@@ -6,7 +6,7 @@ from typing import Any
 
 from robustok.samplers.parameters import count
 from robustok.samplers.parameters import temperature as temperature_range
-from robustok.samplers.walk import WalkSampler, plain_law
+from robustok.samplers.walk import WalkSampler, plain_rule
 from robustok.vocabulary import Vocabulary
 
 
@@ -38,7 +38,7 @@ class Grampa(WalkSampler):
     def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0, min_length: int = 1) -> None:
         super().__init__(vocab, temperature=temperature, min_length=min_length)
 
-    def _law(self) -> Any:
+    def _step_rule(self) -> Any:
         from robustok.kernels.walk import GRAMPA
 
-        return plain_law(GRAMPA, self.temperature, self.min_length)
+        return plain_rule(GRAMPA, self.temperature, self.min_length)

@@ -8,7 +8,7 @@ import numpy as np
 
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import probability
-from robustok.samplers.walk import WalkSampler, plain_law
+from robustok.samplers.walk import WalkSampler, plain_rule
 from robustok.vocabulary import Vocabulary
 
 
@@ -42,10 +42,10 @@ class MaxMatchDropout(WalkSampler):
             return Canonical(self.vocab)._log_prob_text(ids)
         return super()._log_prob_text(ids)
 
-    def _law(self) -> Any:
+    def _step_rule(self) -> Any:
         from robustok.kernels.walk import MAXMATCH
 
-        return plain_law(MAXMATCH, self.p)
+        return plain_rule(MAXMATCH, self.p)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if self.p == 0.0:

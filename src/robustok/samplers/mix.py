@@ -86,7 +86,7 @@ class Mix(Sampler):
 
         draws = int(batch.draws)
         picks = self._picks(batch, first, last)
-        found: list[Any] = [None] * ((last - first) * draws)
+        parts: list[Any] = [None] * ((last - first) * draws)
         for c, scheme in enumerate(self.samplers):
             wanted = np.flatnonzero((picks == c).any(axis=1))
             if not len(wanted):
@@ -103,10 +103,10 @@ class Mix(Sampler):
             for x, t in enumerate(wanted.tolist()):
                 for d in np.flatnonzero(picks[t] == c).tolist():
                     i = x * draws + d
-                    found[t * draws + d] = drawn[drawn_ends[i] : drawn_ends[i + 1]]
-        if found:
-            ends[:] = np.cumsum([len(row) for row in found])
-            out[: ends[-1]] = np.concatenate(found)
+                    parts[t * draws + d] = drawn[drawn_ends[i] : drawn_ends[i + 1]]
+        if parts:
+            ends[:] = np.cumsum([len(row) for row in parts])
+            out[: ends[-1]] = np.concatenate(parts)
 
     def _picks(self, batch: Any, first: int, last: int) -> np.ndarray:
         """Which scheme each draw of texts first..last goes by, int64 of shape [texts, draws]."""

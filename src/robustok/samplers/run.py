@@ -34,13 +34,13 @@ class Plan(NamedTuple):
 def draw_rows(
     sampler: Sampler, rows: Ragged, keep: np.ndarray | None, keys: np.ndarray, plan: Plan
 ) -> Ragged:
-    """Draw every row; special and kept ids stay where they are, each stretch between is a text."""
+    """Draw every row. Special and kept ids stay in place; the ids between two are one text."""
     vocab = sampler.vocab
     byte_offsets = np.empty(len(rows.offsets), np.int64)
-    found: Any = kernels.survey(
+    survey: Any = kernels.survey(
         rows.values, rows.offsets, vocab.readable, vocab.token_offsets, byte_offsets
     )
-    bad, any_fixed = found
+    bad, any_fixed = survey
     if bad >= 0:
         check_ids(rows.values, vocab.size)
     if keep is None and not any_fixed:
@@ -90,8 +90,8 @@ def draw_texts(
 
     def work(job: int) -> None:
         first, last = jobs[job]
-        mine = ends[first * plan.draws + 1 : last * plan.draws + 1]
-        sampler._draw(whole, first, last, out[starts[job] : starts[job + 1]], mine)
+        job_ends = ends[first * plan.draws + 1 : last * plan.draws + 1]
+        sampler._draw(whole, first, last, out[starts[job] : starts[job + 1]], job_ends)
 
     in_threads([(job,) for job in range(len(jobs))], work)
     total = _close_gaps(out, ends, jobs, starts, plan.draws)
@@ -109,12 +109,12 @@ def _close_gaps(
     """
     total = 0
     for (first, last), start in zip(jobs, starts, strict=False):
-        mine = ends[first * draws + 1 : last * draws + 1]
-        size = int(mine[-1]) if len(mine) else 0
+        job_ends = ends[first * draws + 1 : last * draws + 1]
+        size = int(job_ends[-1]) if len(job_ends) else 0
         if start != total:
             # As memory: an array would copy what overlaps to a new place first.
             out.data[total : total + size] = out.data[start : start + size]
-        mine += total
+        job_ends += total
         total += size
     return total
 

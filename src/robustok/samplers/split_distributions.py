@@ -1,6 +1,6 @@
-"""How often a scheme cuts one canonical token s times, by theory (paper, distributional appendix).
+"""Theoretical distributions of the splits inside one canonical token (paper, appendix).
 
-Every law is float64 of shape [most + 1]: the probability of s = 0, 1, … splits inside the token.
+Every distribution is float64 of shape [most + 1]: the probability of s = 0, 1, … splits.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def span_of(vocab: Vocabulary, canonical: np.ndarray, token: int) -> tuple[int, 
 
 
 def dirichlet_multinomial(splits: int, tokens: int) -> np.ndarray:
-    """The share of one of ``tokens`` urns in ``splits`` draws of Pólya's, [splits + 1].
+    """Draws from one of ``tokens`` Pólya urns among ``splits`` draws in all: [splits + 1].
 
     >>> dirichlet_multinomial(2, 2)
     array([0.33333333, 0.33333333, 0.33333333])
 
-    The paper's law for `stochastok` and `stochastok-uniform`; it knows no limit to what a token
-    can be cut into.
+    The paper's distribution for `stochastok` and `stochastok-uniform`. It ignores that a token
+    has a greatest number of splits.
     """
     if tokens == 1:
         return np.eye(splits + 1)[splits]
@@ -38,52 +38,52 @@ def dirichlet_multinomial(splits: int, tokens: int) -> np.ndarray:
     return np.array([comb(splits - s + tokens - 2, tokens - 2) / whole for s in range(splits + 1)])
 
 
-def clipped(law: np.ndarray, ways: list[int]) -> np.ndarray:
-    """A law whose shares are clipped to what a token allows: the law of `stochastok-uniform`.
+def clipped(distribution: np.ndarray, counts: list[int]) -> np.ndarray:
+    """A distribution clipped to the splits a token allows, as `stochastok-uniform` does.
 
-    ``ways[s]`` says how many segmentations into s pieces the token has.
+    ``counts[s]`` is the number of segmentations of the token into s segments.
 
     >>> clipped(np.array([0.5, 0.3, 0.2]), [0, 1, 4])
     array([0.5, 0.5])
     """
-    can = [s - 1 for s in range(1, len(ways)) if ways[s]]
-    found = np.zeros(can[-1] + 1)
-    for s, p in enumerate(law):
-        found[max(c for c in can if c <= s)] += p
-    return found
+    can = [s - 1 for s in range(1, len(counts)) if counts[s]]
+    result = np.zeros(can[-1] + 1)
+    for s, p in enumerate(distribution):
+        result[max(c for c in can if c <= s)] += p
+    return result
 
 
-def token_ways(vocab: Vocabulary, token: int, support: str = "all") -> list[int]:
-    """[s]: the segmentations of one token into s pieces."""
+def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> list[int]:
+    """[s]: the exact number of segmentations of one token into s segments, in the support."""
     if support == "pairwise":
         return pairwise_segmentations(vocab, token)
     return Lattice(vocab, [token]).counts(by="segments")
 
 
 def by_splits(vocab: Vocabulary, canonical: np.ndarray, token: int, k: int) -> np.ndarray:
-    """The paper's law for `uniform-k`: uniform over all ways to cut tokens k times altogether.
+    """The paper's distribution for `uniform-k`: uniform over all segmentations with k splits.
 
-    Tokens are cut within their boundaries, ``token`` is a position in ``canonical``. From the
-    coefficients A_i(s)·[x^(k-s)]H_i / [x^k]G; where k splits cannot be, of the most below that can.
+    Tokens are split within their boundaries; ``token`` is a position in ``canonical``. Computed
+    from the coefficients A_i(s)·[x^(k-s)]H_i / [x^k]G. If k splits are impossible, the largest
+    possible number below k is used.
     """
-    ways = [token_ways(vocab, int(i))[1:] for i in canonical]  # by splits, not pieces
-    others = Counter(tuple(w) for i, w in enumerate(ways) if i != token)
-    rest = product([(list(w), times) for w, times in others.items()], k)
+    polynomials = [segmentation_counts(vocab, int(i))[1:] for i in canonical]  # by splits
+    own = polynomials[token]
+    others = Counter(tuple(p) for i, p in enumerate(polynomials) if i != token)
+    rest = product([(list(p), times) for p, times in others.items()], k)
     k = max(
-        a + b for a, mine in enumerate(ways[token]) for b, other in enumerate(rest)
-        if mine and other and a + b <= k
+        a + b for a, count in enumerate(own) for b, other in enumerate(rest)
+        if count and other and a + b <= k
     )  # fmt: skip
-    counts = [
-        mine * rest[k - s] if 0 <= k - s < len(rest) else 0 for s, mine in enumerate(ways[token])
-    ]
+    counts = [count * rest[k - s] if 0 <= k - s < len(rest) else 0 for s, count in enumerate(own)]
     return _normal(counts, f"no tokenization of this text cuts its tokens {k} times")
 
 
 def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = None) -> np.ndarray:
-    """Boundaries strictly inside bytes ``begin`` to ``end``, over all tokenizations alike.
+    """Distribution of the boundaries strictly inside bytes ``begin`` to ``end``, uniform over T(x).
 
-    Exact, tokens across the ends included; with ``distance`` over those at exactly that distance
-    alone. The laws of `uniform` and of `uniform-k` as they are sampled.
+    Exact, including tokens that cross ``begin`` or ``end``. With ``distance``: uniform over the
+    tokenizations at that distance. The distributions that `uniform` and `uniform-k` sample from.
     """
     n = len(lattice.text)
     most = -1 if distance is None else distance
@@ -92,17 +92,17 @@ def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = No
     for i in range(n - 1, -1, -1):
         for _, j, cost in lattice._edges(i):
             inside = begin < j < end
-            for (far, cuts), ways in ahead[j].items():
+            for (far, cuts), count in ahead[j].items():
                 now = far + cost if distance is not None else 0
                 if now <= most or distance is None:
-                    ahead[i][now, cuts + inside] += ways
+                    ahead[i][now, cuts + inside] += count
     wanted = 0 if distance is None else distance
     counts = [ahead[0][wanted, s] for s in range(end - begin)]
     return _normal(counts, f"no tokenization of this text is at distance {distance}")
 
 
 def binomial(size: int) -> np.ndarray:
-    """A fair coin at every inner boundary of ``size`` bytes: `uniform` over an infinite vocabulary.
+    """Splits of ``size`` bytes by `uniform` if every substring were a token: Binomial(size-1, ½).
 
     >>> binomial(3)
     array([0.25, 0.5 , 0.25])

@@ -47,8 +47,8 @@ def stochastok_distribution(
                     states[after] = len(states)
                     waiting.append(after)
                 moves.append((states[state], states.get(after, -1), 1 / len(options)))
-    law = _after(len(states), moves, log(1 + alpha))
-    return {state: float(law[i]) for state, i in states.items()}
+    distribution = _after(len(states), moves, log(1 + alpha))
+    return {state: float(distribution[i]) for state, i in states.items()}
 
 
 def _after(size: int, moves: list[tuple[int, int, float]], time: float) -> np.ndarray:
@@ -62,9 +62,9 @@ def _after(size: int, moves: list[tuple[int, int, float]], time: float) -> np.nd
     fastest = max(float(leave.max()), 1e-9)
     step = rates / fastest + np.diag(1 - leave / fastest)
     now = np.eye(1, size)[0]
-    law, weight = np.zeros(size), exp(-fastest * time)
+    distribution, weight = np.zeros(size), exp(-fastest * time)
     for n in range(1, int(fastest * time + 12 * (fastest * time) ** 0.5) + 40):
-        law += weight * now
+        distribution += weight * now
         now = now @ step
         weight *= fastest * time / n
-    return law
+    return distribution

@@ -60,20 +60,22 @@ class StochasTokUniform(TabledSampler):
         splits = ceil(self.alpha * len(canonical))
         if splits == 0 or not canonical:
             return 0.0 if canonical == given else -inf
+        from robustok.samplers.split_distributions import segmentation_counts
+
         result = 0.0
-        shares = []  # the split counts that end in what is seen: [low, high], high None: any
+        shares = []  # split counts that clip to the one of ``given``: (low, high), high None: any
         for token, cut in zip(canonical, pieces, strict=True):
-            ways = _ways(self.vocab, token, self.support)
-            if len(cut) >= len(ways) or not ways[len(cut)] or not self._allowed(token, cut):
+            counts = segmentation_counts(self.vocab, token, self.support)
+            if len(cut) >= len(counts) or not counts[len(cut)] or not self._allowed(token, cut):
                 return -inf
-            result -= log(ways[len(cut)])
-            more = [s for s in range(len(cut) + 1, len(ways)) if ways[s]]
+            result -= log(counts[len(cut)])
+            more = [s for s in range(len(cut) + 1, len(counts)) if counts[s]]
             shares.append((len(cut) - 1, more[0] - 2 if more else None))
-        ways_to_share = _compositions(splits, shares)
-        if not ways_to_share:
+        compositions = _compositions(splits, shares)
+        if not compositions:
             return -inf
         m = len(canonical)
-        return result + log(ways_to_share) - log(comb(splits + m - 1, m - 1))
+        return result + log(compositions) - log(comb(splits + m - 1, m - 1))
 
     def _allowed(self, token: int, cut: list[int]) -> bool:
         if len(cut) == 1:
@@ -105,12 +107,12 @@ class StochasTokUniform(TabledSampler):
         from robustok.samplers.split_distributions import (
             clipped,
             dirichlet_multinomial,
-            token_ways,
+            segmentation_counts,
         )
 
         m = len(canonical)
         shares = dirichlet_multinomial(ceil(self.alpha * m), m)
-        counts = token_ways(self.vocab, int(canonical[token]), self.support)
+        counts = segmentation_counts(self.vocab, int(canonical[token]), self.support)
         return {
             "Dirichlet-multinomial (paper)": shares,
             "clipped (exact)": clipped(shares, counts),
@@ -135,7 +137,7 @@ class StochasTokUniform(TabledSampler):
 
 
 def _pieces(vocab: Vocabulary, canonical: list[int], given: list[int]) -> list[list[int]] | None:
-    """What each canonical token was cut into; None where a token crosses a canonical boundary."""
+    """The segments of each canonical token, or None if a token crosses a canonical boundary."""
     pieces: list[list[int]] = []
     at = 0
     for token in canonical:
@@ -151,26 +153,16 @@ def _pieces(vocab: Vocabulary, canonical: list[int], given: list[int]) -> list[l
     return pieces
 
 
-def _ways(vocab: Vocabulary, token: int, support: str) -> list[int]:
-    """[s]: how many segmentations of the token into s pieces the support holds; exact."""
-    from robustok.lattice import Lattice
-    from robustok.samplers.pairwise import pairwise_segmentations
-
-    if support == "pairwise":
-        return pairwise_segmentations(vocab, token)
-    return Lattice(vocab, np.asarray([token], np.int32)).counts(by="segments")
-
-
 def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:
-    """In how many ways do ordered shares, each within its bounds, add up to ``total``?"""
+    """The number of ordered shares, each within its bounds, that add up to ``total``."""
     rest = total - sum(low for low, _ in shares)
     open_ended = sum(high is None for _, high in shares)
     if rest < 0:
         return 0
-    ways = [1] + [0] * rest  # by what the shares with an upper bound take beyond their least
+    counts = [1] + [0] * rest  # by the sum of the bounded shares, less their lower bounds
     for low, high in shares:
         if high is not None and high > low:
-            ways = [sum(ways[max(0, r - high + low) : r + 1]) for r in range(rest + 1)]
+            counts = [sum(counts[max(0, r - high + low) : r + 1]) for r in range(rest + 1)]
     if open_ended == 0:
-        return ways[rest]
-    return sum(w * comb(rest - r + open_ended - 1, open_ended - 1) for r, w in enumerate(ways))
+        return counts[rest]
+    return sum(w * comb(rest - r + open_ended - 1, open_ended - 1) for r, w in enumerate(counts))

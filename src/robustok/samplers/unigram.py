@@ -43,7 +43,7 @@ class Unigram(WalkSampler):
     def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0) -> None:
         super().__init__(vocab, temperature=temperature)
 
-    def _law(self) -> Any:
+    def _step_rule(self) -> Any:
         from robustok.kernels.walk import UNIGRAM, StepRule
 
         logs, fallback = self.vocab.derived("unigram scores", lambda: _scores(self.vocab))

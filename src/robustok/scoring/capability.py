@@ -48,9 +48,9 @@ def _works(model: Any, mode: str, attention: str) -> bool:
     try:
         with quiet(model):
             if mode == "tree":
-                found, _ = tree_log_probs(model, prefix, matrix, lengths, reads, 8, {})
+                values, _ = tree_log_probs(model, prefix, matrix, lengths, reads, 8, {})
             else:
-                found, _ = sequence_log_probs(model, prefix, matrix, lengths, reads, 64, mode)
+                values, _ = sequence_log_probs(model, prefix, matrix, lengths, reads, 64, mode)
             wanted, _ = sequence_log_probs(model, prefix, matrix, lengths, reads, 64, "plain")
     except Exception as error:  # whatever a model raises here means that it can't
         _log.info("%s scoring is not for this model: %s", mode, error)
@@ -58,7 +58,7 @@ def _works(model: Any, mode: str, attention: str) -> bool:
     # A wrong mask or position is off by about as much as the sequences differ from each other;
     # rounding, which grows with the numbers too, by a small part of that.
     share, least = (1e-3, 1e-4) if model.dtype == torch.float32 else (5e-2, 5e-2)
-    difference, spread = float(np.abs(found - wanted).max()), float(np.ptp(wanted))
+    difference, spread = float(np.abs(values - wanted).max()), float(np.ptp(wanted))
     good = difference <= least + share * spread
     if not good:
         _log.info("%s scoring is off by %.2g on this model", mode, difference)

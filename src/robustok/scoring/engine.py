@@ -46,8 +46,8 @@ class Request:
 class Scores:
     """Log-probabilities and the work that they took.
 
-    >>> found = score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]])
-    >>> found.log_probs.shape, found.mode, found.tokens_computed < found.tokens_naive
+    >>> result = score(model, [[5, 6, 7], [5, 8]], [[1], [2, 3]])
+    >>> result.log_probs.shape, result.mode, result.tokens_computed < result.tokens_naive
     ((2, 2), 'tree', True)
 
     Args:
@@ -257,9 +257,9 @@ def _score_group(
         )
     results = []
     for part, begin in zip(parts, bounds, strict=False):
-        mine = slice(begin, begin + len(part.matrix))
+        rows = slice(begin, begin + len(part.matrix))
         results.append(
-            Scores(values[mine].reshape(part.shape), int(costs[mine].sum()), part.naive, mode)
+            Scores(values[rows].reshape(part.shape), int(costs[rows].sum()), part.naive, mode)
         )
     return results
 

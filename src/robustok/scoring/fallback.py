@@ -59,11 +59,11 @@ def sequence_log_probs(
             ids = torch.as_tensor(whole[chosen, shared:widest], device=model.device)
             flat_ids = torch.as_tensor(wanted, device=model.device)
             logits = logits_at(model, flat_ids, input_ids=ids, **inputs)
-            found = log_probs_of(logits, which, reads[2, read])
+            log_probs = log_probs_of(logits, which, reads[2, read])
         except (RuntimeError, MemoryError) as error:
             size = halved(size, error)
             continue
-        np.add.at(values, reads[0, read], found)
+        np.add.at(values, reads[0, read], log_probs)
         costs[chosen] += widest - shared
         begin += size
     return values, costs

@@ -47,8 +47,8 @@ def text_losses(
             for begin in range(0, len(order), batch_size):
                 chosen = order[begin : begin + batch_size]
                 batch = [torch.tensor(chunks[i], dtype=torch.int64) for i in chosen]
-                found = _batch_losses(model, batch, device)
-                for i, loss in zip(chosen, found, strict=True):
+                losses = _batch_losses(model, batch, device)
+                for i, loss in zip(chosen, losses, strict=True):
                     nats[owners[i]] += loss
                     counts[owners[i]] += len(chunks[i]) - 1
                 if progress is not None:

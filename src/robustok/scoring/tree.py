@@ -113,7 +113,7 @@ def _pack(sizes: Ints, width: int) -> Ints:
     capacity = max(int(sizes.max()), -(-total // rows) + width // 50)
     groups = np.empty(len(sizes), np.int64)
     open_rows: dict[int, int] = {}  # row -> room left
-    made = 0
+    n_rows = 0
     for index in np.lexsort((-sizes, stretch)).tolist():
         size = int(sizes[index])
         fitting = [(room, row) for row, room in open_rows.items() if room >= size]
@@ -122,7 +122,7 @@ def _pack(sizes: Ints, width: int) -> Ints:
         else:
             if len(open_rows) == _OPEN_ROWS:
                 del open_rows[min(open_rows, key=lambda r: open_rows[r])]
-            row, made = made, made + 1
+            row, n_rows = n_rows, n_rows + 1
             open_rows[row] = capacity
         open_rows[row] -= size
         groups[index] = row
@@ -143,8 +143,8 @@ def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, width: int, above: 
     starts = level[roots]
     owners, ancestors = [], []
     for row, (begin, stop) in enumerate(_bounds(groups)):
-        mine = starts[begin:stop]
-        covered = np.searchsorted(mine, tree.end[above]) > np.searchsorted(mine, above)
+        row_starts = starts[begin:stop]
+        covered = np.searchsorted(row_starts, tree.end[above]) > np.searchsorted(row_starts, above)
         ancestors.append(above[covered])
         owners.append(np.full(int(covered.sum()), row))
     past = _by_group(np.concatenate(ancestors), np.concatenate(owners), len(nodes))

@@ -68,30 +68,30 @@ class PackedStream(IterableDataset):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
-        mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        worker_id, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         for number, block in enumerate(self._blocks()):
-            if number // self.batch_size % workers == mine:
+            if number // self.batch_size % workers == worker_id:
                 yield {"input_ids": block}
 
     def _blocks(self) -> Iterator[np.ndarray]:
         waiting: list[np.ndarray] = []
-        size = made = 0
+        size = n_blocks = 0
         for epoch in itertools.count():
             for rows, keys in self._groups(epoch):
-                drawn = self._drawn(rows, keys, epoch, made)
+                drawn = self._drawn(rows, keys, epoch, n_blocks)
                 waiting.append(drawn)
                 size += len(drawn)
                 if size < self.block_size:
                     continue
                 joined = np.concatenate(waiting)
                 full = size // self.block_size * self.block_size
-                made += full // self.block_size
+                n_blocks += full // self.block_size
                 yield from joined[:full].astype(np.int64).reshape(-1, self.block_size)
                 waiting, size = [joined[full:]], size - full
 
-    def _drawn(self, rows: Ragged, keys: np.ndarray, epoch: int, made: int) -> np.ndarray:
+    def _drawn(self, rows: Ragged, keys: np.ndarray, epoch: int, n_blocks: int) -> np.ndarray:
         """Documents as drawn, an end after each, when ``made`` blocks have gone before."""
-        sampler = scheme_at(self.sampler, made, self.total)
+        sampler = scheme_at(self.sampler, n_blocks, self.total)
         drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
         return np.insert(drawn.values, drawn.offsets[1:], self.end)
 

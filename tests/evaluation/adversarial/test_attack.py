@@ -29,11 +29,11 @@ def spellings(vocab: Vocabulary, text: bytes) -> Iterator[tuple[int, ...]]:
 
 
 def spans(vocab: Vocabulary, ids: Any) -> set[tuple[int, int]]:
-    found, at = set(), 0
+    positions, at = set(), 0
     for token in ids:
-        found.add((at, int(token)))
+        positions.add((at, int(token)))
         at += len(vocab.tokens[int(token)])
-    return found
+    return positions
 
 
 def margin_of(model: Any, vocab: Vocabulary, ids: Any, label: int, objective: str) -> float:
@@ -49,7 +49,7 @@ def test_every_step_takes_the_best_neighbor_that_brute_force_finds(
     model, vocab, objective: str, distances: tuple[int, ...]
 ) -> None:
     text, label = "happen, glad", 2
-    found = attack(
+    result = attack(
         model, vocab, text, OPTIONS, label, distances=distances, objective=objective, steps=4
     )
     everything = list(spellings(vocab, text.encode()))
@@ -66,31 +66,31 @@ def test_every_step_takes_the_best_neighbor_that_brute_force_finds(
             break
         current = best
         path.append(margins[best])
-    assert found.ids.tolist() == list(current)
-    assert found.margins == pytest.approx(path, abs=1e-4)
-    assert found.n_scored == queries
+    assert result.ids.tolist() == list(current)
+    assert result.margins == pytest.approx(path, abs=1e-4)
+    assert result.n_scored == queries
     assert len(path) > 1
-    assert vocab.decode_bytes(found.ids) == text.encode()
+    assert vocab.decode_bytes(result.ids) == text.encode()
 
 
 def test_items_attacked_together_fare_as_alone(model, vocab, items) -> None:
     together = attack_items(model, vocab, items, seed=3, steps=3, start="uniform")
-    for item, found in zip(items, together.attacks, strict=True):
+    for item, result in zip(items, together.attacks, strict=True):
         alone = attack_items(model, vocab, [item], seed=3, steps=3, start="uniform").attacks[0]
-        assert found.ids.tolist() == alone.ids.tolist()
-        assert found.start.tolist() == alone.start.tolist()
-        assert found.margins == pytest.approx(alone.margins, abs=1e-5)
-        assert found.n_scored == alone.n_scored
+        assert result.ids.tolist() == alone.ids.tolist()
+        assert result.start.tolist() == alone.start.tolist()
+        assert result.margins == pytest.approx(alone.margins, abs=1e-5)
+        assert result.n_scored == alone.n_scored
     assert together.accuracy == np.mean([not a.success for a in together.attacks])
     assert together.n_scored == sum(a.n_scored for a in together.attacks)
     assert together.tokens_computed < together.tokens_naive
 
 
 def test_the_result_is_consistent(model, vocab, items) -> None:
-    found = attack_items(model, vocab, items, seed=0)
-    assert found.accuracy <= found.start_accuracy
-    assert found.accuracy < 1
-    for item, a in zip(items, found.attacks, strict=True):
+    result = attack_items(model, vocab, items, seed=0)
+    assert result.accuracy <= result.start_accuracy
+    assert result.accuracy < 1
+    for item, a in zip(items, result.attacks, strict=True):
         assert a.margins == sorted(a.margins)
         assert len(a.n_scored_by_step) == len(a.margins) <= 11
         assert a.success == (int(np.argmax(a.log_probs)) != item.label)
@@ -98,39 +98,39 @@ def test_the_result_is_consistent(model, vocab, items) -> None:
         assert b"".join(a.tokens(vocab)) == item.question.encode()
         z = np.exp(a.log_probs)
         assert a.margins[-1] == pytest.approx(np.delete(z, a.label).max() - z[a.label])
-    assert len(pickle.loads(pickle.dumps(found)).attacks) == len(items)
-    assert json.loads(json.dumps(found.table()))[0]["key"] == items[0].key
+    assert len(pickle.loads(pickle.dumps(result)).attacks) == len(items)
+    assert json.loads(json.dumps(result.table()))[0]["key"] == items[0].key
 
 
 def test_steps_hold_the_ids_and_log_probs_of_every_margin(model, vocab) -> None:
-    found = attack(model, vocab, TEXT, OPTIONS, 0, objective="log-probability", steps=4)
-    assert len(found.steps) == len(found.margins) > 1
-    assert found.steps[0].ids.tolist() == found.start.tolist()
-    assert found.steps[-1].ids.tolist() == found.ids.tolist()
-    assert found.steps[-1].log_probs == found.log_probs
-    for step, margin in zip(found.steps, found.margins, strict=True):
+    result = attack(model, vocab, TEXT, OPTIONS, 0, objective="log-probability", steps=4)
+    assert len(result.steps) == len(result.margins) > 1
+    assert result.steps[0].ids.tolist() == result.start.tolist()
+    assert result.steps[-1].ids.tolist() == result.ids.tolist()
+    assert result.steps[-1].log_probs == result.log_probs
+    for step, margin in zip(result.steps, result.margins, strict=True):
         assert max(step.log_probs[1:]) - step.log_probs[0] == pytest.approx(margin)
         assert vocab.decode(step.ids) == TEXT
 
 
 def test_the_curve_falls_from_the_start_to_the_end(model, vocab, items) -> None:
-    found = attack_items(model, vocab, items, seed=0)
-    curve = found.curve()
+    result = attack_items(model, vocab, items, seed=0)
+    curve = result.curve()
     accuracies = [row["accuracy"] for row in curve]
     assert accuracies == sorted(accuracies, reverse=True)
-    assert accuracies[0] == found.start_accuracy
-    assert accuracies[-1] == found.accuracy
-    assert [row["n_scored"] for row in found.curve([1, 5])] == [1, 5]
+    assert accuracies[0] == result.start_accuracy
+    assert accuracies[-1] == result.accuracy
+    assert [row["n_scored"] for row in result.curve([1, 5])] == [1, 5]
 
 
 def test_context_and_suffix_surround_the_text(model, vocab) -> None:
     prefix, suffix = [0, 5], vocab.encode(" Answer:").tolist()
-    found = attack(model, vocab, "up, baby?", OPTIONS, 0, prefix=prefix, suffix=suffix, steps=2)
+    result = attack(model, vocab, "up, baby?", OPTIONS, 0, prefix=prefix, suffix=suffix, steps=2)
     options = [vocab.encode(o).tolist() for o in OPTIONS]
-    for ids, told in ((found.start, found.log_probs_start), (found.ids, found.log_probs)):
+    for ids, reported in ((result.start, result.log_probs_start), (result.ids, result.log_probs)):
         wanted = score_naively(model, [[*ids.tolist(), *suffix]], options, prefix)
-        assert told == pytest.approx(wanted[0], abs=1e-4)
-    assert vocab.decode_bytes(found.ids) == b"up, baby?"
+        assert reported == pytest.approx(wanted[0], abs=1e-4)
+    assert vocab.decode_bytes(result.ids) == b"up, baby?"
 
 
 def test_options_may_be_ids(model, vocab) -> None:
@@ -193,8 +193,8 @@ def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None
 
 
 def test_max_scored_holds(model, vocab, items) -> None:
-    found = attack_items(model, vocab, items, seed=0, max_scored=20, restarts=2, beam=2)
-    assert all(a.n_scored <= 20 for a in found.attacks)
+    result = attack_items(model, vocab, items, seed=0, max_scored=20, restarts=2, beam=2)
+    assert all(a.n_scored <= 20 for a in result.attacks)
 
 
 def test_an_attack_goes_on_where_it_stopped(model, vocab, items, tmp_path) -> None:

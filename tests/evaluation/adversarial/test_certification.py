@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.chi_square import assert_law
+from tests.oracles.chi_square import assert_distribution
 from tests.oracles.lattice import Path as Ids
 from tests.oracles.lattice import distance, tokenizations
 from tests.oracles.scoring import score_naively
@@ -41,39 +41,39 @@ def everything(model: Any, vocab: Vocabulary, text: str) -> dict[Ids, tuple[int,
 def test_enumeration_scores_every_tokenization_within(
     model: Any, vocab: Vocabulary, within: int | None
 ) -> None:
-    law = everything(model, vocab, TEXT)
+    reference = everything(model, vocab, TEXT)
     canonical = tuple(vocab.encode(TEXT).tolist())
-    answer = law[canonical][1]
-    inside = [path for path, (d, _) in law.items() if within is None or d <= within]
-    flipped = {path: law[path][0] for path in inside if law[path][1] != answer}
+    answer = reference[canonical][1]
+    inside = [path for path, (d, _) in reference.items() if within is None or d <= within]
+    flipped = {path: reference[path][0] for path in inside if reference[path][1] != answer}
     seen: list[tuple[int, int]] = []
-    found = certify(
+    result = certify(
         model, vocab, TEXT, OPTIONS, distance=within, seed=0, attack=False,
         progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
-    assert (found.method, found.confidence, found.answer) == ("enumeration", 1.0, answer)
-    assert found.tokenizations == found.n_scored == len(inside) == seen[-1][0] == seen[-1][1]
-    assert found.flips == len(flipped)
-    assert found.upper == len(flipped) / len(inside)
-    assert found.verdict == ("flips" if flipped else "same")
-    assert (found.margin > 0) == bool(flipped)
+    assert (result.method, result.confidence, result.answer) == ("enumeration", 1.0, answer)
+    assert result.tokenizations == result.n_scored == len(inside) == seen[-1][0] == seen[-1][1]
+    assert result.flips == len(flipped)
+    assert result.upper == len(flipped) / len(inside)
+    assert result.verdict == ("flips" if flipped else "same")
+    assert (result.margin > 0) == bool(flipped)
     if flipped:
-        assert found.witness in flipped
-        assert found.witness_distance == min(flipped.values())
-    assert pickle.loads(pickle.dumps(found)).to_json() == found.to_json()
-    assert Certificate.from_json(json.loads(json.dumps(found.to_json()))).witness == found.witness
+        assert result.witness in flipped
+        assert result.witness_distance == min(flipped.values())
+    assert pickle.loads(pickle.dumps(result)).to_json() == result.to_json()
+    assert Certificate.from_json(json.loads(json.dumps(result.to_json()))).witness == result.witness
 
 
 def test_some_answers_are_certified_and_some_are_broken(model, vocab, items) -> None:
     """The matrix above is of one text; here both verdicts must come up, and agree by distance."""
-    found = certify_items(model, vocab, items, distances=(2, 1, 4), seed=0)
-    assert found.distances == (1, 2, 4)
-    rows = found.gap()
+    result = certify_items(model, vocab, items, distances=(2, 1, 4), seed=0)
+    assert result.distances == (1, 2, 4)
+    rows = result.gap()
     assert [sum(row[v] for v in VERDICTS) for row in rows] == [len(items)] * 3
     assert rows[-1]["same"] < rows[0]["same"] <= len(items)
     assert rows[-1]["attacked"] > 0
-    for i in range(0, len(found.certificates), 3):
-        one, two, four = found.certificates[i : i + 3]
+    for i in range(0, len(result.certificates), 3):
+        one, two, four = result.certificates[i : i + 3]
         assert one.key == four.key
         assert one.tokenizations <= two.tokenizations <= four.tokenizations
         assert (one.witness is None) >= (two.witness is None) >= (four.witness is None)
@@ -94,30 +94,30 @@ def test_draws_are_uniform_over_the_tokenizations_within(
     for within in (4, None):
         paths = tokenizations(vocab, TEXT.encode())
         inside = [p for p in paths if within is None or distance(vocab, canonical, p) <= within]
-        found = certify(
+        result = certify(
             model, vocab, TEXT, OPTIONS, distance=within, limit=10, draws=6000, seed=0, attack=False
         )
-        assert (found.method, found.tokenizations) == ("sampling", len(inside))
+        assert (result.method, result.tokenizations) == ("sampling", len(inside))
         first, *drawn = (row for request in scored for row in request.questions)
         scored.clear()
         assert tuple(first.tolist()) == canonical
-        assert len(drawn) == found.n_scored == 6000
-        assert_law(drawn, dict.fromkeys(inside, 1 / len(inside)))
+        assert len(drawn) == result.n_scored == 6000
+        assert_distribution(drawn, dict.fromkeys(inside, 1 / len(inside)))
 
 
 def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(model: Any, vocab: Vocabulary) -> None:
-    law = everything(model, vocab, TEXT)
-    answer = law[tuple(vocab.encode(TEXT).tolist())][1]
-    share = np.mean([a != answer for d, a in law.values() if d <= 6])
+    reference = everything(model, vocab, TEXT)
+    answer = reference[tuple(vocab.encode(TEXT).tolist())][1]
+    share = np.mean([a != answer for d, a in reference.values() if d <= 6])
     held = []
     for seed in range(60):
-        found = certify(
+        result = certify(
             model, vocab, TEXT, OPTIONS, distance=6, limit=3, draws=40, confidence=0.8, seed=seed,
             attack=False,
         )  # fmt: skip
-        assert found.upper == clopper_pearson_upper(found.flips, 40, 0.8)
-        assert found.confidence == 0.8
-        held.append(found.upper >= share)
+        assert result.upper == clopper_pearson_upper(result.flips, 40, 0.8)
+        assert result.confidence == 0.8
+        held.append(result.upper >= share)
     # 60 bounds at 80%: fewer than 38 hold with a chance of 1 in 1,000 (the seeds are fixed).
     assert sum(held) >= 38
     assert 0 < share < 1
@@ -126,20 +126,20 @@ def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(model: Any, vocab: Vo
 def test_the_attack_stays_within_the_distance_and_aims_at_any_other_answer(
     model: Any, vocab: Vocabulary
 ) -> None:
-    law = everything(model, vocab, TEXT)
+    reference = everything(model, vocab, TEXT)
     canonical = vocab.encode(TEXT)
-    answer = law[tuple(canonical.tolist())][1]
+    answer = reference[tuple(canonical.tolist())][1]
     for within in (1, 2, 3, 4, 6):
         # One draw cannot find what the search does, so a witness is the search's.
-        found = certify(model, vocab, TEXT, OPTIONS, distance=within, limit=1, draws=1, seed=0)
+        result = certify(model, vocab, TEXT, OPTIONS, distance=within, limit=1, draws=1, seed=0)
         step = min(2, within)
         alone = attack(model, vocab, TEXT, OPTIONS, answer, distances=(step,), steps=within // step)
-        assert (found.attacked, found.attack_n_scored) == (alone.success, alone.n_scored)
-        assert law[tuple(alone.ids.tolist())][0] <= within
-        if found.attacked:
-            assert found.verdict == "attacked"
-            assert found.witness is not None and law[found.witness][1] != answer
-            assert found.witness_distance is not None and found.witness_distance <= within
+        assert (result.attacked, result.attack_n_scored) == (alone.success, alone.n_scored)
+        assert reference[tuple(alone.ids.tolist())][0] <= within
+        if result.attacked:
+            assert result.verdict == "attacked"
+            assert result.witness is not None and reference[result.witness][1] != answer
+            assert result.witness_distance is not None and result.witness_distance <= within
 
 
 def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:
@@ -165,11 +165,11 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch)
     kept = len((tmp_path / "c.jsonl").read_text().splitlines()) - 1
     assert 0 < kept < len(items)
     seen: list[int] = []
-    found = certify_items(model, vocab, items, progress=lambda d, t: seen.append(d), **settings)
+    result = certify_items(model, vocab, items, progress=lambda d, t: seen.append(d), **settings)
     assert seen[0] > kept and seen[-1] == len(items) and seen == sorted(set(seen))
     whole = certify_items(model, vocab, items, distances=(2,), seed=0)
-    assert found.gap() == whole.gap()
-    assert str(found) == str(whole)
+    assert result.gap() == whole.gap()
+    assert str(result) == str(whole)
     with pytest.raises(RobustokError, match="other distances"):
         certify_items(model, vocab, items, distances=(4,), seed=0, resume_file=tmp_path / "c.jsonl")
     reworded = [replace(items[0], question="What else?"), *items[1:]]
@@ -179,19 +179,19 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch)
 
 def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocabulary) -> None:
     prefix, suffix = vocab.encode("which baby?"), vocab.encode(" Answer:")
-    found = certify(
+    result = certify(
         model, vocab, "rain", OPTIONS, distance=None, seed=0, prefix=prefix, suffix=suffix
     )
     paths = tokenizations(vocab, b"rain")
     queries = [[*path, *suffix] for path in paths]
     options = [vocab.encode(o).tolist() for o in OPTIONS]
     answers = score_naively(model, queries, options, prefix).argmax(axis=1)
-    assert found.tokenizations == len(paths)
-    assert found.flips == int((answers != found.answer).sum())
+    assert result.tokenizations == len(paths)
+    assert result.flips == int((answers != result.answer).sum())
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"distance": 0}, "from 1 on"),
         ({"confidence": 1.0}, "confidence"),
@@ -201,10 +201,10 @@ def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocab
     ],
 )
 def test_impossible_settings_are_errors(
-    model: Any, vocab: Vocabulary, settings: dict[str, Any], said: str
+    model: Any, vocab: Vocabulary, settings: dict[str, Any], message: str
 ) -> None:
     given = {"options": OPTIONS, "distance": 2, "seed": 0} | settings
-    with pytest.raises(RobustokError, match=said):
+    with pytest.raises(RobustokError, match=message):
         certify(model, vocab, TEXT, **given)
 
 

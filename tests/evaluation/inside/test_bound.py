@@ -24,10 +24,10 @@ def norm(matrix: Any) -> float:
 def test_the_norm_is_the_largest_singular_value(shape: tuple[int, ...], tolerance: float) -> None:
     for seed in range(3):
         matrix = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-        found = spectral_norm(matrix, tolerance=tolerance)
+        norm = spectral_norm(matrix, tolerance=tolerance)
         wanted = torch.linalg.matrix_norm(matrix.double(), 2)
-        assert found.shape == wanted.shape
-        assert bool(((found - wanted).abs() <= tolerance * wanted + 1e-12).all())
+        assert norm.shape == wanted.shape
+        assert bool(((norm - wanted).abs() <= tolerance * wanted + 1e-12).all())
 
 
 def test_norms_of_matrices_that_stop_a_careless_iteration() -> None:
@@ -89,8 +89,8 @@ def test_the_bound_is_the_formula_in_both_readings(name: str) -> None:
             c1, c2, gamma = by_hand(model, layer, n, 6)
             assert bound.c1(layer, reading=reading, tokens=tokens) == pytest.approx(c1, rel=1e-4)
             assert bound.c2(layer) == pytest.approx(c2, rel=1e-4)
-            found = bound.log10_gamma(6, reading=reading, tokens=tokens, layer=layer)
-            assert 10**found == pytest.approx(gamma, rel=1e-3)
+            log_gamma = bound.log10_gamma(6, reading=reading, tokens=tokens, layer=layer)
+            assert 10**log_gamma == pytest.approx(gamma, rel=1e-3)
     assert bound.through(4)[-1] == pytest.approx(bound.log10_gamma(4), abs=1e-12)
     whole = bound.through(1, reading="proof", tokens=17)
     single = [bound.log10_gamma(reading="proof", tokens=17, layer=i) for i in range(3)]

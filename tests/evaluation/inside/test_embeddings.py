@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.oracles.chi_square import assert_law
+from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tests.oracles.lattice import tokenizations
 
@@ -25,8 +25,8 @@ WORDS = ["rain", "happen", "differ", "garden"]
 def states(model: Any, ids: list[int]) -> np.ndarray:
     """Unit-normalized last-token states, one forward pass."""
     with torch.no_grad():
-        found = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
-    rows = np.stack([s[0, -1].double().numpy() for s in found])
+        hidden = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+    rows = np.stack([s[0, -1].double().numpy() for s in hidden])
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
@@ -36,7 +36,7 @@ def test_distances_are_those_of_one_pass_a_tokenization(
     model: Any, vocab: Vocabulary, sentence: str | None, prefix: list[int] | None
 ) -> None:
     settings: dict[str, Any] = {"draws": 7, "seed": 3, "sentence": sentence, "prefix": prefix}
-    found = embedding_distances(model, vocab, WORDS, **settings)
+    result = embedding_distances(model, vocab, WORDS, **settings)
     first = list(prefix or [])
     for word in WORDS:
         before, ids, after = spell(vocab, word, sentence)
@@ -44,13 +44,13 @@ def test_distances_are_those_of_one_pass_a_tokenization(
         canonical = states(model, [*first, *before, *ids, *after])
         gaps = [states(model, [*first, *before, *row, *after]) - canonical for row in drawn]
         wanted = np.linalg.norm(gaps, axis=2).mean(axis=0)
-        assert found.by_word[word] == pytest.approx(wanted, abs=1e-5)
-    assert found.mean_of_others == pytest.approx(np.mean(list(found.by_word.values()), axis=0))
-    assert all(a < b < c for a, b, c in zip(found.low, found.mean, found.high, strict=True)) or (
-        sentence and found.mean[0] == 0
+        assert result.by_word[word] == pytest.approx(wanted, abs=1e-5)
+    assert result.mean_of_others == pytest.approx(np.mean(list(result.by_word.values()), axis=0))
+    assert all(a < b < c for a, b, c in zip(result.low, result.mean, result.high, strict=True)) or (
+        sentence and result.mean[0] == 0
     )
-    assert pickle.loads(pickle.dumps(found)) == found
-    assert json.loads(json.dumps(found.table()))[2]["layer"] == 2
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert json.loads(json.dumps(result.table()))[2]["layer"] == 2
 
 
 def test_draws_are_uniform_over_the_others(vocab: Vocabulary) -> None:
@@ -58,20 +58,20 @@ def test_draws_are_uniform_over_the_others(vocab: Vocabulary) -> None:
     others = set(tokenizations(vocab, b"happen")) - {tuple(ids.tolist())}
     assert len(others) > 3
     drawn = draw_others(vocab, {"happen": ids}, 20_000, seed=0)["happen"]
-    assert_law(drawn, dict.fromkeys(others, 1 / len(others)))
+    assert_distribution(drawn, dict.fromkeys(others, 1 / len(others)))
 
 
 def test_the_mean_is_that_over_all_tokenizations(model: Any, vocab: Vocabulary) -> None:
     # Enough draws that a word's mean over them is its mean over all the others.
-    found = embedding_distances(model, vocab, ["happen", "r"], draws=4000, seed=0)
+    result = embedding_distances(model, vocab, ["happen", "r"], draws=4000, seed=0)
     canonical = vocab.encode("happen").tolist()
     paths = tokenizations(vocab, b"happen")
     gaps = [states(model, list(path)) - states(model, canonical) for path in paths]
     exact = np.linalg.norm(gaps, axis=2).sum(axis=0)
     # "r" has one tokenization, at distance 0 from itself.
-    assert found.mean == pytest.approx(exact / len(paths) / 2, rel=0.03)
-    assert found.mean_of_others == pytest.approx(exact / (len(paths) - 1), rel=0.03)
-    assert (found.words, found.single) == (2, 1)
+    assert result.mean == pytest.approx(exact / len(paths) / 2, rel=0.03)
+    assert result.mean_of_others == pytest.approx(exact / (len(paths) - 1), rel=0.03)
+    assert (result.words, result.single) == (2, 1)
 
 
 def test_near_orthogonal_embeddings_give_the_papers_first_value() -> None:
@@ -79,9 +79,9 @@ def test_near_orthogonal_embeddings_give_the_papers_first_value() -> None:
     words = data_path("words", "1000-most-common-words.txt").read_text().split()
     vocab = real("llama3")
     model = small_model(vocab.size, Shape(1, 64, 2, 2, 8, 64), seed=0)
-    found = embedding_distances(model, vocab, words, seed=0)
-    assert found.mean[0] == pytest.approx(1.2428, rel=0.01)
-    assert found.mean_of_others[0] > 1.38
+    result = embedding_distances(model, vocab, words, seed=0)
+    assert result.mean[0] == pytest.approx(1.2428, rel=0.01)
+    assert result.mean_of_others[0] > 1.38
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -128,7 +128,7 @@ def test_a_stopped_run_goes_on_and_measures_nothing_twice(
 
 
 @pytest.mark.parametrize(
-    ("words", "settings", "said"),
+    ("words", "settings", "message"),
     [
         ([], {}, "no words"),
         (["rain"], {"draws": 0}, "at least 1"),
@@ -137,7 +137,7 @@ def test_a_stopped_run_goes_on_and_measures_nothing_twice(
     ],
 )
 def test_what_cannot_be_measured_is_an_error(
-    model: Any, vocab: Vocabulary, words: list[str], settings: dict[str, Any], said: str
+    model: Any, vocab: Vocabulary, words: list[str], settings: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(RobustokError, match=said):
+    with pytest.raises(RobustokError, match=message):
         embedding_distances(model, vocab, words, seed=0, **settings)

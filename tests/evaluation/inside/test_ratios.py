@@ -17,14 +17,14 @@ from robustok.evaluation.questions import item_key
 
 def outputs(model: Any, ids: list[int]) -> list[np.ndarray]:
     with torch.no_grad():
-        found = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
-    return [t[0, -1].double().numpy() for t in (*found.hidden_states, found.logits)]
+        output = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+    return [t[0, -1].double().numpy() for t in (*output.hidden_states, output.logits)]
 
 
 def test_ratios_are_changes_over_the_root_of_the_distance(model, vocab, items) -> None:
     items = items[:3]
     seen: list[tuple[int, int]] = []
-    found = lipschitz_ratios(
+    result = lipschitz_ratios(
         model, vocab, items, draws=4, seed=5, progress=lambda d, t: seen.append((d, t))
     )
     attacked = attack_items(model, vocab, items, seed=5).attacks
@@ -40,14 +40,14 @@ def test_ratios_are_changes_over_the_root_of_the_distance(model, vocab, items) -
                 moved = zip(outputs(model, row.tolist()), base, strict=True)
                 if apart:
                     wanted[kind].append([np.linalg.norm(a - b) / apart**0.5 for a, b in moved])
-    assert found.sampled == pytest.approx(np.array(wanted["sampled"]), abs=1e-4)
-    assert found.adversarial == pytest.approx(np.array(wanted["adversarial"]), abs=1e-4)
-    assert found.sampled.shape[1] == model.config.num_hidden_layers + 2
+    assert result.sampled == pytest.approx(np.array(wanted["sampled"]), abs=1e-4)
+    assert result.adversarial == pytest.approx(np.array(wanted["adversarial"]), abs=1e-4)
+    assert result.sampled.shape[1] == model.config.num_hidden_layers + 2
     assert seen[-1] == (6, 6) and [d for d, _ in seen] == sorted(d for d, _ in seen)
-    rows = found.table()
+    rows = result.table()
     assert {row["kind"] for row in rows} == {"sampled", "adversarial"}
-    assert rows[-1]["max"] == found.adversarial[:, -1].max()
-    assert pickle.loads(pickle.dumps(found)).longest == found.longest
+    assert rows[-1]["max"] == result.adversarial[:, -1].max()
+    assert pickle.loads(pickle.dumps(result)).longest == result.longest
 
 
 def test_a_scheme_that_changes_nothing_is_an_error(model, vocab, items) -> None:

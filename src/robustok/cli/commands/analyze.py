@@ -78,27 +78,27 @@ def split_counts_command(
     specs = scheme or [
         "stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform-k(alpha=1)", "uniform",
     ]  # fmt: skip
-    found = []
+    results = []
     for spec in specs:
         with bar(spec) as progress:
-            found.append(
+            results.append(
                 split_counts(
                     vocab, text or SENTENCE, spec, seed=seed, token=token, draws=draws,
                     progress=progress,
                 )
             )  # fmt: skip
-    rows = split_rows(found)
+    rows = split_rows(results)
     wide = []
-    for counts in found:
-        columns = [counts.observed, *counts.laws.values()]
-        wide.append([counts.scheme, "drawn", *counts.laws])
+    for counts in results:
+        columns = [counts.observed, *counts.distributions.values()]
+        wide.append([counts.scheme, "drawn", *counts.distributions])
         wide += [
             [f"{s} splits", *(f"{100 * c[s]:.2f}%" if s < len(c) else "" for c in columns)]
             for s in range(len(counts.observed))
         ]
         wide.append([])
     _tell(rows, as_json, ["", "", "", ""], wide)
-    _draw(out, as_json, lambda folder: draw_split_counts(found, folder))
+    _draw(out, as_json, lambda folder: draw_split_counts(results, folder))
 
 
 @app.command("segmentations")
@@ -120,21 +120,26 @@ def segmentations_command(
     from robustok.report.analyses import draw_segmentations, segmentation_rows
 
     specs = scheme or ["uniform", "stochastok(alpha=1)"]
-    found = {}
+    by_name = {}
     for name, vocab in _vocabularies(tokenizer).items():
         with bar(name) as progress:
-            found[name] = segmentations(
+            by_name[name] = segmentations(
                 vocab, text or SENTENCE, specs, seed=seed, token=token, splits=splits, draws=draws,
                 progress=progress,
             )  # fmt: skip
     wide = [
         [name, str(level + 1), str(len(pieces)),
-         *(f"{sum(1 for x in s[level] if x)}" for s in told.shares.values())]
-        for name, told in found.items() for level, pieces in enumerate(told.pieces)
+         *(f"{sum(1 for x in s[level] if x)}" for s in counts.shares.values())]
+        for name, counts in by_name.items() for level, pieces in enumerate(counts.pieces)
     ]  # fmt: skip
-    schemes = [f"seen by {spec}" for spec in next(iter(found.values())).shares]
-    _tell(segmentation_rows(found), as_json, ["tokenizer", "splits", "ways", *schemes], wide)
-    _draw(out, as_json, lambda folder: draw_segmentations(found, folder))
+    schemes = [f"seen by {spec}" for spec in next(iter(by_name.values())).shares]
+    _tell(
+        segmentation_rows(by_name),
+        as_json,
+        ["tokenizer", "splits", "segmentations", *schemes],
+        wide,
+    )
+    _draw(out, as_json, lambda folder: draw_segmentations(by_name, folder))
 
 
 @app.command("dropout")
@@ -161,17 +166,17 @@ def dropout_command(
 
     vocab = Vocabulary.load(tokenizer)
     with bar("dropout") as progress:
-        found = dropout_splits(
+        results = dropout_splits(
             vocab, text or SENTENCE, seed=seed, probabilities=p or (0.1, 0.25, 0.5, 0.75),
             rules=rule or RULES, draws=draws, progress=progress,
         )  # fmt: skip
-    rows = dropout_rows(found)
+    rows = dropout_rows(results)
     wide = [
         [r["rule"], f"{r['p']:g}", f"{r['mean']:.2f}", f"{r['std']:.2f}", r["min"], r["max"]]
         for r in rows
     ]
     _tell(rows, as_json, ["rule", "p", "mean", "std", "min", "max"], wide)
-    _draw(out, as_json, lambda folder: draw_dropout(found, folder))
+    _draw(out, as_json, lambda folder: draw_dropout(results, folder))
 
 
 @app.command("bias")
@@ -185,15 +190,16 @@ def bias_command(
     ] = None,
     splits: Annotated[int, typer.Option("--splits", min=1, help="at most")] = 4,
     draws: Annotated[
-        int, typer.Option("--draws", "-n", min=1, help="a word, of schemes without an exact law")
+        int,
+        typer.Option("--draws", "-n", min=1, help="a word, of schemes without exact probabilities"),
     ] = 10_000,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
     """How far from uniform schemes cut words.
 
-    Total variation and KL from the uniform law over the ways to cut a word as often, and the share
-    of them that can come. With --out also a row for each word, in bias-words.csv.
+    Total variation and KL from the uniform distribution over the segmentations of a word, and the
+    share of them that the scheme can draw. --out also writes a row for each word to bias-words.csv.
     """
     from robustok.analysis import SCHEMES, bias, summarize
     from robustok.files import write_csv
@@ -201,16 +207,16 @@ def bias_command(
     from robustok.tasks import frequent_words, read_words
 
     chosen = read_words(words_file) if words_file else frequent_words(words)
-    found, each = {}, []
+    summaries, each = {}, []
     for name, vocab in _vocabularies(tokenizer).items():
         with bar(name) as progress:
-            told = bias(
+            biases = bias(
                 vocab, chosen, scheme or SCHEMES, seed=seed, splits=splits, draws=draws,
                 progress=progress,
             )  # fmt: skip
-        found[name] = summarize(told)
-        each += [{"tokenizer": name, **row._asdict()} for row in told]
-    rows = bias_rows(found)
+        summaries[name] = summarize(biases)
+        each += [{"tokenizer": name, **row._asdict()} for row in biases]
+    rows = bias_rows(summaries)
     wide = [
         [r["tokenizer"], r["scheme"], r["splits"], r["words"],
          *(f"{'' if r['exact'] else '~'}{r[field]:.3f}"
@@ -222,7 +228,7 @@ def bias_command(
 
     def draw(folder: Path) -> list[Path]:
         write_csv(folder / "bias-words.csv", each)
-        return [*draw_bias(found, folder), folder / "bias-words.csv"]
+        return [*draw_bias(summaries, folder), folder / "bias-words.csv"]
 
     _draw(out, as_json, draw)
 
@@ -252,14 +258,14 @@ def growth_command(
 
     documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
     settings: dict[str, Any] = {"alphas": alpha} if alpha else {}
-    found = {}
+    by_name = {}
     for name, vocab in _vocabularies(tokenizer).items():
         with bar(name) as progress:
-            found[name] = growth(
+            by_name[name] = growth(
                 vocab, documents, *([scheme] if scheme else []), seed=seed, progress=progress,
                 **settings,
             )  # fmt: skip
-    rows = growth_rows(found)
+    rows = growth_rows(by_name)
     wide = [
         [
             r["tokenizer"],
@@ -270,24 +276,24 @@ def growth_command(
         for r in rows
     ]
     _tell(rows, as_json, ["tokenizer", "scheme", "alpha", "length ratio"], wide)
-    _draw(out, as_json, lambda folder: draw_growth(found, folder))
+    _draw(out, as_json, lambda folder: draw_growth(by_name, folder))
 
 
 def _vocabularies(given: list[str]) -> dict[str, Any]:
     """Name → vocabulary; a tokenizer.json is called by its folder."""
     from robustok.vocabulary import Vocabulary
 
-    found: dict[str, Any] = {}
+    vocabularies: dict[str, Any] = {}
     for path in given:
         name, mark, place = path.partition("=")
         if not mark or "/" in name:
             place, name = path, Path(path).name
             if name.startswith("tokenizer."):
                 name = Path(path).resolve().parent.name
-        if name in found:
+        if name in vocabularies:
             raise RobustokError(f"two tokenizers are called '{name}': write NAME={place} for one")
-        found[name] = Vocabulary.load(place)
-    return found
+        vocabularies[name] = Vocabulary.load(place)
+    return vocabularies
 
 
 def _tell(

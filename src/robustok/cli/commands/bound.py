@@ -55,7 +55,7 @@ def command(
     for name, path in named(models).items():
         model = load_model(path)
         with bar(f"{name}: norms") as progress:
-            found = lipschitz_bound(model, tolerance=tolerance, name=name, progress=progress)
+            bound = lipschitz_bound(model, tolerance=tolerance, name=name, progress=progress)
         ratios = None
         if items is not None:
             settings = {
@@ -64,8 +64,8 @@ def command(
             }  # fmt: skip
             ratios = _measure(model, tokenizer or path, items, limit, settings)
         n = tokens or (ratios.longest if ratios else None)
-        _tell(found, ratios, distance, n, as_json)
-        rows += _rows(found, ratios, n)
+        _tell(bound, ratios, distance, n, as_json)
+        rows += _rows(bound, ratios, n)
     if out is not None:
         from robustok.report.model_figures import draw_bound
 
@@ -88,13 +88,13 @@ def _measure(
         )
 
 
-def _rows(found: Any, ratios: Any, tokens: int | None) -> list[dict[str, Any]]:
+def _rows(bound: Any, ratios: Any, tokens: int | None) -> list[dict[str, Any]]:
     """One table of the bound and of what was measured, all per square root of a distance."""
     rows = [] if ratios is None else ratios.table()
     for reading in ("theorem", "proof") if tokens else ("theorem",):
-        powers = found.through(1, reading=reading, tokens=tokens)
+        powers = bound.through(1, reading=reading, tokens=tokens)
         rows += [
-            {"model": found.model, "kind": reading, "depth": depth, "pairs": "", "mean": 10**power,
+            {"model": bound.model, "kind": reading, "depth": depth, "pairs": "", "mean": 10**power,
              "p95": 10**power, "max": 10**power, "query": "", "seed": ""}
             for depth, power in enumerate(powers)
             if power < 300
@@ -102,20 +102,20 @@ def _rows(found: Any, ratios: Any, tokens: int | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _tell(found: Any, ratios: Any, distance: int, tokens: int | None, as_json: bool) -> None:
-    table = found.table(distance, tokens=tokens)
+def _tell(bound: Any, ratios: Any, distance: int, tokens: int | None, as_json: bool) -> None:
+    table = bound.table(distance, tokens=tokens)
     if as_json:
-        told: dict[str, Any] = {
-            "model": found.model, "distance": distance, "tokens": tokens, "layers": table,
-            "embedding": found.embedding, "head": found.head,
-            "largest_embedding": found.largest_embedding, "tolerance": found.tolerance,
+        record: dict[str, Any] = {
+            "model": bound.model, "distance": distance, "tokens": tokens, "layers": table,
+            "embedding": bound.embedding, "head": bound.head,
+            "largest_embedding": bound.largest_embedding, "tolerance": bound.tolerance,
         }  # fmt: skip
         if ratios is not None:
-            told |= {"measured": ratios.table(), "items": ratios.items, "draws": ratios.draws}
-        print_json(told)
+            record |= {"measured": ratios.table(), "items": ratios.items, "draws": ratios.draws}
+        print_json(record)
         return
     where = f", n = {tokens}" if tokens else ""
-    typer.echo(f"{found.model}: ‖W‖ = {found.embedding:.4g}, ‖W_out‖ = {found.head:.4g}, "
+    typer.echo(f"{bound.model}: ‖W‖ = {bound.embedding:.4g}, ‖W_out‖ = {bound.head:.4g}, "
                f"k = {distance}{where}")  # fmt: skip
     readings = [r for r in ("theorem", "proof") if f"log10_gamma_{r}" in table[0]]
     heads = [f"{'C1 ' + r:>12}{'γ ' + r:>12}" for r in readings]

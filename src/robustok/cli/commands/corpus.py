@@ -109,14 +109,14 @@ def command(
     if as_json:
         print_json(asdict(receipt))
         return
-    found = receipt.realized
+    realized = receipt.realized
     typer.echo(
         f"{receipt.documents:,} documents, {receipt.rows:,} rows and {receipt.tokens:,} ids in "
         f"{len(receipt.shards):,} shards: {out / 'data'}"
     )
     typer.echo(
-        f"a canonical token: {found['splits']:.3f} splits, {found['distance']:.3f} distance, "
-        f"{found['growth']:.3f} tokens"
+        f"a canonical token: {realized['splits']:.3f} splits, {realized['distance']:.3f} distance, "
+        f"{realized['growth']:.3f} tokens"
     )
     if receipt.rejects:
         typer.echo(

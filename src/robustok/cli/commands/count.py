@@ -29,13 +29,13 @@ def command(
 
     lattice = Vocabulary.load(tokenizer).lattice(text_of(text))
     total = lattice.count()
-    found: dict[str, Any] = {"total": str(total)}
+    record: dict[str, Any] = {"total": str(total)}
     counts = []
     if by:
         counts = counts_by(lattice, by, total, most)
-        found[f"by_{by}"] = [str(count) for count in counts]
+        record[f"by_{by}"] = [str(count) for count in counts]
     if as_json:
-        print_json(found)
+        print_json(record)
         return
     typer.echo(f"{total:,}")
     for value, count in enumerate(counts):

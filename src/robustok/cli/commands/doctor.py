@@ -21,24 +21,24 @@ NAME = "doctor"
 
 def command(as_json: Json = False) -> None:
     """Show what is installed and what is missing."""
-    found = _findings()
+    findings = _findings()
     if as_json:
-        print_json(found)
+        print_json(findings)
         return
     console = Console(highlight=False)
     table = Table(box=None, show_header=False, pad_edge=False)
-    for name, release in found["versions"].items():
+    for name, release in findings["versions"].items():
         table.add_row(name, Text(release))
-    table.add_row("platform", found["platform"])
-    table.add_row("cores", str(found["cores"]))
-    table.add_row("devices", ", ".join(found["devices"]) or "none (torch is not installed)")
-    for name, place in found["caches"].items():
+    table.add_row("platform", findings["platform"])
+    table.add_row("cores", str(findings["cores"]))
+    table.add_row("devices", ", ".join(findings["devices"]) or "none (torch is not installed)")
+    for name, place in findings["caches"].items():
         table.add_row(name, Text(place))
     console.print(table)
-    for entry in found["missing"]:
+    for entry in findings["missing"]:
         line = f"missing {entry['package']}, for {entry['for']}: {entry['install']}"
         console.print(line, markup=False, soft_wrap=True)
-    if not found["missing"]:
+    if not findings["missing"]:
         console.print("nothing is missing")
 
 

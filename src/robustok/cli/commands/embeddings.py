@@ -67,10 +67,10 @@ def _load(path: str, tokenizer: str | None) -> tuple[Any, Any]:
 
 
 def _start(model: Any, path: str) -> list[int]:
-    found = model.config.get_text_config().bos_token_id
-    if found is None:
+    start_id = model.config.get_text_config().bos_token_id
+    if start_id is None:
         raise RobustokError(f"'{path}' has no start token: leave --start-token out")
-    return [int(found)]
+    return [int(start_id)]
 
 
 def _measure(model: Any, vocab: Any, words: list[str], **settings: Any) -> Any:

@@ -75,11 +75,11 @@ def _attack(model, vocab, name, questions, shots, seed, overflow, as_json) -> No
     from robustok.evaluation import attack_items, solved_examples
     from robustok.models import load_model
 
-    solved, asked = questions[-shots.count :], questions[: -shots.count]
+    solved, rest = questions[-shots.count :], questions[: -shots.count]
     prefix = solved_examples(vocab, solved, shots.scheme, seed=seed)
     with bar(f"attack {name}") as progress:
         result = attack_items(
-            load_model(model), vocab, asked, seed=seed, prefix=prefix, overflow=overflow,
+            load_model(model), vocab, rest, seed=seed, prefix=prefix, overflow=overflow,
             progress=progress,
         )  # fmt: skip
     if as_json:

@@ -14,7 +14,7 @@ from robustok.cli.options import Schemes, Tokenizer, text_of
 from robustok.cli.paint import print_tokens
 
 NAME = "inspect"
-LONGEST = 400  # bytes; the exact law of a longer text is no picture any more
+LONGEST = 400  # bytes; the exact distances of a longer text take too long
 
 
 def command(
@@ -90,8 +90,8 @@ def _print(
     total: int, shown: list[dict[str, Any]], bars: list[tuple[int, float, float]], samples: int
 ) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    ways = "tokenization" if total == 1 else "tokenizations"
-    console.print(f"{total:,} {ways}")
+    noun = "tokenization" if total == 1 else "tokenizations"
+    console.print(f"{total:,} {noun}")
     for entry in shown:
         console.print(f"\n[bold]{entry['scheme']}[/bold]")
         for pieces in entry["draws"]:

@@ -34,8 +34,8 @@ def command(context: typer.Context) -> None:
     from robustok.integrations.lm_eval import draw_by_draw
 
     args = list(context.args)
-    asked = args[0] if args and not args[0].startswith("-") else "run"
-    if asked == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
+    subcommand = args[0] if args and not args[0].startswith("-") else "run"
+    if subcommand == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
         args = [*(["run"] if args[:1] != ["run"] else []), *args]
         args[1:1] = ["--model", "robustok"]
     if {"-h", "--help"} & set(args) or not args:

@@ -61,22 +61,22 @@ def command(
 
     for spec in scheme or ["canonical", "uniform"]:
         with bar(spec) as progress:
-            found = perplexity(
+            result = perplexity(
                 loaded, vocab, documents, spec, draws=draws or 1, seed=seed, progress=progress
             )
         if as_json:
-            row = asdict(found)
+            row = asdict(result)
             print_json({"model": model, "query": row.pop("eval_scheme")} | row)
         else:
-            typer.echo(str(found))
+            typer.echo(str(result))
 
 
 def _marginal(model, vocab, documents, draws, seed, as_json) -> None:
     from robustok.evaluation import marginal
 
     with bar("marginal") as progress:
-        found = marginal(model, vocab, documents, draws=draws, seed=seed, progress=progress)
-    for text, one in zip(documents, found, strict=True):
+        marginals = marginal(model, vocab, documents, draws=draws, seed=seed, progress=progress)
+    for text, one in zip(documents, marginals, strict=True):
         if as_json:
             # A count of any size does not fit a JSON number, and neither does infinity.
             error = one.error if math.isfinite(one.error) else None

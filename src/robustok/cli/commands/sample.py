@@ -42,18 +42,18 @@ def command(
     with compiling():
         rows = draw.sample_batch(texts, seed=seed, draws=draws)
     for number, source in enumerate(texts):
-        mine = [rows[number * draws + i].tolist() for i in range(draws)]
+        ids = [rows[number * draws + i].tolist() for i in range(draws)]
         if as_json:
             shown = source if isinstance(source, str) else source.decode(errors="replace")
             print_json({
                 "text": shown,
                 "scheme": draw.spec,
                 "seed": seed,
-                "ids": mine,
+                "ids": ids,
                 "tokens": [
-                    [vocab.tokens[i].decode(errors="backslashreplace") for i in ids] for ids in mine
+                    [vocab.tokens[i].decode(errors="backslashreplace") for i in row] for row in ids
                 ],
             })  # fmt: skip
         else:
-            for ids in mine:
-                print_tokens([vocab.tokens[i] for i in ids])
+            for row in ids:
+                print_tokens([vocab.tokens[i] for i in row])

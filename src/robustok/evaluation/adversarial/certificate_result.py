@@ -57,10 +57,11 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """What it comes down to, one of ``VERDICTS``.
+        """One of ``VERDICTS``.
 
-        "same": certified. "open": no other answer is found, there is only the bound. "flips": one
-        is found, though not by the attack. "attacked": the attack finds one.
+        "same": certified. "open": no other answer was drawn; ``upper`` bounds their share.
+        "flips": another answer exists, but the attack did not reach it. "attacked": the attack
+        reached another answer.
         """
         if self.attacked:
             return "attacked"
@@ -70,7 +71,7 @@ class Certificate:
 
     def __str__(self) -> str:
         where = "" if self.distance is None else f" within distance {self.distance}"
-        said = {
+        summary = {
             "same": f"certified: the same answer under all {self.count} tokenizations{where}",
             "open": f"open: no other answer in {self.n_scored:,} uniform draws from the "
             f"{self.count} tokenizations{where}",
@@ -78,13 +79,13 @@ class Certificate:
             "attacked": f"broken{where}: the attack finds another answer",
         }[self.verdict]
         if self.verdict == "same":
-            return said
+            return summary
         share = f"{self.upper:.2%} of {self.count} have another"
         if self.method == "sampling":
             share = f"at most {share}, at {self.confidence:.0%} confidence"
         if self.witness is None:
-            return f"{said}; {share}"
-        return f"{said} (at distance {self.witness_distance}); {share}"
+            return f"{summary}; {share}"
+        return f"{summary} (at distance {self.witness_distance}); {share}"
 
     @property
     def count(self) -> str:
@@ -114,8 +115,8 @@ class Certification:
     """The certificates of a task: for each item one for each distance, in that order.
 
     >>> from robustok.evaluation import certify_items
-    >>> found = certify_items(model, vocab, items, distances=(2, 4), seed=0)
-    >>> found.n, len(found.certificates)
+    >>> result = certify_items(model, vocab, items, distances=(2, 4), seed=0)
+    >>> result.n, len(result.certificates)
     (8, 16)
 
     Args:
@@ -148,18 +149,18 @@ class Certification:
         >>> list(certification.gap()[0])
         ['distance', 'n', 'same', 'open', 'flips', 'attacked', 'open_upper', 'confidence', 'seed']
 
-        What the attack leaves standing is same + open + flips; what is proven, same alone.
-        ``open_upper`` is the greatest of the open items' bounds.
+        The attack fails on same + open + flips items; only same is proven. ``open_upper`` is the
+        largest bound of the open items.
         """
         rows = []
         for at in self.distances:
-            mine = [c for c in self.certificates if c.distance == at]
-            told: dict[str, Any] = {"distance": "all" if at is None else at, "n": len(mine)}
+            certificates = [c for c in self.certificates if c.distance == at]
+            row: dict[str, Any] = {"distance": "all" if at is None else at, "n": len(certificates)}
             for verdict in VERDICTS:
-                told[verdict] = sum(c.verdict == verdict for c in mine)
-            bounds = [c.upper for c in mine if c.verdict == "open"]
-            told["open_upper"] = max(bounds) if bounds else None
-            rows.append(told | {"confidence": self.confidence, "seed": self.seed})
+                row[verdict] = sum(c.verdict == verdict for c in certificates)
+            bounds = [c.upper for c in certificates if c.verdict == "open"]
+            row["open_upper"] = max(bounds) if bounds else None
+            rows.append(row | {"confidence": self.confidence, "seed": self.seed})
         return rows
 
     def __str__(self) -> str:

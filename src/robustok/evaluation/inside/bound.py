@@ -136,10 +136,10 @@ class Bound:
 
         Of length layers + 2; the last one is :meth:`log10_gamma` of the whole model.
         """
-        found = [self._log10_start(distance)]
+        powers = [self._log10_start(distance)]
         for layer in range(len(self.layers)):
-            found.append(found[-1] + self._log10_factor(layer, reading, tokens))
-        return [*found, found[-1] + log10(self.head)]
+            powers.append(powers[-1] + self._log10_factor(layer, reading, tokens))
+        return [*powers, powers[-1] + log10(self.head)]
 
     def _log10_start(self, distance: int) -> float:
         if distance < 1:
@@ -167,9 +167,9 @@ class Bound:
             row: dict[str, Any] = {"layer": "whole" if layer is None else layer + 1}
             row["c2"] = None if layer is None else self.c2(layer)
             for reading in readings:
-                told: dict[str, Any] = {"reading": reading, "tokens": tokens}
-                row[f"c1_{reading}"] = None if layer is None else self.c1(layer, **told)
-                row[f"log10_gamma_{reading}"] = self.log10_gamma(distance, layer=layer, **told)
+                options: dict[str, Any] = {"reading": reading, "tokens": tokens}
+                row[f"c1_{reading}"] = None if layer is None else self.c1(layer, **options)
+                row[f"log10_gamma_{reading}"] = self.log10_gamma(distance, layer=layer, **options)
             rows.append(row)
         return rows
 

@@ -35,8 +35,8 @@ _ROWS = 512  # tokenizations between two calls of progress; bounds the states he
 class EmbeddingDistances:
     """Mean distance between the canonical and a uniformly drawn tokenization of a word, per layer.
 
-    >>> found = embedding_distances(model, vocab, ["hello", "revolution"], draws=8, seed=0)
-    >>> found.words, len(found.mean), sorted(found.by_word)
+    >>> result = embedding_distances(model, vocab, ["hello", "revolution"], draws=8, seed=0)
+    >>> result.words, len(result.mean), sorted(result.by_word)
     (2, 4, ['hello', 'revolution'])
 
     Args:
@@ -126,8 +126,9 @@ def embedding_distances(
 ) -> EmbeddingDistances:
     """L2 distance between unit-normalized last-token states of a word's tokenizations.
 
-    >>> found = embedding_distances(model, vocab, ["hello", "world", "revolution"], draws=8, seed=0)
-    >>> len(found.mean)
+    >>> words = ["hello", "world", "revolution"]
+    >>> result = embedding_distances(model, vocab, words, draws=8, seed=0)
+    >>> len(result.mean)
     4
 
     Args:
@@ -161,8 +162,8 @@ def embedding_distances(
     if not words:
         raise RobustokError("there are no words to measure: give at least one")
     spellings = {word: spell(vocab, word, sentence) for word in words}
-    ways = {word: Lattice(vocab, s.ids).count() for word, s in spellings.items()}
-    measured = [word for word in spellings if ways[word] > 1]
+    counts = {word: Lattice(vocab, s.ids).count() for word, s in spellings.items()}
+    measured = [word for word in spellings if counts[word] > 1]
     if not measured:
         raise RobustokError("no word has a second tokenization: give longer words")
     with ExitStack() as stack:
@@ -170,8 +171,10 @@ def embedding_distances(
         if resume_file is not None:
             config = _config(model, vocab, draws, seed, sentence, prefix)
             file = stack.enter_context(RowFile(resume_file, config))
-        found = {} if file is None else {k: np.array(r["distances"]) for k, r in file.rows.items()}
-        waiting = [word for word in measured if word not in found]
+        gaps_by_word = (
+            {} if file is None else {k: np.array(r["distances"]) for k, r in file.rows.items()}
+        )
+        waiting = [word for word in measured if word not in gaps_by_word]
         drawn = draw_others(vocab, {word: spellings[word].ids for word in waiting}, draws, seed)
         step = max(1, _ROWS // (draws + 1))
         for begin in range(0, len(waiting), step):
@@ -179,15 +182,15 @@ def embedding_distances(
             new = _measure(
                 model, {w: (spellings[w], drawn[w]) for w in block}, prefix, max_batch_tokens
             )
-            found |= new
+            gaps_by_word |= new
             if file is not None:
                 for word, values in new.items():
                     file.add_row({"key": word, "distances": values.tolist()})
             if progress is not None:
                 progress(len(measured) - len(waiting) + begin + len(block), len(measured))
-    gaps = np.stack([found[word] for word in measured])
+    gaps = np.stack([gaps_by_word[word] for word in measured])
     weighted = np.zeros((len(spellings), gaps.shape[1]))
-    weighted[: len(gaps)] = gaps * [[1 - 1 / ways[word]] for word in measured]
+    weighted[: len(gaps)] = gaps * [[1 - 1 / counts[word]] for word in measured]
     mean = weighted.mean(axis=0)
     spread = weighted.std(axis=0, ddof=1) if len(weighted) > 1 else np.full_like(mean, np.inf)
     half = Z95 * spread / np.sqrt(len(weighted))
@@ -203,7 +206,7 @@ def embedding_distances(
         draws=draws,
         seed=seed,
         seconds=time.perf_counter() - began,
-        by_word={word: tuple(found[word].tolist()) for word in measured},
+        by_word={word: tuple(gaps_by_word[word].tolist()) for word in measured},
     )
 
 
@@ -252,8 +255,8 @@ def draw_others(
             seed=seed, draws=2 * draws, keys=np.array(of, np.int64), epoch=epoch,
         )  # fmt: skip
         for i, text in enumerate(open_):
-            mine = (rows[i * 2 * draws + j] for j in range(2 * draws))
-            kept[text] += [row for row in mine if not np.array_equal(row, texts[text])]
+            drawn = (rows[i * 2 * draws + j] for j in range(2 * draws))
+            kept[text] += [row for row in drawn if not np.array_equal(row, texts[text])]
         open_ = [text for text in open_ if len(kept[text]) < draws]
     return {text: Ragged.from_rows(rows[:draws]) for text, rows in kept.items()}
 
@@ -296,8 +299,8 @@ def _measure(
     units = np.divide(states, norms, out=states, where=norms > 0)
     result, begin = {}, 0
     for word, (_, drawn) in words.items():
-        mine = units[:, begin : begin + len(drawn) + 1]
-        gaps = np.linalg.norm(mine[:, 1:] - mine[:, :1], axis=-1)
+        vectors = units[:, begin : begin + len(drawn) + 1]
+        gaps = np.linalg.norm(vectors[:, 1:] - vectors[:, :1], axis=-1)
         result[word] = gaps.mean(axis=1)
         begin += len(drawn) + 1
     return result

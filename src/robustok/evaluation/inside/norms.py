@@ -133,10 +133,10 @@ def layer_weights(model: Any, block: Any) -> Weights:
 
 def _blocks(model: Any) -> Any:
     body = model.base_model
-    found = getattr(body, "layers", getattr(body, "h", None))
-    if found is None or not len(found):
+    blocks = getattr(body, "layers", getattr(body, "h", None))
+    if blocks is None or not len(blocks):
         raise _unknown(model)
-    return found
+    return blocks
 
 
 def _unknown(model: Any) -> RobustokError:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Ratios:
     """Empirical Lipschitz ratios ‖f(u) − f(v)‖ / √d(v, u), v canonical, at the last token.
 
-    >>> found = lipschitz_ratios(model, vocab, items, draws=4, seed=0)
-    >>> found.longest, found.items
+    >>> result = lipschitz_ratios(model, vocab, items, draws=4, seed=0)
+    >>> result.longest, result.items
     (30, 8)
 
     Args:
@@ -99,8 +99,8 @@ def lipschitz_ratios(
 ) -> Ratios:
     """Measure the ratio over drawn tokenizations of each item's question, and over attacked ones.
 
-    >>> found = lipschitz_ratios(model, vocab, items, draws=4, seed=0)
-    >>> found.sampled.shape, found.adversarial.shape
+    >>> result = lipschitz_ratios(model, vocab, items, draws=4, seed=0)
+    >>> result.sampled.shape, result.adversarial.shape
     ((31, 5), (4, 5))
 
     Args:
@@ -138,7 +138,7 @@ def lipschitz_ratios(
             if progress is not None:
                 progress(done, total)
 
-        found = attack_items(
+        attacked_items = attack_items(
             model,
             vocab,
             items,
@@ -148,7 +148,7 @@ def lipschitz_ratios(
             progress=tell,
             resume_file=resume_file,
         )
-        attacked = [a.ids for a in found.attacks]
+        attacked = [a.ids for a in attacked_items.attacks]
     sampled_rows: list[np.ndarray] = []
     attacked_rows: list[np.ndarray] = []
     longest = 0

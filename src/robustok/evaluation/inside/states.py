@@ -83,13 +83,13 @@ def _by_tree(
             chunk = Rows(rows.nodes[begin : begin + size], rows.past[begin : begin + size])
             read = np.intersect1d(chunk.nodes, wanted)
             try:
-                found = run.run(chunk, read, level + 1 < len(cut)).cpu().numpy()
+                hidden = run.run(chunk, read, level + 1 < len(cut)).cpu().numpy()
             except (RuntimeError, MemoryError) as error:
                 size = halved(len(chunk.nodes), error)
                 continue
             if states is None:
-                states = np.empty((found.shape[1], len(wanted), found.shape[2]), np.float32)
-            states[:, np.searchsorted(wanted, read)] = found.swapaxes(0, 1)
+                states = np.empty((hidden.shape[1], len(wanted), hidden.shape[2]), np.float32)
+            states[:, np.searchsorted(wanted, read)] = hidden.swapaxes(0, 1)
             begin += size
     assert states is not None
     return states[:, np.searchsorted(wanted, ends)]
@@ -111,13 +111,13 @@ def _by_batches(
             ids = torch.as_tensor(whole[chosen, :width], device=body.device)
             out = body(input_ids=ids, use_cache=False, output_hidden_states=True)
             flat = torch.as_tensor(np.arange(len(chosen)) * width + last[chosen])
-            found = _picked(out, flat.to(ids.device)).cpu().numpy()
+            hidden = _picked(out, flat.to(ids.device)).cpu().numpy()
         except (RuntimeError, MemoryError) as error:
             size = halved(len(chosen), error)
             continue
         if states is None:
-            states = np.empty((found.shape[1], len(order), found.shape[2]), np.float32)
-        states[:, chosen] = found.swapaxes(0, 1)
+            states = np.empty((hidden.shape[1], len(order), hidden.shape[2]), np.float32)
+        states[:, chosen] = hidden.swapaxes(0, 1)
         begin += size
     assert states is not None
     return states
