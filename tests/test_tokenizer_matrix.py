@@ -135,10 +135,15 @@ def built(normalizer: str, stages: str, end: str, name: str, flag: str) -> str:
     })  # fmt: skip
 
 
+# Combinations that failed once: an added token at the start of a text takes no prefix space.
+ONCE_WRONG = [("replace", "nothing", "bytes True False", "bpe", "model")]
+
+
 def chosen() -> list[tuple[str, ...]]:
     wish = os.environ.get("ROBUSTOK_FUZZ", "24")
     count = len(COMBINATIONS) if wish == "all" else int(wish)
-    return random.Random(0).sample(COMBINATIONS, min(count, len(COMBINATIONS)))
+    drawn = random.Random(0).sample(COMBINATIONS, min(count, len(COMBINATIONS)))
+    return [*ONCE_WRONG, *drawn]
 
 
 def check_text(text: str, vocab: rt.Vocabulary, library: Tokenizer) -> str:

@@ -125,7 +125,7 @@ def make_encoder(
         unknown = model["vocab"][model["unk_id"]][0]
     marks = {
         token.content for i, token in plain.items()
-        if i not in ordinary or token.lstrip or token.rstrip or not local
+        if i not in ordinary or token.lstrip or token.rstrip or prefixed or not local
     }  # fmt: skip
     marks |= {*reachable} | ({unknown} if isinstance(unknown, str) else set())
     if metaspace:
