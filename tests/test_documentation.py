@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 PUBLIC = ("robustok", "robustok.scoring", "robustok.evaluation", "robustok.training",
-          "robustok.models", "robustok.tasks", "robustok.guard", "robustok.corpus",
-          "robustok.redteam", "robustok.analysis", "robustok.study", "robustok.report",
-          "robustok.play")  # fmt: skip
+          "robustok.models", "robustok.tasks", "robustok.guard", "robustok.rollouts",
+          "robustok.corpus", "robustok.redteam", "robustok.analysis", "robustok.study",
+          "robustok.report", "robustok.play")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PUBLIC)

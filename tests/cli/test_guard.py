@@ -12,8 +12,8 @@ import pytest
 
 import robustok as rt
 from robustok.cli.app import run
-from robustok.cli.commands.audit import _share
 from robustok.models import train_tokenizer
+from robustok.report.drift import share
 
 TEXT = "which word starts with street"
 
@@ -182,9 +182,35 @@ def test_a_bad_line_gets_an_error_and_the_others_their_verdict(
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "share"),
+    ("part", "whole", "text"),
     [(0, 0, "0%"), (1, 800, "0.12%"), (5, 5, "100%"), (9960, 10000, "99.6%"),
      (99999, 100000, "99.9%"), (1, 3, "33%"), (1, 10**9, "<0.0001%")],
 )  # fmt: skip
-def test_shares_have_no_exponent(part: int, whole: int, share: str) -> None:
-    assert _share(part, whole) == share
+def test_shares_have_no_exponent(part: int, whole: int, text: str) -> None:
+    assert share(part, whole) == text
+
+
+def test_audit_of_a_folder_of_conversations(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, tokenizer: str, vocab: rt.Vocabulary,
+    drawn: list[int],
+) -> None:  # fmt: skip
+    canonical = vocab.encode(TEXT).tolist()
+    for name, ids in (("a", canonical), ("b", drawn)):
+        turns = [
+            {"role": "assistant", "ids": canonical}, {"role": "tool", "name": "find", "ids": ids}
+        ]  # fmt: skip
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"turns": turns}))
+    page = tmp_path / "page.html"
+    output = Said(capsys, "audit", str(tmp_path), "-t", tokenizer, "--html", str(page))
+    assert output.code == 1
+    assert "1 of 4 sequences in 2 files drifted (25%)" in output.out
+    assert [line.split()[:3] for line in output.out.splitlines() if line.startswith("tool:")] == [
+        ["tool:find", "2", "1"]
+    ]
+    html = page.read_text()
+    assert "b.jsonl, sequence 1, turn 1 (tool:find), ids" in html
+    assert "<td>tool:find</td><td>2</td><td>1</td>" in html
+    as_json = json.loads(Said(capsys, "audit", str(tmp_path), "-t", tokenizer, "--json").out)
+    assert [g["name"] for g in as_json["by_turn"]] == ["0", "1"]
+    output = Said(capsys, "audit", str(tmp_path), "-t", tokenizer, "--html", "page.txt")
+    assert (output.code, output.err) == (2, "robustok: page.txt: the name must end in .html\n")

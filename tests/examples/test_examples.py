@@ -76,3 +76,23 @@ def test_the_chat_example_leaves_all_but_the_user_alone(tmp_path, monkeypatch, c
         changed = [not np.array_equal(a, b) for a, b in zip(*turns, strict=True)]
         assert changed.index(True) == 3
         assert sum(changed) == 1
+
+
+def loaded(name: str) -> Any:
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_agent_keeps_its_sampled_ids(tmp_path, capsys):
+    totals = loaded("agent_rollouts").main(str(tmp_path))
+    out = capsys.readouterr().out
+    assert "ids begin the next step" in out
+    assert "through text: id" in out
+    assert totals["carried"] == pytest.approx(totals["log_prob"])
+    assert totals["drifted"] == 2  # random weights write no canonical ids
+    assert (tmp_path / "rollouts.jsonl").is_file()

@@ -13,7 +13,7 @@ import pytest
 from tests.guard.tokenizers_of import TEXT
 
 import robustok as rt
-from robustok.guard import Audit, Drift, read_sequences
+from robustok.guard import Audit, Drift, read_rollouts, read_sequences, rollout_files
 
 
 def drift_of(vocab: rt.Vocabulary, rows: list[np.ndarray], size: int) -> Drift:
@@ -151,3 +151,88 @@ def test_a_column_with_nulls_is_told(tmp_path: Path) -> None:
     pq.write_table(pa.table({"ids": [[1], None]}), tmp_path / "a.parquet")
     with pytest.raises(rt.RobustokError, match="has nulls"):
         list(read_sequences(tmp_path / "a.parquet"))
+
+
+TURNS = [
+    {"role": "user", "content": "hello"},
+    {"role": "assistant", "ids": [70, 71], "name": None},
+    {"role": "tool", "name": "search", "ids": [72]},
+]
+
+
+def conversations_in(path: Path, conversations: list[list[dict[str, object]]]) -> Path:
+    if path.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({"turns": conversations, "n": range(len(conversations))}), path)
+    else:
+        lines = [json.dumps({"turns": turns, "n": 1}) for turns in conversations]
+        path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_conversations_are_read_turn_by_turn(tmp_path: Path, name: str) -> None:
+    path = conversations_in(tmp_path / name, [TURNS, TURNS[1:]])
+    batches = list(read_rollouts(path))
+    assert [row.tolist() for b in batches for row in b.rows] == [[70, 71], [72], [70, 71], [72]]
+    assert [turn for b in batches for turn in b.turns or []] == [1, 2, 0, 1]
+    assert [r for b in batches for r in b.roles or []] == ["assistant", "tool:search"] * 2
+    assert batches[-1].share == 1.0
+
+
+def test_turns_and_roles_are_counted_apart(
+    gpt2_like: rt.Vocabulary, rows: list[np.ndarray]
+) -> None:
+    turns = [n % 3 for n in range(len(rows))]
+    roles = ["tool:search" if n % 2 else "assistant" for n in range(len(rows))]
+    audit = Audit(gpt2_like)
+    audit.add(rows[:4], turns[:4], roles[:4])
+    audit.add(rows[4:], turns[4:], roles[4:])
+    drift = audit.report()
+    for groups, names in ((drift.by_turn, map(str, turns)), (drift.by_role, roles)):
+        alone = {name: Audit(gpt2_like) for name in {g.name for g in groups}}
+        for row, name in zip(rows, names, strict=True):
+            alone[name].add([row])
+        assert alone
+        for group in groups:
+            one = alone[group.name].report()
+            assert (group.rows, group.drifted_rows) == (one.rows, one.drifted_rows)
+            assert (group.ids, group.drifted) == (one.ids, one.drifted)
+    assert [e.row for e in drift.examples] == list(drift.first_rows)
+    for example in drift.examples:
+        row = rows[example.row].tolist()
+        assert row[example.begin : example.end] == list(example.ids)
+        assert row[: example.begin][-8:] == list(example.before)
+        assert row[example.end :][:8] == list(example.after)
+        assert (example.turn, example.role) == (turns[example.row], roles[example.row])
+    with pytest.raises(rt.RobustokError, match="1 turns or roles for 2 rows"):
+        audit.add(rows[:2], turns[:1])
+
+
+def test_a_folder_is_read_whole(tmp_path: Path) -> None:
+    with pytest.raises(rt.RobustokError, match="has no rollouts"):
+        rollout_files(tmp_path)
+    (tmp_path / "b").mkdir()
+    in_file(tmp_path / "b" / "2.jsonl.gz", [[1]])
+    in_file(tmp_path / "1.jsonl", [[2]])
+    (tmp_path / "notes.txt").write_text("x")
+    assert [file.name for file in rollout_files(tmp_path)] == ["1.jsonl", "2.jsonl.gz"]
+    assert rollout_files(tmp_path / "1.jsonl") == [tmp_path / "1.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"a": [{"ids": [1]}], "b": [{"ids": [1]}]}', "several columns of conversations"),
+        ('{"a": [{"ids": [1]}]}\n{"b": 1}', "line 2: no conversation in 'a'"),
+        ('{"a": [{"ids": [1]}]}\n{"a": ["x"]}', "line 2, turn 0: expected an object"),
+        ('{"a": [{"ids": [1], "mask": [1]}]}', "turn 0 has several lists of integers"),
+    ],
+)
+def test_broken_conversations_are_one_line(tmp_path: Path, lines: str, message: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(lines)
+    with pytest.raises(rt.RobustokError, match=message):
+        list(read_rollouts(path))

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from robustok.display import visible
+from robustok.errors import RobustokError
 from robustok.guard.check import Guard
-from robustok.guard.findings import KINDS, NOT_CANONICAL, NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES
+from robustok.guard.findings import (
+    KINDS,
+    NOT_CANONICAL,
+    NOT_UTF8,
+    SPECIAL_TEXT,
+    TEXT_CHANGES,
+    UNKNOWN_ID,
+)
 from robustok.guard.verdict import MATCHES, UNKNOWN, Verdicts
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
 _FIRST_BIN = 16  # positions; each further bin is as wide as all bins before it
 _MOST_EXCHANGES = 100_000  # counted at most
+_FIRST_ROWS = 10  # drifted rows that a report names
+_AROUND = 8  # ids of an example before and after its first finding
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,37 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class GroupDrift:
+    """Of the sequences of one turn or role, how many drifted, and how many of their ids."""
+
+    name: str
+    rows: int
+    drifted_rows: int
+    ids: int
+    drifted: int
+
+
+@dataclass(frozen=True)
+class DriftExample:
+    """The first finding of a drifted row: ids ``begin`` to ``end`` (not included) of it.
+
+    ``before`` and ``after`` are up to eight ids around them, ``ids`` the ids themselves and
+    ``canonical`` those of the encoder in their place. ``turn`` and ``role`` are those of the row,
+    where they are known.
+    """
+
+    row: int
+    turn: int | None
+    role: str | None
+    begin: int
+    end: int
+    before: tuple[int, ...]
+    ids: tuple[int, ...]
+    canonical: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Drift:
     """Totals of an audit, over all sequences.
 
@@ -75,6 +116,9 @@ class Drift:
         by_token: ids and drifted ids by token, those that drift most often first.
         exchanges: runs of ids and the canonical ids of the same text, the most frequent first.
         first_rows: numbers of the first ten drifted rows.
+        by_turn: totals by the number of the turn, where the rows were given one.
+        by_role: totals by the role, where the rows were given one, most drifted ids first.
+        examples: the first finding of each of the first ten drifted rows.
     """
 
     rows: int
@@ -89,6 +133,9 @@ class Drift:
     by_token: tuple[TokenDrift, ...]
     exchanges: tuple[Exchange, ...]
     first_rows: tuple[int, ...]
+    by_turn: tuple[GroupDrift, ...] = ()
+    by_role: tuple[GroupDrift, ...] = ()
+    examples: tuple[DriftExample, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The whole report for JSON."""
@@ -122,12 +169,22 @@ class Audit:
         self._at = np.zeros((2, 64), np.int64)
         self._exchanges: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
         self._first_rows: list[int] = []
+        self._examples: list[DriftExample] = []
+        self._turns: dict[int, np.ndarray] = {}
+        self._roles: dict[str, np.ndarray] = {}
 
-    def add(self, rows: Ragged | Iterable[Any]) -> Verdicts:
+    def add(
+        self,
+        rows: Ragged | Iterable[Any],
+        turns: Sequence[int] | None = None,
+        roles: Sequence[str] | None = None,
+    ) -> Verdicts:
         """Check some rows, add their drift to the totals, and return their verdicts.
 
         Args:
             rows: a Ragged, or an iterable of id sequences.
+            turns: the number of the turn of each row, if the rows are turns of conversations.
+            roles: the role of each row, such as ``assistant`` or ``tool:search``.
         """
         verdicts = self._guard.check_batch(rows)
         off, unknown = verdicts.marks != MATCHES, verdicts.marks == UNKNOWN
@@ -142,13 +199,15 @@ class Audit:
         bins = np.ceil(np.log2((position + 1) / _FIRST_BIN)).clip(0).astype(np.int64)
         for at, which in ((self._at[0], slice(None)), (self._at[1], off)):
             at += np.bincount(bins[which], minlength=64)
+        self._add_groups(verdicts, turns, roles)
         for kind in (NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES):
             rows_of_kind = verdicts.finding_rows[verdicts.table.kind == KINDS.index(kind)]
             if len(rows_of_kind):
                 self._kinds[kind] += len(np.unique(rows_of_kind))
         for row in np.flatnonzero(~verdicts.canonical).tolist():
-            if len(self._first_rows) < 10:
+            if len(self._first_rows) < _FIRST_ROWS:
                 self._first_rows.append(self._totals["rows"] + row)
+                self._examples += _example(verdicts, row, self._totals["rows"], turns, roles)
             if self._exchanges.total() >= _MOST_EXCHANGES:
                 break
             self._exchanges.update(
@@ -156,6 +215,24 @@ class Audit:
             )
         self._totals["rows"] += len(verdicts)
         return verdicts
+
+    def _add_groups(
+        self, verdicts: Verdicts, turns: Sequence[int] | None, roles: Sequence[str] | None
+    ) -> None:
+        off = np.concatenate([[0], np.cumsum(verdicts.marks != MATCHES)])
+        counts = np.stack([
+            np.ones(len(verdicts), np.int64), ~verdicts.canonical, np.diff(verdicts.offsets),
+            np.diff(off[verdicts.offsets]),
+        ], axis=1)  # fmt: skip
+        for groups, names in ((self._turns, turns), (self._roles, roles)):
+            if names is None:
+                continue
+            if len(names) != len(verdicts):
+                raise RobustokError(
+                    f"{len(names)} turns or roles for {len(verdicts)} rows: give one for each row"
+                )
+            for name, count in zip(names, counts, strict=True):
+                groups[name] = groups.get(name, 0) + count
 
     def report(self, top: int = 20) -> Drift:
         """All that was added, with the ``top`` tokens and exchanges that drifted most often."""
@@ -178,10 +255,39 @@ class Audit:
                 for (ids, canonical), times in self._exchanges.most_common(top)
             ),
             tuple(self._first_rows),
+            tuple(
+                GroupDrift(str(turn), *map(int, count))
+                for turn, count in sorted(self._turns.items())
+            ),
+            tuple(
+                GroupDrift(role, *map(int, count))
+                for role, count in sorted(self._roles.items(), key=lambda e: (-e[1][3], e[0]))
+            ),
+            tuple(self._examples),
         )  # fmt: skip
 
     def _text(self, ids: Iterable[int]) -> str:
         return "|".join(visible(self.vocab.tokens[i]) for i in ids)
+
+
+def _example(
+    verdicts: Verdicts, row: int, rows_before: int, turns: Sequence[int] | None,
+    roles: Sequence[str] | None,
+) -> list[DriftExample]:  # fmt: skip
+    """The first finding that makes a row drift; none where it is beyond the findings listed."""
+    findings = verdicts[row].findings
+    finding = next((f for f in findings if f.kind in (NOT_CANONICAL, UNKNOWN_ID)), None)
+    if finding is None:
+        return []
+    start, stop = verdicts.offsets[row : row + 2].tolist()
+    ids = verdicts.given[start:stop].tolist()
+    return [DriftExample(
+        rows_before + row, None if turns is None else int(turns[row]),
+        None if roles is None else roles[row], finding.begin, finding.end,
+        tuple(ids[max(finding.begin - _AROUND, 0) : finding.begin]), finding.ids,
+        finding.canonical if finding.kind == NOT_CANONICAL else (),
+        tuple(ids[finding.end : finding.end + _AROUND]),
+    )]  # fmt: skip
 
 
 def _bin_start(number: int) -> int:

@@ -47,7 +47,7 @@ def _parquet(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]]:
         raise RobustokError(f"{path}: not a Parquet file ({str(e).splitlines()[0]})") from e
     with file:
         schema = file.schema_arrow
-        name = _chosen(path, column, [f.name for f in schema if _holds_ids(f.type)])
+        name = _chosen(path, column, [f.name for f in schema if holds_ids(f.type)])
         done = 0
         for batch in file.iter_batches(ROWS, columns=[name]):
             done += len(batch)
@@ -59,7 +59,8 @@ def _parquet(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]]:
             yield Ragged(_in_32_bits(values), offsets - offsets[0]), done / file.metadata.num_rows
 
 
-def _holds_ids(kind: Any) -> bool:
+def holds_ids(kind: Any) -> bool:
+    """Whether an Arrow type is a list of integers."""
     import pyarrow as pa
 
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)

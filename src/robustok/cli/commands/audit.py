@@ -1,4 +1,4 @@
-"""robustok audit: how far the id sequences of a file drifted from their canonical encoding."""
+"""robustok audit: how far the id sequences of rollouts drifted from their canonical encoding."""
 
 from __future__ import annotations
 
@@ -8,51 +8,79 @@ from typing import Annotated, Any
 import typer
 
 from robustok.cli.options import Json, Tokenizer, print_json
+from robustok.cli.outputs import output_file
 from robustok.cli.progress import bar
 
 NAME = "audit"
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="Parquet or JSON Lines of id sequences")],
+    path: Annotated[
+        Path, typer.Argument(help="Parquet or JSON Lines of ids or conversations, or a folder")
+    ],
     tokenizer: Tokenizer,
     column: Annotated[
-        str | None, typer.Option("--column", help="the column of ids, if there are several")
+        str | None,
+        typer.Option("--column", help="the column of ids or conversations, if there are several"),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="tokens and exchanges to tell of")] = 20,
+    top: Annotated[int, typer.Option("--top", min=0, help="tokens and exchanges to list")] = 20,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", callback=output_file(".html"), help="also write a page here"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Report how far the sequences of FILE drifted from what their text is encoded to.
+    """Report how far the sequences of PATH drifted from what their text is encoded to.
 
-    Where (by position in the sequence), in which tokens, and what stands for what. Special ids are
-    taken as they are. Exit code 0: all canonical. 1: some drifted. 2: bad input.
+    By position in the sequence, by token, and which ids stand for which; for conversations (lists
+    of turns with a role and ids) also by turn and by role or tool. Special ids are taken as they
+    are. Exit code 0: all canonical. 1: some drifted. 2: bad input.
     """
-    from robustok.guard import Audit, read_sequences
+    from robustok.guard import Audit, read_rollouts, rollout_files
     from robustok.vocabulary import Vocabulary
 
-    audit = Audit(Vocabulary.load(tokenizer))
+    vocab = Vocabulary.load(tokenizer)
+    audit = Audit(vocab)
+    files = rollout_files(path)
+    starts: list[int] = []  # number of the first sequence of each file
     with bar("audit") as progress:
-        for rows, share in read_sequences(file, column):
-            audit.add(rows)
-            progress(round(1000 * share), 1000)
+        for number, file in enumerate(files):
+            starts.append(audit.report(0).rows)
+            for batch in read_rollouts(file, column):
+                audit.add(batch.rows, batch.turns, batch.roles)
+                progress(round(1000 * (number + batch.share)), 1000 * len(files))
     drift = audit.report(top)
+    if html:
+        from robustok.report.drift import write_drift
+
+        write_drift(html, drift, vocab, str(path), lambda row: _place(files, starts, row))
     if as_json:
         print_json(drift.as_dict())
     else:
-        _print(drift)
+        _print(drift, len(files))
+        if html:
+            typer.echo(f"The page is at {html.resolve()}")
     if drift.drifted_rows:
         raise typer.Exit(1)
 
 
-def _print(drift: Any) -> None:
+def _place(files: list[Path], starts: list[int], row: int) -> str:
+    number = max(i for i, start in enumerate(starts) if start <= row)
+    return f"{files[number].name}, sequence {row - starts[number]}"
+
+
+def _print(drift: Any, files: int) -> None:
     from rich.console import Console
 
+    from robustok.report.drift import drift_tables, share
+
     console = Console(highlight=False)
+    of = f" in {files:,} files" if files > 1 else ""
     console.print(
-        f"{drift.drifted_rows:,} of {drift.rows:,} sequences drifted "
-        f"({_share(drift.drifted_rows, drift.rows)}); {drift.changed_rows:,} do not come back from "
+        f"{drift.drifted_rows:,} of {drift.rows:,} sequences{of} drifted "
+        f"({share(drift.drifted_rows, drift.rows)}); {drift.changed_rows:,} do not come back from "
         f"decoding and encoding.\n{drift.drifted:,} of {drift.ids:,} ids do not stand "
-        f"({_share(drift.drifted, drift.ids)}), {drift.splits:,} boundaries are not the encoder's.",
+        f"({share(drift.drifted, drift.ids)}), {drift.splits:,} boundaries are not the encoder's.",
         soft_wrap=True,
     )
     if drift.unknown:
@@ -61,18 +89,8 @@ def _print(drift: Any) -> None:
         console.print(f"{rows:,} sequences have a finding of kind {kind}.")
     if not drift.drifted_rows:
         return
-    rows = [
-        (f"{p.begin} to {p.end - 1}", f"{p.ids:,}", f"{p.drifted:,}", _share(p.drifted, p.ids))
-        for p in drift.by_position
-    ]
-    console.print(_table("by position", ("ids", "drifted", "share"), rows))
-    rows = [
-        (repr(t.token), f"{t.ids:,}", f"{t.drifted:,}", _share(t.drifted, t.ids))
-        for t in drift.by_token
-    ]
-    console.print(_table("by token", ("ids", "drifted", "share"), rows))
-    rows = [(repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges]
-    console.print(_table("given", ("canonical", "times"), rows))
+    for title, columns, rows in drift_tables(drift):
+        console.print(_table(title, columns[1:], rows))
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:
@@ -86,17 +104,3 @@ def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
     for row in rows:
         table.add_row(*map(Text, row))
     return table
-
-
-def _share(part: int, whole: int) -> str:
-    """A share in percent: two significant digits, no exponent, 100% only where it is all.
-
-    >>> _share(1, 800), _share(799, 800), _share(800, 800), _share(996, 1000)
-    ('0.12%', '99.9%', '100%', '99.6%')
-    """
-    if not part or part == whole:
-        return "100%" if part else "0%"
-    percent = 100 * part / whole
-    if percent < 10:
-        return f"{percent:.2g}%" if percent >= 0.0001 else "<0.0001%"
-    return f"{min(percent, 99.9):.1f}%" if percent > 99 else f"{percent:.0f}%"

@@ -1,0 +1,108 @@
+"""Drift of sampled completions as metrics of a transformers or TRL trainer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from transformers import TrainerCallback
+
+from robustok.errors import RobustokError
+from robustok.guard import Guard
+from robustok.vocabulary import Vocabulary, check_vocabulary
+
+
+class DriftCallback(TrainerCallback):
+    """Reports how many sampled ids a decoding and encoding would change, in a trainer's logs.
+
+    >>> drift = DriftCallback(vocab)
+    >>> reward = drift.observed(lambda completions, **_: [0.0 for _ in completions])
+    >>> reward(completions=["the"], completion_ids=[[*vocab.encode("t"), *vocab.encode("he")]])
+    [0.0]
+    >>> drift.metrics()
+    {'drift/sequences': 1.0, 'drift/ids': 1.0, 'drift/changed': 1.0}
+
+    Args:
+        vocab: the vocabulary of the policy's tokenizer.
+
+    With TRL, wrap a reward function and give the callback to the trainer::
+
+        drift = DriftCallback(vocab)
+        GRPOTrainer(..., reward_funcs=drift.observed(reward), callbacks=[drift])
+
+    In a loop of one's own, call :meth:`add` with each batch. The metrics are shares from 0 to 1
+    since the last log: ``drift/sequences`` of the sequences that are not canonical, ``drift/ids``
+    of the ids that the encoder would not give, ``drift/changed`` of the sequences that decoding and
+    encoding changes (those that are not canonical, not UTF-8, or spell a special token).
+    """
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self._guard = Guard(check_vocabulary(vocab), allow_special=True, max_length=None)
+        self._totals: Counter[str] = Counter()
+
+    def add(self, completion_ids: Iterable[Any]) -> dict[str, float]:
+        """Check a batch and return its metrics.
+
+        Args:
+            completion_ids: the sampled ids of each completion.
+        """
+        verdicts = self._guard.check_batch([_as_list(row) for row in completion_ids])
+        totals = Counter(
+            sequences=len(verdicts), drifted_sequences=int((~verdicts.canonical).sum()),
+            changed_sequences=int((~verdicts.round_trip).sum()),
+            ids=len(verdicts.given), drifted_ids=int(verdicts.deviates.sum()),
+        )  # fmt: skip
+        self._totals.update(totals)
+        return _metrics(totals)
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics of all batches since the last log; empty without one."""
+        return _metrics(self._totals)
+
+    def observed(self, reward: Callable[..., Any]) -> Callable[..., Any]:
+        """A TRL reward function that also measures the drift of the completions.
+
+        Args:
+            reward: a reward function with TRL's signature; it is called unchanged.
+
+        Metrics go through TRL's ``log_metric`` where the trainer passes it, so that every reporter
+        has them, and into the next log otherwise.
+        """
+
+        def with_drift(*args: Any, completion_ids: Any = None, **kwargs: Any) -> Any:
+            if completion_ids is None:
+                raise RobustokError(
+                    "the trainer passes no completion_ids to reward functions: upgrade trl, or "
+                    "call DriftCallback.add in the training loop"
+                )
+            metrics = self.add(completion_ids)
+            log_metric = kwargs.get("log_metric")
+            if log_metric is not None:
+                for name, value in metrics.items():
+                    log_metric(name, value)
+            return reward(*args, completion_ids=completion_ids, **kwargs)
+
+        with_drift.__name__ = getattr(reward, "__name__", type(reward).__name__)
+        return with_drift
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
+        metrics = self.metrics()
+        self._totals.clear()
+        for target in (logs, state.log_history[-1] if state.log_history else None):
+            if target is not None:
+                for name, value in metrics.items():
+                    target.setdefault(name, value)
+
+
+def _as_list(row: Any) -> Any:
+    return row.tolist() if hasattr(row, "tolist") else row  # a tensor on any device
+
+
+def _metrics(totals: Counter[str]) -> dict[str, float]:
+    parts = {
+        "drift/sequences": ("drifted_sequences", "sequences"),
+        "drift/ids": ("drifted_ids", "ids"),
+        "drift/changed": ("changed_sequences", "sequences"),
+    }
+    return {n: totals[part] / totals[whole] for n, (part, whole) in parts.items() if totals[whole]}
