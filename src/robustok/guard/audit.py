@@ -224,15 +224,8 @@ class Audit:
             np.ones(len(verdicts), np.int64), ~verdicts.canonical, np.diff(verdicts.offsets),
             np.diff(off[verdicts.offsets]),
         ], axis=1)  # fmt: skip
-        for groups, names in ((self._turns, turns), (self._roles, roles)):
-            if names is None:
-                continue
-            if len(names) != len(verdicts):
-                raise RobustokError(
-                    f"{len(names)} turns or roles for {len(verdicts)} rows: give one for each row"
-                )
-            for name, count in zip(names, counts, strict=True):
-                groups[name] = groups.get(name, 0) + count
+        _add_counts(self._turns, turns, counts)
+        _add_counts(self._roles, roles, counts)
 
     def report(self, top: int = 20) -> Drift:
         """All that was added, with the ``top`` tokens and exchanges that drifted most often."""
@@ -268,6 +261,18 @@ class Audit:
 
     def _text(self, ids: Iterable[int]) -> str:
         return "|".join(visible(self.vocab.tokens[i]) for i in ids)
+
+
+def _add_counts(groups: dict[Any, np.ndarray], names: Sequence[Any] | None, counts: Any) -> None:
+    """Add the counts of each row, int64 [rows, 4], to those of its group."""
+    if names is None:
+        return
+    if len(names) != len(counts):
+        raise RobustokError(
+            f"{len(names)} turns or roles for {len(counts)} rows: give one for each row"
+        )
+    for name, count in zip(names, counts, strict=True):
+        groups[name] = groups.get(name, 0) + count
 
 
 def _example(

@@ -71,8 +71,8 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
     """
     name = _conversation_column(path, column)
     if name is None:
-        for rows, share in read_sequences(path, column):
-            yield RolloutBatch(rows, None, None, share)
+        for batch, share in read_sequences(path, column):
+            yield RolloutBatch(batch, None, None, share)
         return
     rows: list[np.ndarray] = []
     turns: list[int] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from robustok.display import visible
 from robustok.files import write_whole
-from robustok.guard import Drift, DriftExample
+from robustok.guard.audit import Drift, DriftExample
 from robustok.report.examples import colored
 from robustok.report.page import render
 from robustok.vocabulary import Vocabulary
