@@ -7,6 +7,7 @@ as the candidates have together, where the prefix tree of a causal model costs a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.adversarial.problem import append
 from robustok.evaluation.questions import Ids
+from robustok.hub_names import hub_failure, split_revision
+from robustok.models.load import check_model
 from robustok.ragged import Ragged
 from robustok.redteam.causal import log_odds, room
 
@@ -107,6 +110,41 @@ class ClassifierLogit:
                     output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
                     result[chosen] = output.logits.double().cpu().numpy()
         return result
+
+
+def load_classifier(path_or_name: str | Path) -> Any:
+    """Load a sequence classifier of transformers, in evaluation mode.
+
+    >>> from transformers import LlamaConfig, LlamaForSequenceClassification
+    >>> shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> config = LlamaConfig(vocab_size=vocab.size, intermediate_size=16, **shape)
+    >>> LlamaForSequenceClassification(config).save_pretrained("runs/classifier")
+    >>> load_classifier("runs/classifier").config.num_labels
+    2
+
+    Args:
+        path_or_name: a folder, or a hub name with or without ``@revision``.
+
+    Raises RobustokError where there is no such model, and where it is no classifier.
+    """
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    check_model(path_or_name)
+    name, revision = split_revision(path_or_name)
+    where: dict[str, Any] = {
+        "local_files_only": Path(name).is_dir(), "revision": revision or "main",
+    }  # fmt: skip
+    try:
+        config = AutoConfig.from_pretrained(name, **where)
+        if not any("SequenceClassification" in a for a in config.architectures or ()):
+            raise RobustokError(f"'{path_or_name}' is no sequence classifier: give one that is")
+        model: Any = AutoModelForSequenceClassification.from_pretrained(
+            name, use_safetensors=True, **where
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        reason = hub_failure(error)
+        raise RobustokError(f"could not load the classifier '{path_or_name}': {reason}") from error
+    return model.eval()
 
 
 def special_frame(tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:

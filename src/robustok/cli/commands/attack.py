@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.attack_settings import AttackSettings
+from robustok.attack_settings import OBJECTIVES, AttackSettings
 from robustok.cli.options import (
     Json,
     Limit,
     Model,
     Overflow,
     OwnTokenizer,
-    Seed,
     print_json,
 )
 from robustok.cli.outputs import output_file
@@ -29,7 +28,9 @@ CONTROL = "random, same number scored"
 
 def command(
     model: Model,
-    seed: Seed,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="the same seed gives the same draws; required")
+    ] = None,
     text: Annotated[str | None, typer.Option("--text", help="one question to attack")] = None,
     option: Annotated[
         list[str] | None,
@@ -49,9 +50,16 @@ def command(
     start: Annotated[str, typer.Option("--start", help="canonical, or a scheme")] = PAPER.start,
     steps: Annotated[int, typer.Option("--steps", min=1)] = PAPER.steps,
     objective: Annotated[
-        str, typer.Option("--objective", help="probability or log-probability")
+        str,
+        typer.Option(
+            "--objective",
+            help="probability or log-probability of the options; or target, refusal, guard, "
+            "classifier, margin or MODULE:FUNCTION",
+        ),
     ] = PAPER.objective,
-    search: Annotated[str, typer.Option("--search", help="greedy or random")] = PAPER.search,
+    search: Annotated[
+        str, typer.Option("--search", help="greedy or random; annealing for other objectives")
+    ] = PAPER.search,
     max_neighbors: Annotated[
         int | None, typer.Option("--max-neighbors", min=1, help="scored a step, at random")
     ] = None,
@@ -90,6 +98,61 @@ def command(
             help="accuracy against tokenizations scored, .png or .svg",
         ),
     ] = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option("--prompts", help="JSON Lines with prompt, and target or choices and label"),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="response that objective target makes likely")
+    ] = None,
+    wanted: Annotated[
+        list[str] | None, typer.Option("--wanted", help="opening of an answer, or safe verdict")
+    ] = None,
+    unwanted: Annotated[
+        list[str] | None, typer.Option("--unwanted", help="opening of a refusal, or unsafe verdict")
+    ] = None,
+    flagged: Annotated[
+        list[str] | None, typer.Option("--flagged", help="label that the classifier must not give")
+    ] = None,
+    flag_probability: Annotated[
+        float, typer.Option("--flag-probability", help="at which a guard or classifier flags")
+    ] = 0.5,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", help="score above which the attack succeeds")
+    ] = None,
+    perplexity_quantile: Annotated[
+        float | None,
+        typer.Option("--perplexity-quantile", help="stay within this quantile of uniform draws"),
+    ] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="standard: every search, and the worst of all")
+    ] = None,
+    jointly: Annotated[
+        bool, typer.Option("--jointly", help="one table of splits for all prompts")
+    ] = False,
+    transfer: Annotated[
+        list[str] | None, typer.Option("--transfer", help="a model to score the attacks on too")
+    ] = None,
+    generate: Annotated[
+        Path | None,
+        typer.Option(
+            "--generate",
+            metavar="FILE",
+            callback=output_file(),
+            help="answers to the canonical and the attacked prompt, as JSON Lines",
+        ),
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option("--judge", help="MODULE:FUNCTION of (prompt, answer)")
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1)] = 64,
+    replay: Annotated[
+        str | None, typer.Option("--replay", help="attacks of an earlier --out, on this MODEL")
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", help="with --replay: URL of an OpenAI-compatible API of MODEL"),
+    ] = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
@@ -97,10 +160,35 @@ def command(
 
     One question (--text, with its options) or many (--items). A chat template and a system
     prompt stay as they are; any set of labels can be the options, a guard model's too.
+
+    Other objectives than the options' (--objective) attack one prompt (--text) or many (--prompts).
     """
     from robustok.models import load_model
     from robustok.vocabulary import Vocabulary
 
+    if seed is None and replay is None:
+        raise RobustokError("an attack draws at random: give --seed")
+    other = objective not in OBJECTIVES or search == "annealing"
+    if other or suite or prompts or replay or jointly:
+        from robustok.cli import redteam
+
+        named = "margin" if objective in OBJECTIVES else objective
+        redteam.command(
+            redteam.Arguments(
+                model, seed or 0, tokenizer, text, items, prompts, option or [], label,
+                named, target, wanted or [], unwanted or [], flagged or [], flag_probability,
+                threshold, perplexity_quantile, suite, jointly, transfer or [], generate, judge,
+                max_new_tokens, replay, server, chat or system is not None, system, out, curve,
+                limit, as_json,
+            ),
+            AttackSettings(
+                tuple(distance or PAPER.distances), start, steps, PAPER.objective, max_neighbors,
+                beam, restarts, search, max_scored,
+            ),
+        )  # fmt: skip
+        return
+    if transfer or generate or judge or server:
+        raise RobustokError("--transfer, --generate, --judge and --server need another --objective")
     if (text is None) == (items is None):
         raise RobustokError("give either --text with its --option's, or --items")
     if text is not None and (control or out or curve):
