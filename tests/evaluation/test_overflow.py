@@ -218,7 +218,7 @@ def test_an_attack_and_a_certificate_take_the_policy_from_the_command_line(
     for call in (
         ["attack", *common, "--steps", "1"],
         ["certify", *common, "--distance", "1", "--no-attack"],
-        ["icl", *common, "--shots", "1", "--attack", "-s", "canonical"],
+        ["icl", *common, "--num-fewshot", "1", "--attack", "-s", "canonical"],
     ):
         if call[0] == "icl":
             rows = [replace(edge[2], key=f"k{i}") for i in range(2)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from robustok import RobustokError
-from robustok.evaluation import Shots, evaluate, evaluate_tasks, solved_examples
+from robustok.evaluation import FewShot, evaluate, evaluate_tasks, solved_examples
 from robustok.evaluation.tasks import item_rows, table
 from robustok.models import small_model
 
@@ -30,7 +30,7 @@ def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
 
 def test_examples_are_the_last_items_and_not_asked(model, vocab, items) -> None:
     (result,) = evaluate_tasks(
-        model, vocab, {"one": items}, ["canonical"], seed=0, shots=Shots(3, "uniform")
+        model, vocab, {"one": items}, ["canonical"], seed=0, few_shot=FewShot(3, "uniform")
     )
     prefix = solved_examples(vocab, items[-3:], "uniform", seed=0)
     alone = evaluate(model, vocab, items[:-3], "canonical", seed=0, prefix=prefix)

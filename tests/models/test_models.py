@@ -53,7 +53,7 @@ def test_the_papers_tiny_llm_has_its_shape():
     assert config.tie_word_embeddings
     full = SHAPES["tiny-llm"]
     assert (full.layers, full.width, full.heads, full.kv_heads) == (8, 512, 16, 4)
-    assert (full.feed_forward, full.context) == (1320, 512)
+    assert (full.feed_forward, full.max_length) == (1320, 512)
     # A quarter: 4 of 16 heads of width 32, in groups of 4 still.
     assert (config.hidden_size, config.num_attention_heads) == (128, 4)
     assert (config.num_key_value_heads, config.num_hidden_layers) == (1, 2)

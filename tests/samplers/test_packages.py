@@ -59,9 +59,9 @@ seed: 0
 threads: 1
 task: {kind: langgame, words: 30, train: 40, test: 4}
 tokenizer: {size: 300}
-model: {layers: 1, width: 8, heads: 1, kv_heads: 1, feed_forward: 16, context: 256}
+model: {layers: 1, width: 8, heads: 1, kv_heads: 1, feed_forward: 16, max_length: 256}
 pretrain: {schemes: [spell-dropout(p=0->1)], steps: 2, batch_size: 2, learning_rate: 1.0e-3}
-evaluate: {queries: [canonical, spell-dropout( p=0.50 )], items: 2, draws: 2}
+evaluate: {eval_schemes: [canonical, spell-dropout( p=0.50 )], items: 2, draws: 2}
 """
 # Everything but the command line, in one process: at_strength, robustify, the playground, a study.
 SCRIPT = """

@@ -96,7 +96,7 @@ def test_only_training_takes_a_schedule() -> None:
     text = QUICK.replace("    - uniform-k(alpha=1.5)", "    - stochastok(alpha=0 -> 1.0)")
     assert load_study(text, "a").finetune.schemes[3] == "stochastok(alpha=0->1)"  # type: ignore
     error = error_of(QUICK.replace("    - stochastok(alpha=0)", "    - stochastok(alpha=0->1)"))
-    assert "evaluate.queries.1: stochastok(alpha=0->1) is a schedule: only training" in error
+    assert "evaluate.eval_schemes.1: stochastok(alpha=0->1) is a schedule: only training" in error
 
 
 def test_more_questions_asked_than_made_is_an_error() -> None:
@@ -214,13 +214,38 @@ def test_every_study_has_a_scale_for_two_cores(name: str) -> None:
     assert study.name == full.name == name
     assert study.model.name is None
     if full.paper and full.paper.tables:
-        measured = {*(full.evaluate.queries if full.evaluate else ()), "canonical"}
-        measured |= set(full.perplexity.queries if full.perplexity else ())
+        measured = {*(full.evaluate.eval_schemes if full.evaluate else ()), "canonical"}
+        measured |= set(full.perplexity.eval_schemes if full.perplexity else ())
         trained = {"canonical"}
-        for part in (full.finetune, full.context, full.pretrain):
+        for part in (full.finetune, full.few_shot, full.pretrain):
             trained |= set(part.schemes if part else ())
         for table in (t for t in full.paper.tables if t.measure != "embeddings"):
-            assert {q for q in table.queries if "adversarial" not in q} <= measured
+            assert {q for q in table.columns if "adversarial" not in q} <= measured
             for row in table.rows:
-                assert len(row.values) == len(table.queries)
+                assert len(row.values) == len(table.columns)
                 assert row.train in trained
+
+
+def test_former_field_names_are_deprecated_aliases() -> None:
+    text = QUICK + "few_shot: {examples: 2, schemes: [canonical]}\n"
+    former = text.replace("few_shot: {examples:", "context: {shots:")
+    former = former.replace("max_length:", "context:").replace("eval_schemes:", "queries:")
+    former = former.replace("  - columns:", "  - queries:")
+    with pytest.warns(DeprecationWarning, match="the field .* is now") as caught:
+        study = load_study(former, "quick.yaml")
+    messages = {str(warning.message).split(": ")[1] for warning in caught}
+    assert messages == {
+        "the field context is now max_length",
+        "the field context is now few_shot",
+        "the field shots is now examples",
+        "the field queries is now eval_schemes",
+    }
+    assert study == load_study(text, "quick.yaml")
+
+
+def test_former_field_names_keep_their_lines() -> None:
+    text = QUICK + "scales:\n  large:\n    context: {shots: 0, schemes: [canonical]}\n"
+    line = len(text.splitlines())
+    with pytest.warns(DeprecationWarning), pytest.raises(RobustokError) as caught:
+        load_study(text, "quick.yaml", scale="large")
+    assert str(caught.value).startswith(f"quick.yaml line {line}: few_shot.examples is 0")

@@ -19,10 +19,10 @@ title: A study of seconds
 seed: 0
 task: {kind: langgame, words: 20, train: 64, test: 12}
 tokenizer: {size: 300}
-model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, context: 256}
+model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, max_length: 256}
 pretrain: {schemes: [canonical], steps: 1, batch_size: 8, learning_rate: 1.0e-3}
 finetune: {schemes: [uniform], steps: 1, batch_size: 8, learning_rate: 1.0e-3}
-evaluate: {queries: [canonical], items: 12, draws: 1}
+evaluate: {eval_schemes: [canonical], items: 12, draws: 1}
 """
 STUDY = load_study(TEXT, "demo.yaml")
 

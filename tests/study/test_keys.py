@@ -46,7 +46,7 @@ def test_every_kind_of_cell_is_recorded() -> None:
 
 def test_only_cells_whose_result_changed_have_a_version() -> None:
     names = "benchmarks: {names: [hellaswag, copa], items: 10}\n"
-    few_shot = "context: {shots: 2, schemes: [canonical]}\n"
+    few_shot = "few_shot: {examples: 2, schemes: [canonical]}\n"
     for text, few in ((TEXT + names, False), (TEXT + names + few_shot, True)):
         for cell in plan(load_study(text, "a")):
             changed = isinstance(cell, BenchmarkCell) and cell.name == "hellaswag"

@@ -20,11 +20,11 @@ seed: 3
 threads: 1
 task: {kind: langgame, words: 60, train: 64, test: 12}
 tokenizer: {size: 300}
-model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, context: 512}
+model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, max_length: 512}
 pretrain: {schemes: [canonical], steps: 40, batch_size: 8, learning_rate: 3e-3, save_every: 10}
 finetune:
   {schemes: [canonical, "uniform-k(alpha=1)"], steps: 20, batch_size: 8, learning_rate: 3e-3}
-evaluate: {queries: [canonical, "stochastok(alpha=0.5)", uniform], items: 8, draws: 2}
+evaluate: {eval_schemes: [canonical, "stochastok(alpha=0.5)", uniform], items: 8, draws: 2}
 attacks: [{items: 2, steps: 2}]
 examples: {texts: ["which word"]}
 """

@@ -58,7 +58,7 @@ def accuracies(folder: Path) -> list[str]:
 
 def test_a_row_has_what_others_rely_on(tmp_path: Path, works: Works) -> None:
     rows = run_study(STUDY, tmp_path / "a").rows
-    assert len(rows) == len(STUDY.finetune.schemes) * (len(STUDY.evaluate.queries) + 1)
+    assert len(rows) == len(STUDY.finetune.schemes) * (len(STUDY.evaluate.eval_schemes) + 1)
     wanted = {"train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds"}
     for row in rows:
         assert wanted | {"model", "configuration", "versions"} <= row.keys()
@@ -102,7 +102,7 @@ def test_results_so_far_are_there_when_a_run_stops(tmp_path: Path, works: Works)
     works.fail_at = lambda cell: KeyError("stopped") if cell.kind == "attack" else None
     with pytest.raises(KeyError):
         run_study(STUDY, tmp_path)
-    assert len(accuracies(tmp_path)) == len(STUDY.evaluate.queries)
+    assert len(accuracies(tmp_path)) == len(STUDY.evaluate.eval_schemes)
 
 
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, works: Works) -> None:

@@ -18,10 +18,10 @@ seed: 3
 threads: {threads}
 task: {{kind: langgame, words: 60, train: 32, test: 8}}
 tokenizer: {{size: 300}}
-model: {{layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, context: 512}}
+model: {{layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, max_length: 512}}
 pretrain: {{schemes: [canonical], steps: 2, batch_size: 4, learning_rate: 3e-3}}
 finetune: {{schemes: [{schemes}], steps: 2, batch_size: 4, learning_rate: 3e-3}}
-evaluate: {{queries: [canonical, uniform], items: 4, draws: 2}}
+evaluate: {{eval_schemes: [canonical, uniform], items: 4, draws: 2}}
 """
 
 

@@ -1,4 +1,4 @@
-"""What `evaluate` and `icl` share: which tasks are asked, and how their results come out."""
+"""Options, evaluation and output that `evaluate` and `icl` share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 
 if TYPE_CHECKING:
-    from robustok.evaluation import Shots, TaskResult
+    from robustok.evaluation import FewShot, TaskResult
     from robustok.tasks import Item
 
 Tasks = Annotated[
@@ -72,13 +72,13 @@ def run_tasks(
     *,
     draws: int,
     seed: int,
-    shots: Shots | None = None,
+    few_shot: FewShot | None = None,
     overflow: str = "error",
     out: Path | None = None,
     table: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Evaluate, print, and write what was asked for."""
+    """Evaluate the tasks, print the results, and write the requested files."""
     from robustok.evaluation import evaluate_tasks
     from robustok.models import load_model
 
@@ -91,7 +91,7 @@ def run_tasks(
             schemes or ["canonical", "uniform"],
             draws=draws,
             seed=seed,
-            shots=shots,
+            few_shot=few_shot,
             overflow=overflow,
             resume_file=resume,
             progress=progress,

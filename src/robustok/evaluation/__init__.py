@@ -34,6 +34,6 @@ from robustok.evaluation.likelihood import marginal as marginal
 from robustok.evaluation.likelihood import perplexity as perplexity
 from robustok.evaluation.result import Evaluation as Evaluation
 from robustok.evaluation.result import Outcome as Outcome
-from robustok.evaluation.tasks import Shots as Shots
+from robustok.evaluation.tasks import FewShot as FewShot
 from robustok.evaluation.tasks import TaskResult as TaskResult
 from robustok.evaluation.tasks import evaluate_tasks as evaluate_tasks

@@ -46,16 +46,18 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
-class Shots:
-    """Solved examples before each question.
+class FewShot:
+    """Few-shot prompting: solved examples before each question.
 
-    >>> shots = Shots(2, "stochastok(alpha=1)")
-    >>> result = evaluate_tasks(model, vocab, {"odd": items}, ["canonical"], seed=0, shots=shots)
+    >>> few_shot = FewShot(2, "stochastok(alpha=1)")
+    >>> tasks = {"odd": items}
+    >>> result = evaluate_tasks(model, vocab, tasks, ["canonical"], seed=0, few_shot=few_shot)
     >>> result[0].evaluation.n
     6
 
     Args:
-        count: number of examples, at least 1: the last items of a task, which are then not asked.
+        count: number of examples, at least 1. The last items of a task are the examples, and are
+            not evaluated.
         scheme: spec of the scheme that draws the examples' questions, by default canonical.
     """
 
@@ -71,7 +73,7 @@ def evaluate_tasks(
     *,
     draws: int = 10,
     seed: int,
-    shots: Shots | None = None,
+    few_shot: FewShot | None = None,
     overflow: str = "error",
     resume_file: str | Path | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -89,7 +91,7 @@ def evaluate_tasks(
         schemes: specs or samplers; differences are from the first.
         draws: draws of each question, at least 1; a canonical scheme is drawn once.
         seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
-        shots: solved examples before each question, by default none.
+        few_shot: solved examples before each question, by default none.
         overflow: what to do with a draw that is too long, as in :func:`evaluate`. Items that either
             scheme drops are left out of the paired difference.
         resume_file: file that keeps each finished pair of task and scheme. Another call with the
@@ -105,7 +107,7 @@ def evaluate_tasks(
             config = {
                 "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
                 "draws": draws, "seed": seed,
-                "shots": [shots.count, shots.scheme] if shots else None,
+                "shots": [few_shot.count, few_shot.scheme] if few_shot else None,
                 "items": {name: items_digest(items) for name, items in tasks.items()},
                 "overflow": overflow, "format": FORMAT,
             }  # fmt: skip
@@ -114,13 +116,13 @@ def evaluate_tasks(
         results: list[TaskResult] = []
         for name, items in tasks.items():
             first: Evaluation | None = None
-            prefix, questions = _context(vocab, items, shots, seed)
+            prefix, questions = _context(vocab, items, few_shot, seed)
             for sampler in samplers:
                 key = f"{name} {sampler.spec}"
                 if kept and key in kept.rows:
                     evaluation = _from_row(kept.rows[key])
                 else:
-                    task_progress = _told(progress, key, done, total)
+                    task_progress = _task_progress(progress, key, done, total)
                     evaluation = evaluate(
                         model, vocab, questions, sampler, draws=draws, seed=seed, prefix=prefix,
                         overflow=overflow, progress=task_progress,
@@ -145,15 +147,15 @@ def _against(first: Evaluation | None, second: Evaluation) -> Paired | None:
 
 
 def _context(
-    vocab: Vocabulary, items: Sequence[Item], shots: Shots | None, seed: int
+    vocab: Vocabulary, items: Sequence[Item], few_shot: FewShot | None, seed: int
 ) -> tuple[Any, Sequence[Item]]:
-    if shots is None:
+    if few_shot is None:
         return None, items
-    solved, rest = items[-shots.count :], items[: -shots.count]
-    return solved_examples(vocab, solved, shots.scheme, seed=seed), rest
+    solved, rest = items[-few_shot.count :], items[: -few_shot.count]
+    return solved_examples(vocab, solved, few_shot.scheme, seed=seed), rest
 
 
-def _told(
+def _task_progress(
     progress: Callable[[int, int, str], None] | None, label: str, done: int, total: int
 ) -> Callable[[int, int], None] | None:
     if progress is None:

@@ -18,7 +18,7 @@ ARCHITECTURES = {"llama": "Llama", "gpt2": "GPT-2", "qwen3": "Qwen 3", "gemma3":
 class Shape:
     """The sizes of a model: layers, width, heads, feed-forward and longest input.
 
-    >>> shape = Shape(2, 64, 4, 4, feed_forward=160, context=128, architecture="gpt2")
+    >>> shape = Shape(2, 64, 4, 4, feed_forward=160, max_length=128, architecture="gpt2")
     >>> small_model(300, shape, seed=0).config.model_type
     'gpt2'
 
@@ -29,7 +29,7 @@ class Shape:
         kv_heads: number of key-value heads, which divides the heads; fewer than them is
             grouped-query attention. As many as the heads in a GPT-2.
         feed_forward: inner width of the feed-forward layers.
-        context: longest input, in tokens.
+        max_length: longest input, in tokens.
         tied: whether the output layer shares the embedding's weights (default).
         architecture: one of :data:`ARCHITECTURES`: ``"llama"`` (default), ``"gpt2"``, ``"qwen3"``
             or ``"gemma3"``.
@@ -42,7 +42,7 @@ class Shape:
     heads: int
     kv_heads: int
     feed_forward: int
-    context: int
+    max_length: int
     tied: bool = True
     architecture: str = "llama"
 
@@ -145,7 +145,7 @@ def _config(vocab_size: int, shape: Shape, end_id: int | None) -> Any:
             n_inner=shape.feed_forward,
             n_layer=shape.layers,
             n_head=shape.heads,
-            n_positions=shape.context,
+            n_positions=shape.max_length,
             # Its dropout is for many rounds through little text; the others have none.
             resid_pdrop=0.0,
             embd_pdrop=0.0,
@@ -158,7 +158,7 @@ def _config(vocab_size: int, shape: Shape, end_id: int | None) -> Any:
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads,
         "num_key_value_heads": shape.kv_heads,
-        "max_position_embeddings": shape.context,
+        "max_position_embeddings": shape.max_length,
     }
     head = shape.width // shape.heads
     match shape.architecture:
@@ -174,7 +174,7 @@ def _config(vocab_size: int, shape: Shape, end_id: int | None) -> Any:
             return Gemma3TextConfig(
                 head_dim=head,
                 query_pre_attn_scalar=head,
-                sliding_window=shape.context // 2,
+                sliding_window=shape.max_length // 2,
                 layer_types=[*layers, "full_attention"],
                 **common,
             )

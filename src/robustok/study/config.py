@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from robustok.errors import RobustokError, nearest
 from robustok.models import Shape
 from robustok.samplers.spec import Spec
+from robustok.study.former_fields import rename_former_fields
 from robustok.study.schema import Paper, PaperRow, Strict, Study
 
 Where = tuple[str | int, ...]
@@ -189,6 +190,7 @@ def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[Where, int]]:
     try:
         root = loader.get_single_node()
         _check_size(root, source)
+        rename_former_fields(root, source)
         lines = _lines(root, source)
         data = None if root is None else loader.construct_document(root)
     except RobustokError:
@@ -256,9 +258,9 @@ def _checked(study: Study, source: _Source) -> Study:
     for part, name in (
         ("pretrain", "schemes"),
         ("finetune", "schemes"),
-        ("context", "schemes"),
-        ("evaluate", "queries"),
-        ("perplexity", "queries"),
+        ("few_shot", "schemes"),
+        ("evaluate", "eval_schemes"),
+        ("perplexity", "eval_schemes"),
     ):
         if (section := getattr(study, part)) is not None:
             specs = normals(getattr(section, name), part, name)
@@ -290,7 +292,7 @@ def _named_as_measured(paper: Paper) -> Paper:
         if table.measure == "embeddings"  # layers, and models that may not be trained yet
         else table.model_copy(
             update={
-                "queries": tuple(map(normal, table.queries)),
+                "columns": tuple(map(normal, table.columns)),
                 "rows": tuple(map(row, table.rows)),
             }
         )
@@ -308,9 +310,9 @@ def _too_large(study: Study) -> Iterator[tuple[Where, str]]:
     bases = study.repeats * max(length(study.pretrain, "schemes"), 1)
     models = bases * (1 + length(study.finetune, "schemes"))
     data_sets = 1 + length(study.benchmarks, "names")
-    contexts = max(length(study.context, "schemes"), 1)
-    measured = data_sets * contexts * (length(study.evaluate, "queries") + len(study.attacks))
-    cells = models * (2 + measured + length(study.perplexity, "queries"))
+    few_shot = max(length(study.few_shot, "schemes"), 1)
+    measured = data_sets * few_shot * (length(study.evaluate, "eval_schemes") + len(study.attacks))
+    cells = models * (2 + measured + length(study.perplexity, "eval_schemes"))
     if cells > MAX_CELLS:
         yield (
             ("repeats",),

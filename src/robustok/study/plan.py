@@ -131,7 +131,7 @@ class _Planner:
         yield base
         if study.perplexity:
             assert shared.corpus is not None
-            for scheme in study.perplexity.queries:
+            for scheme in study.perplexity.eval_schemes:
                 yield PerplexityCell(scheme, seed, shared.tokenizer, shared.corpus, base)
         yield from self._embeddings(base, seed)
         if study.finetune is None:
@@ -166,10 +166,10 @@ class _Planner:
                         )
 
     def _few_shots(self) -> list[FewShot | None]:
-        part = self.study.context
+        part = self.study.few_shot
         if part is None:
             return [None]
-        return [FewShot(part.shots, scheme) for scheme in part.schemes]
+        return [FewShot(part.examples, scheme) for scheme in part.schemes]
 
     def _evaluations(
         self, model: ModelCell, data: QuestionsCell, few_shot: FewShot | None, seed: int
@@ -177,17 +177,17 @@ class _Planner:
         part = self.study.evaluate
         if part is None:
             return
-        for scheme in part.queries:
+        for scheme in part.eval_schemes:
             draws = 1 if Spec.parse(scheme).is_deterministic else part.draws
             yield EvaluateCell(
                 scheme, part.items, draws, seed, data, self.shared.tokenizer, model, few_shot
             )
 
     def _benchmarks(self) -> Iterator[BenchmarkCell]:
-        part, few_shot = self.study.benchmarks, self.study.context
+        part, few_shot = self.study.benchmarks, self.study.few_shot
         if part is None:
             return
-        items = part.items + (few_shot.shots if few_shot else 0)
+        items = part.items + (few_shot.examples if few_shot else 0)
         for name in part.names:
             file, revision = None, None
             if part.folder is not None:

@@ -55,7 +55,7 @@ def _row(
 def _model(study: Study) -> dict[str, Any]:
     if study.model.name:
         return {"name": study.model.name}
-    return {"architecture": study.model.architecture} | study.model.sizes()
+    return {"architecture": study.model.architecture} | study.model.key_fields()
 
 
 def _configuration(cell: Cell) -> dict[str, Any]:

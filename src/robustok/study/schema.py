@@ -13,7 +13,8 @@ _ATTACK = AttackSettings()  # its defaults
 
 
 class Strict(BaseModel):
-    # Fields are written by their alias: keys of cells hash these names, so they never change.
+    # Fields are written by their alias. Keys of cells hash these names, and a run's study.json
+    # holds them, so they never change.
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True
     )
@@ -52,7 +53,7 @@ class Model(Strict):
     heads: int | None = Field(None, ge=1)
     kv_heads: int | None = Field(None, ge=1)
     feed_forward: int | None = Field(None, ge=8)
-    context: int | None = Field(None, ge=16)  # tokens
+    max_length: int | None = Field(None, ge=16, serialization_alias="context")  # tokens
     tied: bool = True  # input and output embeddings are one
     architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = "llama"
 
@@ -66,17 +67,18 @@ class Model(Strict):
         return self
 
     def sizes(self) -> dict[str, Any]:
-        """The sizes of a model from random weights.
-
-        The default architecture is left out, which keeps the keys of earlier releases.
-        """
+        """The sizes of a model from random weights, without the default architecture."""
         sizes = {name: getattr(self, name) for name in (*SIZES, "tied")}
         if self.architecture != "llama":
             sizes["architecture"] = self.architecture
         return sizes
 
+    def key_fields(self) -> dict[str, Any]:
+        """The sizes under the names that keys of cells hash, which never change."""
+        return {"context" if name == "max_length" else name: v for name, v in self.sizes().items()}
 
-SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "context")
+
+SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
 
 
 class Corpus(Strict):
@@ -129,15 +131,17 @@ class Benchmarks(Strict):
     items: int = Field(500, ge=1)  # at most, of each
 
 
-class Context(Strict):
-    """Few-shot examples before every question, drawn by each scheme in turn."""
+class FewShotExamples(Strict):
+    """Solved examples before every question, drawn by each scheme in turn."""
 
-    shots: int = Field(ge=1)
+    examples: int = Field(ge=1, serialization_alias="shots")  # before each question
     schemes: tuple[str, ...] = Field(min_length=1)
 
 
-class Queries(Strict):
-    queries: tuple[str, ...] = Field(min_length=1)
+class Questions(Strict):
+    """Accuracy on questions drawn by each evaluation scheme in turn."""
+
+    eval_schemes: tuple[str, ...] = Field(min_length=1, serialization_alias="queries")
     items: int = Field(ge=1)
     draws: int = Field(10, ge=1)
 
@@ -168,7 +172,7 @@ class Adversary(Strict):
 class Perplexity(Strict):
     """Held-out text under each scheme, for every pre-trained model."""
 
-    queries: tuple[str, ...] = Field(min_length=1)
+    eval_schemes: tuple[str, ...] = Field(min_length=1, serialization_alias="queries")
 
 
 class Embeddings(Strict):
@@ -186,7 +190,7 @@ class Examples(Strict):
 
 
 class PaperRow(Strict):
-    """The paper's values for one model, in the order of the queries beside them."""
+    """The paper's values for one model, in the order of the table's columns."""
 
     pretrain: str | None = None
     task: str | None = None  # of several
@@ -196,7 +200,8 @@ class PaperRow(Strict):
 
 class PaperTable(Strict):
     measure: Literal["accuracy", "perplexity", "embeddings"] = "accuracy"
-    queries: tuple[str, ...]  # of embeddings: the layers
+    # Evaluation schemes and attacks; of embeddings: the layers.
+    columns: tuple[str, ...] = Field(serialization_alias="queries")
     rows: tuple[PaperRow, ...]
 
 
@@ -230,8 +235,8 @@ class Study(Strict):
     pretrain: Pretraining | None = None
     finetune: Finetuning | None = None
     benchmarks: Benchmarks | None = None
-    context: Context | None = None
-    evaluate: Queries | None = None
+    few_shot: FewShotExamples | None = Field(None, serialization_alias="context")
+    evaluate: Questions | None = None
     attacks: tuple[Adversary, ...] = ()
     perplexity: Perplexity | None = None
     embeddings: Embeddings | None = None

@@ -29,9 +29,11 @@ def command(
     model: Model,
     items: Tasks,
     seed: Seed,
-    shots: Annotated[int, typer.Option("--shots", "-k", min=1, help="examples shown solved")] = 10,
+    num_fewshot: Annotated[
+        int, typer.Option("--num-fewshot", "-k", min=1, help="solved examples before each question")
+    ] = 10,
     example_scheme: Annotated[
-        str, typer.Option("--example-scheme", help="how the examples' questions are drawn")
+        str, typer.Option("--example-scheme", help="scheme of the examples' questions")
     ] = "canonical",
     attack: Annotated[
         bool, typer.Option("--attack/--no-attack", help="also the greedy attack on every question")
@@ -47,36 +49,38 @@ def command(
 ) -> None:
     """Measure MODEL with solved examples before it.
 
-    The last so many items of a task are the examples, and are not asked. Their questions are drawn
-    with --example-scheme, their answers stay canonical.
+    The last items of a task are the examples, and are not evaluated. Their questions are drawn with
+    --example-scheme; their answers stay canonical.
     """
-    from robustok.evaluation import Shots
+    from robustok.evaluation import FewShot
     from robustok.evaluation.questions import check_questions
     from robustok.vocabulary import Vocabulary
 
     vocab = Vocabulary.load(tokenizer or model)
-    tasks = read_tasks(items, limit + shots if limit else None)
+    tasks = read_tasks(items, limit + num_fewshot if limit else None)
     for name, questions in tasks.items():
-        if len(questions) <= shots:
-            raise RobustokError(f"'{name}' has {len(questions)} items: too few for {shots} shots")
+        if len(questions) <= num_fewshot:
+            raise RobustokError(
+                f"'{name}' has {len(questions)} items: too few for {num_fewshot} examples"
+            )
         if attack:
             check_questions(questions)
-    chosen = Shots(shots, example_scheme)
+    few_shot = FewShot(num_fewshot, example_scheme)
     run_tasks(
-        model, vocab, tasks, scheme, draws=draws, seed=seed, shots=chosen, overflow=overflow,
+        model, vocab, tasks, scheme, draws=draws, seed=seed, few_shot=few_shot, overflow=overflow,
         out=out, table=table, as_json=as_json,
     )  # fmt: skip
     if attack:
         for name, questions in tasks.items():
-            _attack(model, vocab, name, questions, chosen, seed, overflow, as_json)
+            _attack(model, vocab, name, questions, few_shot, seed, overflow, as_json)
 
 
-def _attack(model, vocab, name, questions, shots, seed, overflow, as_json) -> None:
+def _attack(model, vocab, name, questions, few_shot, seed, overflow, as_json) -> None:
     from robustok.evaluation import attack_items, solved_examples
     from robustok.models import load_model
 
-    solved, rest = questions[-shots.count :], questions[: -shots.count]
-    prefix = solved_examples(vocab, solved, shots.scheme, seed=seed)
+    solved, rest = questions[-few_shot.count :], questions[: -few_shot.count]
+    prefix = solved_examples(vocab, solved, few_shot.scheme, seed=seed)
     with bar(f"attack {name}") as progress:
         result = attack_items(
             load_model(model), vocab, rest, seed=seed, prefix=prefix, overflow=overflow,

@@ -156,12 +156,12 @@ class PretrainCell(TrainedCell):
         # A tokenizer that the study trains always has the same end of text.
         if self.options.end_of_text or isinstance(self.tokenizer, ExistingTokenizerCell):
             fields["end_of_text"] = self.options.end_of_text
-        return fields | {"model": self.model.sizes(), "scheme": self.scheme, "seed": self.seed}
+        return fields | {"model": self.model.key_fields(), "scheme": self.scheme, "seed": self.seed}
 
     @property
     def work(self) -> float:
-        context = (self.model.context or 512) if self.corpus else None
-        return training_seconds(self.parameters, self.options, self.scheme, context)
+        max_length = (self.model.max_length or 512) if self.corpus else None
+        return training_seconds(self.parameters, self.options, self.scheme, max_length)
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         from robustok.models import Shape, small_model

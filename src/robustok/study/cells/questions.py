@@ -109,7 +109,7 @@ class EvaluateCell(AccuracyCell):
 
     @property
     def version(self) -> int:
-        # 2: a few-shot prompt longer than the model's context loses its start.
+        # 2: a few-shot prompt longer than the model's longest input loses its start.
         return 2 if self.few_shot else 1
 
     @property
