@@ -27,12 +27,7 @@ lint: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-# Numba's cache looks at the file a kernel is in, not at the ones it calls: an edit clears them all.
-.venv/.kernels: $(STAMP) $(wildcard src/robustok/kernels/*.py)
-	rm -f src/robustok/kernels/__pycache__/*.nb?
-	touch $@
-
-test: lint .venv/.kernels
+test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 # The kernels as plain Python, whose lines coverage can count.
@@ -41,17 +36,16 @@ coverage: $(STAMP)
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -q tests/kernels
 	$(BIN)/python -m coverage report
 
-# The kernels with every array access checked. A cache of its own: Numba's key leaves this setting out.
-bounds: .venv/.kernels
-	rm -rf build/numba-bounds
-	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/numba-bounds \
+# The kernels with every array access checked.
+bounds: $(STAMP)
+	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 \
 	$(BIN)/python -m pytest -n 2 -q tests/samplers tests/pretokenize tests/guard \
 	tests/test_lattice.py tests/test_strength.py tests/test_vocabulary.py
 
 # Random calls of the public API for a minute; hours with SECONDS=20000 CALLS=100000000.
 SECONDS ?= 60
 CALLS ?= 60000
-fuzz: .venv/.kernels
+fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 
 bench: $(STAMP)

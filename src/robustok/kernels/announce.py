@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from numba import config
 
+from robustok.kernels.cache import cache_directory, kernels_are_cached
+
 _announced = False
-
-
-def cache_directory() -> Path | None:
-    """Where compiled kernels are kept, or None where no directory for them is writable."""
-    from robustok.kernels import trie
-
-    path = trie._fill._cache.cache_path
-    return Path(path) if path else None
-
-
-def kernels_are_cached() -> bool:
-    """Whether an earlier process left compiled kernels."""
-    directory = cache_directory()
-    return directory is not None and any(directory.glob("trie.*.nbi"))
 
 
 def announce_compilation() -> None:

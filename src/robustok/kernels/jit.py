@@ -7,25 +7,34 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import config
+
+from robustok.kernels.cache import cache_directory
+from robustok.locks import ForkSafeLock
+
+_lock = ForkSafeLock()
 
 
 def njit(**options: Any) -> Callable[[Callable], Any]:
-    """``numba.njit`` that compiles in memory where no cache directory is writable.
+    """``numba.njit`` that keeps compiled code in `cache.cache_directory`, else in memory alone.
 
-    numba raises RuntimeError for ``cache=True`` where neither ``NUMBA_CACHE_DIR``, the directory of
-    the source, nor the user's cache directory can be written, as in a read-only container. Under
-    NUMBA_DISABLE_JIT=1 the function stays Python with the arithmetic of compiled code: uint64 wraps
-    around and 1 / 0 is inf, without numpy's warnings.
+    numba reads the directory of the cache when it decorates a function, so the setting is changed
+    for that moment only, and other kernels of the process keep theirs. Under NUMBA_DISABLE_JIT=1
+    the function stays Python with the arithmetic of compiled code: uint64 wraps around and 1 / 0 is
+    inf, without numpy's warnings.
     """
-    if numba.config.DISABLE_JIT:
+    if config.DISABLE_JIT:
         return np.errstate(over="ignore", divide="ignore", invalid="ignore")
 
     def decorate(function: Callable) -> Any:
-        try:
-            return numba.njit(**options)(function)
-        except RuntimeError as e:
-            if "no locator available" not in str(e):
-                raise
+        directory = cache_directory()
+        if directory is None:
             return numba.njit(**{**options, "cache": False})(function)
+        with _lock:
+            setting, config.CACHE_DIR = config.CACHE_DIR, str(directory)
+            try:
+                return numba.njit(**options)(function)
+            finally:
+                config.CACHE_DIR = setting
 
     return decorate

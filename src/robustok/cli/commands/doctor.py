@@ -43,7 +43,7 @@ def command(as_json: Json = False) -> None:
 
 
 def _findings() -> dict[str, Any]:
-    from robustok.kernels.announce import cache_directory
+    from robustok.kernels.cache import cache_directory
 
     return {
         "versions": versions(),

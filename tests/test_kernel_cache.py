@@ -1,0 +1,112 @@
+"""The directory of compiled kernels: its name, its place, and what is removed from it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from robustok.kernels import cache
+
+CODE = """
+import numpy as np
+from robustok.kernels.batch import split_at_fixed
+from robustok.kernels.cache import cache_directory
+
+assert split_at_fixed(np.array([0, 2]), np.array([False, True])).tolist() == [[0, 0, 0, 1]]
+calls = split_at_fixed.stats
+print(cache_directory(), sum(calls.cache_hits.values()), sum(calls.cache_misses.values()))
+"""
+
+
+def call_in_new_process(place: Path, **settings: str) -> tuple[Path, int, int]:
+    """The cache directory of a new process, and whether it loaded or compiled its kernel."""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(place), **settings}
+    command = [sys.executable, "-c", CODE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    directory, hits, misses = done.stdout.split()
+    return Path(directory), int(hits), int(misses)
+
+
+def test_a_stale_index_beside_the_kernels_is_not_read(tmp_path: Path) -> None:
+    """Numba unpickles an index before it checks its age, which fails for a class that is gone."""
+    directory, hits, misses = call_in_new_process(tmp_path)
+    assert (hits, misses) == (0, 1)
+    assert directory.parent == tmp_path / "robustok"
+    assert call_in_new_process(tmp_path) == (directory, 1, 0)
+    for index in directory.glob("*/*.nbi"):  # an index of other sources
+        index.write_bytes(b"not a pickle")
+    stale = directory.rename(directory.with_name("kernels-of-other-sources"))
+    assert call_in_new_process(tmp_path)[1:] == (0, 1)
+    assert stale.exists()
+
+
+def test_checked_kernels_have_a_directory_of_their_own(tmp_path: Path) -> None:
+    plain, _, _ = call_in_new_process(tmp_path)
+    checked, _, misses = call_in_new_process(tmp_path, NUMBA_BOUNDSCHECK="1")
+    assert plain != checked and misses == 1
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of two kernel files whose hash is taken instead of the real one."""
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    for name in ("called.py", "caller.py"):
+        (folder / name).write_text("x = 1\n")
+    monkeypatch.setattr(cache, "files", lambda package: folder)
+    return folder
+
+
+def test_the_name_depends_on_every_source(sources: Path) -> None:
+    before = cache._fingerprint()
+    assert before == cache._fingerprint()
+    (sources / "called.py").write_text("x = 2\n")
+    assert cache._fingerprint() != before
+
+
+def test_the_name_depends_on_the_processor(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cache._fingerprint()
+    monkeypatch.setattr(cache.binding, "get_host_cpu_name", lambda: "another")
+    assert cache._fingerprint() != before
+
+
+def test_a_directory_that_cannot_be_written_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache.config, "CACHE_DIR", "/proc/none")
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path))
+    directory = cache.cache_directory.__wrapped__()
+    assert directory is not None and directory.parent.parent == tmp_path
+    assert directory.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_temporary_directory_that_others_can_write_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache.config, "CACHE_DIR", "/proc/none")
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path))
+    open_to_all = next(p for p in cache._parents() if p.parent == tmp_path)
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    assert cache.cache_directory.__wrapped__() is None
+
+
+def test_directories_unused_for_a_day_are_removed_except_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache.config, "CACHE_DIR", str(tmp_path))
+    now = time.time()
+    for days in range(12):
+        old = tmp_path / "robustok" / f"kernels-{days}"
+        old.mkdir(parents=True)
+        os.utime(old, (now - days * 86_400, now - days * 86_400))
+    (tmp_path / "robustok" / "other").mkdir()
+    directory = cache.cache_directory.__wrapped__()
+    assert directory is not None
+    left = {p.name for p in (tmp_path / "robustok").iterdir()}
+    assert left == {"other", directory.name, *(f"kernels-{days}" for days in range(7))}
