@@ -5,6 +5,7 @@ This is the public API.
 
 from robustok.errors import RobustokError as RobustokError
 from robustok.guard import Guard as Guard
+from robustok.integrations.stochastic import stochastic as stochastic
 from robustok.lattice import Lattice as Lattice
 from robustok.lattice import distance as distance
 from robustok.ragged import Ragged as Ragged

@@ -48,6 +48,7 @@ def give_back_memory() -> None:
 def _read(source: Any) -> TokenizerData:
     if isinstance(source, (str, Path)):
         return _from_name(str(source))
+    source = getattr(source, "wrapped_tokenizer", source)  # of one that draws: the canonical one
     module = type(source).__module__.split(".")[0]
     if module == "tiktoken":
         return _from_tiktoken(source)

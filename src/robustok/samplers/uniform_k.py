@@ -57,6 +57,14 @@ class UniformK(TabledSampler):
         if len(params) != 1:
             raise RobustokError("uniform-k: give either alpha (per token) or k, as uniform-k(k=20)")
 
+    def distance_of(self, tokens: int) -> int:
+        """The distance k of a text of so many canonical tokens.
+
+        Args:
+            tokens: number of canonical tokens.
+        """
+        return self.k if self.k is not None else ceil((self.alpha or 0.0) * tokens)
+
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number at distance k; minus infinity at another distance."""
         from robustok.lattice import Lattice, distance
@@ -65,7 +73,7 @@ class UniformK(TabledSampler):
         if not is_drawable(self.vocab, canonical, ids):
             return -np.inf
         lattice = Lattice(self.vocab, canonical)
-        k = self.k if self.k is not None else ceil((self.alpha or 0.0) * len(canonical))
+        k = self.distance_of(len(canonical))
         k = min(k, lattice.farthest)
         log_count = lattice.log_count(distance=k)
         if log_count == -np.inf:
@@ -85,7 +93,7 @@ class UniformK(TabledSampler):
         from robustok.samplers.split_distributions import by_splits, exactly, span_of
 
         lattice = Lattice(self.vocab, canonical)
-        k = self.k if self.k is not None else ceil((self.alpha or 0.0) * len(canonical))
+        k = self.distance_of(len(canonical))
         k = min(k, lattice.farthest)
         while not lattice.count(distance=k):
             k -= 1

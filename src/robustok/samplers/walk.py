@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,35 @@ class WalkSampler(TabledSampler):
         v = self.vocab
         text = np.frombuffer(bytearray(v.decode_bytes(ids)), np.uint8)
         return log_prob_walk(v.trie, text, ids, v.token_offsets, self._step_rule())
+
+    def step_log_probs(self, text: bytes) -> Iterator[list[tuple[int, int, float]]]:
+        """For each byte of a text, the tokens that a step from it may take.
+
+        Args:
+            text: bytes of one text.
+
+        Each is (id, bytes of the token, natural log-probability of the step).
+        """
+        from robustok.kernels.long import edges_of
+        from robustok.kernels.walk import log_totals, log_weights, step_probabilities
+
+        law = self._law()
+        raw = np.frombuffer(bytearray(text), np.uint8)
+        edges = edges_of(self.vocab.trie, raw, 0, len(raw))
+        weights = log_weights(self.vocab.trie, edges, raw, 0, law)
+        total = log_totals(edges, weights)
+        p = np.empty(len(edges.token) + 1)
+        for i in range(len(raw)):
+            begin, end = int(edges.first[i]), int(edges.first[i + 1])
+            if total[i] == -np.inf:
+                yield []
+                continue
+            step_probabilities(edges, weights, total, i, law.kind, law.setting, p)
+            yield [
+                (int(edges.token[e]), int(edges.step[e] >> 1), float(np.log(p[e - begin])))
+                for e in range(begin, end)
+                if p[e - begin] > 0.0
+            ]
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         from robustok.kernels.batch import Rows, spelled

@@ -1,0 +1,76 @@
+"""A tokenizer that samples: wraps any tokenizer object and behaves like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from robustok.errors import RobustokError
+from robustok.samplers import Sampler, Spec
+
+
+def stochastic(
+    tokenizer: Any, scheme: str | Spec | Sampler, *, seed: int, roles: Sequence[str] = ("user",)
+) -> Any:
+    """Wrap a tokenizer, so that it draws the tokenization of every text that it encodes.
+
+    >>> import robustok as rt
+    >>> drawing = rt.stochastic(tokenizer, "uniform-k(k=2)", seed=0)
+    >>> drawing.encode("hello world").tokens
+    ['hell', 'o', 'Ġworld']
+    >>> drawing.set_epoch(1)
+    >>> drawing.encode("hello world").tokens
+    ['he', 'llo', 'Ġworld']
+    >>> drawing.eval().encode("hello world").tokens
+    ['hello', 'Ġworld']
+
+    Args:
+        tokenizer: a transformers tokenizer with a Rust backend ("fast"), a
+            ``tokenizers.Tokenizer``, a SentencePiece processor or a tiktoken ``Encoding``. It is
+            not changed.
+        scheme: a spec, or a sampler of the tokenizer's vocabulary.
+        seed: any integer.
+        roles: roles of chat messages whose contents ``apply_chat_template`` draws; the template and
+            the messages of all other roles stay canonical.
+
+    The result has the methods of ``tokenizer``, and ``train()``, ``eval()``, ``set_epoch(epoch)``,
+    ``sample_encode(text, n)`` and ``nbest_encode(text, n)``. Draws are on at first. Truncation,
+    special tokens and padding are the tokenizer's, applied to the drawn ids. ``tokenizer`` and the
+    result share one backend, so tokens added to either are in both.
+
+    A draw depends on ``seed``, the epoch, and the canonical ids of the text (of each run between
+    special tokens: its ids and its number), and on nothing else: not on the call, the order of
+    texts, the batch, the process or the thread. So the same text has the same ids within an epoch,
+    and ``set_epoch`` must be called with the number of the epoch or of the step for new ones.
+    Worker processes that are forked, or spawned by multiprocessing, follow ``set_epoch``, ``train``
+    and ``eval``.
+
+    Raises RobustokError for a tokenizer that cannot be read, such as a slow one of transformers,
+    and for an unknown scheme.
+    """
+    if hasattr(tokenizer, "wrapped_tokenizer"):
+        raise RobustokError("this tokenizer is stochastic already: wrap its wrapped_tokenizer")
+    package = type(tokenizer).__module__.split(".")[0]
+    if getattr(tokenizer, "backend_tokenizer", None) is not None:
+        from robustok.integrations.stochastic.transformers_tokenizer import stochastic_pretrained
+
+        wrapper = stochastic_pretrained(tokenizer, scheme, seed, roles)
+    elif package == "tokenizers":
+        from robustok.integrations.stochastic.fast import stochastic_tokenizer
+
+        wrapper = stochastic_tokenizer(tokenizer, scheme, seed)
+    elif package in ("tiktoken", "sentencepiece"):
+        from robustok.integrations.stochastic import processors
+
+        kinds: dict[str, Any] = {
+            "tiktoken": processors.StochasticEncoding,
+            "sentencepiece": processors.StochasticProcessor,
+        }
+        wrapper = kinds[package](tokenizer, scheme, seed)
+    else:
+        raise RobustokError(
+            f"cannot make a {type(tokenizer).__name__} stochastic: pass a transformers tokenizer "
+            "with a Rust backend (is_fast), or a tokenizers, tiktoken or sentencepiece object"
+        )
+    _ = wrapper.draws.sampler  # raises errors of the tokenizer and the scheme here
+    return wrapper

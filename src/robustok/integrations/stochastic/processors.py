@@ -1,0 +1,168 @@
+"""tiktoken encodings and SentencePiece processors that draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.integrations.stochastic.draws import Draws
+from robustok.integrations.stochastic.switch import Switch
+from robustok.vocabulary import Vocabulary
+
+
+class _Wrapped(Switch):
+    """The methods of the wrapped object, but for those that encode and are not defined here."""
+
+    _encoding_names: tuple[str, ...] = ()  # parts of the names of methods that encode
+
+    def __init__(self, tokenizer: Any, scheme: Any, seed: int, state: Any = None) -> None:
+        self.wrapped_tokenizer = tokenizer
+        self.draws = Draws(scheme, seed, lambda: Vocabulary.load(tokenizer), state)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "wrapped_tokenizer" not in vars(self):
+            raise AttributeError(name)
+        value = getattr(self.wrapped_tokenizer, name)
+        if any(part in name.lower() for part in self._encoding_names):
+            self._refuse(name, "encode")
+        return value
+
+    def __reduce__(self) -> Any:
+        draws = self.draws
+        return type(self), (self.wrapped_tokenizer, draws.scheme, draws.seed, draws.state)
+
+    def __repr__(self) -> str:
+        mode = "on" if self.training else "off"
+        return f"<stochastic {self.wrapped_tokenizer!r}, {self.draws.sampler.spec}, draws {mode}>"
+
+
+class StochasticEncoding(_Wrapped):
+    """A tiktoken ``Encoding`` whose ``encode`` methods draw.
+
+    Args:
+        tokenizer: the ``tiktoken.Encoding``.
+        scheme: a spec, or a sampler.
+        seed: any integer.
+        state: the epoch and the mode; by default epoch 0, draws on.
+    """
+
+    _encoding_names = ("encode_with_unstable",)
+
+    def encode(self, text: str, **kwargs: Any) -> list[int]:
+        """As `tiktoken.Encoding.encode`.
+
+        Args:
+            text: a string.
+            **kwargs: ``allowed_special``, ``disallowed_special``.
+        """
+        return self._drawn(self.wrapped_tokenizer.encode(text, **kwargs))
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """As `tiktoken.Encoding.encode_ordinary`.
+
+        Args:
+            text: a string.
+        """
+        return self._drawn(self.wrapped_tokenizer.encode_ordinary(text))
+
+    def encode_to_numpy(self, text: str, **kwargs: Any) -> np.ndarray:
+        """As `tiktoken.Encoding.encode_to_numpy`: uint32 [tokens].
+
+        Args:
+            text: a string.
+            **kwargs: ``allowed_special``, ``disallowed_special``.
+        """
+        return np.asarray(self.encode(text, **kwargs), np.uint32)
+
+    def encode_batch(self, text: list[str], **kwargs: Any) -> list[list[int]]:
+        """As `tiktoken.Encoding.encode_batch`.
+
+        Args:
+            text: strings.
+            **kwargs: ``num_threads``, ``allowed_special``, ``disallowed_special``.
+        """
+        return self._drawn_rows(self.wrapped_tokenizer.encode_batch(text, **kwargs))
+
+    def encode_ordinary_batch(self, text: list[str], **kwargs: Any) -> list[list[int]]:
+        """As `tiktoken.Encoding.encode_ordinary_batch`.
+
+        Args:
+            text: strings.
+            **kwargs: ``num_threads``.
+        """
+        return self._drawn_rows(self.wrapped_tokenizer.encode_ordinary_batch(text, **kwargs))
+
+
+# Options of SentencePiece's encode that are treated here; `return_type` is `out_type`'s new name.
+_TREATED = ("out_type", "return_type", "reverse", "enable_sampling", "nbest_size", "alpha")
+
+
+class StochasticProcessor(_Wrapped):
+    """A ``SentencePieceProcessor`` whose ``encode`` methods draw, and whose sampling is robustok's.
+
+    Args:
+        tokenizer: the ``sentencepiece.SentencePieceProcessor``.
+        scheme: a spec, or a sampler.
+        seed: any integer.
+        state: the epoch and the mode; by default epoch 0, draws on.
+    """
+
+    _encoding_names = ("encode", "tokenize")
+
+    def encode(self, input: Any, **kwargs: Any) -> Any:
+        """As `sentencepiece.SentencePieceProcessor.encode`, to ids or token strings.
+
+        Args:
+            input: a string, or a list of strings.
+            **kwargs: ``out_type`` int (ids) or str (token strings), ``add_bos``, ``add_eos``,
+                ``reverse`` and the like. SentencePiece's own sampling is refused.
+        """
+        inner = self.wrapped_tokenizer
+        if not self.training:
+            return inner.encode(input, **kwargs)
+        default = getattr(inner, "_return_type", None) or getattr(inner, "_out_type", None)
+        kind = kwargs.get("return_type") or kwargs.get("out_type") or default
+        sampling = kwargs.get("enable_sampling", getattr(inner, "_enable_sampling", False))
+        if kind not in (int, str) or sampling:
+            raise RobustokError(
+                "a stochastic SentencePiece processor encodes to ids or strings (out_type=int or "
+                "str) and draws by its scheme: leave enable_sampling out, or call eval() first"
+            )
+        kept = {name: value for name, value in kwargs.items() if name not in _TREATED}
+        texts = [input] if isinstance(input, str) else list(input)
+        rows = self._drawn_rows(inner.encode(texts, out_type=int, reverse=False, **kept))
+        reverse = kwargs.get("reverse")
+        if reverse if reverse is not None else getattr(inner, "_reverse", False):
+            rows = [row[::-1] for row in rows]
+        if kind is str:
+            rows = [[inner.id_to_piece(i) for i in row] for row in rows]
+        return rows[0] if isinstance(input, str) else rows
+
+    def encode_as_ids(self, input: Any, **kwargs: Any) -> Any:
+        """Ids, as :meth:`encode`.
+
+        Args:
+            input: a string, or a list of strings.
+            **kwargs: as in :meth:`encode`.
+        """
+        return self.encode(input, out_type=int, **kwargs)
+
+    def encode_as_pieces(self, input: Any, **kwargs: Any) -> Any:
+        """Token strings, as :meth:`encode`.
+
+        Args:
+            input: a string, or a list of strings.
+            **kwargs: as in :meth:`encode`.
+        """
+        return self.encode(input, out_type=str, **kwargs)
+
+    Encode = tokenize = Tokenize = encode
+    EncodeAsIds, EncodeAsPieces = encode_as_ids, encode_as_pieces
+
+    def __len__(self) -> int:
+        return len(self.wrapped_tokenizer)
+
+    def __getitem__(self, piece: Any) -> Any:
+        return self.wrapped_tokenizer[piece]

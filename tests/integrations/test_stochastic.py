@@ -1,0 +1,508 @@
+"""Stochastic tokenizers: every field of the wrapped tokenizer, and draws that depend on the text."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+from transformers import PreTrainedTokenizerFast
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.models import train_tokenizer
+from robustok.tasks import frequent_words
+
+WORDS = frequent_words(80)
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, 12)) for _ in range(24)]
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{% generation %}{{ m['content'] | trim }}{% endgeneration %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CHAT = [
+    {"role": "system", "content": f"{TEXTS[0]}"},
+    {"role": "user", "content": f" {TEXTS[1]}\n"},
+    {"role": "assistant", "content": TEXTS[2]},
+    {"role": "user", "content": TEXTS[3]},
+]
+
+
+def byte_level(trim_offsets: bool = True, prefix: bool = False) -> Tokenizer:
+    tokenizer = train_tokenizer([*TEXTS, "system user assistant\n\n"] * 2, 400)
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>", "<s>", "</s>"])
+    tokenizer.add_tokens([AddedToken("[x]", lstrip=True)])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    begin, end = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
+    tokenizer.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=trim_offsets),
+        processors.TemplateProcessing(
+            "<s> $A </s>", "<s> $A </s> $B:1 </s>:1", [("<s>", begin), ("</s>", end)]
+        ),
+    ])  # fmt: skip
+    return tokenizer
+
+
+def metaspace() -> Tokenizer:
+    """A SentencePiece-style BPE with byte fallback and a dummy prefix, as that of Llama 2."""
+    characters = [*"▁abcdefghijklmnopqrstuvwxyz"]
+    merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("o", "n"), ("▁", "a"), ("n", "d")]
+    pieces = ["<unk>", "<s>", *(f"<0x{i:02X}>" for i in range(256)), *characters]
+    pieces += ["".join(pair) for pair in merges]
+    model = models.BPE(
+        {piece: i for i, piece in enumerate(pieces)}, merges,
+        unk_token="<unk>", fuse_unk=True, byte_fallback=True,
+    )  # fmt: skip
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.decoder = decoders.Sequence([
+        decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ])  # fmt: skip
+    tokenizer.add_special_tokens(["<s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "<s> $A", "<s> $A <s>:1 $B:1", [("<s>", tokenizer.token_to_id("<s>"))]
+    )
+    return tokenizer
+
+
+TOKENIZERS = {
+    "byte-level": byte_level(),
+    "untrimmed": byte_level(trim_offsets=False),
+    "prefix": byte_level(prefix=True),
+    "metaspace": metaspace(),
+}
+
+
+def at_dropout_1(tokenizer: Tokenizer) -> Tokenizer:
+    finest = Tokenizer.from_str(tokenizer.to_str())
+    finest.model.dropout = 1.0
+    return finest
+
+
+FINEST = {name: at_dropout_1(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+
+
+def pretrained(tokenizer: Tokenizer, **options: Any) -> Any:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<s>", chat_template=CHATML, **options
+    )
+
+
+PRETRAINED = {name: pretrained(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+SAME = {name: rt.stochastic(t, "canonical", seed=0) for name, t in PRETRAINED.items()}
+
+letters = st.sampled_from(
+    [*"the and on", "é", "e\u0301", "😀", "\n", "<s>", "[x]", "▁", "ｘ", "\t"]
+)
+texts = st.lists(letters, max_size=30).map("".join)
+calls = st.fixed_dictionaries({
+    "padding": st.sampled_from([False, True, "longest", "max_length"]),
+    "truncation": st.sampled_from([False, True, "longest_first", "only_first"]),
+    "max_length": st.integers(6, 40),
+    "add_special_tokens": st.booleans(),
+    "return_tensors": st.sampled_from([None, None, "np", "pt"]),
+    "pad_to_multiple_of": st.sampled_from([None, 8]),
+    "padding_side": st.sampled_from([None, "left", "right"]),
+    "return_overflowing_tokens": st.booleans(),
+    "stride": st.sampled_from([0, 2]),
+    "return_length": st.booleans(),
+    "split_special_tokens": st.sampled_from([None, True, False]),
+})  # fmt: skip
+every_field = {
+    "return_offsets_mapping": True,
+    "return_special_tokens_mask": True,
+    "return_token_type_ids": True,
+    "return_attention_mask": True,
+}
+
+
+def outcome(call: Any) -> Any:
+    """The fields of a call, or the kind and text of its error."""
+    try:
+        result = call()
+    except Exception as error:
+        return type(error).__name__, str(error)
+    fields = {name: _plain(value) for name, value in result.items()}
+    words = [result.word_ids(i) for i in range(len(result.encodings))]
+    return fields, words, [encoding.tokens for encoding in result.encodings]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return _plain(value.tolist()) if hasattr(value, "tolist") else value
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from(sorted(PRETRAINED)))
+def test_without_changes_every_field_is_the_wrapped_tokenizers(data, name):
+    plain, same = PRETRAINED[name], SAME[name]
+    options = data.draw(calls)
+    kind = data.draw(st.sampled_from(["one", "pair", "batch", "pairs", "words", "batch of words"]))
+    some = st.lists(texts, min_size=1, max_size=3)
+    one = data.draw({"one": texts, "pair": texts, "words": some}.get(kind, some))
+    given_: list[Any] = [one]
+    if kind == "pair":
+        given_.append(data.draw(texts))
+    if kind == "pairs":
+        given_.append(data.draw(st.lists(texts, min_size=len(one), max_size=len(one))))
+    if kind == "batch of words":
+        given_ = [[text.split(" ") for text in one]]
+    if "words" in kind:
+        options["is_split_into_words"] = True
+    if options["padding"]:
+        options["max_length"] = options["max_length"] // 8 * 8 or 8
+    expected = outcome(lambda: plain(*given_, **options, **every_field))
+    assert outcome(lambda: same(*given_, **options, **every_field)) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts, st.sampled_from(sorted(TOKENIZERS)), st.integers(0, 5))
+def test_draws_spell_the_text(text, name, epoch):
+    plain = TOKENIZERS[name]
+    drawing = rt.stochastic(plain, "uniform", seed=0)
+    drawing.set_epoch(epoch)
+    vocab = drawing.draws.vocab
+    old, new = plain.encode(text), drawing.encode(text)
+    assert vocab.decode_bytes(new.ids) == vocab.decode_bytes(old.ids)
+    assert "".join(new.tokens) == "".join(old.tokens)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts, st.sampled_from(sorted(TOKENIZERS)))
+def test_offsets_and_words_are_those_of_the_tokenizers_library(text, name):
+    """With dropout 1, the library itself encodes to characters."""
+    finest = FINEST[name].encode(text)
+    drawing = rt.stochastic(TOKENIZERS[name], "characters", seed=0).encode(text)
+    if drawing.tokens == finest.tokens:  # no token of several bytes for a character
+        assert drawing.offsets == finest.offsets
+        assert drawing.word_ids == finest.word_ids
+        assert drawing.special_tokens_mask == finest.special_tokens_mask
+
+
+def test_offsets_of_a_drawn_token_are_its_characters():
+    drawing = rt.stochastic(TOKENIZERS["untrimmed"], "characters", seed=0)
+    text = "the é 😀"
+    encoding = drawing.encode(text, add_special_tokens=False)
+    spans = [text[begin:end] for begin, end in encoding.offsets]
+    assert spans == [*"the ", "é", "é", " ", "😀", "😀", "😀", "😀"]
+    assert encoding.char_to_token(4) == 4
+    assert encoding.word_ids == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2]
+
+
+def test_cuts_special_tokens_and_padding_are_applied_to_the_draw():
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "characters", seed=0)
+    batch = drawing(TEXTS[:3], truncation=True, max_length=16, padding="max_length")
+    assert {len(row) for row in batch["input_ids"]} == {16}
+    tokens = drawing.convert_ids_to_tokens(batch["input_ids"][0])
+    assert tokens[0] == "<s>" and tokens[-1] == "</s>"
+    assert "".join(tokens[1:-1]).replace("Ġ", " ") == TEXTS[0][:14]
+    batch = drawing([TEXTS[0], "the"], padding=True, return_tensors="pt")
+    assert batch["input_ids"].shape == batch["attention_mask"].shape
+    assert batch["attention_mask"].sum(dim=1).tolist() == [len(TEXTS[0]) + 2, 5]
+
+
+def test_a_draw_depends_on_seed_epoch_and_text_only():
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=3)
+    alone = [drawing(text)["input_ids"] for text in TEXTS]
+    assert drawing(TEXTS)["input_ids"] == alone
+    assert drawing(TEXTS[::-1])["input_ids"] == alone[::-1]
+    assert [drawing.encode(text) for text in TEXTS] == alone
+    drawing.set_epoch(1)
+    later = drawing(TEXTS)["input_ids"]
+    assert sum(a != b for a, b in zip(alone, later, strict=True)) > 20
+    drawing.set_epoch(0)
+    assert drawing(TEXTS)["input_ids"] == alone
+    other = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=4)(TEXTS)["input_ids"]
+    assert sum(a != b for a, b in zip(alone, other, strict=True)) > 20
+
+
+def test_eval_is_canonical_and_the_wrapped_tokenizer_is_unchanged():
+    plain = PRETRAINED["byte-level"]
+    before = plain(TEXTS)["input_ids"]
+    drawing = rt.stochastic(plain, "uniform", seed=0)
+    assert drawing.training and drawing(TEXTS)["input_ids"] != before
+    assert drawing.eval() is drawing and drawing(TEXTS)["input_ids"] == before
+    assert drawing.train()(TEXTS)["input_ids"] != before
+    assert plain(TEXTS)["input_ids"] == before == drawing.wrapped_tokenizer(TEXTS)["input_ids"]
+    assert type(drawing.wrapped_tokenizer) is type(plain)
+    assert isinstance(drawing, type(plain)) and len(drawing) == len(plain)
+    assert drawing.decode(drawing.encode(TEXTS[0]), skip_special_tokens=True) == TEXTS[0]
+
+
+def test_a_vocabulary_read_from_a_stochastic_tokenizer_is_canonical():
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
+    vocab = rt.Vocabulary.load(drawing)
+    assert vocab.encode(TEXTS[0]).tolist() == PRETRAINED["byte-level"].encode(
+        TEXTS[0], add_special_tokens=False
+    )
+
+
+def test_only_the_chosen_roles_of_a_chat_are_drawn():
+    plain = PRETRAINED["byte-level"]
+    drawing = rt.stochastic(plain, "characters", seed=0)
+    old = plain.apply_chat_template(CHAT)["input_ids"]
+    new = drawing.apply_chat_template(CHAT)["input_ids"]
+    assert drawing.decode(new) == plain.decode(old)
+    kept = set(plain.tokenize(TEXTS[2])) - set(plain.tokenize(TEXTS[1] + TEXTS[3]))
+    assert kept <= set(drawing.convert_ids_to_tokens(new))
+    assert len(new) - len(old) > len(TEXTS[1]) / 2
+    both = rt.stochastic(plain, "characters", seed=0, roles=["user", "assistant"])
+    assert len(both.apply_chat_template(CHAT)["input_ids"]) > len(new)
+    nobody = rt.stochastic(plain, "characters", seed=0, roles=[])
+    assert nobody.apply_chat_template(CHAT)["input_ids"] == old
+    assert drawing.apply_chat_template(CHAT, tokenize=False) == plain.apply_chat_template(
+        CHAT, tokenize=False
+    )
+    assert drawing.eval().apply_chat_template(CHAT)["input_ids"] == old
+
+
+def test_a_growing_chat_keeps_the_draws_of_its_earlier_turns():
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
+    shorter = drawing.apply_chat_template(CHAT[:2], add_generation_prompt=True)["input_ids"]
+    longer = drawing.apply_chat_template(CHAT)["input_ids"]
+    assert longer[: len(shorter)] == shorter
+
+
+def test_batches_and_masks_of_chats():
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
+    options = {"return_assistant_tokens_mask": True, "return_dict": True}
+    batch = drawing.apply_chat_template([CHAT, CHAT[1:]], padding=True, **options)
+    one = drawing.apply_chat_template(CHAT, **options)
+    size = len(one["input_ids"])
+    row = batch["input_ids"][0]
+    assert row[:size] == one["input_ids"]
+    marked = [i for i, m in zip(one["input_ids"], one["assistant_masks"], strict=True) if m]
+    assert drawing.decode(marked) == "".join(m["content"].strip() for m in CHAT)
+
+
+def test_a_template_that_changes_contents_is_refused():
+    plain = pretrained(byte_level())
+    plain.chat_template = "{% for m in messages %}<s>{{ m['content'] | upper }}{% endfor %}"
+    drawing = rt.stochastic(plain, "uniform", seed=0)
+    with pytest.raises(RobustokError, match="changes the contents"):
+        drawing.apply_chat_template(CHAT)
+
+
+def test_copies_and_pickles_keep_draws_epoch_and_mode(tmp_path):
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
+    drawing.set_epoch(5)
+    expected = drawing(TEXTS)["input_ids"]
+    for twin in (pickle.loads(pickle.dumps(drawing)), copy.deepcopy(drawing)):
+        assert twin(TEXTS)["input_ids"] == expected
+        twin.set_epoch(6)
+        assert drawing.epoch == 5
+    drawing.save_pretrained(tmp_path)
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded(TEXTS)["input_ids"] == PRETRAINED["byte-level"](TEXTS)["input_ids"]
+    assert loaded.chat_template == CHATML
+    bare = pickle.loads(pickle.dumps(rt.stochastic(TOKENIZERS["metaspace"], "uniform", seed=1)))
+    again = rt.stochastic(TOKENIZERS["metaspace"], "uniform", seed=1)
+    assert bare.encode(TEXTS[0]).ids == again.encode(TEXTS[0]).ids
+
+
+def test_added_tokens_are_never_cut():
+    drawing = rt.stochastic(pretrained(byte_level()), "characters", seed=0)
+    drawing.add_special_tokens({"additional_special_tokens": ["<call>"]})
+    drawing.add_tokens(["the on"])
+    tokens = drawing.tokenize("the and<call>the")
+    assert tokens == [*"the", "Ġ", *"and", "<call>", *"the"]
+    assert "the on" in drawing.tokenize("the on")
+
+
+def _encoded_in_child(tokenizer: Any, epochs: Any, results: Any) -> None:
+    while (epoch := epochs.get()) is not None:
+        results.put((epoch, tokenizer.epoch, tokenizer(TEXTS[:4])["input_ids"]))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_running_worker_follows_the_epoch(method):
+    context = multiprocessing.get_context(method)
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
+    epochs, results = context.Queue(), context.Queue()
+    worker = context.Process(target=_encoded_in_child, args=(drawing, epochs, results))
+    worker.start()
+    try:
+        for epoch in (0, 1):
+            drawing.set_epoch(epoch)
+            epochs.put(epoch)
+            assert results.get(timeout=60) == (epoch, epoch, drawing(TEXTS[:4])["input_ids"])
+    finally:
+        epochs.put(None)
+        worker.join(60)
+        if worker.is_alive():
+            worker.terminate()
+
+
+class _Texts:
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> list[int]:
+        return self.tokenizer(TEXTS[i])["input_ids"]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_workers_of_a_data_loader_change_nothing():
+    from torch.utils.data import DataLoader
+
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
+    rows = _Texts(drawing)
+    loaders = [
+        DataLoader(rows, batch_size=2, collate_fn=list),  # type: ignore[arg-type]
+        DataLoader(  # type: ignore[arg-type]
+            rows, batch_size=2, collate_fn=list, num_workers=2, persistent_workers=True,
+            multiprocessing_context="fork",
+        ),
+    ]  # fmt: skip
+    seen = []
+    for epoch in range(2):
+        drawing.set_epoch(epoch)
+        batches = [list(loader) for loader in loaders]
+        assert batches[0] == batches[1]
+        seen.append(batches[0])
+    assert seen[0] != seen[1]
+
+
+def test_datasets_map_is_repeatable_and_its_cache_knows_the_epoch():
+    datasets = pytest.importorskip("datasets")
+    from datasets.fingerprint import Hasher
+
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
+    rows = datasets.Dataset.from_dict({"text": TEXTS})
+
+    def encode(batch: Any) -> Any:
+        return drawing(batch["text"])
+
+    first = rows.map(encode, batched=True)["input_ids"]
+    assert list(first) == [drawing(text)["input_ids"] for text in TEXTS]
+    names = {Hasher.hash(drawing), Hasher.hash(pickle.loads(pickle.dumps(drawing)))}
+    drawing.set_epoch(1)
+    assert Hasher.hash(drawing) not in names
+    assert list(rows.map(encode, batched=True)["input_ids"]) != list(first)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_datasets_map_in_two_processes():
+    datasets = pytest.importorskip("datasets")
+    drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
+    rows = datasets.Dataset.from_dict({"text": TEXTS})
+    done = rows.map(lambda batch: drawing(batch["text"]), batched=True, num_proc=2)
+    assert list(done["input_ids"]) == drawing(TEXTS)["input_ids"]
+
+
+def test_tiktoken_encodings_draw_and_keep_special_tokens():
+    ranks = {bytes([i]): i for i in range(256)} | {b"th": 256, b"the": 257, b" on": 258}
+    encoding = tiktoken.Encoding(
+        "toy", pat_str=r" ?\w+|\s+|[^\w\s]+", mergeable_ranks=ranks, special_tokens={"<s>": 259}
+    )
+    drawing = rt.stochastic(encoding, "characters", seed=0)
+    assert drawing.encode("the<s>the", allowed_special="all") == [*b"the", 259, *b"the"]
+    assert drawing.encode_ordinary("the") == [*b"the"]
+    assert drawing.encode_batch(["the", " on"]) == [[*b"the"], [*b" on"]]
+    assert drawing.encode_ordinary_batch(["the"]) == [[*b"the"]]
+    assert drawing.encode_to_numpy("the").tolist() == [*b"the"]
+    assert drawing.decode(drawing.encode("the on")) == "the on" and drawing.n_vocab == 260
+    with pytest.raises(ValueError, match="disallowed special"):
+        drawing.encode("<s>")
+    with pytest.raises(RobustokError, match="encode_with_unstable cannot draw"):
+        drawing.encode_with_unstable("the")
+    assert drawing.eval().encode("the on") == encoding.encode("the on")
+    assert pickle.loads(pickle.dumps(drawing)).encode("the") == encoding.encode("the")
+
+
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory) -> Any:
+    folder = tmp_path_factory.mktemp("sp")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 4), model_prefix=str(folder / "m"), vocab_size=120,
+        model_type="unigram", hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    return sentencepiece.SentencePieceProcessor(model_file=str(folder / "m.model"))
+
+
+def test_sentencepiece_processors_draw(processor):
+    drawing = rt.stochastic(processor, "unigram(temperature=5)", seed=0)
+    text = TEXTS[0]
+    ids = drawing.encode(text)
+    assert ids != processor.encode(text) and processor.decode(ids) == text
+    assert drawing.encode(text, out_type=str) == [processor.id_to_piece(i) for i in ids]
+    assert drawing.encode_as_ids(text) == ids == drawing.EncodeAsIds(text)
+    assert drawing.encode([text, text]) == [ids, ids]
+    marked = drawing.encode(text, add_bos=True, add_eos=True)
+    assert marked == [processor.bos_id(), *ids, processor.eos_id()]
+    assert drawing.encode(text, reverse=True) == ids[::-1]
+    assert drawing.vocab_size() == processor.vocab_size()
+    with pytest.raises(RobustokError, match="enable_sampling"):
+        drawing.encode(text, enable_sampling=True)
+    with pytest.raises(RobustokError, match="cannot draw"):
+        drawing.sample_encode_as_ids(text, -1, 0.1)
+    drawing.eval()
+    assert drawing.encode(text) == processor.encode(text)
+    assert drawing.encode_as_pieces([text]) == processor.encode_as_pieces([text])
+
+
+def test_samples_are_those_of_the_current_epoch(processor):
+    drawing = rt.stochastic(processor, "unigram(temperature=5)", seed=0)
+    samples = drawing.sample_encode(TEXTS[0], 4)
+    assert samples[0] == drawing.encode(TEXTS[0])
+    assert len({tuple(ids) for ids in samples}) > 1
+    assert {processor.decode(ids) for ids in samples} == {TEXTS[0]}
+    drawing.set_epoch(1)
+    assert drawing.sample_encode(TEXTS[0], 4) != samples
+
+
+def test_the_nbest_list_is_that_of_sentencepiece(processor):
+    drawing = rt.stochastic(processor, "unigram", seed=0)
+    text = TEXTS[1][:30]
+    best = drawing.nbest_encode(text, 12)
+    theirs = processor.nbest_encode(text, nbest_size=12, out_type=int)
+    scores = [sum(processor.get_score(i) for i in ids) for ids, _ in best]
+    assert scores == sorted(scores, reverse=True)
+    expected = [sum(processor.get_score(i) for i in ids) for ids in theirs]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    differences = np.diff([log_prob for _, log_prob in best])
+    np.testing.assert_allclose(differences, np.diff(scores), atol=1e-5)
+
+
+def test_slow_tokenizers_and_other_objects_are_refused():
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(RobustokError, match=r"cannot make a Slow stochastic.*is_fast"):
+        rt.stochastic(Slow(), "uniform", seed=0)
+    drawing = rt.stochastic(TOKENIZERS["byte-level"], "uniform", seed=0)
+    with pytest.raises(RobustokError, match="stochastic already"):
+        rt.stochastic(drawing, "uniform", seed=0)
+    with pytest.raises(RobustokError, match="did you mean 'uniform'"):
+        rt.stochastic(TOKENIZERS["byte-level"], "unifrom", seed=0)
+    with pytest.raises(RobustokError, match="list of names"):
+        rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0, roles="user")
+    with pytest.raises(RobustokError, match="epoch"):
+        drawing.set_epoch("1")
