@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import robustok as rt
+from robustok.integrations.stochastic.fast import StochasticTokenizer
 from robustok.integrations.trainer import Perturb
 from robustok.models import load_model
 
@@ -34,13 +35,17 @@ def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Rows, Ro
         return moved
 
     monkeypatch.setattr(Perturb, "__call__", spy)
+    main_of(name)(str(out))
+    return given, drawn
+
+
+def main_of(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.main(str(out))
-    return given, drawn
+    return module.main
 
 
 @pytest.mark.parametrize("name", ["hf_trainer", "trl_sft"])
@@ -60,6 +65,28 @@ def test_two_epochs_are_drawn_apart_and_answers_stay(name, tmp_path, monkeypatch
     vocab = rt.Vocabulary.load(str(tmp_path / "out"))
     for old, new in list(zip(given, drawn, strict=True))[:20]:
         assert vocab.decode_bytes(new["input_ids"]) == vocab.decode_bytes(old["input_ids"])
+
+
+def test_the_plain_loop_draws_in_every_epoch(tmp_path, monkeypatch, capsys):
+    encoded: list[list[list[int]]] = []
+    encode = StochasticTokenizer.encode_batch
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        encodings = encode(self, *args, **kwargs)
+        real = [zip(e.ids, e.attention_mask, strict=True) for e in encodings]
+        encoded.append([[i for i, mask in row if mask] for row in real])
+        return encodings
+
+    monkeypatch.setattr(StochasticTokenizer, "encode_batch", spy)
+    main_of("stochastic_tokenizer")(str(tmp_path / "out"))
+    vocab = rt.Vocabulary.load(str(tmp_path / "out"))
+    epochs = [
+        {vocab.decode(ids): ids for batch in batches for ids in batch}
+        for batches in (encoded[:8], encoded[8:])
+    ]
+    assert epochs[0].keys() == epochs[1].keys()
+    assert np.mean([epochs[0][text] != epochs[1][text] for text in epochs[0]]) > 0.95
+    assert load_model(tmp_path / "out").num_parameters() > 0
 
 
 def test_the_chat_example_leaves_all_but_the_user_alone(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""Stochastic tokenizers: every field of the wrapped tokenizer, and draws that depend on the text."""
+"""Stochastic tokenizers: every field of the wrapped one, and draws that depend on the text."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def test_workers_of_a_data_loader_change_nothing():
     from torch.utils.data import DataLoader
 
     drawing = rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0)
-    rows = _Texts(drawing)
+    rows: Any = _Texts(drawing)
     loaders = [
         DataLoader(rows, batch_size=2, collate_fn=list),  # type: ignore[arg-type]
         DataLoader(  # type: ignore[arg-type]

@@ -63,5 +63,5 @@ def test_a_long_text_has_more_tokenizations_than_can_be_listed():
 
 def test_unknown_characters_stay_where_they_are():
     best = most_probable(rt.sampler("unigram", UNIGRAM), "abzab", 4)
-    assert [2 in () or 0 in ids for ids, _ in best] == [True] * 4
+    assert all(0 in ids for ids, _ in best) and len(best) == 4
     assert best[0][0].tolist() == [3, 0, 3]

@@ -15,12 +15,12 @@ def stochastic(
     """Wrap a tokenizer, so that it draws the tokenization of every text that it encodes.
 
     >>> import robustok as rt
-    >>> drawing = rt.stochastic(tokenizer, "uniform-k(k=2)", seed=0)
+    >>> drawing = rt.stochastic(tokenizer, "uniform", seed=0)
     >>> drawing.encode("hello world").tokens
-    ['hell', 'o', 'Ġworld']
+    ['h', 'e', 'l', 'l', 'o', 'Ġwor', 'ld']
     >>> drawing.set_epoch(1)
     >>> drawing.encode("hello world").tokens
-    ['he', 'llo', 'Ġworld']
+    ['hello', 'Ġ', 'w', 'or', 'l', 'd']
     >>> drawing.eval().encode("hello world").tokens
     ['hello', 'Ġworld']
 

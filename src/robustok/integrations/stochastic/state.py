@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multiprocessing import context
+import multiprocessing.context
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
@@ -39,7 +39,8 @@ class State:
         self._values[1] = int(training)
 
     def __reduce__(self) -> Any:
-        if context.get_spawning_popen() is not None:  # only then can shared memory be pickled
+        # Shared memory can be pickled for a process that is being spawned only.
+        if multiprocessing.context.get_spawning_popen() is not None:
             return _of_values, (self._values,)
         return State, (self.epoch, self.training)
 

@@ -18,6 +18,14 @@ T = TypeVar("T", bound="Switch")
 class Switch:
     """Training and evaluation mode, the epoch, samples and n-best lists.
 
+    >>> drawing = rt.stochastic(tokenizer, "uniform", seed=0)
+    >>> drawing.training, drawing.epoch
+    (True, 0)
+    >>> len(drawing.sample_encode("hello", 3))
+    3
+    >>> [(len(ids), round(log_prob, 2)) for ids, log_prob in drawing.nbest_encode("the", 2)]
+    [(3, -1.1), (2, -1.1)]
+
     ``draws`` are the scheme, seed, epoch and mode; ``wrapped_tokenizer`` is the canonical original.
     """
 
