@@ -37,10 +37,10 @@ class WalkSampler(TabledSampler):
         from robustok.kernels.long import edges_of
         from robustok.kernels.walk import log_totals, log_weights, step_probabilities
 
-        law = self._law()
+        rule = self._step_rule()
         raw = np.frombuffer(bytearray(text), np.uint8)
         edges = edges_of(self.vocab.trie, raw, 0, len(raw))
-        weights = log_weights(self.vocab.trie, edges, raw, 0, law)
+        weights = log_weights(self.vocab.trie, edges, raw, 0, rule)
         total = log_totals(edges, weights)
         p = np.empty(len(edges.token) + 1)
         for i in range(len(raw)):
@@ -48,7 +48,7 @@ class WalkSampler(TabledSampler):
             if total[i] == -np.inf:
                 yield []
                 continue
-            step_probabilities(edges, weights, total, i, law.kind, law.setting, p)
+            step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
             yield [
                 (int(edges.token[e]), int(edges.step[e] >> 1), float(np.log(p[e - begin])))
                 for e in range(begin, end)
