@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    items = langgame(frequent_words(100), options.steps * BATCH, seed=0)
+    items = langgame(frequent_words(100), options.steps * BATCH, seed=0, format="short")
     vocab = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in items], 600))
     print("| scheme | on the fly / beforehand | waiting, on the fly | beforehand | tokens a step |")
     print("|---|---|---|---|---|")

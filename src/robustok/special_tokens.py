@@ -1,4 +1,4 @@
-"""The token that ends a text, and the placeholder of a text in a chat template."""
+"""Tokens that begin or end a text, and the placeholder of a text in a chat template."""
 
 from __future__ import annotations
 
@@ -41,3 +41,18 @@ def end_of_text(vocab: Vocabulary, end: str | int | None = None) -> int:
     if number < vocab.size:
         return number
     raise RobustokError(f"--end {end}: no such special token; {nearest(str(end), special)}")
+
+
+def special_token(vocab: Vocabulary, token: str) -> int:
+    """The id of a special token, by its text.
+
+    >>> from robustok.special_tokens import special_token
+    >>> special_token(vocab, "<|endoftext|>")
+    0
+
+    Raises RobustokError where the vocabulary has no such special token.
+    """
+    special = {vocab.tokens[i].decode(errors="replace"): i for i in sorted(vocab.special)}
+    if token not in special:
+        raise RobustokError(f"no special token '{token}': {nearest(token, special)}")
+    return special[token]

@@ -16,6 +16,7 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.hub_names import check_hub_name, hub_failure, split_revision
+from robustok.packaged import is_packaged, packaged_folder
 from robustok.sentencepiece_model import from_model_file, from_processor
 from robustok.tokenizer_data import TokenizerData as TokenizerData
 from robustok.tokenizer_data import byte_alphabet as byte_alphabet
@@ -91,6 +92,8 @@ def _from_name(name: str) -> TokenizerData:
         except (OSError, UnicodeDecodeError) as e:
             raise RobustokError(f"{name}: not readable as a tokenizer.json ({e})") from e
         return from_json(text, name)
+    if is_packaged(name):
+        return _from_name(str(packaged_folder(name)))
     check_hub_name(name, "tokenizer")
     return _from_hub(name)
 

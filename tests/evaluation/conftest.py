@@ -15,7 +15,7 @@ WORDS = ["up", "baby", "rain", "glad", "carry", "half", "garden", "happen", "dif
 
 @pytest.fixture(scope="session")
 def items() -> list[Item]:
-    return langgame(WORDS, 12, seed=0)
+    return langgame(WORDS, 12, seed=0, format="short")
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # lm-eval's own, of many kinds
 
-ITEMS = langgame(frequent_words(40), 24, seed=0, split="test")
+ITEMS = langgame(frequent_words(40), 24, seed=0, split="test", format="short")
 SOURCE = """
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: {file}}}}}

@@ -13,7 +13,7 @@ from robustok.training import finetune
 # peft asks transformers for a property that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
-ITEMS = langgame(frequent_words(40), 64, seed=0)
+ITEMS = langgame(frequent_words(40), 64, seed=0, format="short")
 VOCAB = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in ITEMS], 400))
 IDS = torch.tensor([[5, 6, 7]])
 

@@ -10,7 +10,7 @@ from robustok.tasks import Item, cute, frequent_words
 from robustok.tasks.cute_items import CUTE_KINDS, levenshtein
 
 WORDS = frequent_words(1000)
-ITEMS = cute(WORDS, 1400, seed=0)
+ITEMS = cute(WORDS, 1400, seed=0, format="short")
 
 
 def solve(item: Item) -> str:
@@ -61,19 +61,19 @@ def test_no_rule_on_the_options_alone_gives_the_answer_away(rule):
 
 
 def test_train_and_test_share_no_question():
-    train = {i.question for i in cute(WORDS, 700, seed=1)}
-    test = {i.question for i in cute(WORDS, 350, seed=1, split="test")}
+    train = {i.question for i in cute(WORDS, 700, seed=1, format="short")}
+    test = {i.question for i in cute(WORDS, 350, seed=1, split="test", format="short")}
     assert len(train) == 700
     assert not train & test
 
 
 def test_too_few_words_are_one_line():
     with pytest.raises(RobustokError, match="give more words"):
-        cute(["no", "so"], 50, seed=0, kinds=["spell"])
+        cute(["no", "so"], 50, seed=0, kinds=["spell"], format="short")
     with pytest.raises(RobustokError, match="did you mean 'spell'"):
-        cute(WORDS, 5, seed=0, kinds=["spel"])
+        cute(WORDS, 5, seed=0, kinds=["spel"], format="short")
     with pytest.raises(RobustokError, match="word list is empty"):
-        cute([], 5, seed=0)
+        cute([], 5, seed=0, format="short")
 
 
 @pytest.mark.parametrize(

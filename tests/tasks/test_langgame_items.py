@@ -10,7 +10,7 @@ from robustok.tasks import Item, frequent_words, langgame
 from robustok.tasks.langgame_items import KINDS
 
 WORDS = frequent_words(200)
-ITEMS = langgame(WORDS, 2400, seed=0)
+ITEMS = langgame(WORDS, 2400, seed=0, format="short")
 BY_LETTER = [i for i in ITEMS if i.kind not in ("longest", "shortest")]
 
 
@@ -82,19 +82,28 @@ def test_train_and_test_share_no_question_whatever_the_seeds():
         return item.kind, frozenset(item.choices), quoted[1] if quoted else ""
 
     words = WORDS[:12]
-    train = {identity(i) for seed in range(3) for i in langgame(words, 300, seed=seed)}
-    test = {identity(i) for seed in range(3) for i in langgame(words, 120, seed=seed, split="test")}
+    train = {identity(i) for seed in range(3) for i in langgame(words, 300, seed=seed, format="short")}
+    test = {
+        identity(i)
+        for seed in range(3)
+        for i in langgame(words, 120, seed=seed, split="test", format="short")
+    }
     assert not train & test
     assert len({identity(i) for i in ITEMS}) == len(ITEMS)
 
 
 def test_a_seed_gives_the_same_questions_and_a_longer_list_starts_with_the_shorter():
-    assert langgame(WORDS, 100, seed=3) == langgame(WORDS, 200, seed=3)[:100]
-    assert langgame(WORDS, 100, seed=3) != langgame(WORDS, 100, seed=4)
+    assert (
+        langgame(WORDS, 100, seed=3, format="short")
+        == langgame(WORDS, 200, seed=3, format="short")[:100]
+    )
+    assert langgame(WORDS, 100, seed=3, format="short") != langgame(
+        WORDS, 100, seed=4, format="short"
+    )
 
 
 def test_words_of_another_script():
-    items = langgame(frequent_words(100, language="ru"), 60, seed=0)
+    items = langgame(frequent_words(100, language="ru"), 60, seed=0, format="short")
     assert all(right_answers(i) == [i.label] for i in items)
 
 
@@ -113,5 +122,5 @@ def test_words_of_another_script():
 def test_bad_input_is_one_line(change, message):
     given = {"words": WORDS, "n": 6, **change}
     with pytest.raises(RobustokError, match=message) as error:
-        langgame(**given, seed=0)
+        langgame(**given, seed=0, format="short")
     assert "\n" not in str(error.value)

@@ -21,7 +21,7 @@ from robustok.training import AnswerCollator, PromptDataset, finetune
 from robustok.training.finetune import accepts
 
 WORDS = frequent_words(40)
-ITEMS = langgame(WORDS, 240, seed=0)
+ITEMS = langgame(WORDS, 240, seed=0, format="short")
 VOCAB = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in ITEMS], 500))
 UNIFORM = sampler("uniform", VOCAB)
 PLAN = {"steps": 40, "batch_size": 16, "learning_rate": 1e-2, "save_every": 20}

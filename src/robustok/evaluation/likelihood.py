@@ -75,6 +75,7 @@ def perplexity(
     *,
     draws: int = 1,
     seed: int,
+    start: int | None = None,
     progress: Progress | None = None,
 ) -> TextPerplexity:
     """Perplexity of texts whose tokenization is drawn, each after the model's start token.
@@ -91,6 +92,8 @@ def perplexity(
         draws: draws of each text, at least 1.
         seed: any integer. A draw depends on it, the position of the text and the number of the
             draw.
+        start: id of the token before each text; by default the model's own (its ``bos_token_id``,
+            else its ``eos_token_id``).
         progress: called with (drawn sequences done, all of them).
 
     Raises RobustokError if all texts are empty.
@@ -104,9 +107,8 @@ def perplexity(
     if not sum(sizes):
         raise RobustokError("there is no text to measure the perplexity of: give some")
     max_length = getattr(model.config, "max_position_embeddings", None) or _MAX_LENGTH
-    losses = text_losses(
-        model, rows, max_length=max_length, start=start_ids(model)[0], progress=progress
-    )  # fmt: skip
+    first = start_ids(model)[0] if start is None else start
+    losses = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
     nats = np.array([loss.nats for loss in losses]).reshape(len(texts), draws).mean(axis=1)
     tokens = sum(loss.tokens for loss in losses)
     rate, low, high = _ratio(nats / math.log(2), np.array(sizes, np.float64))

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from robustok.hub_names import split_revision
+from robustok.packaged import is_packaged
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -18,7 +19,7 @@ def pinned(name: str, kind: str = "model") -> str:
     Asks the hub, or else its cache on this machine. The name comes back unchanged where neither
     knows it. ``kind`` is "model" or "dataset".
     """
-    if Path(name).exists():
+    if Path(name).exists() or is_packaged(name):
         return name
     repository, revision = split_revision(name)
     if revision and _COMMIT.fullmatch(revision):

@@ -10,6 +10,7 @@ from robustok.errors import RobustokError
 from robustok.hub_names import check_hub_name, hub_failure, split_revision
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.models.tokenizer import END_OF_TEXT
+from robustok.packaged import is_packaged, packaged_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -29,10 +30,11 @@ def load_model(
     >>> type(load_model("runs/mine")).__name__
     'LlamaForCausalLM'
 
-    ``path_or_name`` is a folder, or a hub name with or without ``@revision``. A folder with LoRA
-    weights gives its base model with the adapter merged in. ``dtype`` is ``auto`` (as saved) or a
-    name such as ``float32``, ``bfloat16``. A folder is read without asking the hub, and a model's
-    own Python code runs only with ``trust_remote_code``.
+    ``path_or_name`` is a folder, a hub name with or without ``@revision``, or ``smollm2-135m``, a
+    small pre-trained model of the package index (extra ``small``). A folder with LoRA weights gives
+    its base model with the adapter merged in. ``dtype`` is ``auto`` (as saved) or a name such as
+    ``float32``, ``bfloat16``. A folder is read without asking the hub, and a model's own Python
+    code runs only with ``trust_remote_code``.
 
     Raises RobustokError where there is no such model, where it is damaged, where it is not a
     causal language model, and where weights are missing or not numbers.
@@ -58,6 +60,8 @@ def _from_pretrained(
 ) -> PreTrainedModel:
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    if is_packaged(path_or_name):
+        path_or_name = packaged_folder(str(path_or_name))
     check_model(path_or_name)
     name, revision = split_revision(path_or_name)
     where = {
@@ -124,13 +128,15 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     'TokenizersBackend'
 
     Args:
-        path_or_name: a model folder, or a hub name with or without ``@revision``. A folder is read
-            without asking the hub.
+        path_or_name: a model folder, a hub name with or without ``@revision``, or
+            ``smollm2-135m``. A folder is read without asking the hub.
 
     Raises RobustokError where there is no tokenizer that transformers can load.
     """
     from transformers import AutoTokenizer
 
+    if is_packaged(path_or_name):
+        path_or_name = packaged_folder(str(path_or_name))
     name, revision = split_revision(path_or_name)
     if not Path(name).exists():
         check_hub_name(name, "tokenizer")
@@ -156,6 +162,8 @@ def save_tokenizer(source: str | Path, folder: str | Path) -> None:
     ``source`` is a tokenizer.json, a folder or a hub name; files are copied as they are. Raises
     RobustokError where there is no tokenizer.
     """
+    if is_packaged(source):
+        source = packaged_folder(str(source))
     source, folder = Path(source), Path(folder)
     candidates = [source] if source.is_file() else [source / name for name in _TOKENIZER_FILES]
     here = [path for path in candidates if path.is_file()]

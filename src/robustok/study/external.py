@@ -8,6 +8,7 @@ from pathlib import Path
 
 from robustok.errors import RobustokError
 from robustok.files import sha256_of
+from robustok.packaged import is_packaged, packaged_identity
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,12 @@ def external_file(path: str | Path, *, read: bool = True) -> External:
 
 
 def external_model(name: str, *, read: bool = True) -> External:
-    """A model or tokenizer: one of the hub by its commit, a folder or file by its content."""
+    """A model or tokenizer: one of the hub by its commit, a folder or file by its content.
+
+    A packaged model, such as smollm2-135m, is identified by the digest of its weights.
+    """
+    if is_packaged(name):
+        return External(name, packaged_identity(name))
     pinned = pinned_name(name, read=read)
     return External(pinned, _content_or_name(pinned))
 

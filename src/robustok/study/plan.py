@@ -109,7 +109,7 @@ class _Planner:
         options = study.pretrain
         if options is None:
             name = external_model(str(study.model.name), read=self.read)
-            yield BaseCell(name, self.parameters)
+            yield BaseCell(name, self.parameters, study.model.start_token)
             return
         on_text = options.source == "corpus"
         for scheme in options.schemes:
@@ -201,7 +201,7 @@ class _Planner:
 def _data(study: Study, task: WordTask) -> DataCell:
     """The task's questions. Only the words of a word file matter, not its place."""
     words = task.words if task.words_file is None else tuple(read_words(task.words_file))
-    return DataCell(task.kind, words, task.train, task.test, study.seed)
+    return DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
 
 
 def _text(corpus: Corpus, read: bool) -> Text:

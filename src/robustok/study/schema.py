@@ -24,6 +24,7 @@ class WordTask(Strict):
     """Generated questions about the letters of words: LangGame or CUTE."""
 
     kind: Literal["langgame", "cute"]
+    format: Literal["paper", "short"] = "paper"  # the wording, and how options are made
     words: int = Field(200, ge=8)  # number of the most frequent English words
     words_file: str | None = None  # or a file with one word a line, in place of them
     train: int = Field(ge=1)  # questions
@@ -55,6 +56,7 @@ class Model(Strict):
     feed_forward: int | None = Field(None, ge=8)
     max_length: int | None = Field(None, ge=16, serialization_alias="context")  # tokens
     tied: bool = True  # input and output embeddings are one
+    start_token: str | None = None  # before every text, where the model was trained with one
     architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = "llama"
 
     @model_validator(mode="after")
@@ -64,6 +66,8 @@ class Model(Strict):
             raise ValueError(f"give {missing[0]}, or the name of a model that exists")
         if self.name is not None and len(missing) < len(SIZES):
             raise ValueError("a model with a name has its own sizes; give one or the other")
+        if self.name is None and self.start_token is not None:
+            raise ValueError("a model from random weights is trained without start_token")
         return self
 
     def sizes(self) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""LangGame: six kinds of questions about the letters of words.
+"""LangGame: six kinds of questions about the letters of words, in two formats.
 
-The kinds are those of the paper's appendix on data sets; the wording is our
-own. A set of four options is used only if each of the four could be the right
-one, and which of them is asked for is drawn evenly afterwards. So no rule that
-looks at the options alone (the longest, the first, the one with the commonest
-letter) is right more often than one time in four. "Longest" and "shortest" ask
-about the options themselves: there, only their order is drawn.
+The kinds are those of the paper's appendix on data sets. The format "paper" has the grammar and the
+margins of the paper's generator (:mod:`.langgame_paper`). The format "short" has a wording of its
+own, for small models: a set of four options is used only if each of the four could be the right
+one, and which of them is asked for is drawn evenly afterwards. So no rule that looks at the options
+alone (the longest, the first, the one with the commonest letter) is right more often than one time
+in four. "Longest" and "shortest" ask about the options themselves: there, only their order is
+drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from collections.abc import Callable, Sequence
 
 from robustok.errors import RobustokError, nearest
 from robustok.tasks.item import Item
+from robustok.tasks.langgame_paper import SEPARATOR, draw_options, draw_wording
 
+FORMATS = ("paper", "short")
 KINDS = ("most", "contains", "starts", "ends", "longest", "shortest")
 SPLITS = ("train", "test")
 TEST_SHARE = 0.2
@@ -47,12 +50,16 @@ def langgame(
     seed: int,
     split: str = "train",
     kinds: Sequence[str] = KINDS,
+    format: str = "paper",
 ) -> list[Item]:
     """Make n distinct questions, evenly over the kinds and the places of the answer.
 
-    >>> item = langgame(["up", "baby", "rain", "glad"], 1, seed=0, kinds=["starts"])[0]
+    >>> words = ["up", "baby", "rain", "glad"]
+    >>> item = langgame(words, 1, seed=0, kinds=["starts"], format="short")[0]
     >>> item.question, item.choices, item.label
     ("Pick the one that begins 'gl': glad, rain, up, baby. Answer:", (' glad', ...), 0)
+    >>> langgame(words, 1, seed=0, kinds=["starts"])[0].question
+    ""
 
     Args:
         words: the words that serve as options, as :func:`read_words` and :func:`frequent_words`
@@ -62,19 +69,24 @@ def langgame(
         split: ``"train"`` (default) or ``"test"``. A hash of a question's kind, letter and set of
             options decides its split, so no seed puts a question in both, in any order or wording.
         kinds: kinds of questions, in turn; by default all six.
+        format: ``"paper"`` (default) for the wording, the margins and the spaces of the paper's
+            data, or ``"short"`` for about half as many tokens, which small models learn faster.
 
-    Raises RobustokError for an unknown kind or split, and for a word list too small or too uniform
-    to make that many questions.
+    Raises RobustokError for an unknown kind, split or format, and for a word list too small or
+    too uniform to make that many questions.
     Source: the paper's appendix "Language Games".
     """
     _check(words, n, split, kinds)
-    rng = random.Random(f"langgame/{seed}/{split}")
+    if format not in FORMATS:
+        raise RobustokError(f"unknown LangGame format '{format}': {nearest(format, FORMATS)}")
+    paper = format == "paper"
+    rng = random.Random(f"langgame{'-paper' if paper else ''}/{seed}/{split}")
     items: list[Item] = []
     seen: set[str] = set()
     for i in range(n):
         kind = kinds[i % len(kinds)]
         for _ in range(_TRIES):
-            question = _draw(words, kind, rng)
+            question = (draw_options if paper else _draw)(words, kind, rng)
             if question is None:
                 continue
             options, answer, letter = question
@@ -91,10 +103,16 @@ def langgame(
         label = (i // len(kinds) + i) % _OPTIONS
         others = [w for w in options if w != answer]
         ordered = [*others[:label], answer, *others[label:]]
-        text = rng.choice(_QUESTIONS[kind]).format(x=letter, words=", ".join(ordered))
-        choices = tuple(f" {w}" for w in ordered)
-        items.append(Item(f"langgame-{split}-{seed}-{i}", f"{text} Answer:", choices, label, kind))
+        text = _text(ordered, kind, letter, rng, paper)
+        choices = tuple(f"{SEPARATOR if paper else ' '}{w}" for w in ordered)
+        items.append(Item(f"langgame-{split}-{seed}-{i}", text, choices, label, kind))
     return items
+
+
+def _text(options: Sequence[str], kind: str, letter: str, rng: random.Random, paper: bool) -> str:
+    if paper:
+        return draw_wording(rng).text(kind, letter, options)
+    return rng.choice(_QUESTIONS[kind]).format(x=letter, words=", ".join(options)) + " Answer:"
 
 
 def split_of(signature: str) -> str:

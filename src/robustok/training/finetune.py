@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from robustok.display import Progress
 from robustok.models.load import check_fit
 from robustok.training.collate import AnswerCollator
-from robustok.training.prompts import PromptDataset
+from robustok.training.prompts import Ids, PromptDataset
 from robustok.training.recipe import Recipe
 from robustok.training.result import Training
 from robustok.training.run import pad_id, train
@@ -33,6 +33,7 @@ def finetune(
     seed: int,
     out: str | Path,
     overflow: str = "error",
+    prefix: Ids = (),
     progress: Progress | None = None,
     **recipe: Any,
 ) -> Training:
@@ -57,6 +58,7 @@ def finetune(
             stopped continues from its last checkpoint.
         overflow: what to do with a row longer than the model's longest input: ``"error"``
             (default), ``"drop"``, ``"left"`` or ``"canonical"``; see :class:`PromptDataset`.
+        prefix: ids before every question, such as the start token of the model; by default none.
         progress: called with (steps done, all steps).
         **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
             required.
@@ -72,7 +74,7 @@ def finetune(
     max_length = getattr(model.config, "max_position_embeddings", None)
     dataset = PromptDataset(
         vocab, items, sampler, seed=seed, max_length=max_length, overflow=overflow,
-        total=plan.steps * plan.batch_size,
+        total=plan.steps * plan.batch_size, prefix=prefix,
     )  # fmt: skip
     settings = {
         "sampler": sampler.spec,
@@ -80,6 +82,8 @@ def finetune(
         "vocabulary": vocab.fingerprint,
         "overflow": overflow,
     }
+    if len(prefix):
+        settings["prefix"] = [int(i) for i in prefix]
     return train(
         model,
         dataset,

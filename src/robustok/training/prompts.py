@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from robustok.tasks.item import Item, Pair
     from robustok.vocabulary import Vocabulary
 
+Ids = Sequence[int] | np.ndarray
 OVERFLOW = ("error", "drop", "left", "canonical")
 
 
@@ -57,8 +58,9 @@ class PromptDataset(Dataset):
             ``"canonical"``: the canonical prompt is used.
         total: number of rows over which a schedule moves from its start to its end. Needed for a
             schedule, without effect on other samplers.
+        prefix: ids before every prompt, such as a start token; by default none.
 
-    A row is a dictionary with ``input_ids`` (int64 [n], prompt then answer) and ``answer``, the
+    A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer) and ``answer``, the
     number of ids at its end that are the answer. The trainer changes the epoch with
     :meth:`set_epoch`.
 
@@ -76,6 +78,7 @@ class PromptDataset(Dataset):
         max_length: int | None = None,
         overflow: str = "error",
         total: int | None = None,
+        prefix: Ids = (),
     ) -> None:
         if overflow not in OVERFLOW:
             raise RobustokError(
@@ -87,6 +90,7 @@ class PromptDataset(Dataset):
         self.sampler, self.seed, self.overflow = sampler, seed, overflow
         self.prompts = vocab.encode_batch([item.question for item in items])
         self.answers = vocab.encode_batch([item.answer for item in items])
+        self.prefix = np.asarray(prefix, dtype=np.int32)
         self.max_length = max_length or int(np.iinfo(np.int64).max)
         self.epoch = Epoch()
         self.overflowed = torch.zeros(1, dtype=torch.int64).share_memory_()
@@ -136,7 +140,7 @@ class PromptDataset(Dataset):
         return scheme_at(self.sampler, seen, self.total)
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
-        room = self.max_length - len(answer)
+        room = self.max_length - len(answer) - len(self.prefix)
         if len(prompt) > room:
             self.overflowed += 1
             if self.overflow == "error":
@@ -149,12 +153,13 @@ class PromptDataset(Dataset):
                 return {"input_ids": np.empty(0, np.int64), "answer": 0}
             prompt = canonical if self.overflow == "canonical" else prompt[len(prompt) - room :]
         return {
-            "input_ids": np.concatenate([prompt, answer]).astype(np.int64),
+            "input_ids": np.concatenate([self.prefix, prompt, answer]).astype(np.int64),
             "answer": len(answer),
         }
 
     def _check(self, items: Sequence[Item | Pair]) -> None:
         spans = self.answers.lengths + (self.prompts.lengths if self.overflow == "canonical" else 1)
+        spans = spans + len(self.prefix)
         worst = int(spans.argmax())
         if spans[worst] > self.max_length:
             what = "canonical row" if self.overflow == "canonical" else "answer"

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from robustok.cli.options import Json, print_json
 from robustok.extras import EXTRAS
+from robustok.packaged import model_cache
 from robustok.versions import versions
 
 NAME = "doctor"
@@ -52,6 +53,7 @@ def _findings() -> dict[str, Any]:
         "devices": _devices(),
         "caches": {
             "kernel cache": str(cache_directory() or "none is writable: set NUMBA_CACHE_DIR"),
+            "model cache": str(model_cache()),
             "hub cache": os.environ.get("HF_HOME", str(Path("~/.cache/huggingface").expanduser())),
         },
         "missing": [

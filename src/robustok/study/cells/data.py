@@ -44,10 +44,12 @@ class DataCell(QuestionsCell):
     train: int
     test: int
     seed: int
+    format: Literal["paper", "short"] = "paper"
 
     @property
     def fields(self) -> dict[str, Any]:
-        return {
+        # The short format came first, so its keys have no field for it.
+        return ({"format": self.format} if self.format != "short" else {}) | {
             "kind": self.game,
             "words": self.words,
             "train": self.train,
@@ -62,7 +64,9 @@ class DataCell(QuestionsCell):
     def run(self, folder: Path, progress: Progress) -> Summary:
         words = frequent_words(self.words) if isinstance(self.words, int) else self.words
         for done, (split, count) in enumerate({"train": self.train, "test": self.test}.items(), 1):
-            items = GENERATORS[self.game](words, count, seed=self.seed, split=split)
+            items = GENERATORS[self.game](
+                words, count, seed=self.seed, split=split, format=self.format
+            )
             write_items(self.path(folder) / f"{split}.jsonl", items)
             progress(done, 2)
         return {"words": len(words), "train": self.train, "test": self.test}

@@ -45,12 +45,14 @@ class EmbeddingsCell(MeasurementCell):
 
         # The name in a figure: a pre-trained model is told apart from those trained from it.
         fine_tuned = isinstance(self.model, FinetuneCell)
+        vocab = self.tokenizer.vocabulary(folder)
         result = embedding_distances(
             self.model.load(folder),
-            self.tokenizer.vocabulary(folder),
+            vocab,
             frequent_words(self.words),
             draws=self.draws,
             seed=self.seed,
+            prefix=self.model.start_ids(vocab) or None,
             name=self.model.description if fine_tuned else "before fine-tuning",
             progress=progress,
         )

@@ -28,6 +28,17 @@ class ModelCell(Cell):
     parameters: float  # about how many, for estimates of cost
 
     @property
+    def start(self) -> str | None:
+        """The token before every text, by its name; None for none."""
+        return None
+
+    def start_ids(self, vocab: Vocabulary) -> list[int]:
+        """The ids before every text: the start token, or none."""
+        from robustok.special_tokens import special_token
+
+        return [] if self.start is None else [special_token(vocab, self.start)]
+
+    @property
     def label(self) -> str:
         return f"{self.kind} {self.description}"
 
@@ -60,11 +71,17 @@ class BaseCell(ModelCell):
 
     model: External
     parameters: float
+    start_token: str | None = None
     scheme: ClassVar[str] = "canonical"  # type: ignore[misc]
 
     @property
     def fields(self) -> dict[str, Any]:
-        return {"name": self.model.identity}
+        start = {"start_token": self.start_token} if self.start_token else {}
+        return {"name": self.model.identity} | start
+
+    @property
+    def start(self) -> str | None:
+        return self.start_token
 
     @property
     def description(self) -> str:
@@ -119,7 +136,8 @@ class TrainedCell(ModelCell):
         settings = self._settings(options, vocab, folder, progress)
         items = data.training_items(folder)
         # A question that becomes too long keeps its canonical tokens, and is counted.
-        training = finetune(model, vocab, items, overflow="canonical", **settings)
+        prefix = self.start_ids(vocab)
+        training = finetune(model, vocab, items, overflow="canonical", prefix=prefix, **settings)
         return self._finish(model, training, folder)
 
     def _finish(self, model: Any, training: Any, folder: Path) -> Summary:
@@ -205,6 +223,10 @@ class FinetuneCell(TrainedCell):
     @property
     def parameters(self) -> float:  # type: ignore[override]
         return self.model.parameters
+
+    @property
+    def start(self) -> str | None:
+        return self.model.start
 
     @property
     def pretrain_scheme(self) -> str:

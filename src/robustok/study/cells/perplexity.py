@@ -45,12 +45,14 @@ class PerplexityCell(MeasurementCell):
     def run(self, folder: Path, progress: Progress) -> Summary:
         from robustok.evaluation import perplexity
 
+        vocab = self.tokenizer.vocabulary(folder)
         result = perplexity(
             self.model.load(folder),
-            self.tokenizer.vocabulary(folder),
+            vocab,
             self.corpus.held_out(folder),
             self.eval_scheme,
             seed=self.seed,
+            start=next(iter(self.model.start_ids(vocab)), None),
             progress=progress,
         )
         summary = asdict(result)

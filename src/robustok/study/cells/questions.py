@@ -60,14 +60,17 @@ class AccuracyCell(MeasurementCell):
     def _questions(
         self, count: int, vocab: Vocabulary, folder: Path
     ) -> tuple[list[Item], np.ndarray | None]:
-        """The first `count` questions, and the ids of the few-shot examples before each."""
+        """The first `count` questions, and the ids before each: start token, few-shot examples."""
+        import numpy as np
+
         from robustok.evaluation import solved_examples
 
         few_shot = self.few_shot
         items, examples = self.data.test_and_examples(folder, few_shot.count if few_shot else 0)
+        start = self.model.start_ids(vocab)
         if few_shot is None:
-            return items[:count], None
-        prefix = solved_examples(vocab, examples, few_shot.scheme, seed=self.seed)
+            return items[:count], np.array(start, np.int32) if start else None
+        prefix = solved_examples(vocab, examples, few_shot.scheme, seed=self.seed, start=start)
         return items[:count], prefix
 
     def _summary(self, result: Any, items: Sequence[Item], folder: Path) -> Summary:
