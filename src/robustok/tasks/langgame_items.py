@@ -59,7 +59,7 @@ def langgame(
     >>> item.question, item.choices, item.label
     ("Pick the one that begins 'gl': glad, rain, up, baby. Answer:", (' glad', ...), 0)
     >>> langgame(words, 1, seed=0, kinds=["starts"])[0].question
-    ""
+    "What string starts with 'rai'? The possible option words: [ rain, glad, baby, up]. Answer:"
 
     Args:
         words: the words that serve as options, as :func:`read_words` and :func:`frequent_words`

@@ -49,7 +49,7 @@ Out = Annotated[
     ),
 ]
 Scale = Annotated[
-    str | None, typer.Option("--scale", help="such as cpu: the small one of a paper's study")
+    str | None, typer.Option("--scale", help="cpu, or small for SmolLM2-135M; see `study list`")
 ]
 Corpus = Annotated[
     list[Path] | None,
@@ -68,11 +68,11 @@ Cells = Annotated[
 @app.command("list")
 def list_command(as_json: Json = False) -> None:
     """List the studies that come along, with what each needs."""
-    from robustok.study import studies
+    from robustok.study.catalog import scales_of, studies
 
     # The one to begin with comes first.
     for name in sorted(studies(), key=lambda name: (name != "quick", name)):
-        scales = [(scale or "full", _known(name, scale)) for scale in (None, "cpu")]
+        scales = [(scale or "full", _known(name, scale)) for scale in (None, *scales_of(name))]
         full = scales[0][1]
         where = full.paper.where if full.paper else None
         needs = {scale: _needs(study) for scale, study in scales}
@@ -102,12 +102,17 @@ def plan_command(
 
     study = _study(name, scale, corpus, held_out, benchmarks, words_file)
     folder = cells or (out or _default_folder(study, scale)) / "cells"
-    for cell in plan(study):
+    planned = plan(study)
+    todo = [cell for cell in planned if not (folder / cell.key / RECORD).exists()]
+    for cell in planned:
         done = (folder / cell.key / RECORD).exists()
         if as_json:
             print_json({"key": cell.key, "done": done, "label": cell.label, "work": cell.work})
         else:
             typer.echo(f"{cell.key:<28}  {'done' if done else '':<4}  {cell.label}")
+    if not as_json:
+        time = _time([cell.work for cell in todo])
+        typer.echo(f"{len(todo)} of {len(planned)} cells to do, about {time}")
 
 
 @app.command("run")
@@ -195,15 +200,21 @@ def _known(name: str, scale: str | None) -> Study:
 def _needs(study: Study) -> str:
     from robustok.models import ARCHITECTURES
     from robustok.study import plan
-    from robustok.study.cost import gpu_hours, parameters
+    from robustok.study.cost import parameters
 
     cells = plan(study, read=False)
     family = ARCHITECTURES[study.model.architecture]
     model = study.model.name or f"a {family} of {parameters(study) / 1e6:.1f}M parameters"
     text = study.corpus and (study.corpus.hub or "text of yours (--corpus, --held-out)")
-    work = [cell.work for cell in cells]
-    hours, minutes = gpu_hours(work), sum(work) / 2 / 60
-    time = f"{minutes:.0f} minutes on two cores"
-    if minutes > 600:
-        time = f"{hours:.1f} GPU hours"
+    time = _time([cell.work for cell in cells])
     return f"{', '.join(filter(None, (model, text)))}; {len(cells)} cells, about {time}"
+
+
+def _time(work: list[float]) -> str:
+    """How long cells of this much work take: minutes of two cores, or hours of a GPU."""
+    from robustok.study.cost import gpu_hours
+
+    minutes = sum(work) / 2 / 60
+    if minutes > 600:
+        return f"{gpu_hours(work):.1f} GPU hours"
+    return f"{minutes:.0f} minutes on two cores"

@@ -23,7 +23,7 @@ class Cell(ABC):
     >>> from robustok.study.cells import DataCell
     >>> small, large = (DataCell("cute", words, train=8, test=8, seed=0) for words in (100, 200))
     >>> small.key, large.key
-    ('data-4b035603df7dbe6e', 'data-f1bfade854afb0c3')
+    ('data-75badde4e0df0cb1', 'data-ef0645890f6e8556')
 
     `fields`, `version` and the keys of `inputs` make the key: cells with equal keys have equal
     results. An attribute outside `fields`, such as the place of a file, does not change the result.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,6 +14,21 @@ from robustok.study.external import External
 from robustok.tasks import HUB, Item, cute, frequent_words, langgame, read_items, write_items
 
 GENERATORS = {"langgame": langgame, "cute": cute}
+
+
+def evenly_by_kind(items: list[Item]) -> list[Item]:
+    """The items in turn by kind, each kind in its order, so that every start has all kinds.
+
+    >>> items = [Item(f"{n}", "?", ("a", "b"), 0, kind) for n, kind in enumerate("xxyy")]
+    >>> [item.kind for item in evenly_by_kind(items)]
+    ['x', 'y', 'x', 'y']
+    """
+    counts: Counter[str] = Counter()
+    rounds = []
+    for item in items:
+        rounds.append(counts[item.kind])
+        counts[item.kind] += 1
+    return [item for _, item in sorted(zip(rounds, items, strict=True), key=lambda pair: pair[0])]
 
 
 class QuestionsCell(Cell):
@@ -81,7 +97,7 @@ class DataCell(QuestionsCell):
 
 @dataclass(frozen=True)
 class BenchmarkCell(QuestionsCell):
-    """The first questions of a benchmark, from the hub or from a file."""
+    """The first questions of a benchmark, from the hub or from a file, evenly of all its kinds."""
 
     kind: ClassVar[str] = "benchmark"
 
@@ -99,8 +115,9 @@ class BenchmarkCell(QuestionsCell):
 
     @property
     def version(self) -> int:
-        # 2: HellaSwag's questions are without the label of the activity.
-        return 2 if self.name == "hellaswag" else 1
+        # HellaSwag, 2: its questions are without the label of the activity.
+        # BLiMP and TokSuite, 2: the questions are evenly of all kinds.
+        return 2 if self.name in ("hellaswag", "blimp", "toksuite") else 1
 
     @property
     def label(self) -> str:
@@ -120,7 +137,7 @@ class BenchmarkCell(QuestionsCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         name = f"{self.name}@{self.revision}" if self.revision else self.name
-        items = read_items(self.file.name if self.file else name, limit=self.items)
+        items = evenly_by_kind(read_items(self.file.name if self.file else name))[: self.items]
         write_items(self.path(folder) / "test.jsonl", items)
         return {"items": len(items)}
 
