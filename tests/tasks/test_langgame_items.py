@@ -82,7 +82,9 @@ def test_train_and_test_share_no_question_whatever_the_seeds():
         return item.kind, frozenset(item.choices), quoted[1] if quoted else ""
 
     words = WORDS[:12]
-    train = {identity(i) for seed in range(3) for i in langgame(words, 300, seed=seed, format="short")}
+    train = {
+        identity(i) for seed in range(3) for i in langgame(words, 300, seed=seed, format="short")
+    }
     test = {
         identity(i)
         for seed in range(3)
