@@ -123,3 +123,22 @@ def test_the_agent_keeps_its_sampled_ids(tmp_path, capsys):
     assert totals["carried"] == pytest.approx(totals["log_prob"])
     assert totals["drifted"] == 2  # random weights write no canonical ids
     assert (tmp_path / "rollouts.jsonl").is_file()
+
+
+@pytest.mark.parametrize("policy", ["reject", "repair"])
+def test_the_guarded_server_answers_concurrent_requests(policy, capsys):
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+    result = loaded("guarded_server").main(policy, 40)
+    text, canonical, batch, drawn = (result["answers"][n::4] for n in range(4))
+    assert {status for status, _ in text + canonical + batch} == {200}
+    answer = text[0][1]["choices"][0]["text"]
+    assert {a["choices"][0]["text"] for _, a in text + canonical} == {answer}
+    assert {a["choices"][0]["text"] for _, a in batch} == {answer}
+    if policy == "reject":
+        assert {(status, a["error"]["code"]) for status, a in drawn} == {(400, "not-canonical")}
+    else:  # the model sees the canonical ids
+        assert {(status, a["choices"][0]["text"]) for status, a in drawn} == {(200, answer)}
+    verdict = {"reject": "refused", "repair": "repaired"}[policy]
+    assert f'robustok_guard_sequences_total{{kind="{verdict}"}} 10\n' in result["metrics"]
+    assert 'robustok_guard_sequences_total{kind="canonical"} 30\n' in result["metrics"]
+    assert 'robustok_guard_requests_total{kind="text"} 10\n' in result["metrics"]
