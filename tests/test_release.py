@@ -36,6 +36,7 @@ def test_the_wheel_has_studies_and_pages_and_asks_for_no_torch(tmp_path: Path) -
     plain = [need for need in metadata.get_all("Requires-Dist") or [] if "extra ==" not in need]
     assert sorted(need.split(">")[0] for need in plain) == [
         "filelock",
+        "gigatoken",
         "numba",
         "numpy",
         "tokenizers",

@@ -7,7 +7,7 @@ from importlib import metadata
 
 from robustok.version import __version__
 
-PACKAGES = ("numpy", "numba", "tokenizers", "torch", "transformers")
+PACKAGES = ("numpy", "numba", "tokenizers", "gigatoken", "torch", "transformers")
 
 
 def versions() -> dict[str, str]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from robustok.checks import check_ids, check_text, check_texts, shown
 from robustok.errors import RobustokError
+from robustok.gigatoken_encoder import GigatokenEncoder, gigatoken_encoder
 from robustok.locks import ForkSafeLock
 from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, read_tokenizer
@@ -24,12 +26,9 @@ if TYPE_CHECKING:
     from robustok.kernels.batch import Tokens
     from robustok.kernels.trie import Trie
     from robustok.lattice import Lattice
-    from robustok.pretokenize.encoder import PreTokenEncoder
 
 Text = str | bytes
 T = TypeVar("T")
-
-_MUCH = 1 << 16  # characters from which on looking pre-tokens up is worth while
 
 
 class Vocabulary:
@@ -145,7 +144,11 @@ class Vocabulary:
 
         Raises RobustokError for a lone surrogate.
         """
-        return self.encode_batch([text], parse_special=parse_special)[0]
+        if not parse_special:
+            (ids,) = self.gigatoken.encode([check_text(text)])
+            if ids is not None:
+                return ids
+        return np.array(self._encode_rows([check_text(text)], parse_special)[0], np.int32)
 
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of many texts, a row each.
@@ -154,17 +157,19 @@ class Vocabulary:
             texts: strings or bytes, as in :meth:`encode`.
             parse_special: whether special tokens spelled out in the texts become their ids.
 
-        Of much text, a byte-level BPE tokenizer encodes each distinct pre-token once, and all
-        others are looked up. Raises RobustokError as :meth:`encode` does.
+        gigatoken encodes where it is known to give the ids of the tokenizer's library; the library
+        encodes the rest. Raises RobustokError as :meth:`encode` does.
         """
-
-        def by_tokenizer(texts: list[Text]) -> Ragged:
-            return Ragged.from_rows(self._encode_rows(texts, parse_special))
-
         texts = check_texts(texts)
-        if parse_special or sum(map(len, texts)) < _MUCH or self._pre_token_encoder is None:
-            return by_tokenizer(texts)
-        return self._pre_token_encoder.encode_batch(texts, by_tokenizer)
+        if parse_special:
+            return Ragged.from_rows(self._encode_rows(texts, True))
+        fast = self.gigatoken.encode(texts)
+        left = [text for text, row in zip(texts, fast, strict=True) if row is None]
+        others = iter(self._encode_rows(left, False) if left else [])
+        rows = [np.array(next(others), np.int32) if row is None else row for row in fast]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return Ragged(np.concatenate(rows) if rows else np.empty(0, np.int32), offsets)
 
     def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
         """The bytes of a sequence of ids.
@@ -293,11 +298,10 @@ class Vocabulary:
             )
         return token
 
-    @property
-    def _pre_token_encoder(self) -> PreTokenEncoder | None:
-        from robustok.pretokenize.encoder import pre_token_encoder
-
-        return self.derived("pre-token encoder", lambda: pre_token_encoder(self.data))
+    @cached_property
+    def gigatoken(self) -> GigatokenEncoder:
+        """The fast canonical encoder, and why it is not used where it is not."""
+        return gigatoken_encoder(self.data)
 
     @property
     def _byte_ids(self) -> dict[int, int]:

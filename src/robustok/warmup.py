@@ -46,4 +46,3 @@ def warmup() -> None:
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
     clear(new_store())  # otherwise compiled when a store is full for the first time
-    vocab.encode_batch(["abc" * 40_000])  # so much that its pre-tokens are looked up

@@ -98,6 +98,7 @@ def test_inspect_shows_tokens_and_writes_a_page(
         "inspect", "street <b>", "-t", tokenizer, "--html", str(page), "--samples", "50"
     )
     assert "tokenizations" in output and "distance from canonical" in output
+    assert "canonical ids are computed by gigatoken" in output
     assert "street &lt;b&gt;" in page.read_text()
 
 

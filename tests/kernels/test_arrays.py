@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 from typing import Any
 
@@ -13,9 +12,8 @@ from tests.oracles import lattice
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
-from robustok.kernels import announce, batch, guard, hashing, intern, trie
+from robustok.kernels import announce, batch, guard, hashing, trie
 from robustok.kernels import random as streams
-from robustok.pretokenize.encoder import pre_token_encoder
 from robustok.pretokenize.pre_tokenizer import PreTokenizer
 from robustok.strength import measure
 
@@ -68,33 +66,6 @@ def test_hashes_follow_the_seed() -> None:
         assert int(hashing.hash_key(np.uint64(seed), key, 0, 10)) == hashed(seed, b"some bytes")
     slots = {hashing.slot_of(np.int64(i), np.int64(1023)) for i in range(512)}
     assert min(slots) >= 0 and max(slots) < 1024 and len(slots) > 400
-
-
-def test_equal_strings_get_equal_numbers() -> None:
-    rng = random.Random(1)
-    words = [bytes(rng.choices(b"ab", k=rng.randrange(4))) for _ in range(200)]
-    strings = intern.Strings(
-        np.full(64, -1, np.int32), np.zeros(33, np.int64), np.empty(200, np.uint8), np.uint64(7)
-    )
-    count, numbers = 0, np.empty(100, np.int32)
-    known: dict[bytes, int] = {}
-    for half in (words[:100], words[100:]):
-        text = np.frombuffer(bytearray(b"".join(half)), np.uint8)
-        count = intern.intern(strings, count, text, np.cumsum([len(w) for w in half]), numbers)
-        assert numbers.tolist() == [known.setdefault(w, len(known)) for w in half]
-        assert count == len(known)
-    start = strings.start.tolist()
-    kept = strings.text.tobytes()
-    assert {kept[start[e] : start[e + 1]]: e for e in range(count)} == known
-
-
-def test_ids_of_numbered_strings() -> None:
-    first, ids = np.array([0, 2, 3, 3]), np.array([5, 6, 7], np.int32)
-    numbers, rows = np.array([1, 0, 2, 0], np.int32), np.array([0, 3, 4])
-    out, offsets = np.empty(intern.count_ids(numbers, first), np.int32), np.empty(3, np.int64)
-    intern.gather_ids(numbers, first, ids, rows, out, offsets)
-    assert out.tolist() == [7, 5, 6, 5, 6]
-    assert offsets.tolist() == [0, 3, 5]
 
 
 def test_a_trie_finds_the_tokens() -> None:
@@ -216,15 +187,6 @@ def test_a_text_that_the_pattern_does_not_cover_is_left_to_the_library() -> None
     tokenizer = PreTokenizer(byte_level(r"[a-f]+").data)
     ends = tokenizer.cut(np.frombuffer(bytearray(b"abxy"), np.uint8), np.array([0, 4]))
     assert ends.tolist() == tokenizer._by_library(b"abxy", [0, 4], [False]).tolist()
-
-
-def test_remembered_pre_tokens_have_the_tokenizer_s_ids() -> None:
-    vocab = byte_level(None)
-    encoder = pre_token_encoder(vocab.data)
-    assert encoder is not None
-    texts = ["the cat the cat", "", "sat the"]
-    rows = encoder.encode_batch(texts, vocab.encode_batch)
-    assert rows == vocab.encode_batch(texts)
 
 
 def test_the_reason_for_a_slow_first_draw_is_given_once(monkeypatch, capsys) -> None:

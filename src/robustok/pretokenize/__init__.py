@@ -1,1 +1,1 @@
-"""Pre-tokenization: cut texts by a DFA, and look up the ids of pre-tokens seen before."""
+"""Pre-tokenization: cut texts by a DFA, as a tokenizer's library cuts them."""

@@ -143,6 +143,16 @@ def stage_of(tokenizer: Any, name: str) -> dict | None:
     return None if stage is None else json.loads(stage.__getstate__())
 
 
+def isolates(stage: dict) -> bool:
+    """Whether a stage makes each match of a pattern that covers all text a pre-token.
+
+    A match is a pre-token where the rest between matches is removed, too (``invert``): of a pattern
+    that covers all text there is no rest.
+    """
+    behavior = (stage.get("behavior", "Isolated"), bool(stage.get("invert")))
+    return stage["type"] == "Split" and behavior in (("Isolated", False), ("Removed", True))
+
+
 def _split(pattern: str) -> dict:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
@@ -158,11 +168,7 @@ def _only_pattern(stages: list[dict]) -> str | None:
         return None
     if splits[0]["type"] == "ByteLevel":
         return _GPT2
-    if splits[0]["type"] != "Split" or splits[0].get("invert"):
-        return None
-    if splits[0].get("behavior", "Isolated") != "Isolated":
-        return None
-    return splits[0]["pattern"].get("Regex")
+    return splits[0]["pattern"].get("Regex") if isolates(splits[0]) else None
 
 
 def _word_tokenizer(part: dict | None) -> Any:

@@ -49,7 +49,7 @@ def command(
         rows = draw.sample_batch([given], seed=seed, draws=draws)
         shown.append({"scheme": draw.spec, "draws": [_pieces(vocab, row) for row in rows]})
     bars = _histogram(vocab, given, canonical, lattice, total, samples, seed)
-    _print(total, shown, bars, samples)
+    _print(total, shown, bars, samples, _encoder(vocab))
     if html:
         from robustok.report.page import write_inspection
 
@@ -86,9 +86,17 @@ def _histogram(
     return [bar for bar in shares if max(bar[1:]) >= 0.001]
 
 
+def _encoder(vocab: Any) -> str:
+    """Which library computes canonical ids, and why not the faster one."""
+    vocab.gigatoken.load()
+    reason = vocab.gigatoken.reason
+    return "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
+
+
 def _print(
-    total: int, shown: list[dict[str, Any]], bars: list[tuple[int, float, float]], samples: int
-) -> None:
+    total: int, shown: list[dict[str, Any]], bars: list[tuple[int, float, float]], samples: int,
+    encoder: str,
+) -> None:  # fmt: skip
     console = Console(highlight=False, soft_wrap=True)
     noun = "tokenization" if total == 1 else "tokenizations"
     console.print(f"{total:,} {noun}")
@@ -101,3 +109,4 @@ def _print(
     for at, exact, drawn in bars:
         console.print(f"{at:>4}  {'█' * round(40 * exact / tallest):<41}{100 * exact:6.2f}%")
         console.print(f"      {'░' * round(40 * drawn / tallest):<41}{100 * drawn:6.2f}%")
+    console.print(f"\ncanonical ids are computed by {encoder}", markup=False)

@@ -1,0 +1,352 @@
+"""Canonical ids by gigatoken, where they are known to equal those of ``tokenizers``.
+
+gigatoken loads the same model, without special tokens, once so much text was encoded that loading
+is worth its time. It is compared with ``tokenizers`` on texts of many kinds before its first use,
+and encodes no text that it may treat differently: the caller encodes these with ``tokenizers``.
+
+gigatoken keeps the ids of pre-tokens in a hash table that grows without limit and whose hash has no
+secret seed. The table is therefore replaced when the process has grown, and gigatoken is given up
+when texts make it slow. It reads bytes without checking them, so that it only ever gets a str.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.gigatoken_check import check_texts
+from robustok.locks import ForkSafeLock
+from robustok.pretokenize.pre_tokenizer import isolates, stage_of
+from robustok.tokenizer_data import TokenizerData, library_errors, steps
+from robustok.tokenizers_encoder import TokenizersEncoder
+
+Text = str | bytes
+
+LONGEST = 1 << 20  # characters of one call: colliding texts take time quadratic in this
+GROWTH = 512 << 20  # bytes by which the process may grow before the table is replaced
+INTERVAL = 8 << 20  # characters between two looks at the size of the process
+UNSEEN = 128 << 20  # characters until the table is replaced where the size is not known
+SECONDS = 1e-6  # processor time that a character may take
+EXCESS = 1.0  # processor seconds above that, after which gigatoken is given up
+_MUCH = 2048  # characters of a call whose processor time is always measured
+_LATE = 1e-3  # seconds on the clock after which the next _WINDOW calls are measured, too
+_WINDOW = 64
+ADDED = 512  # tokens, each of which is searched in all others and in texts
+_CALL = 64  # characters that take as long as the overhead of a call of ``tokenizers``
+
+# A byte-level pre-tokenizer of those that gigatoken knows always cuts here, whatever is around.
+_CUT = re.compile(r"[A-Za-z](?= [A-Za-z])")
+
+
+class GigatokenEncoder:
+    """The canonical encoder of a tokenizer by gigatoken; see :func:`gigatoken_encoder`.
+
+    >>> encoder = gigatoken_encoder(vocab.data)
+    >>> encoder.load()
+    >>> encoder.encode(["hello world"])
+    [array([276, 275], dtype=int32)]
+
+    ``reason`` says why gigatoken is not used, or is None.
+    """
+
+    def __init__(self, data: TokenizerData) -> None:
+        self._data = data
+        self.reason = _obstacle(data)
+        self._left = 4 * len(data.tokens)  # characters until loading is worth its time
+        self._backend: Callable[[str], np.ndarray] | None = None
+        self._lock = ForkSafeLock()
+        self._running: list[None] = []  # an entry for each call in progress
+        self._excess = 0.0  # processor seconds
+        self._suspected = 0  # calls whose processor time is measured although they are short
+        self._encoded = 0  # characters since the last look at the size of the process
+        self._size: int | None = None  # bytes of the process when the table was new
+        self._byte_level = data.family.startswith("byte-level")
+        self._normalizer: Any = None
+        if self.reason is None:
+            encoder: Any = data.encoder
+            self._simple, self._marks = _added_tokens(encoder.tokenizer, self._byte_level)
+            self._normalizer = encoder.tokenizer.normalizer if self._byte_level else None
+        _encoders.add(self)
+
+    def encode(self, texts: Sequence[Text]) -> list[np.ndarray | None]:
+        """The ids of each text, int32, or None for a text that ``tokenizers`` must encode.
+
+        A str holds no lone surrogate.
+        """
+        if self._backend is None and not self._is_worth(texts):
+            return [None] * len(texts)
+        characters = sum(map(len, texts))
+        # The clock of processor time takes microseconds, too long beside a short text.
+        clock = time.thread_time if characters >= _MUCH or self._suspected else time.perf_counter
+        started = clock()
+        rows = [self._encode_one(text) for text in texts]
+        self._watch(characters, clock() - started, clock is time.thread_time)
+        return rows
+
+    def load(self) -> None:
+        """Load gigatoken now, if it can be used."""
+        with self._lock:
+            if self._backend is None and self.reason is None:
+                self._backend = self._loaded()
+
+    def _is_worth(self, texts: Sequence[Text]) -> bool:
+        """Count these texts, and load gigatoken once there were enough."""
+        if self.reason is not None:
+            return False
+        self._left -= sum(map(len, texts)) + _CALL * len(texts)
+        if self._left < 0:
+            self.load()
+        return self._backend is not None
+
+    def _loaded(self) -> Callable[[str], np.ndarray] | None:
+        try:
+            with library_errors("gigatoken cannot load this tokenizer"):
+                from gigatoken import Tokenizer
+
+                backend = Tokenizer.from_json(self._json()).backend.encode
+                different = self._first_difference(backend)
+        except RobustokError as e:
+            self.reason = str(e)
+            return None
+        if different is not None:
+            self.reason = f"gigatoken gives other ids for {different!r}"
+            return None
+        self._encoded, self._size = 0, _process_size()
+        return backend
+
+    def _first_difference(self, backend: Callable[[str], np.ndarray]) -> str | None:
+        """The first text of the comparison to which ``tokenizers`` gives other ids."""
+        some = self._data.tokens[:: max(1, len(self._data.tokens) // 256)]
+        added = [token["content"] for token in self._simple[:64]]
+        texts = [*check_texts(), *(token.decode("utf8", "ignore") for token in some)]
+        texts += [
+            f"{a} x{a}{a}y {a}{b}\n{b}z" for a, b in zip(added, added[1:] + added, strict=False)
+        ]
+        expected = self._data.encoder.encode_batch(texts, parse_special=False)
+        for text, ids in zip(texts, expected, strict=True):
+            plain = self._plain(text)
+            if plain is not None and backend(plain).tolist() != ids:
+                return text
+        return None
+
+    def _json(self) -> str:
+        """A tokenizer.json of the same model, with added tokens that depend on nothing else."""
+        from tokenizers import Tokenizer
+
+        original = self._data.encoder.tokenizer  # type: ignore[attr-defined]
+        plain = Tokenizer(original.model)
+        if not self._byte_level:
+            plain.normalizer = original.normalizer
+        plain.pre_tokenizer = original.pre_tokenizer
+        added = json.dumps(self._simple, ensure_ascii=False)
+        return plain.to_str().replace('"added_tokens":[]', f'"added_tokens":{added}', 1)
+
+    # --- one text -----------------------------------------------------------------------------
+
+    def _encode_one(self, text: Text) -> np.ndarray | None:
+        plain = self._plain(text)
+        backend = self._backend
+        if plain is None or backend is None:
+            return None
+        self._running.append(None)
+        try:
+            if len(plain) <= LONGEST:
+                return backend(plain).view(np.int32)
+            parts = [backend(part) for part in self._parts(plain)]
+            return np.concatenate(parts).view(np.int32) if parts else None
+        except BaseException as error:  # a panic of a Rust library is no Exception
+            self.reason, self._backend = _failure(error), None
+            return None
+        finally:
+            self._running.pop()
+
+    def _plain(self, text: Text) -> str | None:
+        """What gigatoken must encode, None where it may give other ids than ``tokenizers``."""
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf8")
+            except UnicodeDecodeError:
+                return None
+        if self._has_mark(text):
+            return None
+        # gigatoken has another version of Unicode, so the library itself normalizes.
+        if self._normalizer is None or (text.isascii() and _keeps_ascii(self._normalizer)):
+            return text
+        normalized = self._normalizer.normalize_str(text)
+        if normalized == text:
+            return text
+        # The library looks for added tokens in the text as it came, or as it became.
+        added = [token["content"] for token in self._simple]
+        names = any(name in text or name in normalized for name in added)
+        return None if names or self._has_mark(normalized) else normalized
+
+    def _has_mark(self, text: str) -> bool:
+        """Whether an added token may be in ``text`` that gigatoken does not treat as its own."""
+        if not self._marks:
+            return False
+        if not self._byte_level:  # the normalizer writes spaces as "▁", also before the text
+            text = "▁" + text.replace(" ", "▁")
+        return any(mark in text for mark in self._marks)
+
+    def _parts(self, text: str) -> list[str]:
+        """A long text cut where its ids are independent; empty where it cannot be cut."""
+        if not self._byte_level:
+            return []
+        parts, begin = [], 0
+        while len(text) - begin > LONGEST:
+            cut = _CUT.search(text, begin + LONGEST // 2, begin + LONGEST)
+            if cut is None:
+                return []
+            parts.append(text[begin : cut.end()])
+            begin = cut.end()
+        return [*parts, text[begin:]]
+
+    # --- bounds -------------------------------------------------------------------------------
+
+    def _watch(self, characters: int, seconds: float, exact: bool) -> None:
+        """Give gigatoken up where it is slow, and empty its table where the process has grown.
+
+        ``exact``: the seconds are processor time of this thread, not time on the clock.
+        """
+        excess = seconds - SECONDS * characters
+        if not exact:
+            self._suspected = _WINDOW if excess > _LATE else 0
+        else:
+            self._suspected = max(0, self._suspected - 1)
+            self._excess += max(0.0, excess)
+        if self._excess > EXCESS:
+            self.reason = "texts made gigatoken slow: they collide in its hash table"
+            self._backend = None
+            return
+        self._encoded += characters
+        if self._encoded < INTERVAL:
+            return
+        size = _process_size()
+        if size is None or self._size is None:
+            full = self._encoded >= UNSEEN
+        else:
+            full = size - self._size > GROWTH
+            self._encoded, self._size = 0, min(size, self._size)
+        if full:
+            self._backend = None
+            self.load()
+
+
+def gigatoken_encoder(data: TokenizerData) -> GigatokenEncoder:
+    """The encoder of a tokenizer by gigatoken, which says itself whether it can be used.
+
+    >>> gigatoken_encoder(vocab.data).reason is None
+    True
+    """
+    return GigatokenEncoder(data)
+
+
+def _failure(error: BaseException) -> str:
+    """An error of gigatoken as a reason; others, such as KeyboardInterrupt, are raised."""
+    try:
+        with library_errors("gigatoken failed"):
+            raise error
+    except RobustokError as e:
+        return str(e)
+
+
+def _obstacle(data: TokenizerData) -> str | None:
+    """Why gigatoken cannot be used for this tokenizer, as far as its settings tell."""
+    encoder = data.encoder
+    if not isinstance(encoder, TokenizersEncoder) or not data.family.endswith("BPE"):
+        return f"gigatoken is not used for {data.family} of this source"
+    model = encoder.tokenizer.model
+    if not encoder.complete:
+        return "the vocabulary lacks bytes"
+    if encoder.names_bytes:
+        return "the model reads names of bytes in the text"
+    added = encoder.tokenizer.get_added_tokens_decoder().values()
+    if sum(not token.special for token in added) > ADDED:
+        return f"the tokenizer has more than {ADDED} added tokens"
+    if not data.family.startswith("byte-level"):
+        if not model.byte_fallback:
+            return "the model has no byte fallback"
+        known = all(_is_space_rule(step) for step in _normalizers(encoder.tokenizer))
+        return None if known else "gigatoken does not know this normalizer"
+    if encoder.prefix:
+        return "the pre-tokenizer adds a space"
+    *splits, last = steps(stage_of(encoder.tokenizer, "pre_tokenizer"), "pretokenizers")
+    if last["type"] != "ByteLevel" or last.get("use_regex", True) != (not splits):
+        return "gigatoken does not know this pre-tokenizer"
+    return None if all(map(isolates, splits)) else "gigatoken does not know this pre-tokenizer"
+
+
+def _is_space_rule(step: dict) -> bool:
+    """Whether a normalizer puts "▁" before the text or in the place of each space."""
+    if step["type"] == "Prepend":
+        return step["prepend"] == "▁"
+    replaces = step["type"] == "Replace" and step["content"] == "▁"
+    return replaces and step["pattern"] == {"String": " "}
+
+
+def _added_tokens(tokenizer: Any, byte_level: bool) -> tuple[list[dict], list[str]]:
+    """Added tokens that gigatoken may look for, as in a tokenizer.json, and texts of the rest.
+
+    Special tokens are in neither: they are plain text.
+    """
+    added = {i: t for i, t in tokenizer.get_added_tokens_decoder().items() if not t.special}
+    contents = [token.content for token in added.values()]
+    stages = _normalizers(tokenizer)
+    # Where each part of a text gets its own space, ids depend on the added tokens around.
+    apart = byte_level or not any(s["type"] == "Prepend" for s in stages)
+    apart = apart and (byte_level or tokenizer.pre_tokenizer is None)
+    # The library looks for tokens of both kinds one after the other.
+    apart = apart and len({token.normalized for token in added.values()}) == 1
+    simple, others = [], set()
+    for i, token in added.items():
+        content = token.content
+        bound = token.lstrip or token.rstrip or token.single_word
+        overlaps = sum(content in other for other in contents) > 1
+        if apart and not (bound or overlaps or {*content} & {" ", "▁"}):
+            simple.append({"id": i, "content": content, "special": False, "lstrip": False,
+                           "rstrip": False, "normalized": False, "single_word": False})  # fmt: skip
+        else:
+            others.add(content if byte_level else content.replace(" ", "▁"))
+    return simple, sorted(others - {""})
+
+
+def _normalizers(tokenizer: Any) -> list[dict]:
+    return steps(stage_of(tokenizer, "normalizer"), "normalizers")
+
+
+def _keeps_ascii(normalizer: Any) -> bool:
+    return type(normalizer).__name__ in ("NFC", "NFKC", "NFD", "NFKD")
+
+
+def _process_size() -> int | None:
+    """Bytes of memory of this process, None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+_encoders: weakref.WeakSet[GigatokenEncoder] = weakref.WeakSet()
+_abandoned: list[Any] = []  # never freed, since another thread of the parent was changing them
+
+
+def _forget_running() -> None:
+    """In a forked child: load gigatoken anew where a thread of the parent was encoding."""
+    for encoder in list(_encoders):
+        if encoder._running:
+            _abandoned.append(encoder._backend)
+            encoder._running, encoder._backend = [], None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forget_running)
