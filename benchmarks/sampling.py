@@ -81,7 +81,8 @@ def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], o
     dropping.model.dropout = 0.1
 
     def encode_anew() -> None:
-        vocab._derived.pop("pre-token encoder", None)  # the pre-tokens that it remembers
+        vars(vocab).pop("gigatoken", None)  # the pre-tokens that it remembers
+        vocab.gigatoken.load()
         vocab.encode_batch(texts)
 
     jobs: dict[str, Callable[[], object]] = {
