@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
-	$(BIN)/python -c 'from robustok.warmup import warmup; warmup()'
+	$(BIN)/python -c 'from robustok.kernel_warmup import warmup; warmup()'
 	touch $@
 
 study: $(STAMP)

@@ -11,7 +11,7 @@ import robustok.kernels
 
 CODE = """
 import importlib, pkgutil, robustok.kernels as kernels
-from robustok.warmup import warmup
+from robustok.kernel_warmup import warmup
 warmup()
 for module in pkgutil.iter_modules(kernels.__path__):
     for name, kernel in vars(importlib.import_module(f"robustok.kernels.{module.name}")).items():

@@ -6,6 +6,7 @@ This is the public API.
 from robustok.errors import RobustokError as RobustokError
 from robustok.guard import Guard as Guard
 from robustok.integrations.stochastic import stochastic as stochastic
+from robustok.kernel_warmup import warmup as warmup
 from robustok.lattice import Lattice as Lattice
 from robustok.lattice import distance as distance
 from robustok.ragged import Ragged as Ragged
@@ -34,4 +35,3 @@ from robustok.strength import at_strength as at_strength
 from robustok.strength import measure as measure
 from robustok.version import __version__ as __version__
 from robustok.vocabulary import Vocabulary as Vocabulary
-from robustok.warmup import warmup as warmup

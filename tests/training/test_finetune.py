@@ -18,7 +18,7 @@ from robustok.models import Shape, load_model, small_model, train_tokenizer
 from robustok.samplers import sampler
 from robustok.tasks import Item, frequent_words, langgame, read_pairs
 from robustok.training import AnswerCollator, PromptDataset, finetune
-from robustok.training.finetune import accepts
+from robustok.training.finetuning import accepts
 
 WORDS = frequent_words(40)
 ITEMS = langgame(WORDS, 240, seed=0, format="short")

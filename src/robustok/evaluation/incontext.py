@@ -25,11 +25,9 @@ def solved_examples(
     sampler: str | Sampler = "canonical",
     *,
     seed: int,
-    header: str = HEADER,
-    separator: str = "\n\n",
     start: Ids = (),
 ) -> np.ndarray:
-    """The ids of a prefix of K solved examples, to be given to an evaluation or an attack.
+    """Ids of a few-shot prefix of K solved examples, for an evaluation or an attack.
 
     >>> from robustok.evaluation import evaluate
     >>> ids = solved_examples(vocab, items[:2], "stochastok(alpha=1)", seed=0)
@@ -40,10 +38,8 @@ def solved_examples(
         vocab: the model's vocabulary.
         examples: the items to show solved, in this order; at least one.
         sampler: a spec or a sampler for their questions, by default canonical. Header, answers and
-            separators are canonical.
+            the empty lines between them are canonical.
         seed: any integer. A draw depends on it and the item's key.
-        header: text before the first example.
-        separator: text after the header and after each example, by default an empty line.
         start: ids before everything, such as a start token; by default none.
 
     Returns int32 [n].
@@ -57,12 +53,12 @@ def solved_examples(
         raise RobustokError("there are no solved examples: give at least one")
     sampler = as_sampler(sampler, vocab)
     keys = np.array([item_key(e.key) for e in examples], np.int64)
-    # Another epoch than the evaluation's: an example that is asked too must not repeat its draw.
+    # Not the epoch of the evaluation: an example that is also evaluated must not repeat its draw.
     questions = sampler.sample_batch(
         [e.question for e in examples], seed=seed, keys=keys, epoch=_CONTEXT_EPOCH
     )
-    between = vocab.encode(separator)
-    parts = [np.asarray(start, np.int32), vocab.encode(header), between]
+    between = vocab.encode("\n\n")
+    parts = [np.asarray(start, np.int32), vocab.encode(HEADER), between]
     for example, question in zip(examples, questions, strict=True):
         parts += [question, vocab.encode(example.answer), between]
     return np.concatenate(parts).astype(np.int32)

@@ -11,8 +11,8 @@ from robustok.errors import RobustokError
 from robustok.normal import Z95
 
 
-def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:
-    """Wilson score interval of ``correct`` successes out of ``n``, 95% by default.
+def wilson(correct: float, n: float) -> tuple[float, float]:
+    """Wilson score interval of ``correct`` successes out of ``n``, at 95%.
 
     >>> low, high = wilson(8, 10)
     >>> round(low, 3), round(high, 3)
@@ -22,8 +22,6 @@ def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:
         correct: number of successes, from 0 to ``n``.
         n: number of trials, positive. It may be fractional, such as an effective sample size, which
             ``scipy.stats.binomtest`` does not accept.
-        z: half width in standard errors: the normal quantile of the confidence level, by default
-            that of 95%.
 
     Raises RobustokError for an ``n`` that is not positive and a ``correct`` out of range.
     Source: Wilson (1927).
@@ -33,9 +31,10 @@ def wilson(correct: float, n: float, z: float = Z95) -> tuple[float, float]:
             f"no interval for {correct} correct of {n}: give a positive n, at least {correct}"
         )
     p = correct / n
-    center = p + z * z / (2 * n)
-    spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
+    z2 = Z95 * Z95
+    center = p + z2 / (2 * n)
+    spread = Z95 * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    scale = 1 + z2 / n
     low = 0.0 if correct == 0 else max(0.0, (center - spread) / scale)
     high = 1.0 if correct == n else min(1.0, (center + spread) / scale)
     return low, high

@@ -66,9 +66,9 @@ class Exactly(Sampler):
 
     @classmethod
     def _check_together(cls, params: Mapping[str, Any]) -> None:
-        if _depth(params["scheme"]):
+        if _holds_exactly(params["scheme"]):
             raise RobustokError(
-                f"exactly: {_spec_of(params['scheme'])} holds an exactly already: each takes "
+                f"exactly: {_spec_of(params['scheme'])} already holds an exactly: each takes "
                 f"up to {_TRIES} draws of the inner scheme, so give one condition"
             )
         targets = [m for m in MEASURES if m in params]
@@ -144,10 +144,10 @@ class Exactly(Sampler):
         return measured[MEASURES.index(self.measure)]
 
 
-def _depth(scheme: Any) -> int:
-    """How many schemes of this class are within each other, in a Spec or a sampler."""
-    inner = [s for value in scheme.params.values() for s in schemes_in(value)]
-    return max(map(_depth, inner), default=0) + (scheme.name == Exactly.name)
+def _holds_exactly(scheme: Any) -> bool:
+    """Whether a Spec or a sampler is an ``exactly`` or has one among its parameters."""
+    inner = (s for value in scheme.params.values() for s in schemes_in(value))
+    return scheme.name == Exactly.name or any(map(_holds_exactly, inner))
 
 
 def _spec_of(scheme: Spec | Sampler) -> str:

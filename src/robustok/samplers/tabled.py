@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from robustok.errors import RobustokError
-from robustok.samplers.base import Sampler
+from robustok.samplers.base import Sampler, available_cores
 from robustok.vocabulary import Vocabulary
 
 _NO_PATH = (
@@ -76,4 +75,4 @@ class TabledSampler(Sampler):
         # 36 MB. A larger one is for the rare text that fills a store alone.
         if scale == 1:
             self._stores.append(store)
-            del self._stores[os.cpu_count() or 1 :]
+            del self._stores[available_cores() :]

@@ -3,7 +3,7 @@
 from robustok.study.catalog import find_study, studies
 from robustok.study.cells import Cell
 from robustok.study.config import load_study
-from robustok.study.plan import plan
+from robustok.study.planner import plan
 from robustok.study.run import Run, Watch, run_study
 from robustok.study.schema import Study
 

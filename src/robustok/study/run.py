@@ -27,7 +27,7 @@ from robustok.files import (
 )
 from robustok.processes import available_cores
 from robustok.study.cells import Cell, MeasurementCell
-from robustok.study.plan import plan
+from robustok.study.planner import plan
 from robustok.study.results import result_rows
 from robustok.study.schema import Study
 from robustok.study.work import do_cell, record_of

@@ -16,7 +16,7 @@ _BATCH = 1 << 20
 
 
 def read_texts(
-    paths: str | Path | Iterable[str | Path], *, field: str = "text", sample_by: str = "line"
+    paths: str | Path | Iterable[str | Path], *, sample_by: str = "line"
 ) -> Iterator[str]:
     """Stream the documents of text files, in the order given.
 
@@ -27,8 +27,7 @@ def read_texts(
 
     Args:
         paths: a file, a folder or a pattern, or several of them. Parquet, JSON Lines and text, the
-            latter two also compressed.
-        field: name of the field that holds the text in JSON Lines and Parquet; unused for .txt.
+            latter two also compressed. In the first two the text is in the field ``text``.
         sample_by: what a document of a .txt file is: ``"line"`` (default; empty lines are skipped)
             or ``"document"``, the whole file.
 
@@ -39,22 +38,22 @@ def read_texts(
 
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         for source in find_sources(path, sample_by):
-            yield from _documents(source, field)
+            yield from _documents(source)
 
 
-def _documents(source: Source, field: str) -> Iterator[str]:
+def _documents(source: Source) -> Iterator[str]:
     from robustok.corpus.read import read_chunk
     from robustok.corpus.rows import Column
     from robustok.corpus.sources import cut_chunks
 
-    column = Column(field, "text")
+    column = Column("text", "text")
     for chunk in cut_chunks([source], source.size + 1):
         for batch in read_chunk(chunk, column, _BATCH, max_row_bytes=_LARGEST):
             for reject in batch.rejects:
                 unit = "row" if source.format == "parquet" else "byte"
                 where = f" at {unit} {reject.position:,}" if reject.position >= 0 else ""
                 raise RobustokError(f"{source.path}{where}: {reject.reason}")
-            for text in batch.table.column(field):
+            for text in batch.table.column("text"):
                 try:
                     yield text.as_py().decode()
                 except UnicodeDecodeError as error:

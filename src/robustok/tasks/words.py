@@ -8,7 +8,7 @@ from pathlib import Path
 from robustok.errors import RobustokError
 
 
-def frequent_words(n: int, *, language: str = "en", shortest: int = 2) -> list[str]:
+def frequent_words(n: int, *, language: str = "en") -> list[str]:
     """The n most frequent words of a language, most frequent first.
 
     >>> frequent_words(5)
@@ -17,8 +17,6 @@ def frequent_words(n: int, *, language: str = "en", shortest: int = 2) -> list[s
     Args:
         n: number of words, at least 1.
         language: language code of the `wordfreq` package, by default ``"en"``.
-        shortest: least number of letters of a word. Words with other characters than letters are
-            left out.
 
     Raises RobustokError for a language that wordfreq does not have, and for more words than it has.
     """
@@ -33,13 +31,13 @@ def frequent_words(n: int, *, language: str = "en", shortest: int = 2) -> list[s
     if language not in wordfreq.available_languages("best"):
         known = ", ".join(sorted(wordfreq.available_languages("best")))
         raise RobustokError(f"no word list for language '{language}': choose from {known}")
-    words = clean_words(wordfreq.top_n_list(language, 3 * n + 100), shortest=shortest)[:n]
+    words = clean_words(wordfreq.top_n_list(language, 3 * n + 100))[:n]
     if len(words) < n:
         raise RobustokError(f"'{language}' has {len(words)} such words: ask for no more")
     return words
 
 
-def read_words(path: str | Path, *, shortest: int = 2) -> list[str]:
+def read_words(path: str | Path) -> list[str]:
     """Words of a text file, lower-cased, in its order and without repeats.
 
     >>> _ = Path("words.txt").write_text("Tree\\nstone\\ntree\\n4th\\n")
@@ -47,9 +45,8 @@ def read_words(path: str | Path, *, shortest: int = 2) -> list[str]:
     ['tree', 'stone']
 
     Args:
-        path: a UTF-8 text file, words separated by white space.
-        shortest: least number of letters of a word. Words with other characters than letters are
-            left out.
+        path: a UTF-8 text file, words separated by white space. Words of one letter, and words with
+            other characters than letters, are left out.
 
     Raises RobustokError for a file that is missing, not UTF-8, or without such words.
     """
@@ -57,23 +54,22 @@ def read_words(path: str | Path, *, shortest: int = 2) -> list[str]:
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a text file with one word a line")
     try:
-        words = clean_words(path.read_text(encoding="utf-8").split(), shortest=shortest)
+        words = clean_words(path.read_text(encoding="utf-8").split())
     except UnicodeDecodeError:
         raise RobustokError(f"'{path}' is not UTF-8 text: save it as UTF-8") from None
     if not words:
-        raise RobustokError(f"'{path}' holds no words of {shortest} or more letters: add some")
+        raise RobustokError(f"'{path}' holds no words of two or more letters: add some")
     return words
 
 
-def clean_words(words: Iterable[str], *, shortest: int = 2) -> list[str]:
-    """Lower-case words made of letters only, each once, order kept.
+def clean_words(words: Iterable[str]) -> list[str]:
+    """Lower-case words of two or more letters and nothing else, each once, in order.
 
     >>> clean_words(["Tree", "tree", "4th", "a"])
     ['tree']
 
     Args:
         words: words in any case.
-        shortest: least number of letters of a word that is kept.
     """
-    kept = (w.lower() for w in words)
-    return list(dict.fromkeys(w for w in kept if w.isalpha() and len(w) >= shortest))
+    lower = (w.lower() for w in words)
+    return list(dict.fromkeys(w for w in lower if w.isalpha() and len(w) >= 2))

@@ -7,9 +7,9 @@ from robustok.extras import require
 require("torch", "transformers")
 
 from robustok.training.collate import AnswerCollator
-from robustok.training.finetune import finetune
+from robustok.training.finetuning import finetune
 from robustok.training.packed import PackedStream
-from robustok.training.pretrain import pretrain
+from robustok.training.pretraining import pretrain
 from robustok.training.prompts import PromptDataset
 from robustok.training.recipe import PRESETS, Recipe
 from robustok.training.result import Perplexity, Training

@@ -15,6 +15,7 @@ from rich.text import Text
 from robustok.cli.options import Json, print_json
 from robustok.extras import EXTRAS
 from robustok.packaged import model_cache
+from robustok.processes import available_cores
 from robustok.versions import versions
 
 NAME = "doctor"
@@ -49,7 +50,7 @@ def _findings() -> dict[str, Any]:
     return {
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "cores": _cores(),
+        "cores": available_cores(),
         "devices": _devices(),
         "caches": {
             "kernel cache": str(cache_directory() or "none is writable: set NUMBA_CACHE_DIR"),
@@ -62,12 +63,6 @@ def _findings() -> dict[str, Any]:
             if find_spec(name) is None
         ],
     }
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _devices() -> list[str]:
