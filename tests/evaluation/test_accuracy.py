@@ -7,8 +7,16 @@ import pytest
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, sampler
-from robustok.evaluation import attack, certify, embedding_distances, evaluate, solved_examples
+from robustok.evaluation import (
+    attack,
+    certify,
+    drawn_strength,
+    embedding_distances,
+    evaluate,
+    solved_examples,
+)
 from robustok.evaluation.questions import item_key
+from robustok.tasks import Item
 
 
 @pytest.mark.parametrize("prefix", [None, [0, 7, 9]])
@@ -30,6 +38,31 @@ def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefi
     assert (result.n, result.draws, result.seed, result.eval_scheme) == (12, 3, 5, "uniform")
     assert result.mode == "tree"
     assert 0 < result.tokens_computed < result.tokens_naive
+
+
+def test_the_strength_is_that_of_the_draws_that_are_scored(vocab, items) -> None:
+    uniform = sampler("uniform", vocab)
+    splits, tokens = 0, 0
+    for item in items:
+        keys = np.array([item_key(item.key)])
+        canonical = vocab.encode(item.question)
+        ends = set(np.cumsum([len(vocab.decode_bytes([i])) for i in canonical]))
+        for row in uniform.sample_batch([item.question], seed=5, draws=3, keys=keys):
+            splits += len(set(np.cumsum([len(vocab.decode_bytes([i])) for i in row])) - ends)
+            tokens += len(canonical)
+    strength = drawn_strength(vocab, items, "uniform", draws=3, seed=5)
+    assert strength["splits"] == pytest.approx(splits / tokens)
+    assert strength["length_ratio"] > 1
+
+
+def test_canonical_questions_have_no_splits(vocab, items) -> None:
+    strength = drawn_strength(vocab, items, "canonical", seed=0)
+    assert strength == {"splits": 0.0, "distance": 0.0, "length_ratio": 1.0}
+
+
+def test_the_strength_of_sentences_is_measured_over_both(vocab) -> None:
+    pair = Item("pair", "", ("the cat sits here", "the cat sit here"), 0)
+    assert drawn_strength(vocab, [pair], "uniform-k(alpha=1)", draws=4, seed=0)["distance"] == 1
 
 
 def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:

@@ -5,6 +5,7 @@ from robustok.extras import require
 require("torch", "transformers")
 
 from robustok.attack_settings import AttackSettings as AttackSettings
+from robustok.evaluation.accuracy import drawn_strength as drawn_strength
 from robustok.evaluation.accuracy import evaluate as evaluate
 from robustok.evaluation.adversarial.attacks import AttackEvaluation as AttackEvaluation
 from robustok.evaluation.adversarial.attacks import attack as attack

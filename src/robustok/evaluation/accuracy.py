@@ -21,9 +21,10 @@ from robustok.evaluation.questions import (
     margins,
 )
 from robustok.evaluation.result import Evaluation, Outcome
-from robustok.evaluation.sentences import by_draw, sentence_request, start_ids
+from robustok.evaluation.sentences import by_draw, sentence_keys, sentence_request, start_ids
 from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
+from robustok.strength import measure
 
 if TYPE_CHECKING:
     from robustok.samplers import Sampler
@@ -119,6 +120,35 @@ def evaluate(
         tokens_naive=naive,
         overflowed=window.overflowed,
     )
+
+
+def drawn_strength(
+    vocab: Vocabulary, items: Sequence[Item], sampler: str | Sampler, *, draws: int = 10, seed: int
+) -> dict[str, float]:
+    """How strongly :func:`evaluate` perturbs these items: a mean per canonical token.
+
+    >>> drawn_strength(vocab, items, "uniform-k(alpha=1)", draws=4, seed=0)["distance"]
+    1.0
+
+    Args:
+        vocab: the vocabulary of the sampler.
+        items: the questions. Of an item without a question, the sentences are measured.
+        sampler: a spec or a sampler. The canonical one is drawn once.
+        draws: draws of each question, at least 1.
+        seed: seed of the evaluation; the same arguments give the same draws.
+
+    Returns ``splits``, ``distance`` and ``length_ratio``, as :meth:`robustok.Strength.mean` gives
+    them over all draws.
+    """
+    sampler = as_sampler(sampler, vocab)
+    draws = 1 if sampler.deterministic else draws
+    texts, keys = [], []
+    for item in items:
+        own = [(item.question, item.key)] if item.question else sentence_keys(item)
+        texts += [text for text, _ in own]
+        keys += [item_key(key) for _, key in own]
+    drawn = sampler.sample_batch(texts, seed=seed, draws=draws, keys=np.array(keys, np.int64))
+    return measure(vocab, vocab.encode_batch(texts), drawn).mean()
 
 
 def _fitted(

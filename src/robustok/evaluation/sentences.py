@@ -30,11 +30,16 @@ def start_ids(model: Any) -> list[int]:
     )
 
 
+def sentence_keys(item: Item) -> list[tuple[str, str]]:
+    """The sentences of an item, each with the key that its draws depend on."""
+    return [(choice, f"{item.key}/{i}") for i, choice in enumerate(item.choices)]
+
+
 def sentence_request(
     item: Item, vocab: Vocabulary, sampler: Any, draws: int, seed: int, prefix: Ids
 ) -> Request:
     """All draws of all sentences as options after one prefix: draw by draw, choice by choice."""
-    keys = np.array([item_key(f"{item.key}/{i}") for i in range(len(item.choices))], np.int64)
+    keys = np.array([item_key(key) for _, key in sentence_keys(item)], np.int64)
     rows = sampler.sample_batch(list(item.choices), seed=seed, draws=draws, keys=keys)
     order = [c * draws + d for d in range(draws) for c in range(len(item.choices))]
     return Request([[]], [rows[i] for i in order], prefix)

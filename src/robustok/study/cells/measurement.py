@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from robustok.study.cells.base import Cell
 from robustok.study.cells.models import ModelCell
 from robustok.study.cells.tokenizer import TokenizerCell
+
+
+def rounded(strength: Mapping[str, float]) -> dict[str, float]:
+    """Splits, distance and length ratio of a result's draws, for its summary.
+
+    >>> rounded({"splits": 0.123456})
+    {'splits': 0.1235}
+    """
+    return {name: round(value, 4) for name, value in strength.items()}
 
 
 class MeasurementCell(Cell):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from robustok.display import Progress
 from robustok.study.cells.base import Summary
 from robustok.study.cells.corpus import CorpusCell
-from robustok.study.cells.measurement import MeasurementCell
+from robustok.study.cells.measurement import MeasurementCell, rounded
 from robustok.study.cells.models import ModelCell
 from robustok.study.cells.tokenizer import TokenizerCell
 from robustok.study.cost import scoring_seconds
@@ -44,16 +44,21 @@ class PerplexityCell(MeasurementCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         from robustok.evaluation import perplexity
+        from robustok.samplers import sampler
+        from robustok.strength import measure
 
         vocab = self.tokenizer.vocabulary(folder)
+        texts = self.corpus.held_out(folder)
+        drawn = sampler(self.eval_scheme, vocab).sample_batch(texts, seed=self.seed)
+        strength = measure(vocab, vocab.encode_batch(texts), drawn).mean()
         result = perplexity(
             self.model.load(folder),
             vocab,
-            self.corpus.held_out(folder),
+            texts,
             self.eval_scheme,
             seed=self.seed,
             start=next(iter(self.model.start_ids(vocab)), None),
             progress=progress,
         )
         summary = asdict(result)
-        return {"query": summary.pop("eval_scheme")} | summary
+        return {"query": summary.pop("eval_scheme")} | summary | rounded(strength)

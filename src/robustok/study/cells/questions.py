@@ -11,7 +11,7 @@ from robustok.display import Progress
 from robustok.files import write_rows
 from robustok.study.cells.base import Summary
 from robustok.study.cells.data import QuestionsCell
-from robustok.study.cells.measurement import MeasurementCell
+from robustok.study.cells.measurement import MeasurementCell, rounded
 from robustok.study.cells.models import ModelCell
 from robustok.study.cells.tokenizer import TokenizerCell
 from robustok.study.cost import QUESTION_TOKENS, scoring_seconds
@@ -125,16 +125,17 @@ class EvaluateCell(AccuracyCell):
         return scoring_seconds(self.model.parameters, tokens) + 0.5
 
     def run(self, folder: Path, progress: Progress) -> Summary:
-        from robustok.evaluation import evaluate
+        from robustok.evaluation import drawn_strength, evaluate
         from robustok.samplers import sampler
 
         vocab = self.tokenizer.vocabulary(folder)
         items, prefix = self._questions(self.items, vocab, folder)
+        drawn_by = sampler(self.eval_scheme, vocab)
         result = evaluate(
             self.model.load(folder),
             vocab,
             items,
-            sampler(self.eval_scheme, vocab),
+            drawn_by,
             draws=self.draws,
             seed=self.seed,
             prefix=prefix,
@@ -142,7 +143,8 @@ class EvaluateCell(AccuracyCell):
             progress=progress,
         )
         overflowed = {"overflowed": result.overflowed} if result.overflowed else {}
-        return self._summary(result, items, folder) | overflowed
+        strength = drawn_strength(vocab, items, drawn_by, draws=self.draws, seed=self.seed)
+        return self._summary(result, items, folder) | overflowed | rounded(strength)
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ class AttackCell(AccuracyCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         from robustok.evaluation import attack_items
+        from robustok.strength import measure
 
         vocab = self.tokenizer.vocabulary(folder)
         items, prefix = self._questions(self.attack.items, vocab, folder)
@@ -202,5 +205,7 @@ class AttackCell(AccuracyCell):
             progress=progress,
         )
         overflowed = {"overflowed": result.overflowed} if result.overflowed else {}
-        summary = self._summary(result, items, folder) | overflowed
+        canonical = vocab.encode_batch([item.question for item in items])
+        reached = measure(vocab, canonical, [attack.ids for attack in result.attacks])
+        summary = self._summary(result, items, folder) | overflowed | rounded(reached.mean())
         return summary | {"start_accuracy": result.start_accuracy}
