@@ -110,6 +110,8 @@ def check_ids(ids: Any, size: int | None = None) -> np.ndarray:
     is outside.
     """
     if size is None:
+        if type(ids) is np.ndarray and ids.dtype == np.int32 and ids.ndim == 1:
+            return np.ascontiguousarray(ids)
         return np.ascontiguousarray(_integers("token ids", ids, np.int32), np.int32)
     given = _integers("token ids", ids)
     wrong = np.flatnonzero((given < 0) | (given >= size))

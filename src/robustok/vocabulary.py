@@ -99,9 +99,13 @@ class Vocabulary:
     @property
     def kernel_tokens(self) -> Tokens:
         """The trie, the bytes and the offsets of all tokens, as draw kernels take them."""
-        from robustok.kernels.batch import Tokens
 
-        return Tokens(self.trie, self.token_bytes, self.token_offsets)
+        def make() -> Tokens:
+            from robustok.kernels.batch import Tokens
+
+            return Tokens(self.trie, self.token_bytes, self.token_offsets)
+
+        return self.derived("kernel tokens", make)
 
     @property
     def fingerprint(self) -> str:

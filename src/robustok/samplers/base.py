@@ -15,7 +15,7 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
   kernels write without bounds checks: a value that is too small corrupts memory. The default, one
   id a byte, is always enough.
 - ``_prepare(batch)`` converts the batch once, before the threads start.
-- ``_draw_strings(texts, keys, plan)`` draws from strings without canonical ids; None if it cannot.
+- ``_from_bytes`` says that ``_prepare`` and ``_draw`` also take texts as bytes, without their ids.
 - ``_log_prob_text(ids)`` is the log-probability of the ids of one text (set ``exact``).
 
 Attributes whose names start with ``_`` are caches: they are not pickled.
@@ -37,10 +37,13 @@ from robustok.checks import (
     check_keys,
     check_list,
     check_seed,
+    check_text,
     check_texts,
 )
 from robustok.errors import RobustokError, nearest
+from robustok.kernels.announce import announce_compilation
 from robustok.ragged import Ragged
+from robustok.samplers import run
 from robustok.samplers.needs import Need
 from robustok.samplers.parameters import REQUIRED, Inner, Parameter, Parts
 from robustok.samplers.spec import has_ramp, spec_string
@@ -87,6 +90,7 @@ class Sampler:
     needs: ClassVar[Need | None] = None  # from the tokenizer
     color: ClassVar[str] = ""  # in figures, as "#e69f00"; empty: one is chosen
     inner: ClassVar[str] = ""  # the parameter that takes schemes without a name; set by the base
+    _from_bytes: ClassVar[bool] = False  # whether strings need no canonical ids
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -179,8 +183,23 @@ class Sampler:
         The result is one row of :meth:`sample_batch`, which raises the same errors.
         """
         key = check_integer("key", key, -(2**63), 2**63 - 1)
-        rows: list[Any] = [text]
-        return self.sample_batch(rows, seed=seed, keys=[key], epoch=epoch, keep=keep)[0]
+        if keep is not None:
+            rows: list[Any] = [text]
+            return self.sample_batch(rows, seed=seed, keys=[key], epoch=epoch, keep=keep)[0]
+        row = run.Row(key, np.uint64(check_seed(seed)), np.int64(check_epoch(epoch)))
+        announce_compilation()
+        try:
+            if not isinstance(text, (str, bytes)):
+                return run.draw_row(self, np.array(check_ids(text)), row)
+            text = check_text(text)
+            spelled = self.vocab.text_bytes(text) if self._from_bytes else None
+            if spelled is None:
+                return run.draw_row(self, self.vocab.encode(text), row)
+            return run.draw_text(self, np.frombuffer(bytearray(spelled), np.uint8), row)
+        except MemoryError as e:
+            raise RobustokError(
+                f"{self.name}: the text is too long for one call: draw from its parts"
+            ) from e
 
     def sample_batch(
         self,
@@ -214,16 +233,14 @@ class Sampler:
         rows = texts if isinstance(texts, Ragged) else check_list("texts", texts)
         keys_ = check_keys(keys, len(rows))
         seed_, epoch_ = check_seed(seed), check_epoch(epoch)
-        from robustok.kernels.announce import announce_compilation
-        from robustok.samplers import run
-
         announce_compilation()
         plan = run.Plan(np.uint64(seed_), np.int64(epoch_), draws, _threads(threads))
         try:
             if rows and isinstance(rows[0], (str, bytes)):
                 texts_ = check_texts(rows)
-                if keep is None and (drawn := self._draw_strings(texts_, keys_, plan)) is not None:
-                    return drawn
+                spelled = [self.vocab.text_bytes(t) for t in texts_] if self._from_bytes else [None]
+                if keep is None and None not in spelled:
+                    return run.draw_bytes(self, spelled, keys_, plan)
                 rows = self.vocab.encode_batch(texts_)
             ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
             return run.draw_rows(self, ragged, _check_keep(keep, ragged), keys_, plan)
@@ -293,10 +310,6 @@ class Sampler:
         The base class checks that the returned ids spell the text of ``ids``.
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method draw(self, ids, random)")
-
-    def _draw_strings(self, rows: Any, keys: np.ndarray, plan: Any) -> Ragged | None:
-        """Draw straight from strings where a scheme needs no canonical ids; None: it does."""
-        return None
 
     def _prepare(self, batch: Any) -> Any:
         """The batch as the kernel takes it, made once for all threads."""

@@ -10,8 +10,13 @@ import numpy as np
 
 from robustok.checks import check_strength
 from robustok.errors import RobustokError
+from robustok.kernels.batch import Rows, spelled
+from robustok.kernels.exactly import Wanted, draw_exactly_uniform
+from robustok.kernels.random import mixed
+from robustok.kernels.strength import compare
 from robustok.samplers.base import Sampler
 from robustok.samplers.parameters import Inner, per_token, schemes_in
+from robustok.samplers.run import room_for
 from robustok.samplers.spec import Spec
 from robustok.samplers.uniform import Uniform
 from robustok.samplers.uniform_k import UniformK
@@ -63,6 +68,7 @@ class Exactly(Sampler):
 
         self.scheme = sampler(self.params["scheme"], vocab)
         self.measure, self.target = one_measure(self.name, **{m: targets[m] for m in MEASURES})
+        self.at_distance = UniformK(vocab, alpha=self.target)  # of `uniform`
 
     @classmethod
     def _check_together(cls, params: Mapping[str, Any]) -> None:
@@ -76,8 +82,6 @@ class Exactly(Sampler):
             raise RobustokError(f"exactly: give one of {', '.join(MEASURES)}, as splits=0.5")
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.samplers.run import room_for
-
         if isinstance(self.scheme, Uniform):
             self._draw_uniform(batch, first, last, out, ends)
             return
@@ -98,12 +102,9 @@ class Exactly(Sampler):
     def _draw_uniform(
         self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray
     ) -> None:
-        from robustok.kernels.batch import Rows, spelled
-        from robustok.kernels.exactly import Wanted, draw_exactly_uniform
-
         v = self.vocab
         if self.measure == "distance":
-            UniformK(v, alpha=self.target)._draw(batch, first, last, out, ends)
+            self.at_distance._draw(batch, first, last, out, ends)
             return
         texts = spelled(batch, v.token_bytes, v.token_offsets)
         wanted = Wanted(np.float64(self.target), self.measure == "splits", np.int64(_TRIES))
@@ -111,8 +112,6 @@ class Exactly(Sampler):
 
     def _search(self, batch: Any, ids: np.ndarray, room: int, draw: int) -> np.ndarray:
         """Draw in batches, each under a key of its own, until one fits."""
-        from robustok.kernels.random import mixed
-
         wanted = ceil(self.target * len(ids) - 1e-9)
         key = mixed(batch.keys[0], draw)
         batch = batch._replace(epoch=np.int64(batch.epoch))
@@ -132,8 +131,6 @@ class Exactly(Sampler):
         return best
 
     def _measured(self, ids: np.ndarray, drawn: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        from robustok.kernels.strength import compare
-
         if self.measure == "length_ratio":
             return np.diff(ends)
         measured = np.zeros((2, len(ends) - 1), np.int64)

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.kernels.batch import gather
+from robustok.kernels.random import coins
 from robustok.samplers.base import Sampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import Parts
+from robustok.samplers.run import room_for
 from robustok.samplers.spec import Spec
 from robustok.vocabulary import Vocabulary
 
@@ -47,6 +50,8 @@ class Mix(Sampler):
         pairs = self.params["parts"]
         self.weights = np.array([weight for weight, _ in pairs])
         self.samplers = [sampler(scheme, vocab) for _, scheme in pairs]
+        self.edges = np.cumsum(self.weights)  # of the intervals of [0, 1) that choose a scheme
+        self.edges[np.flatnonzero(self.weights)[-1] :] = 1.0
 
     @classmethod
     def with_strength(cls, params: Mapping[str, Any], value: float) -> dict[str, Any]:
@@ -81,11 +86,13 @@ class Mix(Sampler):
         return min(float(np.logaddexp.reduce(terms)), 0.0)  # rounding can pass 0
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.kernels.batch import gather
-        from robustok.samplers.run import room_for
-
         draws = int(batch.draws)
         picks = self._picks(batch, first, last)
+        chosen = picks.item(0) if picks.size == 1 else -1
+        if chosen >= 0 and len(batch.keys) == 1:  # the batch of `sample`
+            scheme = self.samplers[chosen]
+            scheme._draw(scheme._prepare(batch), first, last, out, ends)
+            return
         parts: list[Any] = [None] * ((last - first) * draws)
         for c, scheme in enumerate(self.samplers):
             wanted = np.flatnonzero((picks == c).any(axis=1))
@@ -110,9 +117,5 @@ class Mix(Sampler):
 
     def _picks(self, batch: Any, first: int, last: int) -> np.ndarray:
         """Which scheme each draw of texts first..last goes by, int64 of shape [texts, draws]."""
-        from robustok.kernels.random import coins
-
         u = coins(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _COIN)
-        edges = np.cumsum(self.weights)
-        edges[np.flatnonzero(self.weights)[-1] :] = 1.0
-        return np.searchsorted(edges, u, side="right")
+        return np.searchsorted(self.edges, u, side="right")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _SMALL = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
 _MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
 _MOST_DRAWS = 2**28  # draws of one call, which cost time even of an empty text
+_ONE_DRAW = np.int64(1)
 
 
 class Plan(NamedTuple):
@@ -29,6 +31,62 @@ class Plan(NamedTuple):
     epoch: np.int64
     draws: int
     threads: int
+
+
+class Row(NamedTuple):
+    """What one draw depends on beside the ids of its row."""
+
+    key: int
+    seed: np.uint64
+    epoch: np.int64
+
+
+def draw_row(sampler: Sampler, ids: np.ndarray, row: Row) -> np.ndarray:
+    """One draw of one row: :func:`draw_rows` without what only many rows need.
+
+    ``ids``: int32, contiguous and writable, for which the kernels are compiled.
+    """
+    vocab = sampler.vocab
+    offsets, byte_offsets = np.array([0, len(ids)]), np.empty(2, np.int64)
+    surveyed: Any = kernels.survey(ids, offsets, vocab.readable, vocab.token_offsets, byte_offsets)
+    bad, any_fixed = surveyed
+    if bad >= 0:
+        check_ids(ids, vocab.size)
+    if any_fixed:
+        plan = Plan(row.seed, row.epoch, 1, 1)
+        return draw_rows(sampler, Ragged(ids, offsets), None, np.array([row.key]), plan).values
+    return _draw_alone(sampler, ids, offsets, int(byte_offsets[1]), row)
+
+
+def draw_text(sampler: Sampler, text: np.ndarray, row: Row) -> np.ndarray:
+    """One draw of one text given as bytes (uint8)."""
+    return _draw_alone(sampler, text, np.array([0, len(text)]), len(text), row)
+
+
+def _draw_alone(
+    sampler: Sampler, values: np.ndarray, offsets: np.ndarray, size: int, row: Row
+) -> np.ndarray:
+    """One draw of a text of ``size`` bytes on this thread."""
+    keys, parts = np.array([row.key]), np.zeros(1, np.int64)
+    whole = sampler._prepare(
+        kernels.Batch(values, offsets, keys, parts, row.seed, row.epoch, _ONE_DRAW)
+    )
+    room = sampler._room(1, len(values), size)
+    if room >= _MOST_IDS:
+        raise MemoryError
+    out, ends = np.empty(room, np.int32), np.zeros(1, np.int64)
+    sampler._draw(whole, 0, 1, out, ends)
+    total = int(ends[0])
+    return out[:total].copy() if 2 * total < room else out[:total]
+
+
+def draw_bytes(sampler: Sampler, texts: Sequence[bytes], keys: np.ndarray, plan: Plan) -> Ragged:
+    """Draw every text given as bytes, for schemes that need no canonical ids."""
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    flat = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
+    parts = np.zeros(len(texts), np.int64)
+    return draw_texts(sampler, flat, offsets, offsets, keys, parts, plan)
 
 
 def draw_rows(

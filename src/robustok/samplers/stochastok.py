@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.kernels.batch import Rows
+from robustok.kernels.stochastok import draw_stochastok, draw_stochastok_ways, pairs_of
 from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
@@ -48,8 +50,6 @@ class StochasTok(TabledSampler):
 
     def _pairs(self) -> Any:
         """The two-way cuts of every token, made once a vocabulary."""
-        from robustok.kernels.stochastok import pairs_of
-
         v = self.vocab
         return v.derived(
             "stochastok pairs",
@@ -79,19 +79,14 @@ class StochasTok(TabledSampler):
         return min(size, tokens + picks * (self.ways - 1))
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.kernels import stochastok
-        from robustok.kernels.batch import Rows
-
         v, rows = self.vocab, Rows(out, ends)
         alpha = np.float64(self.alpha)
         if self.ways == 2:
-            stochastok.draw_stochastok(
-                self._pairs(), v.token_offsets, batch, alpha, first, last, rows
-            )
+            draw_stochastok(self._pairs(), v.token_offsets, batch, alpha, first, last, rows)
             return
 
         def kernel(store: Any, first: int, rows: Any) -> int:
-            return stochastok.draw_stochastok_ways(
+            return draw_stochastok_ways(
                 v.kernel_tokens, store, batch, alpha, self.ways, first, last, rows
             )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from robustok.errors import RobustokError
+from robustok.kernels.tables import NO_PATH, clear, new_store
 from robustok.samplers.base import Sampler, available_cores
 from robustok.vocabulary import Vocabulary
 
@@ -46,8 +47,6 @@ class TabledSampler(Sampler):
         the kernel goes on with that text. Raises RobustokError where the kernel returns another
         code of `kernels.tables`.
         """
-        from robustok.kernels.tables import NO_PATH, clear, new_store
-
         try:
             store = self._stores.pop()
         except IndexError:
@@ -55,16 +54,19 @@ class TabledSampler(Sampler):
         scale, begin, end = 1, first, 0
         while True:
             empty = store.used[0] == 0
-            rest = rows._replace(ids=rows.ids[end:], ends=rows.ends[(begin - first) * draws :])
+            rest = rows
+            if begin > first:
+                rest = rows._replace(ids=rows.ids[end:], ends=rows.ends[(begin - first) * draws :])
             reached = kernel(store, begin, rest)
             if reached < 0:
                 self._stores.append(store)
                 raise RobustokError(_NO_PATH if reached == NO_PATH else self._too_rare)
-            drawn = rest.ends[: (reached - begin) * draws]
-            drawn += end
-            end = int(drawn[-1]) if len(drawn) else end
+            if end:
+                rest.ends[: (reached - begin) * draws] += end
             if reached == last:
                 break
+            if reached > begin:
+                end = int(rest.ends[(reached - begin) * draws - 1])
             if empty and reached == begin:
                 scale *= 4
                 store = new_store(scale)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.ragged import Ragged
+from robustok.kernels.batch import Rows, spelled
+from robustok.kernels.uniform import draw_uniform
 from robustok.samplers.tabled import TabledSampler
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Uniform(TabledSampler):
     color = "#009e73"
     exact = True
     given = {"distance": "uniform-k"}
+    _from_bytes = True
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number of tokenizations; minus infinity off V."""
@@ -51,32 +53,15 @@ class Uniform(TabledSampler):
         lattice = Lattice(self.vocab, canonical)
         return {"exact": exactly(lattice, begin, end), "binomial (paper)": binomial(end - begin)}
 
-    def _draw_strings(self, rows: Any, keys: np.ndarray, plan: Any) -> Ragged | None:
-        from robustok.samplers.run import draw_texts
-
-        texts = [self.vocab.text_bytes(row) for row in rows]
-        if any(text is None for text in texts):
-            return None
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(t) for t in texts if t is not None], out=offsets[1:])
-        flat = np.frombuffer(bytearray(b"".join(texts)), np.uint8)  # type: ignore[arg-type]
-        parts = np.zeros(len(texts), np.int64)
-        return draw_texts(self, flat, offsets, offsets, keys, parts, plan)
-
     def _prepare(self, batch: Any) -> Any:
-        from robustok.kernels.batch import spelled
-
         if batch.values.dtype == np.uint8:
             return batch
         return spelled(batch, self.vocab.token_bytes, self.vocab.token_offsets)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.kernels import uniform
-        from robustok.kernels.batch import Rows
-
-        v = self.vocab
+        tokens = self.vocab.kernel_tokens
 
         def kernel(store: Any, first: int, rows: Any) -> int:
-            return uniform.draw_uniform(v.kernel_tokens, store, batch, first, last, rows)
+            return draw_uniform(tokens, store, batch, first, last, rows)
 
         self._with_store(kernel, first, last, batch.draws, Rows(out, ends))

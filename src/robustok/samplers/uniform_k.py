@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.kernels.batch import Rows
+from robustok.kernels.uniform_k import draw_uniform_k
 from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.samplers.texts import is_drawable
@@ -109,14 +111,11 @@ class UniformK(TabledSampler):
         return min(size, tokens + most)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.kernels.batch import Rows
-        from robustok.kernels.uniform_k import draw_uniform_k
-
-        v = self.vocab
+        tokens = self.vocab.kernel_tokens
         alpha = np.float64(self.alpha or 0.0)
         k = np.int64(-1 if self.k is None else self.k)
 
         def kernel(store: Any, first: int, rows: Any) -> int:
-            return draw_uniform_k(v.kernel_tokens, store, batch, alpha, k, first, last, rows)
+            return draw_uniform_k(tokens, store, batch, alpha, k, first, last, rows)
 
         self._with_store(kernel, first, last, batch.draws, Rows(out, ends))
