@@ -9,6 +9,7 @@ import pytest
 
 from robustok.study import Study, find_study, load_study, plan
 from robustok.study.cells import AttackCell, BenchmarkCell, EvaluateCell
+from robustok.tasks import HUB
 
 TEXT = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 
@@ -16,7 +17,8 @@ TEXT = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 def recorded() -> dict[str, list[str]]:
     """The keys of each study as commit 07d0562 computed them, in the order of its plan.
 
-    gpt2-xl-langgame has newer ones, since its questions got the paper's format.
+    gpt2-xl-langgame and tiny-llm-perplexity have newer ones: the first got questions in the paper's
+    format, and both name commits of the hub.
     """
     keys = defaultdict(list)
     for line in (Path(__file__).parent / "keys.txt").read_text(encoding="utf-8").splitlines():
@@ -71,7 +73,7 @@ def test_the_commit_of_a_hub_benchmark_enters_the_key(monkeypatch: pytest.Monkey
     text = TEXT + "benchmarks: {names: [copa], items: 10}\n"
     keys = set()
     for commit in ("a" * 40, "b" * 40):
-        monkeypatch.setattr("robustok.models.hub.pinned", lambda name, _, c=commit: f"{name}@{c}")
+        monkeypatch.setitem(HUB, "copa", HUB["copa"]._replace(revision=commit))
         (cell,) = (c for c in plan(load_study(text, "a")) if isinstance(c, BenchmarkCell))
         assert cell.hub_names == (f"aps/super_glue@{commit}",)
         keys.add(cell.key)

@@ -58,18 +58,13 @@ def load_model(
 def _from_pretrained(
     path_or_name: str | Path, dtype: str, trust_remote_code: bool
 ) -> PreTrainedModel:
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     if is_packaged(path_or_name):
         path_or_name = packaged_folder(str(path_or_name))
     check_model(path_or_name)
-    name, revision = split_revision(path_or_name)
-    where = {
-        "local_files_only": Path(name).is_dir(),
-        "revision": revision or "main",
-        "trust_remote_code": trust_remote_code,
-    }
-    _check_causal(AutoConfig.from_pretrained(name, **where), path_or_name)
+    name, where = _where(path_or_name, trust_remote_code)
+    _check_causal(load_config(path_or_name, trust_remote_code=trust_remote_code), path_or_name)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         name, dtype=dtype, use_safetensors=True, output_loading_info=True, **where
     )
@@ -81,6 +76,32 @@ def _from_pretrained(
             "the file is damaged, or it is no causal language model"
         )
     return model
+
+
+def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) -> Any:
+    """The configuration of a model, without its weights.
+
+    >>> model.save_pretrained("runs/mine")
+    >>> load_config("runs/mine").model_type
+    'llama'
+
+    Args:
+        path_or_name: a model folder, or a hub name with or without ``@revision``.
+        trust_remote_code: whether the model's own Python code may run.
+    """
+    from transformers import AutoConfig
+
+    name, where = _where(path_or_name, trust_remote_code)
+    return AutoConfig.from_pretrained(name, **where)
+
+
+def _where(path_or_name: str | Path, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
+    name, revision = split_revision(path_or_name)
+    return name, {
+        "local_files_only": Path(name).is_dir(),
+        "revision": revision or "main",
+        "trust_remote_code": trust_remote_code,
+    }
 
 
 def _check_causal(config: Any, path_or_name: str | Path) -> None:

@@ -187,15 +187,17 @@ class _Planner:
         part, few_shot = self.study.benchmarks, self.study.few_shot
         if part is None:
             return
-        items = part.items + (few_shot.examples if few_shot else 0)
+        examples = few_shot.examples if few_shot else 0
         for name in part.names:
-            file, revision = None, None
             if part.folder is not None:
                 file = external_file(Path(part.folder) / f"{name}.jsonl", read=self.read)
-            elif name in HUB:
-                pinned = pinned_name(HUB[name].path, "dataset", read=self.read)
+                yield BenchmarkCell(name, part.items + examples, file)
+                continue
+            revision = None
+            if name in HUB:
+                pinned = pinned_name(HUB[name].name, "dataset", read=self.read)
                 revision = pinned.partition("@")[2] or None
-            yield BenchmarkCell(name, items, file, revision)
+            yield BenchmarkCell(name, part.items, None, revision, examples)
 
 
 def _data(study: Study, task: WordTask) -> DataCell:

@@ -25,13 +25,21 @@ class Worded(NamedTuple):
 class Hub(NamedTuple):
     """Where a benchmark is on the hub, and how its rows are converted.
 
-    ``config`` is its one configuration, or None for all that it has, each then a kind.
+    ``config`` is its one configuration, or None for all that it has, each then a kind. ``path`` is
+    a repository without a loading script, which `datasets` refuses: a copy in Parquet where the
+    original has one (PIQA, SocialIQA). ``revision`` is a commit.
     """
 
     path: str
     config: str | None
     split: str
     row: Callable[[Row], dict[str, Any]]
+    revision: str | None
+
+    @property
+    def name(self) -> str:
+        """The repository with its commit."""
+        return f"{self.path}@{self.revision}" if self.revision else self.path
 
 
 def _after_space(choices: Iterable[str]) -> list[str]:
@@ -137,13 +145,37 @@ def _hub_toksuite(row: Row) -> dict[str, Any]:
 
 
 HUB: dict[str, Hub] = {
-    "arc_easy": Hub("allenai/ai2_arc", "ARC-Easy", "test", _hub_letters),
-    "copa": Hub("aps/super_glue", "copa", "validation", _hub_copa),
-    "commonsense_qa": Hub("tau/commonsense_qa", "default", "validation", _hub_letters),
-    "hellaswag": Hub("Rowan/hellaswag", "default", "validation", _hub_hellaswag),
-    "piqa": Hub("ybisk/piqa", "plain_text", "validation", _hub_piqa),
-    "social_iqa": Hub("allenai/social_i_qa", "default", "validation", _hub_social_iqa),
-    "winogrande": Hub("allenai/winogrande", "winogrande_xl", "validation", _hub_winogrande),
-    "blimp": Hub("nyu-mll/blimp", None, "train", _hub_blimp),
-    "toksuite": Hub("toksuite/toksuite_english", None, "test", _hub_toksuite),
-}
+    "arc_easy": Hub(
+        "allenai/ai2_arc", "ARC-Easy", "test", _hub_letters,
+        "210d026faf9955653af8916fad021475a3f00453",
+    ),
+    "copa": Hub(
+        "aps/super_glue", "copa", "validation", _hub_copa,
+        "3de24cf8022e94f4ee4b9d55a6f539891524d646",
+    ),
+    "commonsense_qa": Hub(
+        "tau/commonsense_qa", "default", "validation", _hub_letters,
+        "94630fe30dad47192a8546eb75f094926d47e155",
+    ),
+    "hellaswag": Hub(
+        "Rowan/hellaswag", "default", "validation", _hub_hellaswag,
+        "218ec52e09a7e7462a5400043bb9a69a41d06b76",
+    ),
+    "piqa": Hub(
+        "baber/piqa", "default", "validation", _hub_piqa,
+        "142f6d7367fd9877f0fb3b5734ea6a545f54cdd1",
+    ),
+    "social_iqa": Hub(
+        "lighteval/siqa", "default", "validation", _hub_social_iqa,
+        "54c6a1f8cb6daf4f5abf24a601852612fb35eb25",
+    ),
+    "winogrande": Hub(
+        "allenai/winogrande", "winogrande_xl", "validation", _hub_winogrande,
+        "01e74176c63542e6b0bcb004dcdea22d94fb67b5",
+    ),
+    "blimp": Hub(
+        "nyu-mll/blimp", None, "train", _hub_blimp,
+        "877fba0801ffb7cbd8c39c1ff314a46f053f6036",
+    ),
+    "toksuite": Hub("toksuite/toksuite_english", None, "test", _hub_toksuite, None),
+}  # fmt: skip

@@ -15,7 +15,9 @@ from robustok.tasks.item import Item, Pair
 Wording = Callable[[Row], Worded]
 
 
-def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
+def read_items(
+    source: str | Path, *, limit: int | None = None, split: str | None = None
+) -> list[Item]:
     """Read multiple-choice items: a JSON Lines file, or the name of a benchmark on the hub.
 
     >>> from pathlib import Path
@@ -33,6 +35,8 @@ def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
         source: path of a JSON Lines file, or the name of a benchmark on the hub (a key of ``HUB``),
             as ``copa`` or ``copa@REVISION``.
         limit: number of items to keep, from the first; by default all.
+        split: another split of the hub's data set than the one that is evaluated on, such as
+            ``train``.
 
     A line with ``key`` is what :func:`write_items` wrote, and stays as it is. Any other line is
     worded as in the paper's appendix: by the benchmark that the file is named after, or else as a
@@ -50,7 +54,7 @@ def read_items(source: str | Path, *, limit: int | None = None) -> list[Item]:
     name, _, revision = str(source).partition("@")
     if name not in HUB:
         raise RobustokError(f"no file and no benchmark '{name}': {nearest(name, HUB)}")
-    return list(islice(_from_hub(name, revision or None), limit))
+    return list(islice(_from_hub(name, revision or HUB[name].revision, split), limit))
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
@@ -140,15 +144,15 @@ def _from_file(path: Path) -> Iterator[Item]:
         yield _item(row, _as_written if "key" in row else word, where, key)
 
 
-def _from_hub(name: str, revision: str | None) -> Iterator[Item]:
+def _from_hub(name: str, revision: str | None, split: str | None) -> Iterator[Item]:
     from datasets import get_dataset_config_names, load_dataset
 
     hub = HUB[name]
     configs = [hub.config] if hub.config else get_dataset_config_names(hub.path, revision=revision)
     for config in configs:
-        rows: Any = load_dataset(hub.path, config, split=hub.split, revision=revision)
+        rows: Any = load_dataset(hub.path, config, split=split or hub.split, revision=revision)
         for number, row in enumerate(rows):
-            key = f"{name}-{config}-{number}"
+            key = "-".join([name, *([split] if split else []), str(config), str(number)])
             ours = hub.row(row) if hub.config else {"kind": config} | hub.row(row)
             yield _item(ours, WORDED.get(name, plain), key, key)
 

@@ -6,8 +6,9 @@ import os
 import platform
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,8 +22,16 @@ from robustok.versions import versions
 NAME = "doctor"
 
 
-def command(as_json: Json = False) -> None:
+def command(
+    hub: Annotated[
+        bool, typer.Option("--hub", help="open what the studies read from the model hub")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what is installed and what is missing."""
+    if hub:
+        _check_hub(as_json)
+        return
     findings = _findings()
     if as_json:
         print_json(findings)
@@ -42,6 +51,25 @@ def command(as_json: Json = False) -> None:
         console.print(line, markup=False, soft_wrap=True)
     if not findings["missing"]:
         console.print("nothing is missing")
+
+
+def _check_hub(as_json: bool) -> None:
+    """Open a row of each data set, each tokenizer and model configuration; exit 1 on failure."""
+    from robustok.study.hub import hub_names, open_on_hub
+
+    failed = 0
+    for entry in hub_names():
+        problem = open_on_hub(entry)
+        failed += problem is not None
+        if as_json:
+            print_json({"kind": entry.kind, "name": entry.name, "ok": problem is None,
+                        "problem": problem, "studies": entry.studies})  # fmt: skip
+        else:
+            typer.echo(f"{'ok' if problem is None else 'FAILED':<7} {entry.kind:<10} {entry.name}")
+            if problem:
+                typer.echo(f"        {problem} (for {', '.join(entry.studies)})")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _findings() -> dict[str, Any]:

@@ -105,12 +105,15 @@ class BenchmarkCell(QuestionsCell):
     items: int
     file: External | None = None  # in place of the hub
     revision: str | None = None  # the commit of the hub's data set, where it is known
+    examples: int = 0  # questions of the hub's training split, to show solved
 
     @property
     def fields(self) -> dict[str, Any]:
         content = {"content": self.file.identity} if self.file else {}
         if self.revision:
             content["revision"] = self.revision
+        if self.examples:
+            content["examples"] = str(self.examples)
         return {"name": self.name, "items": self.items} | content
 
     @property
@@ -139,9 +142,14 @@ class BenchmarkCell(QuestionsCell):
         name = f"{self.name}@{self.revision}" if self.revision else self.name
         items = evenly_by_kind(read_items(self.file.name if self.file else name))[: self.items]
         write_items(self.path(folder) / "test.jsonl", items)
+        if self.examples:
+            examples = read_items(name, limit=self.examples, split="train")
+            write_items(self.path(folder) / "examples.jsonl", examples)
         return {"items": len(items)}
 
     def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
-        """The last `count` questions are the examples, as a benchmark has no training questions."""
+        """The examples are of the hub's training split; of a file, its last `count` questions."""
         items = read_items(self.path(folder) / "test.jsonl")
+        if self.examples:
+            return items, read_items(self.path(folder) / "examples.jsonl", limit=count)
         return items[: len(items) - count], items[len(items) - count :]
