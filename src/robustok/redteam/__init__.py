@@ -4,6 +4,7 @@ from robustok.extras import require
 
 require("torch", "transformers")
 
+from robustok.redteam.adversarial_training import Adversary as Adversary
 from robustok.redteam.attacks import Prompt as Prompt
 from robustok.redteam.attacks import PromptAttack as PromptAttack
 from robustok.redteam.attacks import PromptStep as PromptStep
@@ -18,6 +19,14 @@ from robustok.redteam.causal import refusal_suppression as refusal_suppression
 from robustok.redteam.classifier import ClassifierLogit as ClassifierLogit
 from robustok.redteam.classifier import load_classifier as load_classifier
 from robustok.redteam.classifier import special_frame as special_frame
+from robustok.redteam.defenses import Defense as Defense
+from robustok.redteam.defenses import DefenseTable as DefenseTable
+from robustok.redteam.defenses import measure_defenses as measure_defenses
+from robustok.redteam.detection import Roc as Roc
+from robustok.redteam.detection import distance_scores as distance_scores
+from robustok.redteam.detection import likelihood_scores as likelihood_scores
+from robustok.redteam.detection import roc as roc
+from robustok.redteam.detection import scheme_scores as scheme_scores
 from robustok.redteam.generation import Answers as Answers
 from robustok.redteam.generation import generate as generate
 from robustok.redteam.generation import generate_answers as generate_answers
@@ -39,6 +48,8 @@ from robustok.redteam.replay import replay as replay
 from robustok.redteam.replay import write_attacks as write_attacks
 from robustok.redteam.rules import JointAttack as JointAttack
 from robustok.redteam.rules import attack_jointly as attack_jointly
+from robustok.redteam.smoothing import SmoothedCertificate as SmoothedCertificate
+from robustok.redteam.smoothing import certify_smoothed as certify_smoothed
 from robustok.redteam.suite import SuiteResult as SuiteResult
 from robustok.redteam.suite import run_suite as run_suite
 from robustok.redteam.suite import suite_settings as suite_settings

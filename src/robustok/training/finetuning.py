@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustok.display import Progress
+from robustok.errors import RobustokError
 from robustok.models.load import check_fit
 from robustok.training.collate import AnswerCollator
-from robustok.training.prompts import Ids, PromptDataset
+from robustok.training.prompts import Adversary, Ids, PromptDataset
 from robustok.training.recipe import Recipe
 from robustok.training.result import Training
 from robustok.training.run import pad_id, train
@@ -34,6 +35,7 @@ def finetune(
     out: str | Path,
     overflow: str = "error",
     prefix: Ids = (),
+    adversary: Adversary | None = None,
     progress: Progress | None = None,
     **recipe: Any,
 ) -> Training:
@@ -59,6 +61,9 @@ def finetune(
         overflow: what to do with a row longer than the model's longest input: ``"error"``
             (default), ``"drop"``, ``"left"`` or ``"canonical"``; see :class:`PromptDataset`.
         prefix: ids before every question, such as the start token of the model; by default none.
+        adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
+            :class:`robustok.redteam.Adversary`; by default none. It reads the model, so rows are
+            loaded in the main process (``workers=0``).
         progress: called with (steps done, all steps).
         **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
             required.
@@ -71,17 +76,20 @@ def finetune(
     """
     plan = Recipe.of(recipe)
     check_fit(model, vocab)
+    if adversary is not None and plan.workers:
+        raise RobustokError("an adversary reads the model in training: leave workers at 0")
     max_length = getattr(model.config, "max_position_embeddings", None)
     dataset = PromptDataset(
         vocab, items, sampler, seed=seed, max_length=max_length, overflow=overflow,
-        total=plan.steps * plan.batch_size, prefix=prefix,
+        total=plan.steps * plan.batch_size, prefix=prefix, adversary=adversary,
+        batch_size=plan.batch_size,
     )  # fmt: skip
     settings = {
         "sampler": sampler.spec,
         "items": _digest(items),
         "vocabulary": vocab.fingerprint,
         "overflow": overflow,
-    }
+    } | ({} if adversary is None else {"adversary": adversary.spec})
     if len(prefix):
         settings["prefix"] = [int(i) for i in prefix]
     return train(

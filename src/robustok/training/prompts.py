@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,21 @@ if TYPE_CHECKING:
 
 Ids = Sequence[int] | np.ndarray
 OVERFLOW = ("error", "drop", "left", "canonical")
+
+
+class Adversary(Protocol):
+    """Tokenizations for every n-th batch, such as :class:`robustok.redteam.Adversary`."""
+
+    every: int
+
+    @property
+    def spec(self) -> str:
+        """The settings as a string, for the record of a training."""
+        ...
+
+    def __call__(self, numbers: Sequence[int]) -> Ragged:
+        """A tokenization of each question, by its number among the items."""
+        ...
 
 
 class Epoch:
@@ -59,6 +74,9 @@ class PromptDataset(Dataset):
         total: number of rows over which a schedule moves from its start to its end. Needed for a
             schedule, without effect on other samplers.
         prefix: ids before every prompt, such as a start token; by default none.
+        adversary: gives the tokenizations of every n-th batch in place of the sampler; by default
+            none.
+        batch_size: rows of a batch, by which these batches are counted.
 
     A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer) and ``answer``, the
     number of ids at its end that are the answer. The trainer changes the epoch with
@@ -79,6 +97,8 @@ class PromptDataset(Dataset):
         overflow: str = "error",
         total: int | None = None,
         prefix: Ids = (),
+        adversary: Adversary | None = None,
+        batch_size: int = 1,
     ) -> None:
         if overflow not in OVERFLOW:
             raise RobustokError(
@@ -95,6 +115,7 @@ class PromptDataset(Dataset):
         self.epoch = Epoch()
         self.overflowed = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.total = total
+        self.adversary, self.batch_size = adversary, batch_size
         if moves(sampler) and total is None:
             raise RobustokError(
                 f"{sampler.spec} is a schedule: say over how many rows in total it moves"
@@ -104,9 +125,10 @@ class PromptDataset(Dataset):
     def order(self) -> RowOrder | None:
         """The order of rows a schedule needs, which also says where in the training each stands.
 
-        None for a scheme that stays as it is: any order will do.
+        None for a scheme that stays as it is, without adversary: any order will do.
         """
-        return RowOrder(self) if moves(self.sampler) else None
+        placed = moves(self.sampler) or self.adversary is not None
+        return RowOrder(self) if placed else None
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next draws; accelerate calls it at the start of each epoch.
@@ -126,13 +148,20 @@ class PromptDataset(Dataset):
         """All rows of a batch at once, so that one call of the sampler serves them."""
         place, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
-        drawn = self._sampler(int(place.min())).sample_batch(
-            canonical, seed=self.seed, keys=keys, epoch=self.epoch.get()
-        )
+        drawn = self._prompts(int(place.min()), keys, canonical)
         return [
             self._row(prompt, fallback, self.answers[i])
             for prompt, fallback, i in zip(drawn, canonical, keys, strict=True)
         ]
+
+    def _prompts(self, place: int, keys: np.ndarray, canonical: Ragged) -> Ragged:
+        """The prompts of a batch: drawn, or attacked in every n-th one."""
+        batch = (self.epoch.get() * len(self) + place) // self.batch_size
+        if self.adversary is not None and batch % self.adversary.every == 0:
+            return self.adversary(keys.tolist())
+        return self._sampler(place).sample_batch(
+            canonical, seed=self.seed, keys=keys, epoch=self.epoch.get()
+        )
 
     def _sampler(self, place: int) -> Sampler:
         """The scheme for the batch whose first row is the ``place``-th of its epoch."""
