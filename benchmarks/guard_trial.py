@@ -9,7 +9,8 @@ added tokens, of random ids. The expected answer does not use robustok: the libr
 stretch between special ids and encodes the text again. Decoding may take off a first space that the
 text had, so of a row that does not come back the text with a space before it is encoded, too. A row
 whose bytes are not UTF-8 has no text that the library could decode: of those only the finding
-`not-utf8` and the repaired ids are judged. Prints a Markdown table with the number of
+`not-utf8` and the repaired ids are judged. Each row is also judged alone, which must give the same
+verdict. Prints a Markdown table with the number of
 disagreements; exit code 1 if there is one.
 """
 
@@ -40,7 +41,7 @@ NAMES = ("gpt2", "llama3", "qwen3", "llama2", "internlm2", "llama2-sentencepiece
 SCHEMES = ("stochastok(alpha=0.1)", "stochastok(alpha=1)", "uniform", "uniform-k(alpha=0.2)")
 BATCH = 2000
 COLUMNS = ("canonical", "false positive", "false negative", "wrong repair", "repair not canonical",
-           "not-utf8 unseen")  # fmt: skip
+           "not-utf8 unseen", "alone differs")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,10 @@ def judge(
         stretches = np.split(row, np.flatnonzero(np.diff(splits[row])) + 1)
         valid = all(is_utf8(vocab.decode_bytes(part)) for part in stretches)
         repaired, canonical = verdicts.repaired[i], bool(verdicts.canonical[i])
+        alone = guard.check(row.tolist())
         wrong = []
+        if alone != verdicts[i] or not np.array_equal(alone.repaired, repaired):
+            wrong.append("alone differs")
         if not again.canonical[i]:
             wrong.append("repair not canonical")
         if not valid:

@@ -95,6 +95,26 @@ def test_agrees_on_any_ids_at_all(vocab: rt.Vocabulary, data: st.DataObject) -> 
     assert_agrees(vocab, [np.array(ids, np.int32)], guard_of(vocab))
 
 
+@pytest.mark.parametrize("allow_special", [False, True])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(parts=texts, data=st.data())
+def test_a_row_alone_gets_the_verdict_of_its_batch(
+    vocab: rt.Vocabulary, allow_special: bool, parts: list[str], data: st.DataObject
+) -> None:
+    guard = Guard(vocab, allow_special=allow_special)
+    head, tail = guard._frame
+    drawn = rt.sampler("stochastok(alpha=0.3)", vocab).sample("".join(parts), seed=len(parts))
+    any_id = st.integers(-1, vocab.size) | st.sampled_from([*head, *tail, 0, 1, 2])
+    row = data.draw(st.sampled_from([[], head])) + drawn.tolist() + data.draw(
+        st.sampled_from([[], tail]) | st.lists(any_id, max_size=2)
+    )  # fmt: skip
+    (expected,) = guard.check_batch([row])
+    for ids in (row, np.array(row, np.int32), tuple(row)):
+        verdict = guard.check(ids)
+        assert verdict == expected and verdict.repaired.tolist() == expected.repaired.tolist()
+        assert verdict.repaired.dtype == np.int32
+
+
 def test_canonical_text_is_clean_and_comes_back(vocab: rt.Vocabulary) -> None:
     plain = [line.replace("e\u0301", "é") for line in TEXT[:3]]
     verdicts = guard_of(vocab).check_batch(vocab.encode_batch(plain))

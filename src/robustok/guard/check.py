@@ -24,12 +24,12 @@ from robustok.guard.findings import (
     SPECIAL_TEXT,
     TEXT_CHANGES,
     UNKNOWN_ID,
-    Findings,
     FindingTable,
     describe,
     join_tables,
 )
 from robustok.guard.inputs import Kept, Rows, blocks_of, check_row, flatten, keep_known
+from robustok.guard.plain import SHORT, PlainText, check_plain, plain_tokens
 from robustok.guard.text import find_broken, find_special, special_pattern, to_ids
 from robustok.guard.verdict import (
     DEVIATES,
@@ -47,7 +47,6 @@ from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
 
 MAX_LENGTH = 1 << 20  # ids of one sequence
-SHORT = 256  # ids of a sequence that is first compared as a whole
 
 
 class Guard:
@@ -83,6 +82,7 @@ class Guard:
         self.allow_special = allow_special
         self.max_length = max_length
         self._encoder = vocab.derived("segment encoder", lambda: SegmentEncoder(vocab))
+        vocab.gigatoken.load()  # not in the first request
 
     def check(self, ids: Sequence[int] | np.ndarray) -> Verdict:
         """Compare one id sequence with the canonical encoding of its text.
@@ -93,31 +93,25 @@ class Guard:
         Raises RobustokError for anything but a flat sequence of integers, and for a sequence longer
         than ``max_length``.
         """
-        given = check_row(ids, self.max_length)
-        plain = self._check_plain(given) if 0 < len(given) <= SHORT else None
-        if plain is not None:
-            return plain
+        row = ids if type(ids) is list and set(map(type, ids)) == {int} else None
+        if row is None or (self.max_length is not None and len(row) > self.max_length):
+            given = check_row(ids, self.max_length)
+            row = given.tolist() if len(given) <= SHORT else []
+        if 0 < len(row) <= SHORT:
+            verdict = check_plain(self._plain, row)
+            if verdict is not None:
+                return verdict
         announce_compilation()
-        verdict: Verdict = self._check_block(given, np.array([0, len(given)]))[0]
-        return verdict
+        given = check_row(ids, self.max_length)
+        block: Verdict = self._check_block(given, np.array([0, len(given)]))[0]
+        return block
 
-    def _check_plain(self, given: np.ndarray) -> Verdict | None:
-        """The verdict on canonical ids of plain text, None for all others."""
-        if given.min() < 0 or given.max() >= self.vocab.size:
-            return None
-        if not self.vocab.readable[given].all():
-            return None
-        ids, tokens = given.tolist(), self.vocab.tokens
-        text = b"".join([tokens[i] for i in ids])
-        pattern = self._special_pattern
-        if len(find_broken(text)[0]) or (pattern and pattern.search(text)):
-            return None
-        if self._encoder.adds_space and text[:1] == b" ":
-            text = text[1:]
-        encoded = self.vocab.encode(text)
-        if encoded.tolist() != ids:
-            return None
-        return Verdict(True, 0, 0, True, Findings(NO_FINDINGS, given, encoded), encoded)
+    @cached_property
+    def _plain(self) -> PlainText:
+        tokens = self.vocab.derived("plain tokens", lambda: plain_tokens(self.vocab))
+        return PlainText(
+            self.vocab, tokens, self._special_pattern, self._encoder.adds_space, *self._frame
+        )
 
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Ids for a model: as they are, or repaired and checked again; int32 [m].
