@@ -60,12 +60,9 @@ class TokenizersEncoder:
             for text in texts:
                 self._refuse_names(text)
         try:
-            with library_errors("the tokenizers library cannot encode this text"):
-                encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        except RobustokError:
-            for text in texts:
-                self._refuse_missing(text)
-            raise
+            encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except BaseException as error:  # a panic of a Rust library is no Exception
+            raise self._refusal(error, texts) from error
         return [one.ids for one in encoded]
 
     def normalize(self, text: str) -> str | None:
@@ -92,6 +89,16 @@ class TokenizersEncoder:
                 f"this tokenizer takes the text {name.group()!r} for a byte: the text cannot be "
                 "tokenized exactly"
             )
+
+    def _refusal(self, error: BaseException, texts: Sequence[str]) -> RobustokError:
+        """An error of the library as one that names what is wrong; others are raised."""
+        try:
+            with library_errors("the tokenizers library cannot encode this text"):
+                raise error
+        except RobustokError as refusal:
+            for text in texts:
+                self._refuse_missing(text)
+            return refusal
 
     def _refuse_missing(self, text: str) -> None:
         """Name the first character of ``text`` that has no token, if that is what is wrong."""

@@ -148,11 +148,12 @@ class Vocabulary:
 
         Raises RobustokError for a lone surrogate.
         """
+        text = check_text(text)
         if not parse_special:
-            (ids,) = self.gigatoken.encode([check_text(text)])
+            (ids,) = self.gigatoken.encode([text])
             if ids is not None:
                 return ids
-        return np.array(self._encode_rows([check_text(text)], parse_special)[0], np.int32)
+        return np.array(self._encode_rows([text], parse_special)[0], np.int32)
 
     def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
         """The canonical ids of many texts, a row each.
