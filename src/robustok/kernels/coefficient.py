@@ -19,6 +19,7 @@ import numpy as np
 from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, longest_edge, moments
 from robustok.kernels.newton import STEEPEST, inside, logit_step
+from robustok.kernels.powers import two_to
 
 TABLE = 1 << 20  # nodes times costs up to which a table is made
 _NEGLIGIBLE = 1e-40  # squared modulus
@@ -72,7 +73,7 @@ def edge_probabilities(edges, z, mantissa, exponent):
             gap = exponent[j] - exponent[i]
             if mantissa[j] > 0.0 and gap >= -1000:
                 scale = z if edges.step[e] & 1 else 1.0
-                out[e] = mantissa[j] * scale * 2.0 ** np.float64(gap) / mantissa[i]
+                out[e] = mantissa[j] * scale * two_to(gap) / mantissa[i]
     return out
 
 

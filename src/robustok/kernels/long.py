@@ -14,6 +14,7 @@ import numpy as np
 
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
+from robustok.kernels.powers import exponent_of, two_to
 from robustok.kernels.random import uniform
 from robustok.kernels.trie import borrow_trie, child
 
@@ -141,10 +142,10 @@ def backward(edges, z):
             j = i + (edges.step[e] >> 1)
             if mantissa[j] > 0.0 and exponent[j] - top > -1000:
                 scale = z if edges.step[e] & 1 else 1.0
-                total += mantissa[j] * scale * 2.0 ** np.float64(exponent[j] - top)
+                total += mantissa[j] * scale * two_to(exponent[j] - top)
         if total > 0.0:
-            shift = np.int64(np.floor(np.log2(total)))
-            mantissa[i] = total * 2.0 ** np.float64(-shift)
+            shift = exponent_of(total)
+            mantissa[i] = total * two_to(-shift)
             exponent[i] = top + shift
     return mantissa, exponent
 
@@ -155,29 +156,29 @@ def moments(edges, z, mantissa, exponent):
 
     ``mantissa`` and ``exponent`` are those of `backward` for the same z.
     """
+    edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
+    mantissa, exponent = borrow(mantissa), borrow(exponent)
     n = len(edges.first) - 1
     mean = np.zeros(n + 1)
     var = np.zeros(n + 1)
+    chance = np.empty(longest_edge(edges))  # a node has at most one edge for each length
     for i in range(n - 1, -1, -1):
         if mantissa[i] == 0.0:
             continue
+        begin, end = edges.first[i], edges.first[i + 1]
         m1, m2 = 0.0, 0.0
-        for e in range(edges.first[i], edges.first[i + 1]):
+        for e in range(begin, end):
             j = i + (edges.step[e] >> 1)
             gap = exponent[j] - exponent[i]
-            if mantissa[j] == 0.0 or gap < -1000:
-                continue
-            cost = edges.step[e] & 1
-            p = mantissa[j] * (z if cost else 1.0) * 2.0 ** np.float64(gap) / mantissa[i]
-            m1 += p * (mean[j] + cost)
-        for e in range(edges.first[i], edges.first[i + 1]):
+            p = 0.0
+            if mantissa[j] > 0.0 and gap >= -1000:
+                cost = edges.step[e] & 1
+                p = mantissa[j] * (z if cost else 1.0) * two_to(gap) / mantissa[i]
+                m1 += p * (mean[j] + cost)
+            chance[e - begin] = p
+        for e in range(begin, end):
             j = i + (edges.step[e] >> 1)
-            gap = exponent[j] - exponent[i]
-            if mantissa[j] == 0.0 or gap < -1000:
-                continue
-            cost = edges.step[e] & 1
-            p = mantissa[j] * (z if cost else 1.0) * 2.0 ** np.float64(gap) / mantissa[i]
-            m2 += p * (var[j] + (mean[j] + cost - m1) ** 2)
+            m2 += chance[e - begin] * (var[j] + (mean[j] + (edges.step[e] & 1) - m1) ** 2)
         mean[i], var[i] = m1, m2
     return mean[0], var[0]
 
@@ -205,7 +206,7 @@ def draw_long(edges, z, mantissa, exponent, state, out, at):
             if mantissa[j] == 0.0 or gap < -1000:
                 continue
             scale = z if edges.step[e] & 1 else 1.0
-            weight = mantissa[j] * scale * 2.0 ** np.float64(gap)
+            weight = mantissa[j] * scale * two_to(gap)
             if weight > 0.0:
                 chosen = e
                 left -= weight
