@@ -98,12 +98,12 @@ class Vocabulary:
 
     @property
     def kernel_tokens(self) -> Tokens:
-        """The trie, the bytes and the offsets of all tokens, as draw kernels take them."""
+        """The trie and the bytes of all tokens, as draw kernels take them."""
 
         def make() -> Tokens:
-            from robustok.kernels.batch import Tokens
+            from robustok.kernels.batch import tokens_of
 
-            return Tokens(self.trie, self.token_bytes, self.token_offsets)
+            return tokens_of(self.trie, self.token_bytes, self.token_offsets)
 
         return self.derived("kernel tokens", make)
 

@@ -20,6 +20,7 @@ class Tokens(NamedTuple):
     trie: Trie  # the ordinary tokens
     bytes: np.ndarray  # uint8 [bytes of all tokens]
     offsets: np.ndarray  # int64 [ids + 1], ascending, the last one len(bytes)
+    border: np.ndarray  # int64 [ids]: bytes << 16 | first byte << 8 | last byte; one cache miss
 
 
 class Rows(NamedTuple):
@@ -52,7 +53,20 @@ class Batch(NamedTuple):
 @njit(cache=True, nogil=True)
 def borrow_tokens(tokens):
     """The same vocabulary without reference counts; see `memory`."""
-    return Tokens(borrow_trie(tokens.trie), borrow(tokens.bytes), borrow(tokens.offsets))
+    return Tokens(
+        borrow_trie(tokens.trie), borrow(tokens.bytes), borrow(tokens.offsets),
+        borrow(tokens.border),
+    )  # fmt: skip
+
+
+def tokens_of(trie: Trie, token_bytes: np.ndarray, token_offsets: np.ndarray) -> Tokens:
+    """The `Tokens` of a vocabulary; the border of a token without bytes is 0."""
+    lengths = np.diff(token_offsets)
+    border = lengths << 16
+    some = lengths > 0
+    border[some] |= token_bytes[token_offsets[:-1][some]].astype(np.int64) << 8
+    border[some] |= token_bytes[token_offsets[1:][some] - 1]
+    return Tokens(trie, token_bytes, token_offsets, border)
 
 
 @njit(cache=True, nogil=True)

@@ -24,6 +24,7 @@ from robustok.kernels.record import counts_of, degrees_of
 from robustok.kernels.sums import Sums, enlarge, largest, trim
 from robustok.kernels.tables import borrow_store
 
+LANES = 8  # thresholds that are compared at once
 SAMPLE = 64  # types of words that the first estimate of z is made from
 
 
@@ -39,8 +40,11 @@ class Types(NamedTuple):
     start: np.ndarray  # int64 [types + 1]
     counts: np.ndarray  # float64 [start[-1]]: tokenizations at each distance
     probability: np.ndarray  # float64 [start[-1]]: of each distance under z, set by `_weigh`
-    cumulative: np.ndarray  # float64 [start[-1]]: sums of ``probability``, set by `accumulate`
-    median: np.ndarray  # int64 [types]: index of the median distance, set by `accumulate`
+    block: (
+        np.ndarray
+    )  # int64 [types + 1]: rows of ``threshold`` before each type; at least one each
+    threshold: np.ndarray  # float64 [block[-1], LANES]: the sums of ``probability`` up to each
+    # distance but the last, then 2.0; set by `accumulate`
 
 
 @njit(cache=True, nogil=True)
@@ -48,7 +52,7 @@ def borrow_types(types):
     """The same types without reference counts; see `memory`."""
     return Types(
         borrow(types.record), borrow(types.times), borrow(types.start), borrow(types.counts),
-        borrow(types.probability), borrow(types.cumulative), borrow(types.median),
+        borrow(types.probability), borrow(types.block), borrow(types.threshold),
     )  # fmt: skip
 
 
@@ -61,9 +65,12 @@ def read_types(store, record, times):
     """
     store = borrow_store(store)
     start = np.empty(len(record) + 1, np.int64)
-    start[0] = 0
+    block = np.empty(len(record) + 1, np.int64)
+    start[0] = block[0] = 0
     for x in range(len(record)):
-        start[x + 1] = start[x] + degrees_of(store, record[x]) + 1
+        degrees = degrees_of(store, record[x])
+        start[x + 1] = start[x] + degrees + 1
+        block[x + 1] = block[x] + max(1, (degrees + LANES - 1) // LANES)
     size = start[len(record)]
     counts = np.empty(size)
     for x in range(len(record)):
@@ -71,21 +78,22 @@ def read_types(store, record, times):
         for at in range(start[x], start[x + 1]):
             counts[at] = store.floats[source + at]
     return Types(
-        record, times, start, counts, np.empty(size), np.empty(size),
-        np.empty(len(record), np.int64),
+        record, times, start, counts, np.empty(size), block,
+        np.empty((block[len(record)], LANES)),
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def accumulate(types):
-    """Set ``cumulative`` and ``median`` from ``probability``."""
+    """Set ``threshold`` from ``probability``: a distance is the number of thresholds up to u."""
+    types = borrow_types(types)
+    types.threshold[:] = 2.0
     for x in range(len(types.record)):
         total = 0.0
-        types.median[x] = types.start[x]
-        for d in range(types.start[x], types.start[x + 1]):
-            total += types.probability[d]
-            types.cumulative[d] = total
-            types.median[x] += total < 0.5
+        begin = types.start[x]
+        for d in range(types.start[x + 1] - begin - 1):
+            total += types.probability[begin + d]
+            types.threshold[types.block[x] + d // LANES, d % LANES] = total
 
 
 @njit(cache=True, nogil=True)
@@ -174,7 +182,7 @@ def solve(types, longs, k):
         if part > 0:
             sample = Types(
                 types.record, types.times[:SAMPLE], types.start, types.counts, types.probability,
-                types.cumulative, types.median,
+                types.block, types.threshold,
             )  # fmt: skip
             slope = _newton(sample, longs[:0], k * part / whole, 0.0, powers)
     return _newton(types, longs, k, slope, powers)

@@ -38,6 +38,7 @@ from robustok.kernels.random import uniform
 
 ALL, SEGMENTS, DISTANCE = 0, 1, 2
 LISTED = 32  # tokenizations; words with more are walked
+COPIED = 8  # ids of a listed tokenization that are copied at once
 HEAD = 4  # slots of a record before its key
 
 
@@ -242,9 +243,9 @@ def draw(store, record, degree, state, out, at):
     """Append a uniform path of exactly this degree to ``out``; returns the end, the state.
 
     ``record``: int64, its position in the store. ``out``: int32, with space for an id for each byte
-    of the word from index ``at`` on. The record must have a path of this ``degree`` (`counts_of`):
-    only then are the list and the nodes that are read those of the record, and ``out`` needs no
-    more space than the word has bytes.
+    of the word from index ``at`` on; ids after the returned end may be overwritten. The record must
+    have a path of this ``degree`` (`counts_of`): only then are the list and the nodes that are read
+    those of the record, and ``out`` needs no more space than the word has bytes.
     """
     header = store.words[record + 1]
     degrees = _degrees(header)
@@ -252,14 +253,20 @@ def draw(store, record, degree, state, out, at):
     if _listed(header):
         group = store.words[body + degree]
         count = store.floats[body - degrees - 1 + degree]
-        source = group >> 16
-        if count > 1.0:
-            u, state = uniform(state)
-            source += min(np.int64(u * count), np.int64(count) - 1) * (group & 0xFFFF)
-        for x in range(1, store.ints[source] + 1):
-            out[at] = store.ints[source + x]
-            at += 1
-        return at, state
+        u, after = uniform(state)
+        state = after if count > 1.0 else state
+        chosen = min(np.int64(u * count), np.int64(count) - 1)
+        source = (group >> 16) + chosen * (group & 0xFFFF)
+        size = np.int64(store.ints[source])
+        if size <= COPIED and at + COPIED <= len(out) and source + COPIED < len(store.ints):
+            # A fixed number of ids, without unpredictable branches; later ones overwrite the rest.
+            a, b = np.uint64(at), np.uint64(source + 1)
+            for x in range(COPIED):
+                out[a + np.uint64(x)] = store.ints[b + np.uint64(x)]
+        else:
+            for x in range(size):
+                out[at + x] = store.ints[source + 1 + x]
+        return at + size, state
     n = _size(header)
     edges = body + (n + 2) // 2
     short = _short(header)

@@ -8,7 +8,7 @@ import numpy as np
 
 from robustok.kernels.batch import borrow_tokens
 from robustok.kernels.coefficient import edge_probabilities
-from robustok.kernels.distances import borrow_types
+from robustok.kernels.distances import LANES, borrow_types
 from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, joined
 from robustok.kernels.memory import borrow
@@ -50,15 +50,13 @@ def draw_distances(kind, types, state, distance):
     for w in range(len(kind)):
         x = kind[w]
         if x >= 0:
-            begin, end = types.start[x], types.start[x + 1]
             u, state = uniform(state)
-            at = types.median[x]  # inverse transform by linear search, few steps from the median
-            while at > begin and u < types.cumulative[at - 1]:
-                at -= 1
-            while at < end - 1 and u >= types.cumulative[at]:
-                at += 1
-            distance[w] = at - begin
-            total += distance[w]
+            drawn = np.int64(0)  # inverse transform by counting, without unpredictable branches
+            for b in range(types.block[x], types.block[x + 1]):
+                for lane in range(LANES):
+                    drawn += u >= types.threshold[b, lane]
+            distance[w] = drawn
+            total += drawn
     return total, state
 
 

@@ -111,19 +111,23 @@ def _cut_words(tokens, ids, start, end, words):
     count, large = np.int64(0), np.int64(0)
     begin = start
     size = np.int64(0)
+    following = tokens.border[ids[start]] if start < end else np.int64(0)
     for v in range(start, end):
-        t = ids[v]
-        size += tokens.offsets[t + 1] - tokens.offsets[t]
+        border = following
+        size += border >> 16
+        is_end = True
         if v + 1 < end:
-            last_byte = np.int64(tokens.bytes[tokens.offsets[t + 1] - 1])
-            next_byte = tokens.bytes[tokens.offsets[ids[v + 1]]]
-            if tokens.trie.joined[last_byte * 256 + next_byte]:
-                continue
+            following = tokens.border[ids[v + 1]]
+            is_end = not tokens.trie.joined[(border & 0xFF) << 8 | (following >> 8 & 0xFF)]
         if size <= LONG:
+            # Cuts are unpredictable: written at every token, kept at a cut.
             words.stop[count], words.size[count] = v + 1, size
-            large += size if size > SHORT else 0
-            count += 1
-        else:
+            large += size if is_end and size > SHORT else 0
+            count += is_end
+            begin = v + 1 if is_end else begin
+            size = 0 if is_end else size
+            continue
+        if is_end:
             spell(tokens.bytes, tokens.offsets, ids, begin, v + 1, words.text, 0)
             position, stop, previous = np.int64(0), begin, np.int64(0)
             for c in range(word_ends(tokens.trie, words.text, 0, size, words.ends)):
@@ -134,8 +138,8 @@ def _cut_words(tokens, ids, start, end, words):
                 large += position - previous if position - previous > SHORT else 0
                 previous = position
                 count += 1
-        begin = v + 1
-        size = 0
+            begin = v + 1
+            size = 0
     return count, np.int64(TABLED) if large <= MOST_LARGE else np.int64(SHORT)
 
 
