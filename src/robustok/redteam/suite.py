@@ -86,8 +86,8 @@ class SuiteResult:
 
     @property
     def label(self) -> str:
-        """The suite as one string, for a column of results."""
-        return f"suite({self.suite}, query_budget={self.max_scored})"
+        """The suite as one string, for a column of results, in the place of a scheme."""
+        return f"{self.suite}-suite(query_budget={self.max_scored})"
 
     def table(self) -> list[dict[str, Any]]:
         """A row for each search and one for the worst of all.
@@ -156,7 +156,7 @@ def run_suite(
     >>> from robustok.redteam import as_objective
     >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=9)
     >>> run_suite(vocab, [Prompt("a", "hello")], lambda _: length, max_scored=50, seed=0).label
-    'suite(standard, query_budget=50)'
+    'standard-suite(query_budget=50)'
 
     Args:
         vocab: the model's vocabulary.

@@ -151,16 +151,23 @@ class Questions(Strict):
 
 
 class Adversary(Strict):
-    """The greedy attack of the paper's Algorithm 2."""
+    """The greedy attack of the paper's Algorithm 2, or a suite of searches."""
 
     items: int = Field(ge=1)
     distances: tuple[int, ...] = _ATTACK.distances
     start: str = _ATTACK.start
     steps: int = Field(_ATTACK.steps, ge=1)
     objective: str = _ATTACK.objective
+    suite: Literal["standard"] | None = None  # the worst of several searches
+    max_scored: int | None = Field(None, ge=1)  # tokenizations that each of them scores [500]
 
     @model_validator(mode="after")
     def _readable(self) -> Adversary:
+        fixed = {"distances", "start", "steps", "objective"} & self.model_fields_set
+        if self.suite is not None and fixed:
+            raise ValueError(f"a suite has its own searches: leave {', '.join(sorted(fixed))} out")
+        if self.suite is None and self.max_scored is not None:
+            raise ValueError("max_scored is for a suite: write suite: standard beside it")
         try:
             _ = self.settings
         except RobustokError as error:

@@ -84,7 +84,7 @@ def finetune(
         total=plan.steps * plan.batch_size, prefix=prefix, adversary=adversary,
         batch_size=plan.batch_size,
     )  # fmt: skip
-    settings = {
+    settings: dict[str, Any] = {
         "sampler": sampler.spec,
         "items": _digest(items),
         "vocabulary": vocab.fingerprint,

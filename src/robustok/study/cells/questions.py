@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from robustok.display import Progress
 from robustok.files import write_rows
 from robustok.study.cells.base import Summary
@@ -19,11 +21,10 @@ from robustok.study.schema import Adversary
 from robustok.tasks import Item
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from robustok.vocabulary import Vocabulary
 
 NEIGHBORS = 80  # tokenizations that an attack scores in a step
+SUITE_LIMIT = 500  # tokenizations that each search of a suite scores for a question
 STEPS = 3  # until an attack succeeds or gives up
 
 
@@ -61,7 +62,6 @@ class AccuracyCell(MeasurementCell):
         self, count: int, vocab: Vocabulary, folder: Path
     ) -> tuple[list[Item], np.ndarray | None]:
         """The first `count` questions, and the ids before each: start token, few-shot examples."""
-        import numpy as np
 
         from robustok.evaluation import solved_examples
 
@@ -163,14 +163,23 @@ class AttackCell(AccuracyCell):
     @property
     def fields(self) -> dict[str, Any]:
         attack = self.attack
-        return self._few_shot_fields | {
-            "items": attack.items,
-            "distances": attack.distances,
-            "start": attack.start,
-            "steps": attack.steps,
-            "objective": attack.objective,
-            "seed": self.seed,
-        }
+        suite = {"suite": attack.suite, "max_scored": self._max_scored} if attack.suite else {}
+        return (
+            self._few_shot_fields
+            | suite
+            | {
+                "items": attack.items,
+                "distances": attack.distances,
+                "start": attack.start,
+                "steps": attack.steps,
+                "objective": attack.objective,
+                "seed": self.seed,
+            }
+        )
+
+    @property
+    def _max_scored(self) -> int:
+        return self.attack.max_scored or SUITE_LIMIT
 
     @property
     def version(self) -> int:
@@ -179,10 +188,15 @@ class AttackCell(AccuracyCell):
 
     @property
     def label(self) -> str:
+        if self.attack.suite:
+            return f"{self.attack.suite} suite on {self.model.description}{self._suffix}"
         return f"attack {self.model.description} from {self.attack.start}{self._suffix}"
 
     @property
     def work(self) -> float:
+        if self.attack.suite:
+            tokens = self.attack.items * 6 * self._max_scored * QUESTION_TOKENS / 3
+            return scoring_seconds(self.model.parameters, tokens) + 1
         # The neighbors of a tokenization share most of their tokens.
         steps = self.attack.items * min(self.attack.steps, STEPS) * len(self.attack.distances)
         tokens = steps * NEIGHBORS * QUESTION_TOKENS / 3
@@ -194,6 +208,8 @@ class AttackCell(AccuracyCell):
 
         vocab = self.tokenizer.vocabulary(folder)
         items, prefix = self._questions(self.attack.items, vocab, folder)
+        if self.attack.suite:
+            return self._run_suite(folder, items, prefix, progress)
         result = attack_items(
             self.model.load(folder),
             vocab,
@@ -209,3 +225,42 @@ class AttackCell(AccuracyCell):
         reached = measure(vocab, canonical, [attack.ids for attack in result.attacks])
         summary = self._summary(result, items, folder) | overflowed | rounded(reached.mean())
         return summary | {"start_accuracy": result.start_accuracy}
+
+    def _run_suite(
+        self, folder: Path, items: Sequence[Item], prefix: Any, progress: Progress
+    ) -> Summary:
+        from robustok.redteam import Margin, Prompt, run_suite
+        from robustok.strength import measure
+
+        vocab, model = self.tokenizer.vocabulary(folder), self.model.load(folder)
+        by_key = {item.key: item for item in items}
+
+        def objective(prompt: Prompt) -> Margin:
+            item = by_key[prompt.key]
+            return Margin(model, vocab, item.choices, item.label, prefix=prefix)
+
+        prompts = [Prompt(item.key, item.question) for item in items]
+        result = run_suite(
+            vocab, prompts, objective, suite=str(self.attack.suite), seed=self.seed,
+            max_scored=self._max_scored, progress=progress,
+        )  # fmt: skip
+        rows = [
+            {"search": name, **attack.as_row()}
+            for name, attacks in result.parts.items()
+            for attack in attacks
+        ]
+        write_rows(self.path(folder) / "items.jsonl", rows)
+        worst = result.table()[-1]
+        canonical = vocab.encode_batch([item.question for item in items])
+        reached = measure(vocab, canonical, [np.array(a.ids, np.int32) for a in result.worst])
+        return {
+            "query": result.label,
+            "accuracy": 1 - worst["success"],
+            "low": 1 - worst["high"],
+            "high": 1 - worst["low"],
+            "n": len(items),
+            "draws": 1,
+            "chance": sum(1 / len(item.choices) for item in items) / len(items),
+            **rounded(reached.mean()),
+            "start_accuracy": float(np.mean([a.canonical_score <= 0 for a in result.worst])),
+        }
