@@ -12,6 +12,7 @@ import pytest
 
 from robustok.normal import Z95
 from robustok.report import Results, merged, write_report
+from robustok.report.comparison import difference, holm
 from robustok.report.merge import perplexities
 from robustok.report.paper import beside_paper
 
@@ -27,18 +28,53 @@ def row(pretrain: str, query: str, accuracy: float, seed: int = 0, **more: Any) 
     } | more  # fmt: skip
 
 
-def test_the_interval_over_seeds_covers_the_mean() -> None:
-    """Models differ with sd 0.03 and are measured with sd 0.02: 95% ± 2.5% over 1,000 tries."""
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_the_interval_over_seeds_covers_the_mean(seeds: int) -> None:
+    """Models differ with sd 0.03; all share questions that move them with sd 0.02."""
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(1000):
-        accuracies = 0.5 + rng.normal(0, 0.03, 8) + rng.normal(0, 0.02, 8)
+        accuracies = 0.5 + rng.normal(0, 0.02) + rng.normal(0, 0.03, seeds)
         (one,) = merged(
             [row("canonical", "uniform", float(a), s) for s, a in enumerate(accuracies)]
         )
         covered += one["low"] <= 0.5 <= one["high"]
-    # It counts the error within a model twice, so it is a little wide, never narrow.
-    assert 925 <= covered <= 990
+    assert 930 <= covered <= 985
+
+
+def test_two_seeds_have_the_quantile_of_one_degree_of_freedom() -> None:
+    exact = {"low": 0.0, "high": 0.0}
+    rows = [row("canonical", "uniform", a, s) | exact for s, a in enumerate((0.50, 0.51))]
+    (one,) = merged(rows)
+    assert one["high"] - one["accuracy"] == pytest.approx(12.706 * 0.005, rel=1e-3)
+
+
+def answered(query: str, seed: int, rights: dict[str, float]) -> dict[str, Any]:
+    mean = sum(rights.values()) / len(rights)
+    return row("canonical", query, mean, seed) | {"answers": rights}
+
+
+def test_a_paired_difference_is_of_the_same_seeds_and_questions() -> None:
+    rng = np.random.default_rng(1)
+    hard = rng.normal(0, 0.3, 60)
+    rows = []
+    for seed in range(3):
+        for query, shift in (("canonical", 0.6), ("uniform", 0.5)):
+            values = shift + hard + rng.normal(0, 0.02, 60)
+            rows.append(answered(query, seed, dict(zip(map(str, range(60)), values, strict=True))))
+    results = Results(merged(rows))
+    first, second = (results.get("canonical", query) for query in ("canonical", "uniform"))
+    paired = difference(first, second)
+    assert paired.paired and paired.is_clear
+    assert paired.mean == pytest.approx(-0.1, abs=0.01)
+    alone = difference(first | {"answers": {}}, second)
+    assert not alone.paired
+    assert alone.high - alone.low > 2 * (paired.high - paired.low)
+
+
+def test_holm_never_makes_a_later_comparison_easier() -> None:
+    assert holm([0.03, 0.01, 0.04]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
 
 
 def test_models_that_differ_in_pretraining_stand_in_panels() -> None:

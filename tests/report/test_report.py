@@ -49,7 +49,25 @@ def folder(tmp_path: Path) -> Path:
 
 def test_findings_are_the_differences_of_the_rows() -> None:
     numbers = [finding.number for finding in findings(Results(merged(ROWS)))]
-    assert numbers == ["−55.0", "−4.0", "+64.0"]
+    assert numbers == ["−55.0", "+51.0", "+64.0"]
+
+
+def test_a_difference_whose_interval_holds_zero_is_no_finding() -> None:
+    close = [r | {"accuracy": 0.5 + 0.01 * i, "low": 0.4, "high": 0.6} for i, r in enumerate(ROWS)]
+    assert findings(Results(merged(close))) == []
+
+
+def test_the_best_of_several_schemes_says_so_and_is_corrected() -> None:
+    schemes = [f"stochastok(alpha={i})" for i in range(1, 9)]
+    base = [row("canonical", "canonical", 0.9), row("canonical", "uniform", 0.5)]
+    lucky = [row(s, "uniform", 0.5 + (0.055 if s == schemes[3] else 0.0)) for s in schemes]
+    found = [finding.text for finding in findings(Results(merged(base + lucky)))]
+    assert not any("instead of canonical" in text for text in found)  # p = 0.011 times 8
+    alone = [finding.text for finding in findings(Results(merged([*base, lucky[3]])))]
+    assert any("instead of canonical" in text for text in alone)
+    better = [row(s, "uniform", 0.7) for s in schemes]
+    found = [finding.text for finding in findings(Results(merged(base + better)))]
+    assert any("the best of 8 schemes" in text for text in found)
 
 
 def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
@@ -61,11 +79,24 @@ def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
     ]
     texts = [finding.number + " " + finding.text for finding in findings(Results(merged(rows)))]
     assert texts == [
-        "−30.0 points after canonical few-shot examples when the questions are tokenized "
-        "uniformly at random (80.0% to 50.0%)",
-        "−20.0 points after few-shot examples drawn with uniform, on the same questions "
-        "(80.0% to 60.0%)",
+        "−30.0 [−34.3, −25.7] points after canonical few-shot examples (copa) when the questions "
+        "are tokenized uniformly at random (80.0% to 50.0%)",
+        "+10.0 [+5.7, +14.3] points on uniform questions after uniform few-shot examples (copa) "
+        "instead of canonical (60.0% against 50.0%)",
     ]
+
+
+def test_the_first_sentence_is_of_the_configuration_that_was_run() -> None:
+    from robustok.report.about import about
+    from robustok.study import find_study
+
+    study = find_study("finetuning-table", scale="cpu").model_dump(mode="json")
+    text = about(study, ROWS)
+    assert "Llama" not in text
+    assert "1,200 steps of 64, with 11 schemes" in text
+    small = about(find_study("llama-adversarial", scale="small").model_dump(mode="json"), [])
+    assert small.startswith("The model is smollm2-135m, with the start token <|endoftext|>.")
+    assert small.endswith("Everything is run with 3 seeds.")
 
 
 def test_the_table_has_the_drops() -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from robustok.normal import Z95
+from robustok.report.comparison import over_seeds
 from robustok.report.table import Row
 
 VARYING = ("study", "scale", "task", "pretrain")  # fields that name a model if they vary
@@ -23,15 +23,14 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     ...          "high": a + 0.04, "n": 100, "seed": s} for s, a in enumerate((0.5, 0.6))]
     >>> row = merged(rows)[0]
     >>> row["accuracy"], round(row["low"], 3), row["seeds"], row["panel"], row["bar"]
-    (0.55, 0.448, [0, 1], '', 'uniform')
+    (0.55, 0.0, [0, 1], '', 'uniform')
 
     Args:
         rows: rows of results.jsonl, of one run or several. A cell that several runs share counts
             once.
 
     A row's `train` becomes its name among all, `panel` what it shares with others of its kind, and
-    `bar` the spec it was trained with. The interval of several seeds includes both the error within
-    each and the spread between them.
+    `bar` the spec it was trained with. The interval of several seeds is :func:`over_seeds`.
     """
     measured = [row for row in {_identity(row): row for row in rows}.values() if "accuracy" in row]
     varying = [name for name in VARYING if len({row.get(name) for row in measured}) > 1]
@@ -54,21 +53,16 @@ def _identity(row: Row) -> Any:
 
 def _one(rows: Sequence[Row]) -> Row:
     seeds = [row["seed"] for row in rows]
+    answers = {row["seed"]: row["answers"] for row in rows if "answers" in row}
+    shared: Row = {"seeds": seeds, "answers": answers}
     if len(rows) == 1:
-        return {**rows[0], "seeds": seeds}
-    mean = _mean([row["accuracy"] for row in rows])
-    within = _mean([((row["high"] - row["low"]) / 2 / Z95) ** 2 for row in rows])
-    between = sum((row["accuracy"] - mean) ** 2 for row in rows) / (len(rows) - 1)
-    half = Z95 * math.sqrt((within + between) / len(rows))
-    shared = {
-        "accuracy": mean,
-        "low": max(0.0, mean - half),
-        "high": min(1.0, mean + half),
-        "seconds": sum(row.get("seconds", 0.0) for row in rows),
-        "seeds": seeds,
-    }
-    if "start_accuracy" in rows[0]:
-        shared["start_accuracy"] = _mean([row["start_accuracy"] for row in rows])
+        return {**rows[0], **shared}
+    mean, low, high = over_seeds(rows)
+    shared |= {"accuracy": mean, "low": low, "high": high}
+    shared["seconds"] = sum(row.get("seconds", 0.0) for row in rows)
+    for name in ("start_accuracy", "splits", "distance", "length_ratio"):
+        if all(name in row for row in rows):
+            shared[name] = _mean([row[name] for row in rows])
     return {**rows[0], **shared}
 
 

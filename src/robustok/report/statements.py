@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from robustok.report.comparison import Difference, difference, holm
 from robustok.report.figures import short
 from robustok.report.style import family
 from robustok.report.table import Results, percent, points
+
+LEVEL = 0.05  # of a family of comparisons
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ def findings(results: Results) -> list[Finding]:
     """The main results of a study in a few sentences, computed from the rows.
 
     >>> same = {"pretrain": "canonical", "task": "langgame", "n": 100, "draws": 1, "seed": 0,
-    ...         "low": 0.0, "high": 1.0, "chance": 0.25, "study": "a", "scale": "full"}
+    ...         "low": 0.6, "high": 0.8, "chance": 0.25, "study": "a", "scale": "full"}
     >>> rows = [same | {"train": "canonical", "query": query, "accuracy": accuracy}
     ...         for query, accuracy in (("canonical", 0.9), ("uniform", 0.5))]
     >>> [finding.number for finding in findings(Results(rows))]
@@ -32,8 +35,10 @@ def findings(results: Results) -> list[Finding]:
     Args:
         results: merged rows, as :func:`merged` returns them.
 
-    Where models were pre-trained differently, canonical training is the first of them; where they
-    were evaluated on several tasks, the first task is used.
+    A difference is stated only where its 95% interval excludes zero, and that of the best of
+    several schemes only where Holm's correction keeps it. Where models were pre-trained
+    differently, canonical training is the first of them; where they were evaluated on several
+    tasks, the first task is used.
     """
     canonical = next((t for t, bar in results.bars.items() if bar == "canonical"), "")
     tasks = {row["train"]: row.get("task") for row in results.rows}
@@ -41,38 +46,59 @@ def findings(results: Results) -> list[Finding]:
         train for train, bar in results.bars.items()
         if bar != "canonical" and tasks[train] == tasks.get(canonical)
     ]  # fmt: skip
-    # The rows differ in how a model was trained, or in how its few-shot examples were drawn.
-    few_shot = any("context" in row for row in results.rows)
-    hardest = results.hardest or ""
-    drops = {t: d for t in results.trains if (d := results.drop(t, hardest)) is not None}
     sentences: list[Finding] = []
 
-    def add(number: float, text: str, train: str) -> None:
-        sentences.append(Finding(points(number), f"points {text}", results.colors[train]))
+    def add(change: Difference, text: str, train: str) -> None:
+        bounds = f"[{points(change.low)}, {points(change.high)}]"
+        sentences.append(
+            Finding(points(change.mean), f"{bounds} points {text}", results.colors[train])
+        )
 
-    if canonical in drops:
-        model = "after canonical few-shot examples" if few_shot else "for canonical training"
+    hardest = results.hardest or ""
+    base = results.change(canonical, hardest)
+    if base is not None and base.is_clear:
         how = "uniformly at random" if hardest == "uniform" else f"with {hardest}"
-        text = f"{model} when the questions are tokenized {how}"
-        add(-drops[canonical], text + _from_to(results, canonical, hardest), canonical)
-    if rest := [t for t in stochastic if t in drops]:
-        best = min(rest, key=lambda t: drops[t])
-        text = f"for training with {best}, on the same questions"
-        if few_shot:
-            text = f"after few-shot examples drawn with {results.bars[best]}, on the same questions"
-        add(-drops[best], text + _from_to(results, best, hardest), best)
-    for attack in results.attacks:
-        rows = {t: row for t in results.trains if (row := results.get(t, attack))}
-        if canonical not in rows or not (others := [t for t in stochastic if t in rows]):
-            continue
-        best = max(others, key=lambda t: rows[t]["accuracy"])
-        kept, base = rows[best]["accuracy"], rows[canonical]["accuracy"]
-        text = f"under attack for training with {best} instead of canonical training"
-        if few_shot:
-            bar = results.bars[best]
-            text = f"under attack for few-shot examples drawn with {bar} instead of canonical ones"
-        add(kept - base, f"{text} ({percent(kept)}% against {percent(base)}%)", best)
+        text = f"{_who(results, canonical)} when the questions are tokenized {how}"
+        add(base, text + _from_to(results, canonical, hardest), canonical)
+    for query in (hardest, *results.attacks):
+        if found := _best(results, canonical, stochastic, query):
+            best, change, count = found
+            under = "under attack" if query in results.attacks else f"on {query} questions"
+            rows = (results.get(best, query), results.get(canonical, query))
+            against = " against ".join(f"{percent(row['accuracy'])}%" for row in rows if row)
+            text = f"{under} {_who(results, best)} instead of canonical ({against})"
+            add(change, text + (f", the best of {count} schemes" if count > 1 else ""), best)
     return sentences
+
+
+def _best(
+    results: Results, canonical: str, others: list[str], query: str
+) -> tuple[str, Difference, int] | None:
+    """The best scheme where it is better than the canonical one, its lead, and of how many.
+
+    The differences are paired. Their p values are corrected by Holm's method, since the best of
+    several is chosen after they were measured.
+    """
+    base = results.get(canonical, query)
+    rows = {train: row for train in others if (row := results.get(train, query))}
+    if base is None or not rows:
+        return None
+    changes = {train: difference(base, row) for train, row in rows.items()}
+    adjusted = dict(zip(changes, holm([c.p for c in changes.values()]), strict=True))
+    best = max(rows, key=lambda train: rows[train]["accuracy"])
+    if not changes[best].is_clear or adjusted[best] >= LEVEL:
+        return None
+    return best, changes[best], len(rows)
+
+
+def _who(results: Results, train: str) -> str:
+    """What differs between the rows: how a model was trained, or its few-shot examples drawn."""
+    row = next(row for row in results.rows if row["train"] == train)
+    bar, panel = results.bars[train], row.get("panel", "")
+    spec = "canonical" if bar == "canonical" else bar
+    if "context" in row:
+        return f"after {spec} few-shot examples" + (f" ({panel})" if panel else "")
+    return f"for {spec} training" + (f" ({panel})" if panel else "")
 
 
 def _from_to(results: Results, train: str, query: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from robustok.report.comparison import Difference, difference
 from robustok.report.style import colors, family
 from robustok.samplers.registry import find_scheme
 from robustok.samplers.spec import Spec
@@ -104,6 +105,18 @@ class Results:
         if "start_accuracy" in after and "start=canonical" in query:
             return after["start_accuracy"] - after["accuracy"]
         return before["accuracy"] - after["accuracy"]
+
+    def change(self, train: str, query: str) -> Difference | None:
+        """Accuracy on questions of another scheme minus that on canonical ones, with its interval.
+
+        Args:
+            train: name of the model.
+            query: spec of the eval scheme.
+
+        None where one of the two was not measured.
+        """
+        before, after = self.get(train, "canonical"), self.get(train, query)
+        return difference(before, after) if before and after else None
 
 
 def splits_of(query: str) -> float | None:

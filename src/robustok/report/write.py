@@ -10,6 +10,7 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.files import disk_full_in_one_line, read_json, read_object, read_rows, write_whole
+from robustok.report.about import about
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
 from robustok.report.merge import merged, perplexities
@@ -86,7 +87,21 @@ def _rows(folder: Path) -> list[Row]:
     rows = read_rows(path)
     if not rows:
         raise RobustokError(f"{path} has no rows yet: let the study finish a measurement")
-    return rows
+    return [row | _answers(row, folder) for row in rows]
+
+
+def _answers(row: Row, folder: Path) -> Row:
+    """How far each question was answered, by its key, for comparisons question by question."""
+    path = folder / "items" / f"{row.get('cell')}.jsonl"
+    if "accuracy" not in row or not path.is_file():
+        return {}
+    items = read_rows(path)
+    rights = [item.get("correct", not item["success"] if "success" in item else None)
+              for item in items]  # fmt: skip
+    if None in rights:
+        return {}
+    pairs = zip(items, rights, strict=True)
+    return {"answers": {item["key"]: float(right) for item, right in pairs}}
 
 
 def _examples(folder: Path) -> list[dict[str, Any]]:
@@ -105,6 +120,7 @@ def _values(
     head, lines = drop_table(results)
     return {
         "study": study,
+        "about": about(study, raw),
         "titles": TITLES,
         "facts": _facts(raw),
         "findings": findings(results),

@@ -1,0 +1,121 @@
+"""The first sentences of a report, from the configuration that was run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Part = Mapping[str, Any]
+
+GAMES = {"langgame": "LangGame", "cute": "CUTE"}
+
+
+def about(study: Part, rows: Sequence[Part]) -> str:
+    """What a study ran, in a few sentences; the YAML's own text where it has no configuration.
+
+    >>> study = {"model": {"name": "gpt2"}, "task": {"kind": "cute", "words": 9, "train": 8},
+    ...          "finetune": {"schemes": ["canonical"], "steps": 5, "batch_size": 2}, "repeats": 1}
+    >>> about(study, [])
+    'The model is gpt2. It is fine-tuned on 8 questions of CUTE over 9 words in 5 steps of 2,
+    with one scheme. There is one seed, so that no order of models is shown beyond it.'
+
+    Args:
+        study: the resolved configuration, as in study.json.
+        rows: rows of results.jsonl.
+    """
+    if "model" not in study:
+        return str(study.get("about", "")).strip()
+    sentences = [_model(study["model"], rows), _pretraining(study), _finetuning(study)]
+    sentences += [_few_shot(study), _evaluation(study), _attacks(study), _others(study)]
+    seeds = study.get("repeats") or 1
+    sentences.append(
+        f"Everything is run with {seeds} seeds."
+        if seeds > 1
+        else "There is one seed, so that no order of models is shown beyond it."
+    )
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _count(values: Sequence[Any], noun: str) -> str:
+    return f"one {noun}" if len(values) == 1 else f"{len(values)} {noun}s"
+
+
+def _model(model: Part, rows: Sequence[Part]) -> str:
+    sizes = [row["model"]["parameters"] for row in rows if "parameters" in row.get("model", {})]
+    size = f" ({sizes[0] / 1e6:.1f}M parameters)" if sizes else ""
+    if name := model.get("name"):
+        start = f", with the start token {model['start_token']}" if model.get("start_token") else ""
+        return f"The model is {str(name).partition('@')[0]}{size}{start}."
+    return (
+        f"The model{size} has {model['layers']} layers of width {model['width']} and starts from "
+        "random weights."
+    )
+
+
+def _pretraining(study: Part) -> str:
+    part = study.get("pretrain")
+    if not part:
+        return ""
+    on = "text" if part.get("source") == "corpus" else "the questions of the task itself"
+    schemes = _count(part["schemes"], "scheme")
+    return f"It is pre-trained on {on} in {part['steps']:,} steps with {schemes}."
+
+
+def _finetuning(study: Part) -> str:
+    part, task = study.get("finetune"), study.get("task")
+    if not part or not task:
+        return ""
+    low_rank = " with LoRA" if part.get("lora") else ""
+    words = f"{task['words']:,} words" if not task.get("words_file") else "the words of a file"
+    return (
+        f"It is fine-tuned{low_rank} on {task['train']:,} questions of {GAMES[task['kind']]} over "
+        f"{words} in {part['steps']:,} steps of {part['batch_size']}, with "
+        f"{_count(part['schemes'], 'scheme')}."
+    )
+
+
+def _few_shot(study: Part) -> str:
+    part = study.get("few_shot") or study.get("context")
+    if not part:
+        return ""
+    count = part.get("examples") or part.get("shots")
+    schemes = _count(part["schemes"], "scheme")
+    return f"{count} solved examples stand before every question, drawn with {schemes}."
+
+
+def _evaluation(study: Part) -> str:
+    part = study.get("evaluate")
+    if not part:
+        return ""
+    schemes = part.get("eval_schemes") or part.get("queries") or ()
+    benchmarks = (study.get("benchmarks") or {}).get("names", ())
+    tasks = [GAMES[study["task"]["kind"]]] if study.get("task") else []
+    tasks += [f"{name}" for name in benchmarks]
+    return (
+        f"It is evaluated on up to {part['items']:,} held-out questions of {', '.join(tasks)}, "
+        f"tokenized with {_count(schemes, 'scheme')}, {part['draws']} draws of each."
+    )
+
+
+def _attacks(study: Part) -> str:
+    attacks = study.get("attacks") or ()
+    if not attacks:
+        return ""
+    searches = "one greedy search" if len(attacks) == 1 else f"{len(attacks)} greedy searches"
+    verb = "attacks" if len(attacks) == 1 else "attack"
+    return f"{searches.capitalize()} {verb} {attacks[0]['items']} of the questions."
+
+
+def _others(study: Part) -> str:
+    sentences = []
+    if part := study.get("perplexity"):
+        schemes = part.get("eval_schemes") or part.get("queries") or ()
+        sentences.append(
+            f"Perplexity of held-out text is measured under {_count(schemes, 'scheme')}."
+        )
+    if part := study.get("embeddings"):
+        sentences.append(
+            f"Hidden states of {part['words']:,} frequent words are compared over {part['draws']} "
+            "uniform draws each."
+        )
+    return " ".join(sentences)
