@@ -142,3 +142,10 @@ def test_the_guarded_server_answers_concurrent_requests(policy, capsys):
     assert f'robustok_guard_sequences_total{{kind="{verdict}"}} 10\n' in result["metrics"]
     assert 'robustok_guard_sequences_total{kind="canonical"} 30\n' in result["metrics"]
     assert 'robustok_guard_requests_total{kind="text"} 10\n' in result["metrics"]
+
+
+def test_generation_is_canonical_with_the_processor(capsys):
+    results = loaded("canonical_generation").main()
+    assert results == {"plain": False, "healed and canonical": True}
+    lines = capsys.readouterr().out.splitlines()
+    assert all(": 'see htt" in line for line in lines)

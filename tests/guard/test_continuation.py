@@ -1,0 +1,84 @@
+"""Masks of the ids that may follow, against the guard's verdict on the whole sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
+from tests.oracles.data import data_path, real
+
+import robustok as rt
+from robustok.files import read_rows
+from robustok.guard.continuation import Continuation, _cut_short
+from robustok.utf8 import broken_stretches
+
+
+@pytest.fixture(scope="module", params=["byte-level", "metaspace"])
+def vocab(request: pytest.FixtureRequest) -> rt.Vocabulary:
+    return byte_level(LLAMA3) if request.param == "byte-level" else metaspace(prefix=True)
+
+
+ASCII = [text.encode().decode("ascii", "ignore").replace("<|", "<") for text in TEXT]
+
+
+def test_masks_are_the_guards_verdicts(vocab: rt.Vocabulary) -> None:
+    follow, guard = Continuation(vocab), rt.Guard(vocab, allow_special=True)
+    random = np.random.default_rng(0)
+    compared = refused = 0
+    for text in ASCII[:2]:
+        ids = vocab.encode(text)
+        for size in random.choice(len(ids), 3, replace=False).tolist():
+            start = ids[:size]
+            allowed = follow.allowed(start)
+            rows = [np.append(start, i) for i in range(vocab.size)]
+            canonical = guard.check_batch(rows).canonical
+            for row, may, is_canonical in zip(rows, allowed, canonical, strict=True):
+                written = vocab.decode_bytes(row)
+                # Within a character, and before the end of a run of spaces, more may follow.
+                if len(broken_stretches(written)[0]) or written[-1:].isspace():
+                    continue
+                compared += 1
+                refused += not may
+                assert may == is_canonical, (text, size, row[-1])
+    assert 10 < refused < compared
+
+
+def test_a_canonical_text_is_allowed_id_by_id(vocab: rt.Vocabulary) -> None:
+    follow = Continuation(vocab)
+    for text in ASCII[:2]:
+        ids = vocab.encode(text)
+        for size in range(len(ids)):
+            start = follow._restart(ids[:size])
+            assert follow.is_start(ids[start : size + 1]), (text, size)
+        for size in range(0, len(ids), 16):
+            assert follow.allowed(ids[:size])[ids[size]], (text, size)
+
+
+def test_what_is_allowed_within_a_character_can_be_ended(gpt2_like: rt.Vocabulary) -> None:
+    follow, guard = Continuation(gpt2_like), rt.Guard(gpt2_like, allow_special=True)
+    random = np.random.default_rng(0)
+    for _ in range(2):
+        ids: list[int] = []
+        while len(ids) < 12 or _cut_short(gpt2_like.decode_bytes(ids)):
+            allowed = np.flatnonzero(follow.allowed(ids) & gpt2_like.readable)
+            assert len(allowed)
+            ids.append(int(random.choice(allowed)))
+        written = gpt2_like.decode(ids)
+        assert "\ufffd" not in written
+        if not written[-1:].isspace():
+            assert guard.check(ids).canonical, ids
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3"])
+def test_real_tokenizers(name: str) -> None:
+    follow = Continuation(real(name))
+    rows = read_rows(data_path("corpus", "hard_cases.jsonl"))[::4]
+    refused = total = 0
+    for row in rows:
+        ids = follow.vocab.encode(row["text"])
+        for size in range(min(len(ids), 40)):
+            start = follow._restart(ids[:size])
+            refused += not follow.is_start(ids[start : size + 1])
+            total += 1
+    assert total > 100
+    assert refused <= 8  # rare scripts and noncharacters
