@@ -21,7 +21,6 @@ class CanonicalProcessor(LogitsProcessor):
     >>> from transformers import LogitsProcessorList
     >>> ids = torch.tensor([vocab.encode("the").tolist()])
     >>> canonical = CanonicalProcessor(vocab, prompt_length=ids.shape[1])
-    >>> text = [i for i, token in enumerate(vocab.tokens) if token.isascii()]
     >>> out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8,
     ...                      do_sample=False, logits_processor=LogitsProcessorList([canonical]))
     >>> rt.Guard(vocab, allow_special=True).check(out[0].tolist()).canonical
