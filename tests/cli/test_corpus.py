@@ -27,7 +27,7 @@ def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, capsys) -> None:
     first, second, third = output.splitlines()
     assert first.startswith("40 documents, 80 rows and ")
     assert second.startswith("a canonical token: ")
-    assert third.startswith("1 rows were set aside")
+    assert third.startswith("1 rows were rejected")
     tables = [pq.read_table(p) for p in sorted((tmp_path / "out" / "data").iterdir())]
     assert sum(map(len, tables)) == 80
     assert run([*call, "--json"]) == 0

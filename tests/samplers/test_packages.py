@@ -241,3 +241,4 @@ def test_an_installed_package_adds_its_scheme_everywhere(tmp_path: Path) -> None
     command = ("sample", "hello", "--scheme", "spell-dropout(p=1)", "--seed", "0", "--json")
     drawn = json.loads(run("-m", "robustok", *command, "--tokenizer", str(tokenizer)))
     assert drawn["tokens"] == [list("hello")]
+    assert "spell-dropout" in run("-m", "robustok", "sample", "--help")

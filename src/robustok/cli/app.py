@@ -1,4 +1,4 @@
-"""All commands together, and the one place where an error becomes a line and an exit code."""
+"""All commands, and the conversion of errors to one line and an exit code."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from robustok.cli.commands import (
     sample,
     study,
 )
+from robustok.cli.help import Command
 from robustok.errors import RobustokError
 from robustok.extras import EXTRAS, missing_line
 from robustok.version import __version__
@@ -45,7 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Add --debug to any command for the whole traceback of an error.",
+    epilog="Add --debug to any command for the traceback of an error.",
 )
 COMMANDS = (
     report,
@@ -71,7 +72,7 @@ COMMANDS = (
 )
 app.add_typer(study.app, name=study.NAME)
 for module in COMMANDS:
-    app.command(module.NAME, **getattr(module, "SETTINGS", {}))(module.command)
+    app.command(module.NAME, cls=Command, **getattr(module, "SETTINGS", {}))(module.command)
 app.add_typer(analyze.app, name=analyze.NAME)
 
 
@@ -97,12 +98,12 @@ def _options(
 def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code.
 
-    0; 2 after one line on what is wrong; 130 after an interrupt; 141 where the reader of the
-    output went away; `guard` and `audit` have 1 for findings.
+    0: success. 1: findings of `guard` and `audit`. 2: an error, after its one line. 130: an
+    interrupt. 141: the reader of the output closed it.
     """
     debug = "--debug" in args
-    # transformers draws a bar for each load of weights, in the middle of ours, and a hub that
-    # cannot be reached is told of many times before the error that we show.
+    # transformers draws a bar for each load of weights, between our bars, and logs an unreachable
+    # hub many times before our error.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     with _silent_unless_first():
@@ -111,7 +112,7 @@ def run(args: Sequence[str]) -> int:
 
 @contextmanager
 def _silent_unless_first() -> Iterator[None]:
-    """Print nothing in the processes that a launcher started beside the first one."""
+    """Print only in the first of the processes of a distributed launcher."""
     if "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0":
         yield
         return
@@ -144,7 +145,7 @@ def _run(args: Sequence[str], debug: bool) -> int:
             raise
         return _fail(error_line(error), 2)
     except BaseException as error:
-        # A panic inside a Rust library is no Exception.
+        # A panic in a Rust library is a BaseException.
         if debug or type(error).__name__ != "PanicException":
             raise
         return _fail(f"a library failed: {_reason(error)} (--debug shows where)", 2)
@@ -167,7 +168,7 @@ def error_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return ": ".join(str(part) for part in (error.strerror, error.filename) if part is not None)
     if isinstance(error, MemoryError):
-        return "out of memory: give less at once"
+        return "out of memory: give less input at once"
     return f"{type(error).__name__}: {_reason(error)} (--debug shows where)"
 
 
@@ -186,7 +187,7 @@ def _reader_left() -> bool:
     """Whether standard output is a pipe without a reader, as `head` leaves it."""
     try:
         if os.path.sameopenfile(sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)):
-            return True  # rich puts it in the place of such a pipe
+            return True  # rich replaces such a pipe by it
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
         return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

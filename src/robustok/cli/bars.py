@@ -1,4 +1,4 @@
-"""A study's progress: a bar for the whole and one for each cell at work, or a line a cell."""
+"""Progress of a study: bars on a terminal, or a line for each finished cell in a log."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.text import Text
 
 from robustok.study import Cell
 
-LABEL = 44  # columns; of a longer label the end is cut off, so that the bars stand still
+LABEL = 44  # columns; longer labels are cut off, so that the bars keep their place
 
 
 class Bars:
-    """Tells people how far a run is. On a terminal it draws bars, in a log it prints lines.
+    """Shows the progress of a run: bars on a terminal, lines in a log.
 
-    The time left is the work left at the pace of the work done in this run.
+    The time left is estimated from the speed of the work done in this run.
     """
 
     def __init__(self, console: Console) -> None:
@@ -72,7 +72,7 @@ class Bars:
     def progress(self, cell: Cell, done: int, total: int) -> None:
         share = done / max(total, 1)
         self._bars.update(self._current[cell.key], completed=share, left=f"{done}/{total}")
-        if not self._shares[cell.key]:  # a part that was done already takes no time now
+        if not self._shares[cell.key]:  # a part done by an earlier run takes no time now
             self._before += share * cell.work
         self._shares[cell.key] = share * cell.work
         self._draw_whole()
@@ -87,12 +87,12 @@ class Bars:
         outcome = f"accuracy {100 * result['accuracy']:.1f}%" if "accuracy" in result else "done"
         line = f"[{self._number}/{self._count}] {cell.label}: {outcome}, {record['seconds']:.1f} s"
         if not self._console.is_terminal and (left := self._left()):
-            line += f"; {left}"  # where no bar says so
+            line += f"; {left}"  # no bar shows it
         self._console.print(Text(line), soft_wrap=True)
 
     @property
     def _work(self) -> float:
-        """What is done of the finished cells and of those at work."""
+        """The work done in finished and in running cells."""
         return self._done + sum(self._shares.values())
 
     def _draw_whole(self) -> None:
@@ -100,7 +100,7 @@ class Bars:
         self._bars.update(self._whole, completed=share, left=self._left())
 
     def _left(self) -> str:
-        """The time left, once there is something to tell it from."""
+        """The time left, once there is enough work to estimate it from."""
         done = self._work
         spent, fresh = time.monotonic() - self._since, done - self._before
         if fresh <= 0 or spent <= 5 or done >= self._total:

@@ -1,4 +1,4 @@
-"""Several models on one command line, each with the name it has in a figure."""
+"""Several models on one command line, each with a name for the figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from robustok.cli.outputs import output_folder
 from robustok.errors import RobustokError
 
 Models = Annotated[
-    list[str], typer.Argument(help="folders or hub names; NAME=FOLDER gives one another name")
+    list[str], typer.Argument(help="folders or hub names; NAME=FOLDER sets the name")
 ]
 Folder = Annotated[
     Path | None,
@@ -20,16 +20,16 @@ Folder = Annotated[
         "-o",
         metavar="FOLDER",
         callback=output_folder,
-        help="for figure, CSV and rows; also resumes a killed run",
+        help="folder for figure, CSV and rows; also resumes an interrupted run",
     ),
 ]
 
 
 def named(models: list[str]) -> dict[str, str]:
-    """Name → path of each model; the name is the path's last part unless given before a "=".
+    """Paths of models by name; the name is the last part of the path unless given before "=".
 
-    >>> named(["runs/a/canonical", "mine=runs/b/model"])
-    {'canonical': 'runs/a/canonical', 'mine': 'runs/b/model'}
+    >>> named(["runs/a/canonical", "other=runs/b/model"])
+    {'canonical': 'runs/a/canonical', 'other': 'runs/b/model'}
 
     Raises RobustokError where two models have one name.
     """

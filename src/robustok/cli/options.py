@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their text comes in."""
+"""Options that several commands share, and readers of their text."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
+from robustok.cli.help import SCHEMES
 from robustok.cli.outputs import output_folder
-from robustok.samplers.registry import SCHEMES
 
 Tokenizer = Annotated[
     str, typer.Option("--tokenizer", "-t", help="tokenizer.json, a folder with one, or a hub name")
 ]
 Scheme = Annotated[
     str,
-    typer.Option(
-        "--scheme", "-s", help=f"such as 'uniform-k(alpha=0.5)'; there are {', '.join(SCHEMES)}"
-    ),
+    typer.Option("--scheme", "-s", help=f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}"),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="the same seed gives the same draws")]
-Model = Annotated[str, typer.Argument(help="a model's folder or hub name")]
+Model = Annotated[str, typer.Argument(help="folder or hub name of a model")]
 Items = Annotated[
     str,
     typer.Option(
@@ -31,7 +29,7 @@ Items = Annotated[
     ),
 ]
 OwnTokenizer = Annotated[
-    str | None, typer.Option("--tokenizer", "-t", help="the model's own, if not given")
+    str | None, typer.Option("--tokenizer", "-t", help="[default: the model's own]")
 ]
 Schemes = Annotated[
     list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
@@ -40,22 +38,25 @@ Draws = Annotated[int, typer.Option("--draws", "-n", min=1)]
 Overflow = Annotated[
     str,
     typer.Option(
-        "--overflow", help="of a row longer than the context: error, drop, left or canonical"
+        "--overflow", help="rows longer than the model's max_length: error, drop, left or canonical"
     ),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="the first so many")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="number of items to read")]
 Out = Annotated[
     Path,
     typer.Option(
-        "--out", "-o", metavar="FOLDER", callback=output_folder, help="of the trained model"
+        "--out", "-o", metavar="FOLDER", callback=output_folder, help="folder of the trained model"
     ),
 ]
-Words = Annotated[int, typer.Option("--words", min=1, help="this many of the most frequent words")]
+Words = Annotated[int, typer.Option("--words", min=1, help="number of the most frequent words")]
 WordsFile = Annotated[
-    str | None, typer.Option("--words-file", help="one word a line, in place of --words")
+    str | None, typer.Option("--words-file", help="file with one word per line, instead of --words")
 ]
 SampleBy = Annotated[
-    str, typer.Option("--sample-by", help="a document of a .txt file: line, or document")
+    str,
+    typer.Option(
+        "--sample-by", help="documents of a .txt file: line (each line) or document (the file)"
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
@@ -79,7 +80,7 @@ def print_json(value: Any) -> None:
 
 
 def print_training(done: Any, spec: str, out: Path, as_json: bool) -> None:
-    """What a training run did: its record as JSON, or a line and the last held-out perplexities."""
+    """Print the record of a training run as JSON, or a line and the last held-out perplexities."""
     speed = done.tokens_per_second
     if as_json:
         record = {**vars(done), "scheme": spec, "tokens_per_second": speed}

@@ -19,7 +19,7 @@ def output_folder(path: Path | None) -> Path | None:
 
 
 def output_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    """A check of a file to write: no folder, one of these suffixes if any, a writable folder.
+    """A check of a file to write: not a folder, an allowed suffix, a writable folder.
 
     >>> output_file(".png", ".svg")(Path("curve.png")).name
     'curve.png'

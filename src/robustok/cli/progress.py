@@ -1,4 +1,4 @@
-"""One bar on standard error, so that what a command prints can be piped."""
+"""Progress on standard error, so that the output of a command can be piped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Show on a terminal that kernels are compiled, where this is their first use."""
+    """Show on a terminal that kernels are being compiled, on their first use."""
     from robustok.kernels.cache import kernels_are_cached
 
     console = Console(stderr=True)
@@ -27,7 +27,7 @@ def compiling() -> Iterator[None]:
 
 @contextmanager
 def training_log(as_json: bool) -> Iterator[None]:
-    """Print a training's steps and losses as lines into a log: not to a terminal, nor as JSON."""
+    """Print the steps and losses of a training as lines, unless to a terminal or as JSON."""
     if as_json or sys.stdout.isatty():
         yield
         return
@@ -50,7 +50,7 @@ class ProgressCallback(Protocol):
 
 @contextmanager
 def bar(label: str) -> Iterator[ProgressCallback]:
-    """A bar for one call; gives what the call's `progress` takes. None is drawn in a log."""
+    """A bar for one call; yields the callback for its `progress`. A log gets no bar."""
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bars:
         task = bars.add_task(label)

@@ -11,7 +11,7 @@ from robustok.errors import RobustokError
 PRESETS = "paper-tiny-llm-pretrain, paper-tiny-llm-finetune or paper-finetune"
 
 Preset = Annotated[str | None, typer.Option("--preset", help=f"the paper's settings: {PRESETS}")]
-Steps = Annotated[int | None, typer.Option("--steps", min=1)]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="optimizer steps")]
 BatchSize = Annotated[
     int | None,
     typer.Option("--batch-size", min=1, help="rows of an optimizer step, over all processes"),
@@ -27,7 +27,7 @@ WeightDecay = Annotated[float | None, typer.Option("--weight-decay", min=0)]
 GradientAccumulationSteps = Annotated[
     int | None,
     typer.Option(
-        "--gradient-accumulation-steps", min=1, help="forward passes of a step, to save memory"
+        "--gradient-accumulation-steps", min=1, help="forward passes per step, to save memory"
     ),
 ]
 Precision = Annotated[str | None, typer.Option("--precision", help="float32 or bfloat16")]

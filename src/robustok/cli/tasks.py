@@ -32,7 +32,7 @@ Per = Annotated[
         "-o",
         metavar="FILE",
         callback=output_file(".jsonl", ".parquet"),
-        help="per-item results, .jsonl or .parquet; a stopped run goes on",
+        help="file for per-item results, .jsonl or .parquet; also resumes an interrupted run",
     ),
 ]
 Table = Annotated[
@@ -41,7 +41,7 @@ Table = Annotated[
         "--table",
         metavar="FILE",
         callback=output_file(),
-        help="a Markdown table in the form of the paper's",
+        help="file for a Markdown table in the paper's form",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""robustok analyze: the paper's analyses of what schemes do to tokens, from tokenizers alone."""
+"""robustok analyze: the paper's analyses of schemes, computed from tokenizers without a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from robustok.normal import Z95
 
 NAME = "analyze"
 app = typer.Typer(
-    help="What schemes do to tokens: the analyses of the paper's appendix, and bias in numbers.",
+    help="Analyze schemes without a model: the analyses of the paper's appendix, and bias.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 Tokenizers = Annotated[
     list[str],
-    typer.Option("--tokenizer", "-t", help="given twice they stand side by side; NAME=PATH names"),
+    typer.Option("--tokenizer", "-t", help="may be given more than once; NAME=PATH sets its name"),
 ]
 
 
@@ -49,11 +49,15 @@ def _folder(out: Path | None) -> Path | None:
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="FOLDER", callback=_folder, help="for figure (PNG, SVG) and CSV"
+        "--out",
+        "-o",
+        metavar="FOLDER",
+        callback=_folder,
+        help="folder for the figure (PNG, SVG) and the CSV",
     ),
 ]
 Sentence = Annotated[str | None, typer.Option("--text", help="[the paper's sentence]")]
-Token = Annotated[int, typer.Option("--token", min=0, help="which canonical token, from 0")]
+Token = Annotated[int, typer.Option("--token", min=0, help="number of the canonical token, from 0")]
 
 
 @app.command("split-counts")
@@ -69,7 +73,7 @@ def split_counts_command(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Splits inside one token, drawn and by theory."""
+    """Count the splits inside one token, drawn and in theory."""
     from robustok.analysis import SENTENCE, split_counts
     from robustok.report.analyses import draw_split_counts, split_rows
     from robustok.vocabulary import Vocabulary
@@ -110,12 +114,12 @@ def segmentations_command(
     ] = None,
     text: Sentence = None,
     token: Token = 0,
-    splits: Annotated[int, typer.Option("--splits", min=1, help="at most")] = 4,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="greatest number of splits")] = 4,
     draws: Draws = 50_000,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """How often each way to cut a token comes."""
+    """Count how often each segmentation of a token is drawn."""
     from robustok.analysis import SENTENCE, segmentations
     from robustok.report.analyses import draw_segmentations, segmentation_rows
 
@@ -132,7 +136,7 @@ def segmentations_command(
          *(f"{sum(1 for x in s[level] if x)}" for s in counts.shares.values())]
         for name, counts in by_name.items() for level, pieces in enumerate(counts.pieces)
     ]  # fmt: skip
-    schemes = [f"seen by {spec}" for spec in next(iter(by_name.values())).shares]
+    schemes = [f"drawn by {spec}" for spec in next(iter(by_name.values())).shares]
     _tell(
         segmentation_rows(by_name),
         as_json,
@@ -155,9 +159,9 @@ def dropout_command(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Splits that BPE-dropout induces.
+    """Count the splits of BPE-dropout.
 
-    Beside them the paper's table, which is of its sentence and Llama 3.
+    The paper's table, for its sentence and Llama 3, is printed beside them.
     """
     from robustok.analysis import SENTENCE, dropout_splits
     from robustok.analysis.dropout import RULES
@@ -188,15 +192,17 @@ def bias_command(
     scheme: Annotated[
         list[str] | None, typer.Option("--scheme", "-s", help="[all of the paper's]")
     ] = None,
-    splits: Annotated[int, typer.Option("--splits", min=1, help="at most")] = 4,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="greatest number of splits")] = 4,
     draws: Annotated[
         int,
-        typer.Option("--draws", "-n", min=1, help="a word, of schemes without exact probabilities"),
+        typer.Option(
+            "--draws", "-n", min=1, help="for each word, where a scheme has no exact probabilities"
+        ),
     ] = 10_000,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """How far from uniform schemes cut words.
+    """Measure the bias of schemes in the segmentation of words.
 
     Total variation and KL from the uniform distribution over the segmentations of a word, and the
     share of them that the scheme can draw. --out also writes a row for each word to bias-words.csv.
@@ -238,20 +244,21 @@ def growth_command(
     tokenizer: Tokenizers,
     seed: Seed,
     texts: Annotated[
-        list[Path], typer.Option("--texts", help="text files, or .jsonl with a field text")
+        list[Path], typer.Option("--texts", help="text files, or JSON Lines with the field text")
     ],
     scheme: Annotated[
-        list[str] | None, typer.Option("--scheme", "-s", help="without its alpha")
+        list[str] | None,
+        typer.Option("--scheme", "-s", help="name without alpha; may be given more than once"),
     ] = None,
     alpha: Annotated[
         list[float] | None, typer.Option("--alpha", help="may be given more than once [0.1 to 3]")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="the first so many texts")] = 200,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="number of texts to read")] = 200,
     sample_by: SampleBy = "line",
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """How much longer texts become, by alpha."""
+    """Measure how much longer texts become, by alpha."""
     from robustok.analysis import growth
     from robustok.report.analyses import draw_growth, growth_rows
     from robustok.tasks import read_texts
@@ -280,7 +287,7 @@ def growth_command(
 
 
 def _vocabularies(given: list[str]) -> dict[str, Any]:
-    """Name → vocabulary; a tokenizer.json is called by its folder."""
+    """Vocabularies by name; a tokenizer.json has the name of its folder."""
     from robustok.vocabulary import Vocabulary
 
     vocabularies: dict[str, Any] = {}

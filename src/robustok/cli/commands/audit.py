@@ -1,4 +1,4 @@
-"""robustok audit: how far the id sequences of rollouts drifted from their canonical encoding."""
+"""robustok audit: measure how far rollouts drifted from their canonical encoding."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ def command(
     top: Annotated[int, typer.Option("--top", min=0, help="tokens and exchanges to list")] = 20,
     html: Annotated[
         Path | None,
-        typer.Option("--html", callback=output_file(".html"), help="also write a page here"),
+        typer.Option(
+            "--html", callback=output_file(".html"), help="also write an HTML page to this file"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Report how far the sequences of PATH drifted from what their text is encoded to.
+    """Report how far the id sequences of PATH drifted from the canonical encoding of their text.
 
     By position in the sequence, by token, and which ids stand for which; for conversations (lists
     of turns with a role and ids) also by turn and by role or tool. Special ids are taken as they

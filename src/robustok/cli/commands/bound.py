@@ -1,4 +1,4 @@
-"""robustok bound: the paper's robustness bound from weights, beside what really moves."""
+"""robustok bound: the paper's robustness bound from weights, and measured ratios beside it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ def command(
     models: Models,
     items: Annotated[
         str | None,
-        typer.Option("--items", help="questions to measure the real changes on, JSON Lines"),
+        typer.Option("--items", help="questions to measure the changes on, JSON Lines"),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="with --items")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="of the draws, with --items")] = None,
     distance: Annotated[int, typer.Option("--distance", min=1, help="k of the bound")] = 1,
     tokens: Annotated[
         int | None,
         typer.Option("--tokens", min=1, help="n in the proof [the longest tokenization measured]"),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="relative, of each spectral norm")
+        float, typer.Option("--tolerance", help="relative error of each spectral norm")
     ] = 1e-3,
     scheme: Annotated[
-        str, typer.Option("--scheme", "-s", help="how the questions are drawn")
+        str, typer.Option("--scheme", "-s", help="scheme of the questions, with --items")
     ] = "uniform",
-    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="of each question")] = 10,
+    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="draws of each question")] = 10,
     attack: Annotated[
-        bool, typer.Option("--attack/--no-attack", help="attacked tokenizations, with --items")
+        bool,
+        typer.Option(
+            "--attack/--no-attack", help="also measure attacked tokenizations, with --items"
+        ),
     ] = True,
     limit: Limit = None,
     tokenizer: OwnTokenizer = None,
@@ -43,8 +46,8 @@ def command(
 ) -> None:
     """Compute the bound of MODELS from their weights.
 
-    C1, C2 and the bound by layer and for the whole model, as the theorem and as its proof have
-    it; with --items also the measured ratio, over drawn and over attacked tokenizations.
+    Prints C1, C2 and the bound by layer and for the whole model, as in the theorem and as in its
+    proof. --items adds the measured ratio, over drawn and over attacked tokenizations.
     """
     from robustok.evaluation import lipschitz_bound
     from robustok.models import load_model
@@ -89,7 +92,7 @@ def _measure(
 
 
 def _rows(bound: Any, ratios: Any, tokens: int | None) -> list[dict[str, Any]]:
-    """One table of the bound and of what was measured, all per square root of a distance."""
+    """Rows of the bound and of the measured ratios, all per square root of a distance."""
     rows = [] if ratios is None else ratios.table()
     for reading in ("theorem", "proof") if tokens else ("theorem",):
         powers = bound.through(1, reading=reading, tokens=tokens)

@@ -22,30 +22,40 @@ def command(
     text: Annotated[str | None, typer.Option("--text", help="one question to certify")] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="an answer, its leading space included; give two or more"),
+        typer.Option("--option", help="an answer with its leading space; give two or more"),
     ] = None,
     items: Annotated[
-        str | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
+        str | None,
+        typer.Option("--items", help="many questions: JSON Lines with query, choices and label"),
     ] = None,
     distance: Annotated[
         list[str] | None,
-        typer.Option("--distance", help="a number or 'all'; may be given more than once [2 4 6]"),
+        typer.Option(
+            "--distance", help="whole number or 'all'; may be given more than once [2 4 6]"
+        ),
     ] = None,
     enumerate_up_to: Annotated[
         int,
-        typer.Option("--enumerate", min=1, help="tokenizations of a question; more are sampled"),
+        typer.Option(
+            "--enumerate", min=1, help="score all tokenizations up to this many, else draw"
+        ),
     ] = 2000,
     draws: Annotated[
-        int, typer.Option("--draws", "-n", min=1, help="where too many to enumerate")
+        int,
+        typer.Option(
+            "--draws", "-n", min=1, help="uniform draws where there are too many to enumerate"
+        ),
     ] = 1000,
     confidence: Annotated[float, typer.Option("--confidence", help="of each sampled bound")] = 0.95,
     attack: Annotated[
-        bool, typer.Option("--attack/--no-attack", help="what the attack finds, too")
+        bool, typer.Option("--attack/--no-attack", help="also run the greedy attack")
     ] = True,
     chat: Annotated[
         bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
     ] = False,
-    system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", help="system prompt, with --chat")
+    ] = None,
     overflow: Overflow = "error",
     limit: Limit = None,
     tokenizer: OwnTokenizer = None,
@@ -54,11 +64,11 @@ def command(
 ) -> None:
     """Certify the answers of MODELS against retokenization.
 
-    All tokenizations within a distance are scored where they are few enough; otherwise uniform
-    draws bound the share that changes the answer. What the attack finds stands beside it.
+    Scores all tokenizations within a distance if they are few enough. Otherwise uniform draws
+    bound the share that changes the answer. The result of the greedy attack is printed beside it.
     """
     if (text is None) == (items is None):
-        raise RobustokError("give either --text with its --option's, or --items")
+        raise RobustokError("give either --text with its --option flags, or --items")
     if text is not None and out is not None:
         raise RobustokError("--out is for many questions: give --items")
     settings: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""robustok corpus: draw a whole corpus anew, into shards."""
+"""robustok corpus: re-tokenize a corpus with a scheme, into shards."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def command(
             "the last two also .gz, .zst or .xz",
         ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="the folder of the shards")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="folder of the shards")],
     tokenizer: Tokenizer,
     scheme: Scheme,
     seed: Seed,
-    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="draws a document")] = 1,
+    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="draws of each document")] = 1,
     format_: Annotated[
         str,
         typer.Option(
             "--format",
-            help="parquet: a row a draw; packed: .npy of full blocks; megatron: .bin and .idx; "
+            help="parquet: one row per draw; packed: .npy of full blocks; megatron: .bin and .idx; "
             "nanotron: .ds",
         ),
     ] = "parquet",
@@ -53,34 +53,37 @@ def command(
         str, typer.Option("--engine", help="local, or ray for a cluster that shares the folders")
     ] = "local",
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="shards side by side [default: cores]")
+        int | None,
+        typer.Option("--workers", min=1, help="shards to write at once [default: cores]"),
     ] = None,
     column: Annotated[
         str | None,
-        typer.Option("--column", help="the texts or canonical ids [default: text, input_ids, ids]"),
+        typer.Option(
+            "--column", help="column of texts or canonical ids [default: text, input_ids, ids]"
+        ),
     ] = None,
     keep_columns: Annotated[
         str | None,
-        typer.Option("--keep-columns", help="other fields to keep: a,b or all [parquet]"),
+        typer.Option("--keep-columns", help="other columns to keep: a,b or all [parquet]"),
     ] = None,
     sample_by: SampleBy = "line",
     max_row_bytes: Annotated[
-        int, typer.Option("--max-row-bytes", min=1, help="longer rows are set aside")
+        int, typer.Option("--max-row-bytes", min=1, help="longer rows are rejected")
     ] = 16 << 20,
-    epoch: Annotated[int, typer.Option("--epoch", min=0, help="another one, other draws")] = 0,
+    epoch: Annotated[int, typer.Option("--epoch", min=0, help="another epoch has other draws")] = 0,
     block_size: Annotated[
-        int | None, typer.Option("--block-size", min=1, help="ids a packed row [default: 2048]")
+        int | None, typer.Option("--block-size", min=1, help="ids in a packed row [default: 2048]")
     ] = None,
     end: Annotated[
         str | None,
-        typer.Option("--end", help="the token after each document [packed, megatron, nanotron]"),
+        typer.Option("--end", help="token after each document [packed, megatron, nanotron]"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Draw every document of a corpus anew.
+    """Re-tokenize every document of a corpus with a scheme.
 
-    The same command goes on with a run that was stopped. OUT/data has the shards,
-    OUT/__run__/receipt.json what was done, OUT/__run__/rejects the rows that could not be read.
+    The same command continues an interrupted run. OUT/data has the shards, OUT/__run__/receipt.json
+    the record of the run, OUT/__run__/rejects the rows that could not be read.
     """
     from dataclasses import asdict
 
@@ -120,7 +123,7 @@ def command(
     )
     if receipt.rejects:
         typer.echo(
-            f"{receipt.rejects:,} rows were set aside, with reasons: {out / '__run__' / 'rejects'}"
+            f"{receipt.rejects:,} rows were rejected, with reasons: {out / '__run__' / 'rejects'}"
         )
 
 

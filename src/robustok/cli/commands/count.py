@@ -16,14 +16,18 @@ def command(
     tokenizer: Tokenizer,
     by: Annotated[
         Literal["distance", "segments"] | None,
-        typer.Option("--by", help="also by distance from the canonical one, or by length"),
+        typer.Option(
+            "--by", help="also count by distance from the canonical tokenization, or by segments"
+        ),
     ] = None,
-    most: Annotated[int | None, typer.Option("--max", min=0, help="up to this one")] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", min=0, help="greatest distance or number of segments")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Count the tokenizations of TEXT, exactly.
 
-    In JSON the counts are strings, for they outgrow numbers.
+    JSON output has the counts as strings, since they exceed the range of JSON numbers.
     """
     from robustok.vocabulary import Vocabulary
 

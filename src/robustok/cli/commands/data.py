@@ -1,4 +1,4 @@
-"""robustok data: make a data set of questions about letters."""
+"""robustok data: generate a data set of questions about letters."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", metavar="FOLDER", callback=output_folder, help="of the data set"
+            "--out", "-o", metavar="FOLDER", callback=output_folder, help="folder of the data set"
         ),
     ],
     words: Words = 1000,
     words_file: WordsFile = None,
     language: Annotated[
-        str, typer.Option("--language", help="of the frequent words, such as de")
+        str, typer.Option("--language", help="language of the frequent words, such as de")
     ] = "en",
-    train: Annotated[int, typer.Option("--train", min=1, help="questions")] = 10_000,
-    test: Annotated[int, typer.Option("--test", min=1, help="questions")] = 1_000,
+    train: Annotated[int, typer.Option("--train", min=1, help="training questions")] = 10_000,
+    test: Annotated[int, typer.Option("--test", min=1, help="test questions")] = 1_000,
     as_json: Json = False,
 ) -> None:
-    """Make a data set of questions about letters.
+    """Generate a data set of questions about letters.
 
     Writes train.jsonl, test.jsonl and a card; `datasets.load_dataset` reads the folder.
     """
@@ -62,10 +62,10 @@ def command(
     title, about = GAMES[game]
     write_dataset(
         out, splits, title=title, about=about, words=len(chosen), seed=seed, language=language,
-        source=words_file or f"wordfreq's commonest of '{language}'",
+        source=words_file or f"the most frequent words of '{language}' in wordfreq",
     )  # fmt: skip
     if as_json:
         reached = baselines(splits["test"])
         print_json({"out": str(out), "train": train, "test": test, "baselines": reached})
     else:
-        typer.echo(f"{train} questions to train on and {test} to test: {out}")
+        typer.echo(f"{train} training and {test} test questions: {out}")

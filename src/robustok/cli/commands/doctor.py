@@ -1,4 +1,4 @@
-"""robustok doctor: what is installed, what it runs on, and what is missing."""
+"""robustok doctor: show versions, hardware, caches and missing packages."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NAME = "doctor"
 
 def command(
     hub: Annotated[
-        bool, typer.Option("--hub", help="open what the studies read from the model hub")
+        bool, typer.Option("--hub", help="open the files that the studies read from the model hub")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is installed and what is missing."""
+    """Show versions, hardware, caches and missing packages."""
     if hub:
         _check_hub(as_json)
         return

@@ -1,4 +1,4 @@
-"""robustok embeddings: how far apart models hold the tokenizations of a word, layer by layer."""
+"""robustok embeddings: distance between the hidden states of a word's tokenizations, by layer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ def command(
     seed: Seed,
     words: Words = 1000,
     words_file: WordsFile = None,
-    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="of each word")] = 50,
+    draws: Annotated[
+        int, typer.Option("--draws", "-n", min=1, help="uniform draws of each word")
+    ] = 50,
     sentence: Annotated[
         list[str] | None,
-        typer.Option("--sentence", help="the word inside it too, as 'I said {word} twice.'"),
+        typer.Option(
+            "--sentence", help="also measure the word in this text, as 'I said {word} twice.'"
+        ),
     ] = None,
     start_token: Annotated[
-        bool, typer.Option("--start-token", help="the model's own before every text")
+        bool, typer.Option("--start-token", help="put the model's start token before every text")
     ] = False,
     tokenizer: OwnTokenizer = None,
     out: Folder = None,
@@ -33,8 +37,8 @@ def command(
 ) -> None:
     """Compare the tokenizations of a word inside MODELS.
 
-    Mean distance between unit-normalized last-token states of the canonical and of uniformly
-    drawn tokenizations, per layer; with --out one figure of all models and sentences.
+    Prints the mean distance between unit-normalized last-token states of the canonical and of
+    uniformly drawn tokenizations, per layer. --out draws one figure of all models and sentences.
     """
     from robustok.tasks import frequent_words, read_words
 

@@ -1,4 +1,4 @@
-"""robustok evaluate: a model's accuracy under drawn tokenizations of its questions."""
+"""robustok evaluate: accuracy of a model under drawn tokenizations of the questions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def command(
 ) -> None:
     """Measure MODEL under drawn tokenizations.
 
-    Its accuracy on multiple-choice questions, with a 95% interval over the questions, and what
-    each scheme changes against the first, tested question by question. Items without a question,
-    such as BLiMP's, are scored as whole sentences.
+    Prints its accuracy on multiple-choice questions with a 95% interval, and a paired test of each
+    scheme against the first one. Items without a question, such as BLiMP's, are scored as whole
+    sentences.
     """
     from robustok.vocabulary import Vocabulary
 

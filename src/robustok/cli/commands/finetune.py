@@ -1,4 +1,4 @@
-"""robustok finetune: train a model on questions whose tokenization is drawn anew at every step."""
+"""robustok finetune: train a model on questions with new drawn tokenizations at every step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def command(
     workers: Workers = None,
     save_every: SaveEvery = None,
     lora: Annotated[
-        bool, typer.Option("--lora", help="train low-rank adapters in place of all weights")
+        bool, typer.Option("--lora", help="train low-rank adapters instead of all weights")
     ] = False,
     lora_rank: Annotated[int | None, typer.Option("--lora-rank", min=1, help="[8]")] = None,
     lora_alpha: Annotated[float | None, typer.Option("--lora-alpha", help="[32]")] = None,
@@ -81,7 +81,7 @@ def command(
     from robustok.vocabulary import Vocabulary
 
     if not lora and (lora_rank, lora_alpha, lora_dropout) != (None, None, None):
-        raise RobustokError("--lora-rank, --lora-alpha and --lora-dropout go with --lora")
+        raise RobustokError("--lora-rank, --lora-alpha and --lora-dropout need --lora")
     settings = recipe(
         preset, steps=steps, batch_size=batch_size, learning_rate=learning_rate,
         warmup_steps=warmup_steps, min_lr_ratio=min_lr_ratio, max_grad_norm=max_grad_norm,

@@ -1,4 +1,4 @@
-"""robustok guard: is an id sequence canonical, and what are its canonical ids?"""
+"""robustok guard: check whether id sequences are canonical, and repair them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ SHOWN = 20  # findings
 def command(
     ids: Annotated[
         str,
-        typer.Argument(help="as 1,2,3 or [1, 2, 3]; - for one sequence a line of standard input"),
+        typer.Argument(
+            help="as 1,2,3 or [1, 2, 3]; - reads one sequence per line of standard input"
+        ),
     ],
     tokenizer: Tokenizer,
     mode: Annotated[
@@ -28,17 +30,18 @@ def command(
         typer.Option("--mode", help="report all, stop at the first finding, or print repaired ids"),
     ] = "report",
     allow_special: Annotated[
-        bool, typer.Option("--allow-special", help="special ids are no finding")
+        bool, typer.Option("--allow-special", help="do not report special ids")
     ] = False,
-    max_length: Annotated[int, typer.Option("--max-length", min=1, help="ids of one sequence")] = 1
-    << 20,
+    max_length: Annotated[
+        int, typer.Option("--max-length", min=1, help="greatest number of ids in a sequence")
+    ] = 1 << 20,
     as_json: Json = False,
 ) -> None:
-    """Judge IDS against the canonical encoding of their own text.
+    """Compare IDS with the canonical encoding of their text.
 
     With - every line is answered as soon as it is read; a line that is not a sequence of ids gets
     an error, and the next ones are still judged.
-    Exit code 0: nothing found (in repair mode: nothing is left after it). 1: findings.
+    Exit code 0: no findings (in repair mode: none that remain after it). 1: findings.
     2: not a sequence of ids.
     """
     from robustok.guard import Guard

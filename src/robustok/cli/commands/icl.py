@@ -1,4 +1,4 @@
-"""robustok icl: a model's accuracy with solved examples before every question."""
+"""robustok icl: few-shot accuracy of a model, with solved examples before every question."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Measure MODEL with solved examples before it.
+    """Measure MODEL with few-shot examples before every question.
 
     The last items of a task are the examples, and are not evaluated. Their questions are drawn with
     --example-scheme; their answers stay canonical.

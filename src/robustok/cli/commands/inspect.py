@@ -1,4 +1,4 @@
-"""robustok inspect: a text's tokenizations as a picture, on the terminal and as HTML."""
+"""robustok inspect: show the tokenizations of a text, on the terminal and as HTML."""
 
 from __future__ import annotations
 
@@ -22,15 +22,20 @@ def command(
     tokenizer: Tokenizer,
     scheme: Schemes = None,
     seed: Annotated[int, typer.Option("--seed")] = 0,
-    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="shown for a scheme")] = 3,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="for the histogram")] = 5000,
-    html: Annotated[Path | None, typer.Option("--html", help="also write a page here")] = None,
+    draws: Annotated[
+        int, typer.Option("--draws", "-n", min=1, help="draws shown for each scheme")
+    ] = 3,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, help="uniform draws for the histogram")
+    ] = 5000,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="also write an HTML page to this file")
+    ] = None,
 ) -> None:
-    """Picture the tokenizations of TEXT.
+    """Show the tokenizations of TEXT.
 
-    Shows its canonical tokens, draws of each scheme, and how `uniform` spreads: the histogram
-    sets the exact share of tokenizations at each distance from the canonical one beside the
-    share among draws.
+    Prints its canonical tokens, draws of each scheme, and a histogram of the distance from the
+    canonical tokenization: the exact share of tokenizations beside the share of uniform draws.
     """
     from robustok.errors import RobustokError
     from robustok.samplers import sampler
@@ -75,7 +80,7 @@ def _pieces(vocab: Any, ids: Any) -> list[bytes]:
 def _histogram(
     vocab: Any, text: Any, canonical: Any, lattice: Any, total: int, samples: int, seed: int
 ) -> list[tuple[int, float, float]]:
-    """(distance, exact share, share of the draws), where a share is one in a thousand or more."""
+    """(distance, exact share, share of the draws), where either share is at least 0.001."""
     from robustok import distance
     from robustok.samplers import sampler
 

@@ -1,4 +1,4 @@
-"""robustok lm-eval: lm-eval's own command line, with the model `robustok` in it."""
+"""robustok lm-eval: the command line of lm-eval, with the model `robustok` registered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""robustok perplexity: how well a model predicts text under drawn tokenizations."""
+"""robustok perplexity: perplexity of a model on text under drawn tokenizations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(
     ] = None,
     marginal: Annotated[
         bool,
-        typer.Option("--marginal", help="sum over all tokenizations; for sentences, not pages"),
+        typer.Option("--marginal", help="sum over all tokenizations of a text, for short texts"),
     ] = False,
     limit: Limit = None,
     sample_by: SampleBy = "line",
@@ -44,8 +44,8 @@ def command(
 ) -> None:
     """Measure MODEL's perplexity on text, canonical and drawn.
 
-    Or, with --marginal, the probability of each text over all its tokenizations, estimated by
-    importance sampling, beside that of its canonical one.
+    --marginal prints the probability of each text over all its tokenizations, estimated by
+    importance sampling, and that of its canonical tokenization.
     """
     from robustok.models import load_model
     from robustok.tasks import read_texts

@@ -1,4 +1,4 @@
-"""robustok play: a page to play with the tokenizations of a text."""
+"""robustok play: serve the playground, an interactive page about the tokenizations of a text."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ NAME = "play"
 def command(
     tokenizer: Annotated[
         list[str] | None,
-        typer.Option("--tokenizer", "-t", help="to choose from; may be given more than once"),
+        typer.Option("--tokenizer", "-t", help="tokenizer to offer; may be given more than once"),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="a folder or hub name, to ask and to attack")
+        str | None,
+        typer.Option("--model", help="folder or hub name of a model to question and to attack"),
     ] = None,
     host: Annotated[
         str,
         typer.Option(
             "--host",
-            help="the address to serve at; if not a loopback one, with --allow-host",
+            help="address to serve at; other than loopback needs --allow-host",
         ),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", help="a name that browsers use for this machine"),
+        typer.Option("--allow-host", help="host name that browsers may use for this machine"),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8765,
 ) -> None:
-    """Serve a page to play with tokenizations.
+    """Serve an interactive page about the tokenizations of a text.
 
     Type a text and see its tokens, draws of any scheme, and how far they lie; with --model, how an
     answer's probability moves, and the attack step by step.
@@ -53,7 +54,7 @@ def command(
     loaded = load_model(model) if model else None
     app = application(vocabularies, loaded, hosts=hosts)
     address = f"[{host}]" if ":" in host else host
-    typer.echo(f"http://{address}:{port} (Ctrl-C ends it)", err=True)
+    typer.echo(f"http://{address}:{port} (stop with Ctrl-C)", err=True)
     try:
         serve(app, host=host, port=port)
     except KeyboardInterrupt:

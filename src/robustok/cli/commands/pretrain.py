@@ -1,4 +1,4 @@
-"""robustok pretrain: train a small model from random weights on text, its tokens drawn."""
+"""robustok pretrain: train a small model from random weights on drawn tokenizations of text."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def command(
         "tiny-llm"
     ),
     scale: Annotated[
-        float, typer.Option("--scale", help="shrinks the shape's width and depth, such as 0.25")
+        float, typer.Option("--scale", help="factor of the shape's width and depth, such as 0.25")
     ] = 1.0,
     every: Annotated[
         int, typer.Option("--every", min=1, help="steps between measurements of held-out text")
     ] = 500,
     held_out: Annotated[
-        Path | None, typer.Option("--held-out", help="text whose perplexity is measured")
+        Path | None, typer.Option("--held-out", help="text to measure perplexity on")
     ] = None,
-    end: Annotated[str | None, typer.Option("--end", help="the token after each document")] = None,
+    end: Annotated[str | None, typer.Option("--end", help="token after each document")] = None,
     sample_by: SampleBy = "line",
     as_json: Json = False,
 ) -> None:

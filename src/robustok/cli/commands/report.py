@@ -1,4 +1,4 @@
-"""robustok report: write a run's report again."""
+"""robustok report: write the report of finished runs again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ NAME = "report"
 
 
 def command(
-    folders: Annotated[list[Path], typer.Argument(help="folders of runs; several are merged")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="folders of runs; several are merged into one report")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -33,5 +35,5 @@ def command(
     from robustok.report import write_report
 
     if len(folders) > 1 and out is None:
-        raise RobustokError("several runs make a report of their own: give --out a folder for it")
+        raise RobustokError("the report of several runs needs its own folder: give --out")
     typer.echo(f"The report is at {write_report(folders[0], folders[1:], out=out).resolve()}")

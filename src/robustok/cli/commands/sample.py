@@ -22,7 +22,9 @@ NAME = "sample"
 
 
 def command(
-    text: Annotated[str, typer.Argument(help="a text, or - for one a line of standard input")],
+    text: Annotated[
+        str, typer.Argument(help="a text; - reads one text per line of standard input")
+    ],
     tokenizer: Tokenizer,
     scheme: Scheme,
     seed: Seed,
@@ -31,7 +33,7 @@ def command(
 ) -> None:
     """Draw tokenizations of TEXT.
 
-    With --json, one object a text: its ids and their tokens.
+    --json prints one object for each text, with its ids and tokens.
     """
     from robustok.samplers import sampler
     from robustok.vocabulary import Vocabulary

@@ -53,24 +53,24 @@ Scale = Annotated[
 ]
 Corpus = Annotated[
     list[Path] | None,
-    typer.Option("--corpus", help="text to pre-train on, in place of the study's own"),
+    typer.Option("--corpus", help="text to pre-train on, instead of the study's text"),
 ]
 HeldOut = Annotated[Path | None, typer.Option("--held-out", help="text to measure perplexity on")]
 Benchmarks = Annotated[
     Path | None,
-    typer.Option("--benchmarks", help="a folder of NAME.jsonl files, in place of the hub"),
+    typer.Option("--benchmarks", help="folder of NAME.jsonl files, instead of the hub"),
 ]
 Cells = Annotated[
-    Path | None, typer.Option("--cells", help="a folder of cells that several studies share")
+    Path | None, typer.Option("--cells", help="folder of cells that several studies share")
 ]
 
 
 @app.command("list")
 def list_command(as_json: Json = False) -> None:
-    """List the studies that come along, with what each needs."""
+    """List the included studies and the requirements of each."""
     from robustok.study.catalog import scales_of, studies
 
-    # The one to begin with comes first.
+    # quick is first: a new user starts with it.
     for name in sorted(studies(), key=lambda name: (name != "quick", name)):
         scales = [(scale or "full", _known(name, scale)) for scale in (None, *scales_of(name))]
         full = scales[0][1]
@@ -96,7 +96,7 @@ def plan_command(
     words_file: WordsFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show every cell of a study, and which are already done."""
+    """Show every cell of a study, and which are done."""
     from robustok.study import plan
     from robustok.study.work import RECORD
 
@@ -121,7 +121,9 @@ def run_command(
     out: Out = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, help="cells side by side [default: as the cores allow]"),
+        typer.Option(
+            "--jobs", min=1, help="cells to run at once [default: by the available cores]"
+        ),
     ] = None,
     scale: Scale = None,
     corpus: Corpus = None,
@@ -135,7 +137,7 @@ def run_command(
 ) -> None:
     """Run a study and write its report.
 
-    The same command goes on with a run that was stopped.
+    The same command continues an interrupted run.
     """
     from robustok.report import Results, findings, merged, write_report
     from robustok.study import run_study
@@ -144,11 +146,13 @@ def run_command(
         raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
     study = _study(name, scale, corpus, held_out, benchmarks, words_file)
     if jobs is not None and engine != "local":
-        raise RobustokError("--jobs is about this machine: leave it out, Ray decides")
+        raise RobustokError(
+            "--jobs applies to --engine local: leave it out, Ray schedules the cells"
+        )
     if jobs is not None and study.threads is None:
         raise RobustokError(
-            f"--jobs: the cells of '{study.name}' run one after another; `threads` in its YAML "
-            "has them run side by side"
+            f"--jobs: the cells of '{study.name}' run one after another; set `threads` in its YAML "
+            "to run several at once"
         )
     folder = out or _default_folder(study, scale)
     console = Console(highlight=False)
@@ -193,7 +197,7 @@ def _known(name: str, scale: str | None) -> Study:
     try:
         return find_study(name, scale=scale)
     except RobustokError:
-        # What it costs does not depend on which text is read, so none has to be there.
+        # The estimate does not depend on the text, so the files need not exist.
         return find_study(name, scale=scale, corpus=("text",), held_out="text")
 
 
@@ -205,13 +209,13 @@ def _needs(study: Study) -> str:
     cells = plan(study, read=False)
     family = ARCHITECTURES[study.model.architecture]
     model = study.model.name or f"a {family} of {parameters(study) / 1e6:.1f}M parameters"
-    text = study.corpus and (study.corpus.hub or "text of yours (--corpus, --held-out)")
+    text = study.corpus and (study.corpus.hub or "your own text (--corpus, --held-out)")
     time = _time([cell.work for cell in cells])
     return f"{', '.join(filter(None, (model, text)))}; {len(cells)} cells, about {time}"
 
 
 def _time(work: list[float]) -> str:
-    """How long cells of this much work take: minutes of two cores, or hours of a GPU."""
+    """The estimated time of cells: minutes on two cores, or hours on a GPU."""
     from robustok.study.cost import gpu_hours
 
     minutes = sum(work) / 2 / 60
