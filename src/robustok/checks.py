@@ -195,7 +195,7 @@ def shown(value: Any) -> str:
 
 
 def _number(value: Any) -> float | int | None:
-    """A real number as int or float, None for anything else and for what no float holds."""
+    """A real number as int or float; None for anything else and beyond the range of floats."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         return None
     if isinstance(value, (int, np.integer)):

@@ -1,4 +1,4 @@
-"""What people see of tokens, tables and progress, the same in every command and page."""
+"""Tokens, tables and progress as text, the same in every command and page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}
 
 
 def visible(token: bytes) -> str:
-    """The bytes of a token, with what is invisible made visible.
+    """The bytes of a token as text, with visible marks for invisible characters.
 
     >>> visible(b" a"), visible(b"\\xe2")
     ('·a', '<E2>')

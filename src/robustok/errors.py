@@ -1,4 +1,4 @@
-"""The exception for mistakes of the user: one line that says what is wrong and what to do."""
+"""The exception for mistakes of the user: one line with the problem and the remedy."""
 
 from __future__ import annotations
 

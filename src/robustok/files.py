@@ -167,7 +167,7 @@ def read_json_or_none(path: Path) -> Any:
 
 
 def decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
-    """A stream of what a compressed stream holds, by the suffix of its file's name.
+    """Decompress a stream, by the suffix of its file name.
 
     A suffix outside :data:`COMPRESSIONS` gives the stream itself. A file that ends too early
     raises an error when it is read, one of :data:`DAMAGE`.
@@ -287,7 +287,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """Hold a file for one run, by a hidden lock file beside it, which stays.
+    """Lock a file for one run, by a hidden lock file next to it, which is kept.
 
     Raises RobustokError where another run holds it, or where it cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Compile the kernels now, not at the first draw."""
+"""Compile all kernels ahead of the first draw."""
 
 from __future__ import annotations
 

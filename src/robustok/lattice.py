@@ -363,7 +363,7 @@ def check_spelled(vocab: Vocabulary, ids: Sequence[int] | np.ndarray) -> np.ndar
 def distance(
     vocab: Vocabulary, v: Sequence[int] | np.ndarray, u: Sequence[int] | np.ndarray
 ) -> int:
-    """How many tokens of ``u`` do not stand, same id and same span, in ``v`` (paper: d).
+    """Number of tokens of ``u`` that ``v`` does not have with the same id and span (paper: d).
 
     >>> other = [vocab.encode("t")[0], vocab.encode("he")[0]]
     >>> distance(vocab, vocab.encode("the"), other), distance(vocab, other, vocab.encode("the"))

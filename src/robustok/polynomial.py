@@ -1,4 +1,4 @@
-"""Exact numbers of paths by degree (distance or segments): of one block, and of products.
+"""Exact numbers of paths by degree (distance or segments), as polynomials of blocks and products.
 
 The tokenizations of a text by degree are the product of those of its blocks.
 """

@@ -44,7 +44,7 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[int] | np.ndarray]) -> Ragged:
-        """Pack a list of id sequences; raises RobustokError for what is no id sequence.
+        """Pack a list of id sequences; raises RobustokError for anything else.
 
         >>> Ragged.from_rows([[1], [2, 3]]).offsets
         array([0, 1, 3])

@@ -13,7 +13,7 @@ from robustok.tokenizer_data import TokenizerData, library_errors
 
 @dataclass(frozen=True)
 class SentencePieceEncoder:
-    """A SentencePiece model; its normalizer decides what the text becomes."""
+    """A SentencePiece model, with the normalizer that it applies to a text."""
 
     processor: Any
 

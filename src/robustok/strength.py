@@ -1,4 +1,4 @@
-"""How strong a scheme is, in units that compare: splits, distance and length ratio.
+"""Strength of draws in units that compare across schemes: splits, distance and length ratio.
 
 Two schemes at "0.5" need not perturb alike: alpha counts picks, p drops merges, a temperature
 flattens. This module measures draws, and solves for the parameter of a scheme that gives a target

@@ -1,4 +1,4 @@
-"""Read any tokenizer we understand into one plain form: every token as bytes, and an encoder.
+"""Read tokenizer files and objects into one form: every token as bytes, and an encoder.
 
 Byte-level BPE, SentencePiece-style BPE and Unigram come in through tokenizer.json, a
 ``tokenizers`` or transformers tokenizer, a tiktoken ``Encoding`` or a SentencePiece model.

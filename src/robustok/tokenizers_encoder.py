@@ -101,7 +101,7 @@ class TokenizersEncoder:
             return refusal
 
     def _refuse_missing(self, text: str) -> None:
-        """Name the first character of ``text`` that has no token, if that is what is wrong."""
+        """Raise RobustokError for the first character of ``text`` without a token, if any."""
         for character in dict.fromkeys(text):
             try:
                 self.tokenizer.encode(character, add_special_tokens=False)

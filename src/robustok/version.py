@@ -1,3 +1,3 @@
-"""The version, in the one place that states it."""
+"""The version of the package."""
 
 __version__ = "0.1.0"

@@ -185,7 +185,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, room):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:
-        with pytest.raises(RobustokError, match="make room and start again") as error:
+        with pytest.raises(RobustokError, match="free space and start again") as error:
             run(tmp_path / "a")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -1,4 +1,4 @@
-"""The paper's distributional analyses: what schemes do to tokens, by draws and by theory.
+"""The paper's distributional analyses of schemes, from draws and from theory.
 
 All of it from a tokenizer alone; the figures are in :mod:`robustok.report.analyses`.
 """

@@ -1,4 +1,4 @@
-"""Many draws of one text, and where in it a canonical token lies."""
+"""Many draws of one text, and the position of a canonical token in it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def in_blocks(
 ) -> Iterator[tuple[Ragged, Ragged]]:
     """Blocks of draws of one text, each beside as many canonical rows.
 
-    Every draw is a row of its own key, so that the size of a block changes nothing.
+    Every draw has its own key, so that the size of a block changes no draw.
     """
     draws = check_integer("draws", draws, 1)
     for done in range(0, draws, BLOCK):

@@ -1,4 +1,4 @@
-"""How many splits BPE-dropout induces: they follow from p only through the text and the merges."""
+"""Number of splits of BPE-dropout, which depends on p, the text and the merge list."""
 
 from __future__ import annotations
 

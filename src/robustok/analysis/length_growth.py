@@ -1,4 +1,4 @@
-"""How much longer texts become: what stochastic training costs in tokens."""
+"""Growth of texts in tokens under a scheme: the cost of stochastic training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paper's appendix analyzes, and the numbers it prints."""
+"""Text and schemes of the analyses in the paper's appendix, and the numbers it prints."""
 
 from __future__ import annotations
 

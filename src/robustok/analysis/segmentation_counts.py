@@ -1,4 +1,4 @@
-"""How often each way to cut a word comes, among the draws that cut it into as many pieces."""
+"""Share of each segmentation of a word among the draws with as many segments."""
 
 from __future__ import annotations
 

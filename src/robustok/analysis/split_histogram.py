@@ -1,4 +1,4 @@
-"""Per-token split counts: what draws do to one canonical token, beside what theory says."""
+"""Split counts of one canonical token: histogram of draws, and theoretical distributions."""
 
 from __future__ import annotations
 

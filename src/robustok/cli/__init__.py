@@ -28,7 +28,7 @@ def main() -> None:
 def _open_closed_streams() -> None:
     """Stand /dev/null in for streams that the shell closed, as `>&-` does; Python has None there.
 
-    A file opened later would get their numbers, and with them what is printed.
+    A file opened later would get their numbers and receive the printed output.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -52,7 +52,7 @@ def find_kept(
     column: Column,
     max_row_bytes: int = MAX_ROW_BYTES,
 ) -> tuple[pa.Field, ...]:
-    """The fields that are kept beside the drawn ids, with their types in the output.
+    """The fields to keep in the output besides the drawn ids, with their types.
 
     ``names`` are their names, or ``"all"`` for all but the documents' own. A Parquet field keeps
     its type. A field of JSON rows is bool, int64, double or string by its first values, and a

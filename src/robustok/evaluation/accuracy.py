@@ -80,7 +80,7 @@ def evaluate(
     began = time.perf_counter()
     check_items(items)
     if draws < 1:
-        raise RobustokError(f"{draws} draws evaluate nothing: ask for at least 1")
+        raise RobustokError(f"{draws} draws evaluate nothing: give at least 1")
     sampler = as_sampler(sampler, vocab)
     draws = 1 if sampler.deterministic else draws
     outcomes: list[Outcome] = []

@@ -1,4 +1,4 @@
-"""What a chat template puts around the user's text, so that a search leaves it alone."""
+"""Ids of a chat template around the user's text, which a search keeps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}
     Raises RobustokError where the template or ``user`` does not contain the text exactly once.
     """
     if user.count("{text}") != 1:
-        raise RobustokError("the user message must hold {text} once: that is what is attacked")
+        raise RobustokError("the user message must contain {text} once: the attack replaces it")
     if getattr(tokenizer, "chat_template", None) is None:
         raise RobustokError(
             "the tokenizer has no chat template: give prefix and suffix ids instead"

@@ -60,7 +60,9 @@ def paired(first: Evaluation, second: Evaluation) -> Paired:
     """
     theirs = {outcome.key: outcome for outcome in second.outcomes}
     if set(theirs) != {outcome.key for outcome in first.outcomes}:
-        raise RobustokError("the two evaluations asked other items: pair the same ones")
+        raise RobustokError(
+            "the two evaluations have different items: compare evaluations of the same items"
+        )
     changes = [theirs[outcome.key].correct - outcome.correct for outcome in first.outcomes]
     n = len(changes)
     lost, won = sum(c < 0 for c in changes), sum(c > 0 for c in changes)

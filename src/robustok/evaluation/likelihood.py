@@ -193,7 +193,7 @@ def marginal(
     for number, text in enumerate(texts):
         canonical = vocab.encode(text)
         if not len(canonical):
-            raise RobustokError(f"text {number} is empty: it has nothing to sum over")
+            raise RobustokError(f"text {number} is empty: leave it out")
         rows = uniform.sample_batch(
             [text], seed=seed, draws=draws, keys=np.array([number], np.int64)
         )

@@ -1,4 +1,4 @@
-"""What becomes of a question that is longer than the model's max_length, counted."""
+"""Policies for questions that are longer than the model's max_length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An item as token ids, and the numbers the model's scores come down to."""
+"""Items as token ids, and predictions and margins from a model's scores."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_items(items: Sequence[Item]) -> None:
 
 
 def check_questions(items: Sequence[Item]) -> None:
-    """Raise where items are missing, share a key, or have no question to tokenize anew."""
+    """Raise RobustokError if items are missing, share a key, or have no question."""
     check_items(items)
     for item in items:
         if not item.question:

@@ -1,4 +1,4 @@
-"""What an evaluation gives back: an accuracy with its interval, and every item behind it."""
+"""Result of an evaluation: accuracy, interval, and the outcome of every item."""
 
 from __future__ import annotations
 

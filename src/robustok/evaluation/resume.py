@@ -1,4 +1,4 @@
-"""Finished work on disk, one JSON line each, so that a long run goes on where it stopped."""
+"""Finished rows on disk as JSON Lines, from which an interrupted run continues."""
 
 from __future__ import annotations
 

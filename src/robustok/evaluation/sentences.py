@@ -1,4 +1,4 @@
-"""Items without a question, such as BLiMP's pairs: whole sentences, each drawn anew."""
+"""Items without a question, such as BLiMP's pairs, scored as whole drawn sentences."""
 
 from __future__ import annotations
 

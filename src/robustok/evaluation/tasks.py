@@ -1,4 +1,4 @@
-"""Many tasks under many tokenizations, going on where a killed run stopped."""
+"""Accuracy on many tasks under many schemes, in one resumable call."""
 
 from __future__ import annotations
 
@@ -179,10 +179,10 @@ def _from_row(row: dict[str, Any]) -> Evaluation:
 
 
 def table(results: Sequence[TaskResult]) -> str:
-    """A Markdown table in the paper's form: canonical accuracy, and what others lose.
+    """A Markdown table in the paper's form: canonical accuracy, and the loss under other schemes.
 
-    A cell is the accuracy in percent with its 95% interval; where it is compared with the first
-    column, the difference in points and the p of the paired test follow.
+    A cell is the accuracy in percent with its 95% interval. After the first column, it also has the
+    difference from that column in points and the p-value of the paired test.
     """
     queries = list(dict.fromkeys(r.evaluation.eval_scheme for r in results))
     by_cell = {(r.task, r.evaluation.eval_scheme): r for r in results}

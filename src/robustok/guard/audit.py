@@ -279,7 +279,7 @@ def _example(
     verdicts: Verdicts, row: int, rows_before: int, turns: Sequence[int] | None,
     roles: Sequence[str] | None,
 ) -> list[DriftExample]:  # fmt: skip
-    """The first finding that makes a row drift; none where it is beyond the findings listed."""
+    """The first finding of drift in a row; None if it is beyond the listed findings."""
     findings = verdicts[row].findings
     finding = next((f for f in findings if f.kind in (NOT_CANONICAL, UNKNOWN_ID)), None)
     if finding is None:

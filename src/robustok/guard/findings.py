@@ -61,7 +61,7 @@ class FindingTable(NamedTuple):
         return cls(kinds.astype(np.uint8), *(p.astype(np.int64) for p in positions))
 
     def shifted(self, ids: int, repaired: int) -> FindingTable:
-        """The same findings where so many ids are before the given and the repaired ones."""
+        """The same findings, at positions after earlier given and repaired ids."""
         same = self.canonical_begin == SAME
         return FindingTable(
             self.kind, self.begin + ids, self.end + ids,

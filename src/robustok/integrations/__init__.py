@@ -1,1 +1,1 @@
-"""robustok inside other people's tools."""
+"""Adapters of robustok to other libraries and servers."""

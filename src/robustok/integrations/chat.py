@@ -1,4 +1,4 @@
-"""The user's turns, and the headers of all turns, in ids that a chat template made."""
+"""Masks of the user turns and of the turn headers in ids of a chat template."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
 def template_headers(
     tokenizer: Any, vocab: Vocabulary
 ) -> Callable[[np.ndarray], np.ndarray] | None:
-    """A function from ids to a mask of what opens a turn: the role's name and what is around it.
+    """A function from ids to a mask of turn headers: the role's name and the tokens around it.
 
     None where the tokenizer has no chat template, or one without special tokens. Takes int32 of
     shape [n], gives bool of shape [n].

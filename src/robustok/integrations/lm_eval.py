@@ -28,7 +28,7 @@ from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.vocabulary import Vocabulary
 
-# Its decorator hides what it is from type checkers.
+# Its decorator hides its type from type checkers.
 Transformers: Any = HFLM
 
 IDENTITY = "robustok"  # the key of a response cache under which it says whose answers it holds
@@ -36,7 +36,7 @@ IDENTITY = "robustok"  # the key of a response cache under which it says whose a
 
 @register_model("robustok")
 class RobustokLM(Transformers):
-    """A causal language model asked under drawn tokenizations.
+    """A causal language model evaluated under drawn tokenizations.
 
     >>> from robustok.models import save_tokenizer
     >>> model.save_pretrained("runs/lm")
@@ -98,12 +98,12 @@ class RobustokLM(Transformers):
 
     @property
     def identity(self) -> str:
-        """What decides an answer beside the strings: these keep response caches apart."""
+        """Everything besides the strings that decides an answer; identifies a response cache."""
         which = self.draw if self.draw is not None else f"mean of {self.draws}"
         return f"{self.sampler.spec} seed={self.seed} draw={which}"
 
     def set_cache_hook(self, cache_hook: Any) -> None:
-        """A response cache knows answers by their strings: it must hold one draw's only."""
+        """A response cache is keyed by strings, so it must hold the answers of one draw only."""
         kept = cache_hook.dbdict
         if kept is not None:
             if not len(kept):
@@ -181,7 +181,7 @@ class RobustokLM(Transformers):
         return float(np.mean(log_likelihoods))
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
-        """Continue drawn contexts; what the model writes is its own choice of tokens."""
+        """Continue drawn contexts; the model chooses the generated tokens."""
         if not self.canonical and self.draw is None and self.draws > 1:
             raise RobustokError(
                 "texts cannot be averaged over draws: ask with `robustok lm-eval`, which goes draw "
@@ -259,7 +259,7 @@ def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> An
     tracker = options.pop("evaluation_tracker", None)
     for number in range(lm.draws):
         lm.draw = number
-        # A file of its own for each, so that draws are not read back as one another.
+        # One file for each draw, so that no draw reads the answers of another.
         kept = f"{cache}.{_slug(lm.identity)}" if cache else None
         first = tracker if lm.draw == 0 else None
         runs.append(

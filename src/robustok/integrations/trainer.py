@@ -1,4 +1,4 @@
-"""Make an existing transformers Trainer or TRL SFTTrainer train stochastically: one line."""
+"""Stochastic tokenization for an existing transformers Trainer or TRL SFTTrainer, in one line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def robustify(
     tokenizer: Any = None,
     max_length: int | None = None,
 ) -> None:
-    """Draw the tokenization of what a trainer trains on anew in every epoch.
+    """Draw new tokenizations of a trainer's rows in every epoch.
 
     >>> from transformers import Trainer, TrainingArguments
     >>> args = TrainingArguments("runs/t", report_to=[], dataloader_pin_memory=False, use_cpu=True)

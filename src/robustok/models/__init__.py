@@ -1,4 +1,4 @@
-"""The models of a study: small ones made here, and any causal language model by path or name."""
+"""Models: small ones from random weights, and any causal language model by path or name."""
 
 from __future__ import annotations
 

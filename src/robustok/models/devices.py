@@ -1,4 +1,4 @@
-"""What a model can run on here."""
+"""Devices on this machine that can run a model."""
 
 from __future__ import annotations
 

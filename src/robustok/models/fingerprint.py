@@ -1,4 +1,4 @@
-"""Which model this is, told by its weights: folders and names may come to hold another."""
+"""Fingerprint of a model, a hash of its weights: the content of a folder can change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commit that a hub name stands for at present."""
+"""The current commit of a name of the hub."""
 
 from __future__ import annotations
 

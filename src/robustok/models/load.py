@@ -174,7 +174,7 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
 
 
 def save_tokenizer(source: str | Path, folder: str | Path) -> None:
-    """Put a model's tokenizer beside its trained weights, so that the folder is whole.
+    """Copy a model's tokenizer to the folder of its trained weights.
 
     >>> save_tokenizer("tokenizer.json", "runs/mine")
     >>> rt.Vocabulary.load("runs/mine").size == vocab.size

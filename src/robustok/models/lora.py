@@ -42,7 +42,7 @@ def add_lora(
     :func:`load_model` on the trained folder merges the adapter into its base model, which must
     still be where it was loaded from.
 
-    Raises RobustokError where peft knows no layers for the architecture.
+    Raises RobustokError for an architecture without default LoRA layers in peft.
     Source: the paper's table "Supervised fine-tuning for Hugging Face models".
     """
     import torch

@@ -1,4 +1,4 @@
-"""One page to play with the tokenizations of a text, served on this machine."""
+"""The playground: an interactive page about the tokenizations of a text, served locally."""
 
 from robustok.play.server import allowed_hosts, application, serve
 

@@ -1,4 +1,4 @@
-"""What the page shows, as plain values: drawn tokens, histograms, probabilities, an attack."""
+"""Answers of the playground as plain values: drawn tokens, histograms, probabilities, attacks."""
 
 from __future__ import annotations
 

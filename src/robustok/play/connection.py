@@ -1,4 +1,4 @@
-"""A connection of the playground's server, closed where it waits for a request too long."""
+"""A connection of the playground's server, closed after a timeout without a request."""
 
 from __future__ import annotations
 

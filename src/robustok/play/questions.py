@@ -1,4 +1,4 @@
-"""Checks of what a browser asks: every value is bounded, so that every answer comes soon."""
+"""Checks of a browser's requests: every value is bounded, which limits the time of an answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def text_of(question: dict[str, Any]) -> str:
 
 
 def check_text(text: Any) -> str:
-    """The text, or RobustokError where it is none or too long."""
+    """The text; raises RobustokError if it is not a string or too long."""
     if not isinstance(text, str) or not text:
         raise RobustokError("type a text")
     if len(text) > LONGEST:

@@ -1,4 +1,4 @@
-"""The page and its three questions, over HTTP on this machine.
+"""HTTP server of the playground's page and its three endpoints, on this machine.
 
 A request is refused unless its Host is an allowed one, and a question unless the page itself asks:
 its type is JSON, and Origin and Sec-Fetch-Site are the page's own. So no web page elsewhere can
@@ -139,7 +139,7 @@ class _SecurityHeaders:
 
 
 def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
-    """A question as JSON; what is wrong with it comes back as one line."""
+    """Answer a JSON request; an error is returned as one line."""
 
     async def endpoint(request: Request) -> JSONResponse:
         if problem := _not_from_the_page(request):

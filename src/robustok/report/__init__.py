@@ -1,4 +1,4 @@
-"""A study's results as something to look at: HTML, Markdown and figures."""
+"""Reports of a study's results: HTML, Markdown and figures."""
 
 from robustok.report.merge import merged
 from robustok.report.statements import findings

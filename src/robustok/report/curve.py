@@ -1,4 +1,4 @@
-"""Accuracy against the tokenizations an attacker may score, as one figure."""
+"""Figure of accuracy against the number of tokenizations that an attack may score."""
 
 from __future__ import annotations
 

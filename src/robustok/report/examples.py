@@ -1,4 +1,4 @@
-"""Tokenizations in color: one box a token, as HTML that needs no script."""
+"""Tokenizations in color as HTML without scripts: one box for each token."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = (8.2, 4.3), (4.4, 5.4)
 _LONGEST = 16  # characters of a name on one line
-ACROSS = 3  # panels beside each other
+ACROSS = 3  # panels in a row
 CSV_FIELDS = ("train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
 
 

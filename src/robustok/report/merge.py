@@ -29,7 +29,7 @@ def merged(rows: Sequence[Row]) -> list[Row]:
         rows: rows of results.jsonl, of one run or several. A cell that several runs share counts
             once.
 
-    A row's `train` becomes its name among all, `panel` what it shares with others of its kind, and
+    A row's `train` becomes its name among all rows, `panel` the part shared with its group, and
     `bar` the spec it was trained with. The interval of several seeds is :func:`over_seeds`.
     """
     measured = [row for row in {_identity(row): row for row in rows}.values() if "accuracy" in row]

@@ -1,4 +1,4 @@
-"""Figures of what tokenizations do inside a model: distances, the bound, search and certificate.
+"""Figures of tokenizations inside a model: distances, the bound, attacks and certificates.
 
 Each takes plain rows, as the results' ``table()`` or ``gap()`` give them, and writes a PNG, an SVG
 and, beside them, its rows as CSV.
@@ -73,7 +73,7 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
 
 
 def draw_bound(rows: Sequence[Row], stem: Path) -> None:
-    """The bound of both readings over what was measured, per √distance: a panel a model.
+    """Both readings of the bound and the measured ratios, per √distance: one panel per model.
 
     ``rows`` hold ``model``, ``depth`` (0 the embedding, then the layers, last the logits),
     ``kind`` ("theorem", "proof", "sampled" or "adversarial"), ``mean`` and ``max``.
@@ -102,7 +102,7 @@ _KINDS = ("proof", "theorem", "adversarial", "sampled")
 
 
 def draw_gap(rows: Sequence[Row], stem: Path) -> None:
-    """What is proven, what is only not found broken, and what is broken: a bar a distance.
+    """Shares of certified, open and broken items: one bar per distance.
 
     ``rows`` are those of ``Certification.gap()`` with a ``model`` each; a panel a model.
     """
@@ -149,7 +149,7 @@ def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
 
 
 def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:
-    """How many times the bound is what was measured, beside the last point."""
+    """Label of the factor between the bound and the measured ratio, at the last point."""
     at = depth + 0.12
     axes.plot([at, at], [measured, bound], color=MUTED, linewidth=1, clip_on=False)
     power = floor(log10(bound / measured))
@@ -181,7 +181,7 @@ def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
 
 
 def _panels(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """A figure of equal panels side by side that share their vertical axis."""
+    """A figure of equal panels in a row that share their vertical axis."""
     return new_figure((size[0] * (count if count > 1 else 1.35), size[1]), 1, count)
 
 

@@ -16,7 +16,7 @@ NOT_RUN = "not run"
 def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The paper's tables with ours in each cell: `head` and `lines` of text.
 
-    A cell reads "ours [interval] / paper's (difference)"; `not run` stands for a missing result.
+    A cell reads "ours [interval] / paper's (difference)"; `not run` marks a missing result.
     """
     paper = study.get("paper") or {}
     return [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
@@ -84,7 +84,7 @@ def _lookup(
 
 
 def _same(measured: str, query: str) -> bool:
-    """Whether an attack is the one meant: every setting that is named agrees."""
+    """Whether every named setting of an attack agrees."""
     if not is_attack(measured):
         return False
     attack = AttackSettings.parse(measured)

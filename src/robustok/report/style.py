@@ -1,4 +1,4 @@
-"""The style of figures and tables: the scheme's own color, safe for color-blind eyes.
+"""Style of figures and tables: one color for each scheme, safe for color-blind readers.
 
 The colors are Okabe and Ito's; canonical training is dark gray, as the paper prints it black. A
 scheme without a color takes one of those that are left.

@@ -82,7 +82,7 @@ class Results:
         return next((r for r in self.rows if (r["train"], r["query"]) == (train, query)), None)
 
     def splits(self) -> list[tuple[float, str]]:
-        """The queries that stand on the axis of normalized splits, by their strength.
+        """Evaluation schemes on the axis of normalized splits, by their strength.
 
         Strength 0 is the canonical query.
         """

@@ -1,4 +1,4 @@
-"""The base class of all schemes: rows in, rows out, a result that depends on nothing else.
+"""The base class of all schemes: batches of rows, checks, special tokens, and keys of draws.
 
 A scheme draws for one *text*: ordinary tokens without special ones between them. This class checks
 the input; :mod:`robustok.samplers.run` cuts rows into texts at special tokens and kept spans,
@@ -316,7 +316,7 @@ class Sampler:
         return batch
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
-        """The most ids that a draw of texts of so many tokens and bytes can have.
+        """Upper bound of the ids in a draw of texts with this many tokens and bytes.
 
         Memory safety depends on it: kernels write this many ids without bounds checks.
         """

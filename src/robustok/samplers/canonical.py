@@ -1,4 +1,4 @@
-"""`canonical`: the one tokenization the tokenizer gives."""
+"""`canonical`: the tokenization that the tokenizer returns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from robustok.samplers.base import Sampler
 
 
 class Canonical(Sampler):
-    """Every draw is τ(x), which is what a row of ids is taken to be.
+    """Every draw is τ(x); a row of ids is taken to be canonical.
 
     >>> Canonical(vocab).sample("hello world", seed=0)
     array([276, 275], dtype=int32)

@@ -1,4 +1,4 @@
-"""`exactly`: a scheme's draws of one exact strength, and no others."""
+"""`exactly`: the draws of a scheme, conditioned on one exact strength."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Exactly(Sampler):
         draw_exactly_uniform(v.kernel_tokens, texts, batch, wanted, first, last, Rows(out, ends))
 
     def _search(self, batch: Any, ids: np.ndarray, room: int, draw: int) -> np.ndarray:
-        """Draw in batches, each under a key of its own, until one fits."""
+        """Draw in batches, each with its own key, until one fits."""
         wanted = ceil(self.target * len(ids) - 1e-9)
         key = mixed(batch.keys[0], draw)
         batch = batch._replace(epoch=np.int64(batch.epoch))

@@ -1,4 +1,4 @@
-"""`mix`: one of several schemes, by chance."""
+"""`mix`: a mixture of schemes; each draw comes from one of them, chosen at random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from robustok.samplers.run import room_for
 from robustok.samplers.spec import Spec
 from robustok.vocabulary import Vocabulary
 
-_COIN = np.int64(1 << 62)  # a part of the row that no text has: the coin has its own stream
+_CHOICE = np.int64(1 << 62)  # a part number that no text has: the choice has its own random stream
 
 
 class Mix(Sampler):
@@ -38,7 +38,7 @@ class Mix(Sampler):
     name = "mix"
     example = "mix(0.5 canonical, 0.5 uniform)"
     parameters = {"parts": Parts()}
-    strength = "weight"  # of what is mixed with canonical
+    strength = "weight"  # of the scheme that is mixed with canonical
     exact = True
 
     def __init__(
@@ -116,6 +116,6 @@ class Mix(Sampler):
             out[: ends[-1]] = np.concatenate(parts)
 
     def _picks(self, batch: Any, first: int, last: int) -> np.ndarray:
-        """Which scheme each draw of texts first..last goes by, int64 of shape [texts, draws]."""
-        u = coins(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _COIN)
+        """The number of the scheme for each draw of texts first..last, int64 of shape [texts, draws]."""
+        u = coins(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _CHOICE)
         return np.searchsorted(self.edges, u, side="right")

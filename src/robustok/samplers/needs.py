@@ -1,4 +1,4 @@
-"""What a scheme may need from a tokenizer."""
+"""Requirements of schemes on a tokenizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from robustok.vocabulary import Vocabulary
 
 
 class Need(NamedTuple):
-    """A requirement: what it is called in an error, and whether a vocabulary meets it."""
+    """A requirement: its name in errors, and a test of a vocabulary."""
 
     what: str
     is_met: Callable[[Vocabulary], bool]

@@ -105,7 +105,7 @@ class Choice:
         return self.options[0]
 
     def check(self, scheme: str, name: str, value: Any) -> str:
-        """The value; raises RobustokError where it is none of the options."""
+        """The value; raises RobustokError if it is none of the options."""
         if value not in self.options:
             options = " or ".join(repr(option) for option in self.options)
             raise RobustokError(f"{scheme}: {name} must be {options}, not {shown(value)}")

@@ -60,7 +60,7 @@ def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
 
 
 def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
-    """Raise RobustokError where a sampler or a schedule was made for another vocabulary."""
+    """Raise RobustokError for a sampler or a schedule of another vocabulary."""
     if scheme.vocab is not vocab and scheme.vocab.fingerprint != vocab.fingerprint:
         raise RobustokError(
             f"{scheme.spec} is a sampler of another vocabulary ({scheme.vocab}): make it for "
@@ -69,7 +69,7 @@ def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
 
 
 def register(scheme: S) -> S:
-    """Add a scheme of one's own, under its ``name``. Usable as a class decorator.
+    """Register a scheme under its ``name``. Usable as a class decorator.
 
     >>> @rt.register
     ... class Coarse(rt.Sampler):
@@ -83,8 +83,8 @@ def register(scheme: S) -> S:
         scheme: a subclass of :class:`robustok.Sampler` with a ``name`` and a method
             ``draw(self, ids, random)``; see "A scheme of your own" in the documentation.
 
-    Raises RobustokError for a class that is no scheme and for a
-    name that another scheme has. A class that is defined again replaces the one before.
+    Raises RobustokError for a class that is no scheme and for a name that another scheme has. A
+    class that is defined again replaces the earlier one.
     """
     if not (isinstance(scheme, type) and issubclass(scheme, Sampler)):
         raise RobustokError(f"register takes a subclass of robustok.Sampler, not {scheme!r}")

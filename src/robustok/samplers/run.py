@@ -1,4 +1,4 @@
-"""How a batch is drawn: rows to texts, texts over threads, and rows again."""
+"""Draws of a batch: splits rows into texts, draws them in threads, and reassembles the rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONE_DRAW = np.int64(1)
 
 
 class Plan(NamedTuple):
-    """What a draw depends on beside its row, and how many threads may work."""
+    """Everything but its row that a draw depends on, and the number of threads."""
 
     seed: np.uint64
     epoch: np.int64
@@ -153,7 +153,7 @@ def draw_texts(
 
     in_threads([(job,) for job in range(len(jobs))], work)
     total = _close_gaps(out, ends, jobs, starts, plan.draws)
-    if 2 * total < len(out):  # a view would hold all of it; what is given back here is not copied
+    if 2 * total < len(out):  # a view would keep all of it alive
         out.resize(total, refcheck=False)
     return Ragged(out[:total], ends)
 
@@ -161,7 +161,7 @@ def draw_texts(
 def _close_gaps(
     out: np.ndarray, ends: np.ndarray, jobs: list[tuple[int, int]], starts: np.ndarray, draws: int
 ) -> int:
-    """Move what each thread wrote up to what the one before it wrote; returns how much there is.
+    """Move the ids of each thread next to those of the previous one; returns their number.
 
     Pages that are touched already are cheap to move in; a new array for all would not be.
     """

@@ -1,4 +1,4 @@
-"""`stochastok`: random splits of random tokens, again and again (paper, Algorithm `stok`)."""
+"""`stochastok`: repeated random splits of random tokens (paper, Algorithm `stok`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemes that draw words from tables: they lend each thread a store of tables."""
+"""Schemes that draw words from cached tables, with one store of tables for each thread."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class TabledSampler(Sampler):
             else:
                 clear(store)
             begin = reached
-        # At most one idle store a core: more threads than cores gain nothing, and a store may hold
-        # 36 MB. A larger one is for the rare text that fills a store alone.
+        # Keep at most one idle store for each core: more threads gain nothing, and a store may hold
+        # 36 MB. A larger store serves only the rare text that fills one alone.
         if scale == 1:
             self._stores.append(store)
             del self._stores[available_cores() :]

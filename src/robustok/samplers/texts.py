@@ -1,4 +1,4 @@
-"""Ids back to texts: what :meth:`Sampler.log_prob` has to know about the ids it is given."""
+"""Texts of given ids and their canonical ids, for :meth:`Sampler.log_prob`."""
 
 from __future__ import annotations
 

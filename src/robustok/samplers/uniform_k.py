@@ -60,7 +60,7 @@ class UniformK(TabledSampler):
             raise RobustokError("uniform-k: give either alpha (per token) or k, as uniform-k(k=20)")
 
     def distance_of(self, tokens: int) -> int:
-        """The distance k of a text of so many canonical tokens.
+        """The distance k of a text with this many canonical tokens.
 
         Args:
             tokens: number of canonical tokens.

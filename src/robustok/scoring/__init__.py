@@ -1,4 +1,4 @@
-"""Log-likelihood of many tokenizations that share prefixes, for the price of the prefix tree."""
+"""Log-likelihood of many tokenizations that share prefixes, each node of the prefix tree once."""
 
 from robustok.extras import require
 

@@ -1,4 +1,4 @@
-"""Which way of sharing work a model takes: tried once on a tiny input, then remembered."""
+"""The modes of sharing work that a model supports: tested once on a tiny input, then cached."""
 
 from __future__ import annotations
 

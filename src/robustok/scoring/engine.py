@@ -269,7 +269,7 @@ def _check(model: Any, prefix: Ints, matrix: Ints, lengths: Ints) -> None:
     highest = max(int(matrix.max(initial=0)), int(prefix.max(initial=0)))
     if highest >= known or min(int(matrix.min(initial=0)), int(prefix.min(initial=0))) < 0:
         raise RobustokError(
-            f"token id {highest} among ids for a model that knows 0..{known - 1}: "
+            f"token id {highest} for a model with ids 0..{known - 1}: "
             "tokenize with the model's own vocabulary"
         )
     config = model.config.get_text_config()

@@ -1,4 +1,4 @@
-"""Scoring for models that take no tree masks: padded batches, after a cached prefix or whole."""
+"""Scoring for models without tree masks: padded batches, after a cached prefix or in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a model predicts long texts: their log-likelihood in chunks that fit the model."""
+"""Log-likelihood of long texts under a model, in chunks of at most max_length tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds a study by its name among those that come with robustok, or by its file."""
+"""Finds a study by its name among the included ones, or by its file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def studies() -> dict[str, str]:
 
 
 def scales_of(name: str) -> list[str]:
-    """The scales of a study that comes with robustok, beside the full one.
+    """The scales of an included study, besides the full one.
 
     >>> scales_of("finetuning-table")
     ['cpu', 'small']

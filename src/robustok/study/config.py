@@ -74,7 +74,7 @@ def _dotted(path: Where) -> str:
 
 
 def _allowed(path: Where) -> list[str]:
-    """The fields allowed beside the one at `path`."""
+    """The allowed fields of the section that has `path`."""
     model: Any = Study
     for part in path[:-1]:
         if isinstance(part, int):
@@ -235,7 +235,7 @@ def _put(data: dict[str, Any], part: str, fields: dict[str, Any]) -> None:
 
 
 def _checked(study: Study, source: _Source) -> Study:
-    """The study with its specs normalized, once what only makes sense across fields is seen to."""
+    """The study with normalized specs, after the checks across fields."""
 
     def normal(spec: str, *path: str | int) -> str:
         try:

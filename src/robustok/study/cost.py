@@ -1,4 +1,4 @@
-"""Estimates of cost: seconds on one core for the progress bars, hours on a GPU for the list."""
+"""Estimates of cost: seconds on one core for progress bars, GPU hours for `study list`."""
 
 from __future__ import annotations
 

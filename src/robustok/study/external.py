@@ -1,4 +1,4 @@
-"""Models, tokenizers and files outside a study, and what identifies their content in a key."""
+"""Models, tokenizers and files outside a study, and the identity of their content in keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class External:
 
 
 def external_file(path: str | Path, *, read: bool = True) -> External:
-    """A file, identified by its content, or by its path where it is not to be read."""
+    """A file, identified by its content, or by its path if it is not read."""
     return External(str(path), _digest(Path(path)) if read else str(path))
 
 

@@ -1,4 +1,4 @@
-"""From a study to its cells, each after the cells that it depends on."""
+"""Plans the cells of a study, each after the cells that it depends on."""
 
 from __future__ import annotations
 

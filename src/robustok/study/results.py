@@ -1,4 +1,4 @@
-"""From the records of finished cells to the rows of results.jsonl."""
+"""Converts the records of finished cells to the rows of results.jsonl."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from robustok.study.workers import work_side_by_side
 from robustok.versions import versions
 
 WORDS = ("title", "about", "paper", "threads")  # fields that decide no result
-OURS = (".lock", "cells")  # what a folder may hold before its study.json
+OURS = (".lock", "cells")  # files that a folder may have before its study.json
 
 
 class Watch(Protocol):
@@ -127,7 +127,7 @@ def run_study(
         watch: callbacks for progress, by default none.
 
     The same call after an interruption continues from the last finished cell and ends with the same
-    accuracies. A study that sets the `threads` of a cell runs its cells in processes of their own;
+    accuracies. A study that sets the `threads` of a cell runs its cells in separate processes;
     then the number of cores changes no result.
 
     Raises RobustokError where the folder was made by another study, is in use, or the disk is full.
@@ -168,7 +168,7 @@ def run_study(
 def _write_results(
     study: Study, cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
 ) -> list[dict[str, Any]]:
-    """The rows so far, what was measured of each item, and the one file that says what this is."""
+    """Write results.jsonl, the rows of each item, and run.json."""
     rows = result_rows(study, cells, records)
     write_rows(folder / "results.jsonl", rows)
     for cell in cells:

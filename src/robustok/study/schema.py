@@ -26,7 +26,7 @@ class WordTask(Strict):
     kind: Literal["langgame", "cute"]
     format: Literal["paper", "short"] = "paper"  # the wording, and how options are made
     words: int = Field(200, ge=8)  # number of the most frequent English words
-    words_file: str | None = None  # or a file with one word a line, in place of them
+    words_file: str | None = None  # or a file with one word per line, instead
     train: int = Field(ge=1)  # questions
     test: int = Field(ge=1)
 
@@ -47,7 +47,7 @@ class Tokenizer(Strict):
 class Model(Strict):
     """A causal language model from random weights, or one that exists."""
 
-    name: str | None = None  # a folder or a hub name; the sizes below are then its own
+    name: str | None = None  # a folder or a hub name, which determines the sizes below
     parameters: float | None = Field(None, gt=0)  # of a named one, for the estimate of its cost
     layers: int | None = Field(None, ge=1)
     width: int | None = Field(None, ge=8)
@@ -90,9 +90,9 @@ class Corpus(Strict):
 
     train: tuple[str, ...] = ()  # .txt, .jsonl or .parquet, the first two also compressed
     held_out: str | None = None
-    sample_by: Literal["line", "document"] = "line"  # what a document of a .txt file is
+    sample_by: Literal["line", "document"] = "line"  # unit of a document in .txt files
     hub: str | None = None  # its first documents are held out
-    documents: int | None = Field(None, ge=1)  # at most so many to train on
+    documents: int | None = Field(None, ge=1)  # greatest number to train on
     measured: int = Field(100, ge=1)  # documents held out
 
 
@@ -115,7 +115,7 @@ class Pretraining(Training):
 
 
 class Lora(Strict):
-    """Low-rank adapters in place of all weights; the paper's numbers are the defaults."""
+    """Low-rank adapters instead of all weights; the defaults are the paper's."""
 
     rank: int = Field(8, ge=1)
     alpha: float = Field(32, gt=0)
@@ -131,7 +131,7 @@ class Benchmarks(Strict):
     """Multiple-choice data sets that every model is also evaluated on."""
 
     names: tuple[str, ...] = Field(min_length=1)  # as on the hub: arc_easy, copa, ...
-    folder: str | None = None  # folder of NAME.jsonl files, in place of the hub
+    folder: str | None = None  # folder of NAME.jsonl files, instead of the hub
     items: int = Field(500, ge=1)  # at most, of each
 
 
@@ -217,10 +217,10 @@ class PaperTable(Strict):
 
 
 class Paper(Strict):
-    """What of the paper a study reproduces, with the paper's own numbers."""
+    """The part of the paper that a study reproduces, with its numbers."""
 
     where: str  # such as Figure 2
-    claims: tuple[str, ...] = ()  # what the paper reads from them, a sentence each
+    claims: tuple[str, ...] = ()  # the paper's conclusions, one sentence each
     tables: tuple[PaperTable, ...] = ()
 
 
@@ -237,8 +237,8 @@ class Study(Strict):
     about: str = ""
     scale: str = "full"  # which of the YAML's scales this is
     seed: int
-    repeats: int = Field(1, ge=1)  # the models and measurements again, with the seeds after it
-    threads: int | None = Field(None, ge=1)  # of a cell; as many cells as fit go side by side
+    repeats: int = Field(1, ge=1)  # repeats of models and measurements, with the following seeds
+    threads: int | None = Field(None, ge=1)  # of each cell; as many cells as fit run at once
     task: WordTask | None = None  # none: perplexity alone is measured
     tokenizer: Tokenizer | None = None  # the named model's own, if not given
     model: Model

@@ -30,7 +30,7 @@ def is_finished(cell: Cell, folder: Path) -> bool:
 
 
 def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
-    """The record of a finished cell, or None where it is unfinished or its files have changed.
+    """The record of a finished cell, or None if it is unfinished or its files changed.
 
     A cell whose checksums do not match is logged in one line, and its record is removed, so that
     the cell runs again.

@@ -49,7 +49,7 @@ def _after_space(choices: Iterable[str]) -> list[str]:
 def plain(row: Row) -> Worded:
     """A question and its answers, each after a space; without a question, whole sentences."""
     query, kind = row["query"], str(row.get("kind", row.get("task", "")))
-    # Whole sentences start a text, so nothing stands before them.
+    # Whole sentences start a text, so nothing precedes them.
     choices = _after_space(row["choices"]) if query else [c.strip() for c in row["choices"]]
     return Worded(query, choices, row["label"], kind)
 

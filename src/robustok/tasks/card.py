@@ -1,4 +1,4 @@
-"""A data set of questions as a folder: JSON lines, and a card that says what they are."""
+"""A data set of questions as a folder: JSON Lines and a data set card."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def cute(
 
 
 def _new_question(pool: Pool, kind: str, turn: int, split: str, seen: set[str]) -> Question | None:
-    """A question of the split that has not been asked; None where there seem to be no more."""
+    """A new question of the split; None after too many attempts."""
     for _ in range(_TRIES):
         question = _MAKERS[kind](pool, turn)
         if question and split_of(question[0]) == split and question[0] not in seen:
@@ -130,14 +130,14 @@ def _item(question: Question, kind: str, turn: int, key: str, space: str) -> Ite
 
 def _check(words: Sequence[str], n: int, split: str, kinds: Sequence[str]) -> None:
     if n < 1:
-        raise RobustokError(f"asked for {n} questions: ask for at least 1")
+        raise RobustokError(f"{n} questions: give at least 1")
     if split not in SPLITS:
         raise RobustokError(f"unknown split '{split}': {nearest(split, SPLITS)}")
     for kind in kinds:
         if kind not in CUTE_KINDS:
             raise RobustokError(f"unknown CUTE kind '{kind}': {nearest(kind, CUTE_KINDS)}")
     if not kinds:
-        raise RobustokError("no kind of question asked for: give at least one")
+        raise RobustokError("no kind of question: give at least one")
     if not words:
         raise RobustokError("the word list is empty: give some words")
 

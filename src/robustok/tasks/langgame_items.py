@@ -116,21 +116,21 @@ def _text(options: Sequence[str], kind: str, letter: str, rng: random.Random, pa
 
 
 def split_of(signature: str) -> str:
-    """The split a question belongs to, for good, by a hash of what it asks."""
+    """The split of a question, by a hash of its content, the same in every data set."""
     digest = hashlib.blake2b(signature.encode(), digest_size=8).digest()
     return "test" if int.from_bytes(digest, "big") < TEST_SHARE * 2**64 else "train"
 
 
 def _check(words: Sequence[str], n: int, split: str, kinds: Sequence[str]) -> None:
     if n < 1:
-        raise RobustokError(f"asked for {n} questions: ask for at least 1")
+        raise RobustokError(f"{n} questions: give at least 1")
     if split not in SPLITS:
         raise RobustokError(f"unknown split '{split}': {nearest(split, SPLITS)}")
     for kind in kinds:
         if kind not in KINDS:
             raise RobustokError(f"unknown LangGame kind '{kind}': {nearest(kind, KINDS)}")
     if not kinds:
-        raise RobustokError("no kind of question asked for: give at least one")
+        raise RobustokError("no kind of question: give at least one")
     if len(set(words)) != len(words):
         raise RobustokError("the word list repeats a word: give each once")
     if len(words) < _OPTIONS:
@@ -138,7 +138,7 @@ def _check(words: Sequence[str], n: int, split: str, kinds: Sequence[str]) -> No
 
 
 def _draw(words: Sequence[str], kind: str, rng: random.Random) -> tuple[list[str], str, str] | None:
-    """Four options in random order, the answer, and the letters asked for; or nothing."""
+    """Four options in random order, the answer, and the letters in question; or None."""
     options = rng.sample(words, _OPTIONS)
     if kind in ("longest", "shortest"):
         ranked = sorted(options, key=len, reverse=kind == "longest")

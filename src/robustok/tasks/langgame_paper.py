@@ -100,7 +100,7 @@ def _most(words: Sequence[str], rng: random.Random) -> Choice:
 
 
 def _part(words: Sequence[str], rng: random.Random) -> tuple[str, int]:
-    """A word, and the length of the part of it that is asked for."""
+    """A word, and the length of the part in question."""
     word = rng.choice(words)
     return word, rng.randint(1, min(_LONGEST_PART, len(word)))
 

@@ -116,7 +116,7 @@ def benchmark_files(folder: str | Path) -> dict[str, Path]:
 
 
 def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Each object of a file of JSON lines, where it stands, and its key."""
+    """Each object of a JSON Lines file, with its place and its key."""
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a JSONL file of questions")
     number = 0

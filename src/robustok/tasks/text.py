@@ -1,4 +1,4 @@
-"""Documents from text files, one after another."""
+"""Streams documents from text files."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def frequent_words(n: int, *, language: str = "en") -> list[str]:
     Raises RobustokError for a language that wordfreq does not have, and for more words than it has.
     """
     if n < 1:
-        raise RobustokError(f"asked for {n} words: ask for at least 1")
+        raise RobustokError(f"{n} words: give at least 1")
     try:
         import wordfreq
     except ImportError:
@@ -33,7 +33,7 @@ def frequent_words(n: int, *, language: str = "en") -> list[str]:
         raise RobustokError(f"no word list for language '{language}': choose from {known}")
     words = clean_words(wordfreq.top_n_list(language, 3 * n + 100))[:n]
     if len(words) < n:
-        raise RobustokError(f"'{language}' has {len(words)} such words: ask for no more")
+        raise RobustokError(f"'{language}' has {len(words)} such words: give a smaller number")
     return words
 
 

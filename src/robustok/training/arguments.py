@@ -1,4 +1,4 @@
-"""From a recipe to the arguments of transformers' Trainer."""
+"""Conversion of a recipe to the arguments of transformers' Trainer."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def write_errors_in_one_line(folder: Path) -> Iterator[None]:
             raise
         raise RobustokError(
             f"could not write under '{folder}' ({str(error).splitlines()[0]}): "
-            "make room and start again, it goes on from its last checkpoint"
+            "free space and start again: the run continues from its last checkpoint"
         ) from error
 
 

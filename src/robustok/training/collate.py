@@ -46,7 +46,7 @@ class AnswerCollator:
             ids[i, length - size :] = row["input_ids"]
             mask[i, length - size :] = 1
             labels[i, length - answer :] = row["input_ids"][size - answer :]
-        # Padding attends to itself alone would be all masked, which some kernels turn into NaN.
+        # An empty row attends to its last position: some kernels turn a fully masked row into NaN.
         empty = ~mask.any(axis=1)
         mask[empty, -1] = 1
         batch: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Fine-tune a model on questions whose wording is tokenized anew at every step."""
+"""Fine-tune a model on questions, with new draws of their tokenization at every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemes that change while a model trains: which one is due after so many rows."""
+"""Schedules during training: the sampler for a number of rows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from robustok.samplers.schedules import is_schedule
 if TYPE_CHECKING:
     from robustok.samplers import Sampler
 
-STAGES = 1000  # a schedule moves in so many steps, so that few samplers are made
+STAGES = 1000  # steps of a schedule, to limit the number of samplers
 
 
 def moves(sampler: Sampler | Schedule) -> bool:
-    """Whether the scheme changes as the training goes on."""
+    """Whether the scheme changes during the training."""
     return isinstance(sampler, Schedule) and is_schedule(sampler.spec)
 
 
 def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Sampler:
-    """The sampler that is due when ``seen`` of ``total`` rows have gone by.
+    """The sampler after ``seen`` of ``total`` rows.
 
     >>> moving = rt.schedule("stochastok(alpha=0->1)", vocab)
     >>> scheme_at(moving, 50, 100).spec

@@ -1,4 +1,4 @@
-"""Documents as an endless stream of full blocks, tokenized anew in every epoch."""
+"""Documents as an endless stream of full blocks, with new draws in every epoch."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PackedStream(IterableDataset):
                 waiting, size = [joined[full:]], size - full
 
     def _drawn(self, rows: Ragged, keys: np.ndarray, epoch: int, n_blocks: int) -> np.ndarray:
-        """Documents as drawn, an end after each, when ``made`` blocks have gone before."""
+        """Drawn documents with the end token after each, after ``n_blocks`` earlier blocks."""
         sampler = scheme_at(self.sampler, n_blocks, self.total)
         drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
         return np.insert(drawn.values, drawn.offsets[1:], self.end)

@@ -1,4 +1,4 @@
-"""Pre-train a language model on text that is tokenized anew in every epoch."""
+"""Pre-train a language model on text, with new draws of its tokenization in every epoch."""
 
 from __future__ import annotations
 

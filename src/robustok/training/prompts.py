@@ -1,4 +1,4 @@
-"""Questions as training rows, tokenized anew each time they are asked for."""
+"""Questions as training rows, with new draws each time a row is read."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class PromptDataset(Dataset):
         self._check(items)
 
     def order(self) -> RowOrder | None:
-        """The order of rows a schedule needs, which also says where in the training each stands.
+        """Row numbers in training order, from which a schedule computes the progress of each row.
 
         None for a scheme that stays as it is, without adversary: any order will do.
         """

@@ -1,4 +1,4 @@
-"""What a training run returns."""
+"""Result of a training run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One training run on transformers' Trainer, which goes on where a killed one stopped."""
+"""One training run on transformers' Trainer, which continues an interrupted run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _FIRST = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
-# What may change when a run goes on: how the same steps are computed.
+# Options that may change when a run continues: they do not change its steps.
 _HOW = ("gradient_accumulation_steps", "torch_compile", "workers", "save_every")
 
 
@@ -52,11 +52,11 @@ def train(
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
 
-    The same call goes on where a killed one stopped, from its last undamaged
+    The same call continues an interrupted run from its last undamaged
     checkpoint, with the same losses; after a finished one it loads the trained
     weights and returns the record. ``settings`` identifies the run: a folder
     made with other settings, or from a model with other weights, is refused.
-    The folder is locked while the run is at work.
+    The folder is locked during the run.
 
     Raises RobustokError for a loss that is not a number, for a folder of
     another run or in use by one, and where the disk is full.
@@ -150,7 +150,7 @@ def _save(trainer: Trainer, out: Path, identity: dict[str, Any], training: Train
 
 
 def pad_id(model: PreTrainedModel) -> int:
-    """The id that fills padding. Padding is masked, so any id serves where the model names none."""
+    """The id of padding. Padding is masked, so any id is valid if the model names none."""
     for name in ("pad_token_id", "eos_token_id"):
         value = getattr(model.config, name, None)
         if isinstance(value, int) and value >= 0:

@@ -51,7 +51,7 @@ class Watch(TrainerCallback):
                 "raise the warm-up, or use float32; the last checkpoint is kept"
             )
         step = state.global_step
-        # 20 lines a run at most, besides the last.
+        # At most 20 lines for a run, besides the last.
         if state.is_world_process_zero and (
             step % max(self.steps // 20, 1) < args.logging_steps or step == self.steps
         ):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from robustok.tasks.item import Item
     from robustok.vocabulary import Vocabulary
 
-_POOL = 32  # items attacked side by side
+_POOL = 32  # items attacked at once
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def attack_items(
     each: Callable[[Attack], None] | None = None,
     **changes: Any,
 ) -> AttackEvaluation:
-    """Attack every item, many side by side, and measure the accuracy that is left.
+    """Attack every item, many at once, and measure the remaining accuracy.
 
     >>> result = attack_items(model, vocab, items, seed=0)
     >>> result.n, result.accuracy <= result.start_accuracy

@@ -1,4 +1,4 @@
-"""What certifying gives back: a certificate for each question and distance, and their counts."""
+"""Results of certification: a certificate for each question and distance, and their counts."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Certificate:
 
     @property
     def count(self) -> str:
-        """The number of tokenizations, to be read: its size alone where it is large."""
+        """The number of tokenizations as text; a large one by its order of magnitude."""
         exact = self.tokenizations < 10**9
         return f"{self.tokenizations:,}" if exact else f"10^{len(str(self.tokenizations)) - 1}"
 

@@ -1,4 +1,4 @@
-"""One question to attack or certify: its options, the ids around it, and what fits the model."""
+"""One question to attack or certify: its options, the ids around it, and the model's max_length."""
 
 from __future__ import annotations
 

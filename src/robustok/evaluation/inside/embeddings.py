@@ -1,4 +1,4 @@
-"""How far apart a model holds the tokenizations of one word, layer by layer."""
+"""Distance between the hidden states of a word's tokenizations, layer by layer."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def embedding_distances(
     """
     began = time.perf_counter()
     if draws < 1:
-        raise RobustokError(f"{draws} draws measure nothing: ask for at least 1")
+        raise RobustokError(f"{draws} draws measure nothing: give at least 1")
     words = check_list("words", words)
     if not words:
         raise RobustokError("there are no words to measure: give at least one")
@@ -211,7 +211,7 @@ def embedding_distances(
 
 
 def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling:
-    """The canonical ids of a word, alone or as they stand in a sentence.
+    """The canonical ids of a word, alone or inside a sentence.
 
     >>> [vocab.tokens[i] for i in spell(vocab, "world", "Any {word}?").ids]
     [b' world']

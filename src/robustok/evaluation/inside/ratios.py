@@ -1,4 +1,4 @@
-"""How far a model's states really move when a text is tokenized otherwise: the bound's measure."""
+"""Measured change of a model's hidden states under another tokenization, in units of the bound."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def lipschitz_ratios(
     began = time.perf_counter()
     check_questions(items)
     if draws < 1:
-        raise RobustokError(f"{draws} draws measure nothing: ask for at least 1")
+        raise RobustokError(f"{draws} draws measure nothing: give at least 1")
     sampler = as_sampler(sampler, vocab)
     total = len(items) * (2 if adversarial else 1)
     keys = np.array([item_key(item.key) for item in items], np.int64)

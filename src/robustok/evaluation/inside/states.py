@@ -1,4 +1,4 @@
-"""Hidden states of the last token of many sequences, at every layer, work shared as in scoring."""
+"""Hidden states of the last token of many sequences, at every layer; prefixes are shared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def last_states(
     >>> last_states(model, Ragged.from_rows([[5, 6], [7]])).shape
     (4, 2, 128)
 
-    Entry 0 is the token embedding; the last one stands after the model's final norm, as
+    Entry 0 is the token embedding; the last one is after the model's final norm, as
     transformers' ``output_hidden_states`` gives them. ``prefix`` is ids before every row.
     Rows that begin alike share the work, as in :func:`robustok.scoring.score`; ``max_batch_tokens``
     bounds the tokens of one forward pass (default: 1,024 on a CPU, 16,384 elsewhere).

@@ -1,4 +1,4 @@
-"""The kinds of cells of a study: each is one frozen dataclass that knows how to run."""
+"""The kinds of cells of a study, each one frozen dataclass with a method to run it."""
 
 from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.corpus import CorpusCell

@@ -1,4 +1,4 @@
-"""What every kind of cell has: a key, a label, a cost, inputs and a way to run it."""
+"""Base class of cells: key, label, cost, inputs, and a method to run it."""
 
 from __future__ import annotations
 

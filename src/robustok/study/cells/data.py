@@ -103,9 +103,9 @@ class BenchmarkCell(QuestionsCell):
 
     name: str
     items: int
-    file: External | None = None  # in place of the hub
-    revision: str | None = None  # the commit of the hub's data set, where it is known
-    examples: int = 0  # questions of the hub's training split, to show solved
+    file: External | None = None  # instead of the hub
+    revision: str | None = None  # the commit of the hub's data set, if known
+    examples: int = 0  # few-shot examples from the hub's training split
 
     @property
     def fields(self) -> dict[str, Any]:

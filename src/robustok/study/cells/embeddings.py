@@ -43,7 +43,7 @@ class EmbeddingsCell(MeasurementCell):
     def run(self, folder: Path, progress: Progress) -> Summary:
         from robustok.evaluation import embedding_distances
 
-        # The name in a figure: a pre-trained model is told apart from those trained from it.
+        # The name in a figure, different for a pre-trained model and the models trained from it.
         fine_tuned = isinstance(self.model, FinetuneCell)
         vocab = self.tokenizer.vocabulary(folder)
         result = embedding_distances(

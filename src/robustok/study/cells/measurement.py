@@ -1,4 +1,4 @@
-"""What the cells that measure a model have in common: a row in results.jsonl."""
+"""Base class of cells that measure a model: each has a row in results.jsonl."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class TrainedCell(ModelCell):
         folder: Path,
         progress: Progress,
     ) -> Summary:
-        """Train on questions, drawn anew at every step; the loss is that of the answer alone."""
+        """Train on questions with new draws at every step; only the answer enters the loss."""
         from robustok.training import finetune
 
         assert data is not None

@@ -16,7 +16,7 @@ from robustok.study.text import Text
 if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
-NAME = "name.json"  # holds the name of a tokenizer or model that stays where it is
+NAME = "name.json"  # the name of an existing tokenizer or model, which is not copied
 
 
 class TokenizerCell(Cell):
