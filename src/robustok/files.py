@@ -208,12 +208,19 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     Empty lines are skipped. Lines end at ``\\n`` only, since JSON may hold other line separators.
     Raises RobustokError, which names the line, for a missing or damaged file.
     """
+    for number, value, _ in json_lines_and_shares(path):
+        yield number, value
+
+
+def json_lines_and_shares(path: Path) -> Iterator[tuple[int, Any, float]]:
+    """As :func:`json_lines`, each value with the share of the file that is read."""
     number = 0
     try:
         with path.open("rb") as raw:
+            size = max(path.stat().st_size, 1)
             for number, line in enumerate(decompressed(raw, path.suffix), 1):
                 if line.strip():
-                    yield number, json.loads(line.decode())
+                    yield number, json.loads(line.decode()), min(raw.tell() / size, 1.0)
     except (ValueError, RecursionError) as error:
         raise RobustokError(f"{path}:{number} is not JSON ({_reason(error)})") from None
     except DAMAGE as error:

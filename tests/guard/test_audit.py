@@ -120,7 +120,7 @@ def test_bare_lists_and_named_columns(tmp_path: Path) -> None:
         ('{"a": [1]}\n{"a": [1.5]}\n', None, "line 2: expected a list of token ids"),
         ('{"a": [1]}\n{"a": null}\n', None, "line 2: expected a list of token ids"),
         ('[1, 2]\n["x"]\n', None, "line 2: expected a list of token ids"),
-        ("[1, 2\n", None, "line 1: not JSON"),
+        ("[1, 2\n", None, ":1 is not JSON"),
     ],
 )
 def test_what_is_no_sequence_is_told(

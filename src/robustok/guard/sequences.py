@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError, nearest
-from robustok.files import decompressed
+from robustok.files import json_lines_and_shares
 from robustok.ragged import Ragged
 
 ROWS = 4096  # sequences in a batch
@@ -68,33 +67,20 @@ def holds_ids(kind: Any) -> bool:
 
 
 def _json_lines(path: Path, column: str | None) -> Iterator[tuple[Ragged, float]]:
-    size = max(path.stat().st_size, 1)
     rows: list[np.ndarray] = []
-    with path.open("rb") as raw, decompressed(raw, path.suffix) as lines:
-        number = 1
+    for number, value, share in json_lines_and_shares(path):
+        if isinstance(value, dict):
+            column = _chosen(path, column, value if column else _lists(value))
+            value = value.get(column)
         try:
-            for number, line in enumerate(lines, 1):  # noqa: B007 (used in the error)
-                if not line.strip():
-                    continue
-                value = json.loads(line)
-                if isinstance(value, dict):
-                    column = _chosen(path, column, value if column else _lists(value))
-                    value = value.get(column)
-                rows.append(_ids(value))
-                if len(rows) == ROWS:
-                    yield Ragged.from_rows(rows), min(raw.tell() / size, 1.0)
-                    rows = []
-        except RobustokError:
-            raise
-        except (ValueError, TypeError, EOFError, OSError) as e:
-            raise RobustokError(f"{path}, line {number}: {_reason(e)}") from e
+            rows.append(_ids(value))
+        except (ValueError, TypeError) as error:
+            raise RobustokError(f"{path}, line {number}: {str(error).splitlines()[0]}") from error
+        if len(rows) == ROWS:
+            yield Ragged.from_rows(rows), share
+            rows = []
     if rows:
         yield Ragged.from_rows(rows), 1.0
-
-
-def _reason(error: Exception) -> str:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"not JSON ({reason})" if isinstance(error, json.JSONDecodeError) else reason
 
 
 def _lists(row: dict[str, Any]) -> list[str]:

@@ -116,6 +116,6 @@ class Mix(Sampler):
             out[: ends[-1]] = np.concatenate(parts)
 
     def _picks(self, batch: Any, first: int, last: int) -> np.ndarray:
-        """The number of the scheme for each draw of texts first..last, int64 of shape [texts, draws]."""
+        """Number of the scheme of each draw of texts first..last, int64 [texts, draws]."""
         u = coins(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _CHOICE)
         return np.searchsorted(self.edges, u, side="right")

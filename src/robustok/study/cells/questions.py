@@ -43,6 +43,11 @@ class AccuracyCell(MeasurementCell):
     few_shot: FewShot | None
 
     @property
+    def version(self) -> int:
+        # 2: a few-shot prompt longer than the model's longest input loses its start.
+        return 2 if self.few_shot else 1
+
+    @property
     def task(self) -> str:
         return self.data.task
 
@@ -83,6 +88,7 @@ class AccuracyCell(MeasurementCell):
             "n": result.n,
             "draws": result.draws,
             "chance": sum(1 / len(item.choices) for item in items) / len(items),
+            **({"overflowed": result.overflowed} if result.overflowed else {}),
         }
 
 
@@ -111,11 +117,6 @@ class EvaluateCell(AccuracyCell):
         }
 
     @property
-    def version(self) -> int:
-        # 2: a few-shot prompt longer than the model's longest input loses its start.
-        return 2 if self.few_shot else 1
-
-    @property
     def label(self) -> str:
         return f"evaluate {self.model.description} on {self.eval_scheme}{self._suffix}"
 
@@ -142,9 +143,8 @@ class EvaluateCell(AccuracyCell):
             overflow="left",
             progress=progress,
         )
-        overflowed = {"overflowed": result.overflowed} if result.overflowed else {}
         strength = drawn_strength(vocab, items, drawn_by, draws=self.draws, seed=self.seed)
-        return self._summary(result, items, folder) | overflowed | rounded(strength)
+        return self._summary(result, items, folder) | rounded(strength)
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,6 @@ class AttackCell(AccuracyCell):
         return self.attack.max_scored or SUITE_LIMIT
 
     @property
-    def version(self) -> int:
-        # 2: a few-shot prompt longer than the model's longest input loses its start.
-        return 2 if self.few_shot else 1
-
-    @property
     def label(self) -> str:
         if self.attack.suite:
             return f"{self.attack.suite} suite on {self.model.description}{self._suffix}"
@@ -220,10 +215,9 @@ class AttackCell(AccuracyCell):
             overflow="left",
             progress=progress,
         )
-        overflowed = {"overflowed": result.overflowed} if result.overflowed else {}
         canonical = vocab.encode_batch([item.question for item in items])
         reached = measure(vocab, canonical, [attack.ids for attack in result.attacks])
-        summary = self._summary(result, items, folder) | overflowed | rounded(reached.mean())
+        summary = self._summary(result, items, folder) | rounded(reached.mean())
         return summary | {"start_accuracy": result.start_accuracy}
 
     def _run_suite(
