@@ -182,14 +182,14 @@ def _requests(
 ) -> list[Request]:
     keys = np.array([item_key(item.key) for item in block], np.int64)
     texts = [item.question for item in block]
-    queries = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
-    before: Any = prefix
+    questions = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
+    sentence_prefix: Any = prefix
     if prefix is None and not all(texts):
-        before = start_ids(model)
+        sentence_prefix = start_ids(model)
     return [
-        Request(_slice(queries, i * draws, draws), encode_options(vocab, item.choices), prefix)
+        Request(_slice(questions, i * draws, draws), encode_options(vocab, item.choices), prefix)
         if item.question
-        else sentence_request(item, vocab, sampler, draws, seed, before)
+        else sentence_request(item, vocab, sampler, draws, seed, sentence_prefix)
         for i, item in enumerate(block)
     ]
 

@@ -22,9 +22,12 @@ def read_sequences(path: Path, column: str | None = None) -> Iterator[tuple[Ragg
     >>> [(rows[0].tolist(), share) for rows, share in read_sequences(Path("rollouts.jsonl"))]
     [([276, 275], 1.0)]
 
-    ``path`` is Parquet (.parquet) or JSON Lines (.jsonl, also .gz and .xz): objects with a column
-    of ids, or bare lists. Without ``column`` there must be one such column only. An id that does
-    not fit 32 bits becomes -1. Raises RobustokError for anything that is not a sequence of ids.
+    Args:
+        path: a Parquet (.parquet) or JSON Lines file (.jsonl, also .gz and .xz) of objects with a
+            column of ids, or of bare lists.
+        column: name of the column of ids; by default the only one.
+
+    An id outside int32 becomes -1. Raises RobustokError for anything that is not a sequence of ids.
     """
     if not path.is_file():
         raise RobustokError(f"{path}: no such file")

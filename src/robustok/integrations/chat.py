@@ -24,12 +24,14 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
     >>> vocab.decode(ids[user_turns(chat, vocab)(ids)])
     ' hello\\n'
 
-    What opens a user's turn is read off the tokenizer's chat template: a special
-    token and a role, say, that opens no other role's turn. The turn lasts until
-    the next special token. Takes int32 of shape [n], gives bool of shape [n].
+    Args:
+        tokenizer: a transformers tokenizer with a chat template.
+        vocab: its vocabulary.
 
-    Raises RobustokError where there is no template, or its turns are not marked
-    by special tokens.
+    The header of a user turn, such as a special token and a role, comes from the chat template. The
+    turn ends at the next special token. The function maps int32 [n] to bool [n].
+
+    Raises RobustokError without a chat template, and if special tokens do not mark its turns.
     """
     if getattr(tokenizer, "chat_template", None) is None:
         raise RobustokError("the tokenizer has no chat template: choose where='unlabeled'")

@@ -26,18 +26,20 @@ def load_model(
 ) -> PreTrainedModel:
     """Load a causal language model for evaluation.
 
-    >>> model.save_pretrained("runs/mine")
-    >>> type(load_model("runs/mine")).__name__
+    >>> model.save_pretrained("runs/model")
+    >>> type(load_model("runs/model")).__name__
     'LlamaForCausalLM'
 
-    ``path_or_name`` is a folder, a hub name with or without ``@revision``, or ``smollm2-135m``, a
-    small pre-trained model of the package index (extra ``small``). A folder with LoRA weights gives
-    its base model with the adapter merged in. ``dtype`` is ``auto`` (as saved) or a name such as
-    ``float32``, ``bfloat16``. A folder is read without asking the hub, and a model's own Python
-    code runs only with ``trust_remote_code``.
+    Args:
+        path_or_name: a folder, which is read without a request to the hub; a hub name with or
+            without ``@revision``; or ``smollm2-135m``, a small pre-trained model of the package
+            index (extra ``small``). For a folder with LoRA weights, the adapter is merged into its
+            base model.
+        dtype: ``"auto"`` (as saved, default) or a name such as ``"float32"`` or ``"bfloat16"``.
+        trust_remote_code: whether Python code of the model may run, by default not.
 
-    Raises RobustokError where there is no such model, where it is damaged, where it is not a
-    causal language model, and where weights are missing or not numbers.
+    Raises RobustokError for a model that is missing, damaged or not a causal language model, and
+    for weights that are missing or not finite.
     """
     from safetensors import SafetensorError
 
@@ -81,8 +83,8 @@ def _from_pretrained(
 def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) -> Any:
     """The configuration of a model, without its weights.
 
-    >>> model.save_pretrained("runs/mine")
-    >>> load_config("runs/mine").model_type
+    >>> model.save_pretrained("runs/model")
+    >>> load_config("runs/model").model_type
     'llama'
 
     Args:
@@ -144,8 +146,8 @@ def check_model(path_or_name: str | Path) -> None:
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     """Load transformers' own tokenizer of a model, for its chat template.
 
-    >>> save_tokenizer("tokenizer.json", "runs/mine")
-    >>> type(load_tokenizer("runs/mine")).__name__
+    >>> save_tokenizer("tokenizer.json", "runs/model")
+    >>> type(load_tokenizer("runs/model")).__name__
     'TokenizersBackend'
 
     Args:
@@ -176,12 +178,15 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
 def save_tokenizer(source: str | Path, folder: str | Path) -> None:
     """Copy a model's tokenizer to the folder of its trained weights.
 
-    >>> save_tokenizer("tokenizer.json", "runs/mine")
-    >>> rt.Vocabulary.load("runs/mine").size == vocab.size
+    >>> save_tokenizer("tokenizer.json", "runs/model")
+    >>> rt.Vocabulary.load("runs/model").size == vocab.size
     True
 
-    ``source`` is a tokenizer.json, a folder or a hub name; files are copied as they are. Raises
-    RobustokError where there is no tokenizer.
+    Args:
+        source: a tokenizer.json, a folder or a hub name; files are copied unchanged.
+        folder: folder of the model.
+
+    Raises RobustokError if there is no tokenizer.
     """
     if is_packaged(source):
         source = packaged_folder(str(source))

@@ -21,12 +21,12 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     >>> tokenizer.encode("low").tokens
     ['low']
 
-    All 256 bytes are in it, so it encodes any text; id 0 is ``<|endoftext|>``.
-    The vocabulary is smaller than ``size`` where the texts run out of pairs to
-    merge. The same texts give the same tokenizer; ``tokenizer.save(path)``
-    writes tokenizer.json.
+    Args:
+        texts: the training texts; the same texts give the same tokenizer.
+        size: number of ids, at least 257. It is smaller if the texts have no more pairs to merge.
 
-    Raises RobustokError where ``size`` leaves no room for the bytes.
+    The vocabulary has all 256 bytes, so it encodes any text; id 0 is ``<|endoftext|>``.
+    ``tokenizer.save(path)`` writes tokenizer.json. Raises RobustokError for a smaller ``size``.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -49,12 +49,16 @@ Answer = Callable[[dict[str, Any]], Any]
 
 
 def allowed_hosts(host: str, names: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The Host headers that a server at ``host`` answers, ``names`` among them.
+    """The accepted Host headers of a server at ``host``, with ``names``.
 
     >>> allowed_hosts("127.0.0.2")
     ('127.0.0.1', 'localhost', '[::1]', '127.0.0.2')
 
-    Raises RobustokError where other machines can reach ``host`` and no name is given.
+    Args:
+        host: name or address of the interface to bind.
+        names: further accepted names of this machine.
+
+    Raises RobustokError if other machines can reach ``host`` and ``names`` is empty.
     """
     try:
         address = ip_address(host)
@@ -79,12 +83,14 @@ def application(
 ) -> Starlette:
     """The playground as an ASGI application.
 
-    >>> app = application({"mine": vocab}, model)
+    >>> app = application({"toy": vocab}, model)
     >>> [route.path for route in app.routes]
     ['/', '/api/about', '/api/draw', '/api/score', '/api/attack']
 
-    ``vocabularies`` are the tokenizers to choose from, by name; ``model``, if given, goes with the
-    first. ``hosts`` are the Host headers that are answered (:func:`allowed_hosts`).
+    Args:
+        vocabularies: the vocabularies to offer, by name.
+        model: a causal language model for the first vocabulary; by default none.
+        hosts: accepted Host headers (:func:`allowed_hosts`).
     """
     names = list(vocabularies)
 

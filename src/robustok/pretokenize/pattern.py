@@ -17,33 +17,33 @@ import numpy as np
 from robustok.pretokenize import parse
 from robustok.pretokenize.parse import Branch, Chars, End, Look, Node, Repeat, Unsupported
 
-END = 128  # the symbol after the last; those before it are ASCII's, those behind it other classes
+END = 128  # the symbol of the end of a text; smaller ones are ASCII, larger ones other classes
 _TOGETHER = {"s": "st", "f": "fil"}  # where case is ignored, ß, ﬆ, ﬀ, ﬁ and ﬂ match two letters
 # Limits of a DFA; those of known tokenizers have about 40 instructions and 20 states.
 _MOST_STATES = 4096
 _MOST_INSTRUCTIONS = 4096
-_MOST_STEPS = 4_000_000  # instructions that are visited in all
+_MOST_STEPS = 4_000_000  # instructions visited in total
 
 
 class Symbol(NamedTuple):
     """Characters that the pattern does not distinguish."""
 
-    character: str  # compared with literals; "" where none can be equal
+    character: str  # compared with literals; "" if none can be equal
     properties: tuple[bool, ...]  # one for each of the pattern's
 
 
 class Pattern(NamedTuple):
     """A parsed pattern."""
 
-    properties: tuple[str, ...]  # what has to be known about a character, such as r"\p{L}"
+    properties: tuple[str, ...]  # properties of a character, such as r"\p{L}"
     tree: Node
 
 
 class _Instruction(NamedTuple):
-    """A step of a thread: "match", "read" or "ask" a set of symbols, or "fork"."""
+    """A step of a thread: "match", "read" or "check" a set of symbols, or "fork"."""
 
     kind: str
-    set: int  # of "read" and "ask": a row of ``_Program.sets``
+    set: int  # of "read" and "check": a row of ``_Program.sets``
     next: tuple[int, ...]  # of "fork" the instructions in order of priority, else one
     fold: bool = False  # of "read": whether case is ignored
 
@@ -62,8 +62,8 @@ def automaton(pattern: Pattern, symbols: Sequence[Symbol]) -> np.ndarray | None:
     """int16 [states, symbols + 1]: twice the next state, plus 1 where a match ends before.
 
     The symbols are those of ASCII and then all others; between them in the table is :data:`END`.
-    State 1 is the first, and in state 0 nothing can match any more. None where a DFA cannot decide
-    the pattern, or has too many states.
+    State 1 is the start, and no match is possible from state 0. None if a DFA cannot decide the
+    pattern or has too many states.
     """
     try:
         program = _Program(pattern, symbols)
@@ -114,7 +114,9 @@ class _Program:
             instruction = self._instructions[number]
             if instruction.kind == "match":
                 return tuple(after), True
-            if instruction.kind == "fork" or (instruction.kind == "ask" and held[instruction.set]):
+            if instruction.kind == "fork" or (
+                instruction.kind == "check" and held[instruction.set]
+            ):
                 ahead.extend(reversed(instruction.next))
             elif instruction.kind == "read" and held[instruction.set]:
                 after.setdefault(instruction.next[0])
@@ -143,7 +145,7 @@ class _Program:
                 return self._repeat(node, out)
             case Look():
                 held = self._only(node.item)
-                return self._add("ask", with_end(~held, True) if node.negated else held, out)
+                return self._add("check", with_end(~held, True) if node.negated else held, out)
         raise Unsupported
 
     def _sequence(self, items: Sequence[Node], out: int) -> int:
@@ -153,7 +155,7 @@ class _Program:
                 # newlines were read before, so that they agree.
                 if not i or not self._reads_newlines(items[i - 1]):
                     raise Unsupported
-                out = self._add("ask", with_end(np.zeros_like(self.sets[0]), True), out)
+                out = self._add("check", with_end(np.zeros_like(self.sets[0]), True), out)
             else:
                 out = self._node(items[i], out)
         return out
@@ -161,7 +163,7 @@ class _Program:
     def _repeat(self, node: Repeat, out: int) -> int:
         leave = out
         if node.kind == "possessive":  # left only where no further repetition is possible
-            leave = self._add("ask", with_end(~self._only(node.item), True), out)
+            leave = self._add("check", with_end(~self._only(node.item), True), out)
         if parse.least_length(node.item) == 0:
             raise Unsupported
 

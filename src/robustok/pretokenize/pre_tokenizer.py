@@ -1,7 +1,7 @@
 """Cut texts into pre-tokens exactly as a tokenizer's library does.
 
-Where one regular expression decides all cuts, as in byte-level BPE tokenizers, a DFA cuts (see
-`pattern`), many times faster than the library. Which characters are letters, numbers or spaces is
+If one regular expression decides all cuts, as in byte-level BPE tokenizers, a DFA cuts the text
+(see `pattern`), many times faster than the library. Which characters are letters, numbers or spaces is
 read from the library. Any other pre-tokenizer runs in the library itself.
 """
 
@@ -20,10 +20,10 @@ from robustok.tokenizer_files import TokenizerData, steps
 from robustok.utf8 import split_at_broken
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_NOWHERE = r"\p{Any}+"
+_NO_CUTS = r"\p{Any}+"
 _UNKNOWN = 255  # the symbol of characters that were not looked up yet
-_FOLDED = "\u017f\u212a"  # where case is ignored, these equal letters of ASCII
-_TIMES = r"\{\d*,?\d*\}\+"  # in tiktoken a possessive quantifier, in tokenizers two quantifiers
+_FOLDED = "\u017f\u212a"  # equal to ASCII letters if case is ignored
+_TWO_QUANTIFIERS = r"\{\d*,?\d*\}\+"  # possessive in tiktoken, two quantifiers in tokenizers
 
 
 class Automaton(NamedTuple):
@@ -34,7 +34,7 @@ class Automaton(NamedTuple):
 
 
 class PreTokenizer:
-    """Cuts texts as the pre-tokenizer of ``data`` does; without one, not at all."""
+    """Cuts texts as the pre-tokenizer of ``data`` does; without one, a text is one pre-token."""
 
     def __init__(self, data: TokenizerData) -> None:
         module = type(data.source).__module__.split(".")[0]
@@ -45,21 +45,21 @@ class PreTokenizer:
         else:
             part = stage_of(data.source, "pre_tokenizer") if data.source else None
         pattern = _only_pattern(steps(part, "pretokenizers"))
-        if pattern is not None and module != "tiktoken" and re.search(_TIMES, pattern):
+        if pattern is not None and module != "tiktoken" and re.search(_TWO_QUANTIFIERS, pattern):
             pattern = None
         self._part = _split(pattern) if pattern else part
         self._pattern = read_pattern(pattern) if pattern else None
-        # The automaton and the numbers of its symbols, replaced in one assignment, because other
-        # threads may be cutting and learning may be interrupted.
-        self._learned: tuple[Automaton | None, dict[tuple[str, tuple[bool, ...]], int]] = None, {}
+        # The automaton and the numbers of its symbols. Replaced in one assignment: other threads
+        # may read it, and an interrupt may end `add_characters` early.
+        self._compiled: tuple[Automaton | None, dict[tuple[str, tuple[bool, ...]], int]] = None, {}
         self._lock = ForkSafeLock()
         if self._pattern is not None:
-            self.learn(map(chr, range(128)))
+            self.add_characters(map(chr, range(128)))
 
     @property
     def automaton(self) -> Automaton | None:
         """The DFA that decides all cuts; None where only the library can cut."""
-        return self._learned[0]
+        return self._compiled[0]
 
     def cut(self, text: np.ndarray, edges: np.ndarray, whole: np.ndarray | None = None) -> Any:
         """The ends of all pre-tokens of a text, int64, in bytes.
@@ -81,7 +81,7 @@ class PreTokenizer:
             if count >= 0:
                 return ends[:count]
             # Bytes that are not UTF-8 may join once ASCII is removed; characters stay whole.
-            self.learn(set(text[text >= 128].tobytes().decode("utf8", "ignore")))
+            self.add_characters(set(text[text >= 128].tobytes().decode("utf8", "ignore")))
         return self._by_library(text.tobytes(), edges.tolist(), whole.tolist())
 
     def _by_library(self, text: bytes, edges: list[int], whole: list[bool]) -> np.ndarray:
@@ -103,25 +103,25 @@ class PreTokenizer:
             all_ends.append(begin + ends)
         return np.concatenate(all_ends)
 
-    def learn(self, characters: Iterable[str]) -> None:
+    def add_characters(self, characters: Iterable[str]) -> None:
         """Add characters to :attr:`automaton`; a new class of characters changes its table."""
         assert self._pattern is not None
         with self._lock:
-            before, size = self._learned[0], len(self._learned[1])
-            known = dict(self._learned[1])
+            before, size = self._compiled[0], len(self._compiled[1])
+            numbers = dict(self._compiled[1])
             symbols = before.symbols.copy() if before else np.full(0x110000, _UNKNOWN, np.uint8)
             new = [c for c in characters if symbols[ord(c)] == _UNKNOWN]
             kinds = _properties(self._pattern, new)
             for character, kind in zip(new, kinds, strict=True):
                 own = character if character.isascii() or character in _FOLDED else ""
-                number = known.setdefault((own, kind), len(known))
+                number = numbers.setdefault((own, kind), len(numbers))
                 symbols[ord(character)] = min(number + (number >= END), _UNKNOWN)
             step: np.ndarray | None = None
-            if before is not None and len(known) == size:
+            if before is not None and len(numbers) == size:
                 step = before.step
-            elif len(known) < _UNKNOWN:
-                step = automaton(self._pattern, [Symbol(*key) for key in known])
-            self._learned = None if step is None else Automaton(step, symbols), known
+            elif len(numbers) < _UNKNOWN:
+                step = automaton(self._pattern, [Symbol(*key) for key in numbers])
+            self._compiled = None if step is None else Automaton(step, symbols), numbers
 
 
 def _properties(pattern: Pattern, characters: list[str]) -> list[tuple[bool, ...]]:
@@ -163,7 +163,7 @@ def _only_pattern(stages: list[dict]) -> str | None:
         return None  # later stages see the byte alphabet, not the text
     splits = [s for s in stages if s["type"] != "ByteLevel" or s.get("use_regex", True)]
     if not splits:
-        return _NOWHERE
+        return _NO_CUTS
     if len(splits) > 1:
         return None
     if splits[0]["type"] == "ByteLevel":
@@ -172,7 +172,7 @@ def _only_pattern(stages: list[dict]) -> str | None:
 
 
 def _word_tokenizer(part: dict | None) -> Any:
-    """A tokenizer whose every pre-token is one token, so that its offsets are the pre-tokens'."""
+    """A tokenizer with one token for each pre-token, whose offsets are those of the pre-tokens."""
     from tokenizers import Tokenizer
 
     model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}

@@ -21,9 +21,12 @@ def at_progress(spec: str | Spec, progress: float) -> str:
     >>> at_progress("mix(1->0.5 canonical, 0->0.5 uniform)", 1.0)
     'mix(0.5 canonical, 0.5 uniform)'
 
-    Every ``a->b`` moves on a straight line; whole-number parameters are rounded. A spec without
-    one stays as it is. Raises RobustokError for a progress outside [0, 1]. The same as
-    ``str(Spec.parse(spec).at(progress))``.
+    Args:
+        spec: a spec string or a :class:`robustok.Spec`; without a schedule it is returned as is.
+        progress: share of the training done, from 0 to 1.
+
+    Every ``a->b`` changes linearly; whole-number parameters are rounded. Equal to
+    ``str(Spec.parse(spec).at(progress))``. Raises RobustokError for a progress outside [0, 1].
     """
     return str(Spec.parse(spec).at(progress))
 

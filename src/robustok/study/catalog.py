@@ -43,14 +43,16 @@ def scales_of(name: str) -> list[str]:
 
 
 def find_study(name: str, **changes: Any) -> Study:
-    """A study that comes with robustok, by its name, or one of a YAML file, by its path.
-
-    `changes` are those of :func:`load_study`: the scale, the words and the text.
+    """An included study by its name, or the study of a YAML file by its path.
 
     >>> find_study("quick").task.kind
     'langgame'
 
-    Raises RobustokError where there is none, or its YAML is wrong.
+    Args:
+        name: name of an included study, or path of a YAML file.
+        **changes: the keyword arguments of :func:`load_study`, such as ``scale``.
+
+    Raises RobustokError for an unknown name and for invalid YAML.
     """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = Path(name)

@@ -43,11 +43,13 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
     >>> [cell.label for cell in cells][:4]
     ['data', 'tokenizer', 'pretrain canonical', 'finetune canonical']
 
-    Models are evaluated right after they are trained, so that an interrupted run has whole rows of
-    results. ``read=False`` opens no text and asks the hub for no commit: the names stand for the
-    content, which is enough to count cells and to estimate their cost.
+    Args:
+        study: the study.
+        read: whether keys depend on the content of files and on commits of the hub (default). False
+            opens no file and sends no request; that suffices for counts and estimates of cost.
 
-    Raises RobustokError where a file cannot be read.
+    Models are evaluated right after they are trained, so that an interrupted run has complete rows
+    of results. Raises RobustokError for a file that cannot be read.
     """
     return tuple({cell.key: cell for cell in _Planner(study, read).cells()}.values())
 

@@ -34,8 +34,8 @@ from robustok.study.work import do_cell, record_of
 from robustok.study.workers import work_side_by_side
 from robustok.versions import versions
 
-WORDS = ("title", "about", "paper", "threads")  # fields that decide no result
-OURS = (".lock", "cells")  # files that a folder may have before its study.json
+DESCRIPTIVE = ("title", "about", "paper", "threads")  # fields without effect on results
+OWN_FILES = (".lock", "cells")  # files that a folder may have before its study.json
 
 
 class Watch(Protocol):
@@ -53,7 +53,7 @@ class Watch(Protocol):
     - `cells`: in `plan`, called once at the start: all cells of the study.
     - `finished`: in `plan`: keys of the cells that an earlier run finished.
     - `cell`: in `start`, `progress` and `finish`: the cell concerned.
-    - `done`: in `progress`: work done, in units of the cell's own.
+    - `done`: in `progress`: work done, in the cell's own unit.
     - `total`: in `progress`: all work of the cell.
     - `record`: in `finish`: the record of the cell, with its summary.
     """
@@ -245,7 +245,7 @@ def _claim(study: Study, folder: Path) -> None:
     wanted = study.model_dump(mode="json")
     clear_parts(folder)
     if not path.exists():
-        other_files = [p.name for p in folder.iterdir() if p.name not in OURS]
+        other_files = [p.name for p in folder.iterdir() if p.name not in OWN_FILES]
         if other_files:
             raise RobustokError(
                 f"{folder} holds other files ({other_files[0]}): give --out a new or empty folder"
@@ -262,7 +262,7 @@ def _claim(study: Study, folder: Path) -> None:
 
 
 def _decisive(study: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in study.items() if name not in WORDS}
+    return {name: value for name, value in study.items() if name not in DESCRIPTIVE}
 
 
 def _difference(written: Any, wanted: Any, name: str = "") -> str:
