@@ -1,9 +1,9 @@
 """Cut texts into pre-tokens exactly as a tokenizer's library does.
 
 If one regular expression decides all cuts, as in byte-level BPE tokenizers, a DFA cuts the text
-(see `pattern`), many times faster than the library. Which characters are letters, numbers or spaces is
+(see `pattern`), many times faster than the library. The library decides which characters are
+letters, numbers or spaces. It also runs every other pre-tokenizer.
 read from the library. Any other pre-tokenizer runs in the library itself.
-"""
 
 from __future__ import annotations
 
