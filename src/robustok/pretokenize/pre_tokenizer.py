@@ -3,7 +3,7 @@
 If one regular expression decides all cuts, as in byte-level BPE tokenizers, a DFA cuts the text
 (see `pattern`), many times faster than the library. The library decides which characters are
 letters, numbers or spaces. It also runs every other pre-tokenizer.
-read from the library. Any other pre-tokenizer runs in the library itself.
+"""
 
 from __future__ import annotations
 
