@@ -56,8 +56,8 @@ THINGS = {
     "red": ("blood", "a ruby", "a ripe tomato", "a fire engine", "a strawberry"),
     "yellow": ("a ripe banana", "the sun", "a lemon", "a sunflower", "an egg yolk"),
 }
-HELD_OUT = 3  # things of each color that are evaluated, the others train
-STEPS = 24
+HELD_OUT = 2  # things of each color that are evaluated, the others train
+STEPS = 10
 
 
 def names_color(_: str, answer: str) -> bool:
@@ -127,7 +127,7 @@ def trained(model: Any, vocab: Any, out: Path, prefix: Any) -> tuple[dict[str, A
         copied = copy.deepcopy(model)
         adversary = None
         if name == "adversarial training":
-            adversary = Adversary(copied, vocab, items, every=3, max_scored=16, prefix=prefix)
+            adversary = Adversary(copied, vocab, items, every=5, max_scored=8, prefix=prefix)
         began = time.perf_counter()
         finetune(
             copied, vocab, items, sampler=rt.sampler("uniform-k(alpha=0.5)", vocab), seed=0,
@@ -146,15 +146,15 @@ def defend(model: Any, vocab: Any, out: Path, max_scored: int) -> None:
     items = questions(0, HELD_OUT)
     began = time.perf_counter()
     table = measure_defenses(
-        model, vocab, items, trained=models, spec="uniform-k(alpha=0.5)", draws=10,
+        model, vocab, items, trained=models, spec="uniform-k(alpha=0.5)", draws=5,
         benign="stochastok(alpha=0.05)", max_scored=max_scored, prefix=prefix, seed=0,
     )  # fmt: skip
     certified = [
         certify_smoothed(
-            model, vocab, item.question, item.choices, "uniform-k(alpha=0.5)", draws=100,
+            model, vocab, item.question, item.choices, "uniform-k(alpha=0.5)", draws=50,
             prefix=prefix, seed=0,
         )
-        for item in items[::3]
+        for item in items[:1]
     ]  # fmt: skip
     seconds = time.perf_counter() - began
     record = {
@@ -200,7 +200,7 @@ def main() -> None:
     if "attack" in given.parts:
         attack(model, tokenizer, vocab, given.out, given.max_scored)
     if "defend" in given.parts:
-        defend(model, vocab, given.out, given.max_scored)
+        defend(model, vocab, given.out, given.max_scored // 2)
 
 
 if __name__ == "__main__":

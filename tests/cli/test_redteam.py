@@ -172,6 +172,21 @@ def test_a_mistake_is_one_line(shell: Any, args: tuple[str, ...], message: str) 
     assert len(said.strip().splitlines()) == 1
 
 
+def test_the_vote_over_draws_is_certified(shell: Any) -> None:
+    args = ("certify", "one", "--smoothed", "uniform", "--draws", "20", "--seed", "0")
+    said = shell.works(*args, "--text", "glad", "--option", " up", "--option", " rain")
+    assert said.startswith("answer ' ") and "of uniform" in said
+    lines = [{"query": p["prompt"], "choices": p["choices"], "label": 0} for p in PROMPTS]
+    Path("items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    output = shell.works(*args, "--items", "items.jsonl", "--enumerate", "1", "--json")
+    certificates = [json.loads(line) for line in output.splitlines()]
+    assert [c["method"] for c in certificates] == ["sampling"] * 2
+    assert all(c["certified"] == (c["lower"] > 0.5) for c in certificates)
+    assert "leave --distance" in shell.fails(
+        *args, "--text", "a", "--option", "b", "--option", "c", "--distance", "2"
+    )
+
+
 class Completions(http.server.BaseHTTPRequestHandler):
     """The part of an OpenAI-compatible server that a replay uses."""
 

@@ -50,6 +50,12 @@ def command(
     attack: Annotated[
         bool, typer.Option("--attack/--no-attack", help="also run the greedy attack")
     ] = True,
+    smoothed: Annotated[
+        str | None,
+        typer.Option(
+            "--smoothed", help="scheme: certify the vote over its draws, for every tokenization"
+        ),
+    ] = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
     ] = False,
@@ -76,11 +82,18 @@ def command(
         "attack": attack, "overflow": overflow,
     }  # fmt: skip
     distances = [_distance(d) for d in distance or ["2", "4", "6"]]
+    if smoothed is not None and (distance or out is not None):
+        raise RobustokError("--smoothed covers all tokenizations: leave --distance and --out out")
     rows: list[dict[str, Any]] = []
     for name, path in named(models).items():
         frame = _frame(tokenizer or path, system) if chat or system else {}
         model, vocab = _load(path, tokenizer)
-        if text is not None:
+        if smoothed is not None:
+            keys = ("limit", "draws", "confidence", "seed")
+            chosen = {key: settings[key] for key in keys} | frame
+            for question, answers in _questions(text, option or [], items, limit):
+                _certify_vote(model, vocab, question, answers, smoothed, chosen, as_json)
+        elif text is not None:
             for at in distances:
                 _certify_one(model, vocab, text, option or [], at, settings | frame, as_json)
         elif items is not None:
@@ -100,6 +113,41 @@ def command(
         draw_gap(rows, out / "gap")
         if not as_json:
             typer.echo(f"written: {out / 'gap.png'}, .svg and .csv")
+
+
+def _questions(
+    text: str | None, options: list[str], items: str | None, limit: int | None
+) -> list[tuple[str, list[str]]]:
+    if text is not None:
+        return [(text, options)]
+    from robustok.tasks import read_items
+
+    return [(item.question, list(item.choices)) for item in read_items(str(items), limit=limit)]
+
+
+def _certify_vote(
+    model: Any,
+    vocab: Any,
+    text: str,
+    options: list[str],
+    scheme: str,
+    settings: dict[str, Any],
+    as_json: bool,
+) -> None:
+    from dataclasses import asdict
+
+    from robustok.redteam import certify_smoothed
+
+    done = certify_smoothed(model, vocab, text, options, scheme, **settings)
+    if as_json:
+        print_json({"text": text, **asdict(done)})
+        return
+    verdict = "certified" if done.certified else "abstains"
+    bound = "" if done.method == "enumeration" else f", at least {done.lower:.1%}"
+    typer.echo(
+        f"answer {options[done.answer]!r}, {verdict}: {done.share:.1%} of {scheme}{bound}, "
+        f"{done.n_scored} tokenizations scored"
+    )
 
 
 def _distance(given: str) -> int | None:
