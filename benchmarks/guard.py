@@ -4,8 +4,9 @@
 
 One process, one thread, medians of processor time in turns. `batch` judges all rows at once, `one
 by one` each alone; the rows are canonical, drifted by one token in a hundred (stochastok), or drawn
-uniformly. A guard remembers nothing, but the encoder of a byte-level BPE tokenizer remembers
-pre-tokens, for both. Prints a Markdown table, or --json.
+uniformly. A guard remembers nothing, but the encoder remembers pre-tokens, for both. A second table
+has single requests of 20 to 100,000 characters beside decoding, encoding and comparing with
+`tokenizers` alone, in microseconds. Prints Markdown tables, or --json.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 import robustok as rt
 from sampling import arguments, medians, read_documents
 
+SIZES = (20, 100, 1000, 10_000, 100_000)
 KINDS = ("canonical", "stochastok(alpha=0.01)", "uniform")
 
 
@@ -45,13 +47,43 @@ def measured(vocab: rt.Vocabulary, rows: rt.Ragged, rounds: int) -> dict[str, fl
     return medians(jobs, rounds)
 
 
+def requests(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> list[dict[str, object]]:
+    """Microseconds of one request of each size, canonical or drifted, by both ways."""
+    guard, tokenizer, text = rt.Guard(vocab), vocab.data.source, " ".join(texts)
+    timings: list[dict[str, object]] = []
+    for size in SIZES:
+        canonical = vocab.encode(text[1000 : 1000 + size])
+        repeats = max(1, 20_000 // size)
+        for name in KINDS[:2]:
+            spec = name.replace("0.01", "0.1")  # so that a short row drifts, too
+            ids = rt.sampler(spec, vocab).sample(canonical, seed=1).tolist()
+
+            def library(ids: list[int] = ids, repeats: int = repeats) -> None:
+                for _ in range(repeats):
+                    back = tokenizer.decode(ids, skip_special_tokens=False)
+                    bool(tokenizer.encode(back, add_special_tokens=False).ids == ids)
+
+            def by_guard(ids: list[int] = ids, repeats: int = repeats) -> None:
+                for _ in range(repeats):
+                    guard.check(ids)
+
+            seconds = medians({"library": library, "guard": by_guard}, rounds)
+            timings.append({
+                "characters": size, "rows": spec,
+                **{what: s / repeats * 1e6 for what, s in seconds.items()},
+            })  # fmt: skip
+    return timings
+
+
 def main() -> None:
     options = arguments(__doc__ or "")
     texts = read_documents(options.text, options.bytes)
-    timings = []
+    timings, singles = [], []
     for path in options.tokenizer:
         vocab = rt.Vocabulary.load(path)
         canonical = vocab.encode_batch(texts)
+        name = Path(path).parent.name
+        singles += [{"tokenizer": name, **row} for row in requests(vocab, texts, options.rounds)]
         for name in KINDS:
             rows = rt.sampler(name, vocab).sample_batch(canonical, seed=0)
             seconds = measured(vocab, rows, options.rounds)
@@ -64,13 +96,20 @@ def main() -> None:
                 for what, s in seconds.items()
             ]  # fmt: skip
     if options.json:
-        json.dump(timings, sys.stdout, indent=1)
+        json.dump({"batches": timings, "requests": singles}, sys.stdout, indent=1)
         return
     print("| tokenizer | rows | what | million ids/s | times encoding again |")
     print("|---|---|---|---|---|")
     for r in timings:
         speed = f"{r['ids_per_second'] / 1e6:.2f}"
         print(f"| {r['tokenizer']} | {r['rows']} | {r['what']} | {speed} | {r['times']:.1f} |")
+    print("\n| tokenizer | rows | characters | `tokenizers`, us | guard, us | times |")
+    print("|---|---|--:|--:|--:|--:|")
+    for r in singles:
+        print(
+            f"| {r['tokenizer']} | {r['rows']} | {r['characters']:,} | {r['library']:.1f} "
+            f"| {r['guard']:.1f} | {r['library'] / r['guard']:.1f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Everything is measured in one process, on one thread, in turns, and compared as medians of
 processor time; documents are English, 1 to 16 KB. `bpe-dropout` is compared with `tokenizers`'
-own dropout, everything else with its canonical encoding. `Vocabulary.encode_batch`, which remembers
-pre-tokens, is measured from nothing and once it knows them. Prints a Markdown table, or --json.
+own dropout, everything else with its canonical encoding. `encoding.py` measures the canonical
+encoding of new text. Prints a Markdown table, or --json.
 """
 
 from __future__ import annotations
@@ -80,15 +80,9 @@ def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], o
     dropping = type(tokenizer).from_str(tokenizer.to_str())
     dropping.model.dropout = 0.1
 
-    def encode_anew() -> None:
-        vars(vocab).pop("gigatoken", None)  # the pre-tokens that it remembers
-        vocab.gigatoken.load()
-        vocab.encode_batch(texts)
-
     jobs: dict[str, Callable[[], object]] = {
         ENCODER: lambda: tokenizer.encode_batch(texts, add_special_tokens=False),
         DROPOUT: lambda: dropping.encode_batch(texts, add_special_tokens=False),
-        "Vocabulary.encode_batch, new": encode_anew,
         "Vocabulary.encode_batch, again": lambda: vocab.encode_batch(texts),
     }
     for spec in FLOORS:
@@ -140,12 +134,20 @@ def sentencepiece_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Calla
 
 def tiktoken_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
     """tiktoken on the same ranks and pattern."""
+    encoding = tiktoken_encoding(vocab)
+    if encoding is None:
+        return {}
+    return {"tiktoken.encode_ordinary": lambda: [encoding.encode_ordinary(t) for t in texts]}
+
+
+def tiktoken_encoding(vocab: rt.Vocabulary) -> Any:
+    """tiktoken's encoding of a byte-level vocabulary; None for others, or where it is missing."""
     try:
         import tiktoken
     except ImportError:
-        return {}
+        return None
     if not vocab.data.family.startswith("byte-level"):
-        return {}
+        return None
     pattern = (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -153,18 +155,19 @@ def tiktoken_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[
         else r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
     )
     ranks = {vocab.tokens[i]: i for i in vocab.ordinary.nonzero()[0].tolist()}
-    encoding = tiktoken.Encoding("bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    return {"tiktoken.encode_ordinary": lambda: [encoding.encode_ordinary(t) for t in texts]}
+    return tiktoken.Encoding("bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """What to measure on: by default the tokenizers and the English text of ROBUSTOK_DATA."""
+def arguments(
+    description: str, size: int = 600_000, names: tuple[str, ...] = ("gpt2", "llama3")
+) -> argparse.Namespace:
+    """What to measure on: by default these tokenizers and the English text of ROBUSTOK_DATA."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
-    here = [str(data / "tokenizers" / name / "tokenizer.json") for name in ("gpt2", "llama3")]
+    here = [str(data / "tokenizers" / name / "tokenizer.json") for name in names]
     parser.add_argument("--tokenizer", action="append", help="default: those in ROBUSTOK_DATA")
     parser.add_argument("--text", type=Path, default=data / "corpus" / "english_val.jsonl.xz")
-    parser.add_argument("--bytes", type=int, default=600_000)
+    parser.add_argument("--bytes", type=int, default=size)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
