@@ -138,12 +138,14 @@ def test_a_long_text_is_cut_where_ids_do_not_change(monkeypatch: pytest.MonkeyPa
     for name in ("gpt2", "llama3", "nfc"):
         vocab = VOCABS[name]
         whole = by_tokenizer(vocab, [text])
-        for longest in (50, 64, 333):
-            monkeypatch.setattr(gigatoken_encoder, "LONGEST", longest)
+        for part in (50, 64, 333):
+            monkeypatch.setattr(gigatoken_encoder, "PART", part)
+            monkeypatch.setattr(gigatoken_encoder, "LONGEST", 2 * part)
             encoded = loaded(vocab).encode([text])[0]
             assert encoded is None or encoded.tolist() == whole[0].tolist()
         assert encoded is not None
-        assert vocab.encode_batch(["日" * 400, text])[1].tolist() == whole[0].tolist()
+        assert loaded(vocab).encode(["日" * 700]) == [None]
+        assert vocab.encode_batch(["日" * 700, text])[1].tolist() == whole[0].tolist()
 
 
 def test_a_table_that_grows_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

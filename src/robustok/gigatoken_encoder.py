@@ -31,7 +31,8 @@ from robustok.tokenizers_encoder import TokenizersEncoder
 
 Text = str | bytes
 
-LONGEST = 1 << 20  # characters of one call: colliding texts take time quadratic in this
+PART = 1 << 16  # characters after which a text is cut where it can be, and the time looked at
+LONGEST = 1 << 20  # characters without a cut: colliding texts take time quadratic in this
 GROWTH = 512 << 20  # bytes by which the process may grow before the table is replaced
 INTERVAL = 8 << 20  # characters between two looks at the size of the process
 UNSEEN = 128 << 20  # characters until the table is replaced where the size is not known
@@ -84,13 +85,7 @@ class GigatokenEncoder:
         """
         if self._backend is None and not self._is_worth(texts):
             return [None] * len(texts)
-        characters = sum(map(len, texts))
-        # The clock of processor time takes microseconds, too long beside a short text.
-        clock = time.thread_time if characters >= _MUCH or self._suspected else time.perf_counter
-        started = clock()
-        rows = [self._encode_one(text) for text in texts]
-        self._watch(characters, clock() - started, clock is time.thread_time)
-        return rows
+        return [self._encode_one(text) for text in texts]
 
     def load(self) -> None:
         """Load gigatoken now, if it can be used."""
@@ -154,20 +149,35 @@ class GigatokenEncoder:
 
     def _encode_one(self, text: Text) -> np.ndarray | None:
         plain = self._plain(text)
+        if plain is None or len(plain) <= PART:
+            return plain if plain is None else self._encode_part(plain)
+        rows = []
+        for part in self._parts(plain):
+            ids = self._encode_part(part)
+            if ids is None:
+                return None
+            rows.append(ids)
+        return np.concatenate(rows) if rows else None
+
+    def _encode_part(self, part: str) -> np.ndarray | None:
         backend = self._backend
-        if plain is None or backend is None:
+        if backend is None:
             return None
+        # The clock of processor time takes microseconds, too long beside a short text.
+        exact = len(part) >= _MUCH or self._suspected > 0
+        clock = time.thread_time if exact else time.perf_counter
         self._running.append(None)
         try:
-            if len(plain) <= LONGEST:
-                return backend(plain).view(np.int32)
-            parts = [backend(part) for part in self._parts(plain)]
-            return np.concatenate(parts).view(np.int32) if parts else None
+            started = clock()
+            ids = backend(part).view(np.int32)
+            seconds = clock() - started
         except BaseException as error:  # a panic of a Rust library is no Exception
             self.reason, self._backend = _failure(error), None
             return None
         finally:
             self._running.pop()
+        self._watch(len(part), seconds, exact)
+        return ids
 
     def _plain(self, text: Text) -> str | None:
         """What gigatoken must encode, None where it may give other ids than ``tokenizers``."""
@@ -198,17 +208,15 @@ class GigatokenEncoder:
         return any(mark in text for mark in self._marks)
 
     def _parts(self, text: str) -> list[str]:
-        """A long text cut where its ids are independent; empty where it cannot be cut."""
-        if not self._byte_level:
-            return []
+        """A long text cut where its ids are independent; empty where a part would be too long."""
         parts, begin = [], 0
-        while len(text) - begin > LONGEST:
-            cut = _CUT.search(text, begin + LONGEST // 2, begin + LONGEST)
+        while self._byte_level and len(text) - begin > PART:
+            cut = _CUT.search(text, begin + PART // 2, begin + LONGEST)
             if cut is None:
-                return []
+                break
             parts.append(text[begin : cut.end()])
             begin = cut.end()
-        return [*parts, text[begin:]]
+        return [*parts, text[begin:]] if len(text) - begin <= LONGEST else []
 
     # --- bounds -------------------------------------------------------------------------------
 
