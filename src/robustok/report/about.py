@@ -47,7 +47,7 @@ def _model(model: Part, rows: Sequence[Part]) -> str:
         start = f", with the start token {model['start_token']}" if model.get("start_token") else ""
         return f"The model is {str(name).partition('@')[0]}{size}{start}."
     return (
-        f"The model{size} has {model['layers']} layers of width {model['width']} and starts from "
+        f"The model{size} has {_count(range(model["layers"]), "layer")} of width {model['width']} and starts from "
         "random weights."
     )
 

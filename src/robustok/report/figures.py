@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 WIDE, NARROW = (8.2, 4.3), (4.4, 5.4)
 _LONGEST = 16  # characters of a name on one line
 ACROSS = 3  # panels in a row
-CSV_FIELDS = ("train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds")
+_AXES = {
+    True: "measured splits per canonical token of the questions  →",
+    False: "α of the scheme of the questions  →",
+}
+CSV_FIELDS = (
+    "train", "query", "accuracy", "low", "high", "n", "draws", "splits", "distance",
+    "length_ratio", "seed", "seconds",
+)  # fmt: skip
 
 
 def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, str]]:
@@ -107,7 +114,7 @@ def _draw_splits(results: Results, narrow: bool) -> Figure:
         if number % columns == 0:
             place.set_ylabel("accuracy" if rows > 1 else "accuracy on held-out questions")
         if number + columns >= len(panels):
-            place.set_xlabel("normalized splits of the question  →")
+            place.set_xlabel(_AXES[all(x is not None for x in measured_splits(results))])
     drawn: dict[str, Any] = {}
     for place in axes:
         handles, labels = place.get_legend_handles_labels()
@@ -147,13 +154,36 @@ def _draw_panel(axes: Axes, results: Results, trains: list[str], widest: int) ->
             label=results.bars[train], yerr=errors,
             error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 0, "alpha": 0.75},
         )  # fmt: skip
-    _draw_chance(axes, results)
-    axes.set_xticks(range(len(places)), [f"{x:g}" for x, _ in places])
+    _draw_chance(axes, [row for row in results.rows if row["train"] in trains])
+    measured = measured_splits(results)
+    labels = [
+        f"{x:g}" if splits is None else f"{splits:.2f}\nα = {x:g}"
+        for (x, _), splits in zip(places, measured, strict=True)
+    ]
+    axes.set_xticks(range(len(places)), labels)
     _percent_axis(axes)
 
 
-def _draw_chance(axes: Axes, results: Results) -> None:
-    chances = {row["chance"] for row in results.rows if "chance" in row}
+def measured_splits(results: Results) -> list[float | None]:
+    """The mean splits per canonical token of the questions, for each scheme on the axis.
+
+    >>> rows = [{"train": "canonical", "query": "stochastok(alpha=3)", "splits": 1.28}]
+    >>> measured_splits(Results(rows))
+    [1.28]
+
+    None for a scheme that a release before measured splits evaluated. Alpha is not this number:
+    picks that cannot split are spent.
+    """
+    means: list[float | None] = []
+    for _, query in results.splits():
+        rows = [row for row in results.rows if row["query"] == query]
+        known = all("splits" in row for row in rows)
+        means.append(sum(row["splits"] for row in rows) / len(rows) if known else None)
+    return means
+
+
+def _draw_chance(axes: Axes, rows: list[Row]) -> None:
+    chances = {row["chance"] for row in rows if "chance" in row}
     if len(chances) != 1:
         return
     chance = 100 * chances.pop()

@@ -26,8 +26,9 @@ TITLES = {
 CAPTIONS = {
     "teaser": (
         "Accuracy by the strength of the perturbation",
-        "One bar a model, one group of bars a strength, with 95% intervals. At strength 0 the "
-        "questions have their canonical tokenization.",
+        "One bar a model, one group of bars a strength, with 95% intervals. The axis is the number "
+        "of splits per canonical token, where it was measured; α is the parameter of the scheme "
+        "that gave them. At α = 0 the questions have their canonical tokenization.",
     ),
     "embeddings": (
         "Distance between the tokenizations of a word, by layer",
