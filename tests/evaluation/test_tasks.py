@@ -79,3 +79,16 @@ def test_the_table_has_the_papers_form(model, vocab, items) -> None:
     assert lines[2].startswith("| one | 5 | ")
     assert lines[-1].startswith("| mean |")
     assert "p = " in lines[2] or "p < " in lines[2]
+
+
+def test_a_start_token_stands_before_questions_and_examples(model, vocab, items) -> None:
+    plain = evaluate_tasks(model, vocab, {"a": items}, ["canonical"], seed=0, start=[0])
+    wanted = evaluate(model, vocab, items, "canonical", seed=0, prefix=[0])
+    assert plain[0].evaluation.outcomes == wanted.outcomes
+    few_shot = FewShot(2)
+    shown = evaluate_tasks(
+        model, vocab, {"a": items}, ["canonical"], seed=0, few_shot=few_shot, start=[0]
+    )
+    prefix = solved_examples(vocab, items[-2:], seed=0, start=[0])
+    wanted = evaluate(model, vocab, items[:-2], "canonical", seed=0, prefix=prefix)
+    assert shown[0].evaluation.outcomes == wanted.outcomes

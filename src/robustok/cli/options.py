@@ -90,3 +90,20 @@ def print_training(done: Any, spec: str, out: Path, as_json: bool) -> None:
     typer.echo(f"{done.steps} steps, {last}{speed:,.0f} tokens/s: {out}")
     for entry in {entry.scheme: entry for entry in done.perplexities}.values():
         typer.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")
+
+
+StartToken = Annotated[
+    str | None,
+    typer.Option(
+        "--start-token",
+        metavar="TOKEN",
+        help="special token before every text, as '<|begin_of_text|>' [default: none]",
+    ),
+]
+
+
+def start_ids_of(vocab: Any, token: str | None) -> list[int]:
+    """The ids of --start-token: one special token, or none."""
+    from robustok.special_tokens import special_token
+
+    return [] if token is None else [special_token(vocab, token)]

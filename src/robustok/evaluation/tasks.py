@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from robustok.display import markdown_table
 from robustok.evaluation.accuracy import evaluate
 from robustok.evaluation.comparison import Paired, paired
 from robustok.evaluation.incontext import solved_examples
-from robustok.evaluation.questions import as_sampler
+from robustok.evaluation.questions import Ids, as_sampler
 from robustok.evaluation.result import Evaluation, Outcome
 from robustok.evaluation.resume import RowFile, items_digest
 from robustok.models.fingerprint import model_fingerprint
@@ -74,6 +76,7 @@ def evaluate_tasks(
     draws: int = 10,
     seed: int,
     few_shot: FewShot | None = None,
+    start: Ids = (),
     overflow: str = "error",
     resume_file: str | Path | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -92,6 +95,8 @@ def evaluate_tasks(
         draws: draws of each question, at least 1; a canonical scheme is drawn once.
         seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
         few_shot: solved examples before each question, by default none.
+        start: ids before everything, such as the start token that the model was trained with; by
+            default none.
         overflow: what to do with a draw that is too long, as in :func:`evaluate`. Items that either
             scheme drops are left out of the paired difference.
         resume_file: file that keeps each finished pair of task and scheme. Another call with the
@@ -110,13 +115,14 @@ def evaluate_tasks(
                 "shots": [few_shot.count, few_shot.scheme] if few_shot else None,
                 "items": {name: items_digest(items) for name, items in tasks.items()},
                 "overflow": overflow, "format": FORMAT,
+                **({"start": [int(i) for i in start]} if len(start) else {}),
             }  # fmt: skip
             kept = stack.enter_context(RowFile(resume_file, config))
         total, done = sum(map(len, tasks.values())) * len(samplers), 0
         results: list[TaskResult] = []
         for name, items in tasks.items():
             first: Evaluation | None = None
-            prefix, questions = _context(vocab, items, few_shot, seed)
+            prefix, questions = _context(vocab, items, few_shot, seed, start)
             for sampler in samplers:
                 key = f"{name} {sampler.spec}"
                 if kept and key in kept.rows:
@@ -147,12 +153,12 @@ def _against(first: Evaluation | None, second: Evaluation) -> Paired | None:
 
 
 def _context(
-    vocab: Vocabulary, items: Sequence[Item], few_shot: FewShot | None, seed: int
+    vocab: Vocabulary, items: Sequence[Item], few_shot: FewShot | None, seed: int, start: Ids
 ) -> tuple[Any, Sequence[Item]]:
     if few_shot is None:
-        return None, items
+        return (np.asarray(start, np.int32) if len(start) else None), items
     solved, rest = items[-few_shot.count :], items[: -few_shot.count]
-    return solved_examples(vocab, solved, few_shot.scheme, seed=seed), rest
+    return solved_examples(vocab, solved, few_shot.scheme, seed=seed, start=start), rest
 
 
 def _task_progress(

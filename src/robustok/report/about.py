@@ -46,10 +46,8 @@ def _model(model: Part, rows: Sequence[Part]) -> str:
     if name := model.get("name"):
         start = f", with the start token {model['start_token']}" if model.get("start_token") else ""
         return f"The model is {str(name).partition('@')[0]}{size}{start}."
-    return (
-        f"The model{size} has {_count(range(model["layers"]), "layer")} of width {model['width']} and starts from "
-        "random weights."
-    )
+    layers = _count(range(model["layers"]), "layer")
+    return f"The model{size} has {layers} of width {model['width']} and starts from random weights."
 
 
 def _pretraining(study: Part) -> str:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from robustok.cli.options import Draws, Json, Limit, Model, Overflow, OwnTokenizer, Schemes, Seed
+from robustok.cli.options import (
+    Draws,
+    Json,
+    Limit,
+    Model,
+    Overflow,
+    OwnTokenizer,
+    Schemes,
+    Seed,
+    StartToken,
+    start_ids_of,
+)
 from robustok.cli.tasks import Per, Table, Tasks, read_tasks, run_tasks
 
 NAME = "evaluate"
@@ -16,6 +27,7 @@ def command(
     scheme: Schemes = None,
     draws: Draws = 10,
     limit: Limit = None,
+    start_token: StartToken = None,
     overflow: Overflow = "error",
     out: Per = None,
     table: Table = None,
@@ -38,6 +50,7 @@ def command(
         scheme,
         draws=draws,
         seed=seed,
+        start=start_ids_of(vocab, start_token),
         overflow=overflow,
         out=out,
         table=table,

@@ -16,7 +16,9 @@ from robustok.cli.options import (
     OwnTokenizer,
     Schemes,
     Seed,
+    StartToken,
     print_json,
+    start_ids_of,
 )
 from robustok.cli.progress import bar
 from robustok.cli.tasks import Per, Table, Tasks, read_tasks, run_tasks
@@ -42,6 +44,7 @@ def command(
     scheme: Schemes = None,
     draws: Draws = 10,
     limit: Limit = None,
+    start_token: StartToken = None,
     overflow: Overflow = "error",
     out: Per = None,
     table: Table = None,
@@ -66,21 +69,22 @@ def command(
         if attack:
             check_questions(questions)
     few_shot = FewShot(num_fewshot, example_scheme)
+    start = start_ids_of(vocab, start_token)
     run_tasks(
-        model, vocab, tasks, scheme, draws=draws, seed=seed, few_shot=few_shot, overflow=overflow,
-        out=out, table=table, as_json=as_json,
+        model, vocab, tasks, scheme, draws=draws, seed=seed, few_shot=few_shot, start=start,
+        overflow=overflow, out=out, table=table, as_json=as_json,
     )  # fmt: skip
     if attack:
         for name, questions in tasks.items():
-            _attack(model, vocab, name, questions, few_shot, seed, overflow, as_json)
+            _attack(model, vocab, name, questions, few_shot, start, seed, overflow, as_json)
 
 
-def _attack(model, vocab, name, questions, few_shot, seed, overflow, as_json) -> None:
+def _attack(model, vocab, name, questions, few_shot, start, seed, overflow, as_json) -> None:
     from robustok.evaluation import attack_items, solved_examples
     from robustok.models import load_model
 
     solved, rest = questions[-few_shot.count :], questions[: -few_shot.count]
-    prefix = solved_examples(vocab, solved, few_shot.scheme, seed=seed)
+    prefix = solved_examples(vocab, solved, few_shot.scheme, seed=seed, start=start)
     with bar(f"attack {name}") as progress:
         result = attack_items(
             load_model(model), vocab, rest, seed=seed, prefix=prefix, overflow=overflow,
