@@ -1,11 +1,13 @@
-"""How fast the samplers are, as multiples of the canonical encoder's throughput.
+"""How fast the samplers are, in MB/s and as multiples of `tokenizers`' canonical encoding.
 
-    python benchmarks/sampling.py [--tokenizer T.json ...] [--text FILE.jsonl]
+    python benchmarks/sampling.py [--part english] [--tokenizer T.json ...] [--text FILE.jsonl]
 
-Everything is measured in one process, on one thread, in turns, and compared as medians of
-processor time; documents are English, 1 to 16 KB. `bpe-dropout` is compared with `tokenizers`'
-own dropout, everything else with its canonical encoding. `encoding.py` measures the canonical
-encoding of new text. Prints a Markdown table, or --json.
+Three tables, or one of them with ``--part``. `english` and `languages` draw new text from strings
+(`new_text.py`). `known` draws English documents of 1 to 16 KB, which it repeats, from canonical ids
+(`uniform` from strings), as medians of processor time, all jobs in turns. There, `bpe-dropout` is
+compared with `tokenizers`' own dropout and all else with its canonical encoding. All on one thread.
+`encoding.py` measures the canonical encoding of new text. Prints Markdown tables; --json: the last
+table alone.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for
 os.environ["RAYON_NUM_THREADS"] = "1"
 
 import robustok as rt
+from new_text import print_english, print_languages
 
 FLOORS = {
     "stochastok(alpha=0.1)": 20, "stochastok(alpha=1)": 20, "stochastok(alpha=3)": 20,
@@ -36,6 +39,7 @@ FLOORS = {
     "bpe-dropout(p=0.1, rule=sentencepiece)": 1,
     "grampa(temperature=2, min_length=2)": None, "maxmatch-dropout(p=0.2)": None,
 }  # fmt: skip
+LANGUAGES = Path("corpus") / "multilingual_code.jsonl.xz"
 ENCODER, DROPOUT = "tokenizers.encode_batch", "tokenizers.encode_batch, dropout=0.1"
 
 
@@ -169,6 +173,7 @@ def arguments(
     parser.add_argument("--text", type=Path, default=data / "corpus" / "english_val.jsonl.xz")
     parser.add_argument("--bytes", type=int, default=size)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--part", choices=("english", "languages", "known"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.tokenizer = options.tokenizer or here
@@ -180,6 +185,25 @@ def arguments(
 
 def main() -> None:
     options = arguments(__doc__ or "")
+    print_new_text(options)
+    if options.part in (None, "known"):
+        print_known(options)
+
+
+def print_new_text(options: argparse.Namespace) -> None:
+    """The tables of new text; the one by language needs the data of ROBUSTOK_DATA."""
+    if options.json:
+        return
+    english = "\n".join(read_documents(options.text, 6 << 20))
+    if options.part in (None, "english"):
+        print_english(options.tokenizer, english, options.rounds)
+    languages = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data")) / LANGUAGES
+    if options.part in (None, "languages") and languages.exists():
+        print_languages(options.tokenizer, english, languages, options.rounds)
+
+
+def print_known(options: argparse.Namespace) -> None:
+    """The table of repeated documents, from canonical ids."""
     texts = read_documents(options.text, options.bytes)
     size = sum(len(t.encode("utf8")) for t in texts)
     rows = []
@@ -195,6 +219,7 @@ def main() -> None:
     if options.json:
         json.dump(rows, sys.stdout, indent=1)
         return
+    print("\nKnown text, from ids\n")
     print("| tokenizer | what | times the encoder | floor | MB/s |\n|---|---|---|---|---|")
     for r in rows:
         floor = r["floor"] or ""
