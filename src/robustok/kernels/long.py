@@ -16,7 +16,7 @@ from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.powers import exponent_of, two_to
 from robustok.kernels.random import uniform
-from robustok.kernels.trie import borrow_trie, child
+from robustok.kernels.trie import borrow_trie, descend
 
 
 class Edges(NamedTuple):
@@ -56,7 +56,7 @@ def edges_of(trie, text, start, end):
         first[p] = count
         node = np.int32(0)
         for q in range(p, n):
-            node = child(trie, node, text[start + q])
+            node = descend(trie, node, text, start + p, start + q)
             if node < 0:
                 break
             if trie.token[node] >= 0:

@@ -56,12 +56,26 @@ def child(trie, node, byte):
         s = (s + 1) & mask
 
 
+@njit(cache=True, nogil=True, inline="always")
+def descend(trie, node, text, start, p):
+    """The child of ``node`` along text[p], or -1, where text[start:p] leads from the root to it.
+
+    As `child`, but without the hash for the first two bytes. ``node``: int, below len(trie.token).
+    ``start``, ``p``: indices in ``text``, ``start`` not above ``p``.
+    """
+    if p == start:
+        return trie.first[text[p]]
+    if p == start + 1:
+        return trie.second[np.int64(text[start]) * 256 + text[p]]
+    return child(trie, node, text[p])
+
+
 @njit(cache=True, nogil=True)
 def find_token(trie, text, start, end):
     """The token whose bytes are text[start:end], or -1; ``text`` is uint8. The root's is -1."""
     node = np.int32(0)
     for p in range(start, end):
-        node = child(trie, node, text[p])
+        node = descend(trie, node, text, start, p)
         if node < 0:
             return np.int32(-1)
     return trie.token[node]

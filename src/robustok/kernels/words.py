@@ -11,7 +11,7 @@ import numpy as np
 
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
-from robustok.kernels.trie import borrow_trie, child
+from robustok.kernels.trie import borrow_trie, descend
 
 LONG = 48  # bytes; shorter words are not searched for further cuts
 
@@ -27,7 +27,7 @@ def longest(trie, text, start, end):
     best = start
     node = np.int32(0)
     for p in range(start, end):
-        node = child(trie, node, text[p])
+        node = descend(trie, node, text, start, p)
         if node < 0:
             break
         if trie.token[node] >= 0:

@@ -43,8 +43,8 @@ class TabledSampler(Sampler):
 
         The kernel draws the texts from ``first`` on into ``rows`` (`kernels.batch.Rows`) and
         returns ``last``, or the first text that the store had no space for. Then the store is
-        cleared, or replaced by a larger one where even an empty one is too small for the text, and
-        the kernel goes on with that text. Raises RobustokError where the kernel returns another
+        cleared, or replaced by a larger one where the text alone fills it or half of it, and the
+        kernel goes on with that text. Raises RobustokError where the kernel returns another
         code of `kernels.tables`.
         """
         try:
@@ -53,7 +53,7 @@ class TabledSampler(Sampler):
             store = new_store()
         scale, begin, end = 1, first, 0
         while True:
-            empty = store.used[0] == 0
+            used = int(store.used[0])
             rest = rows
             if begin > first:
                 rest = rows._replace(ids=rows.ids[end:], ends=rows.ends[(begin - first) * draws :])
@@ -67,7 +67,8 @@ class TabledSampler(Sampler):
                 break
             if reached > begin:
                 end = int(rest.ends[(reached - begin) * draws - 1])
-            if empty and reached == begin:
+            alone = int(store.used[0]) - used  # of the store, filled by the text at ``begin``
+            if reached == begin and (used == 0 or 2 * alone > len(store.words)):
                 scale *= 4
                 store = new_store(scale)
             else:
