@@ -132,6 +132,18 @@ def test_restarts_begin_where_no_step_leads(vocab) -> None:
     assert again.n_scored > alone.n_scored
 
 
+def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:
+    from robustok.redteam import searches
+
+    climbs: list[int] = []
+    climb = searches._climb
+    monkeypatch.setattr(searches, "_climb", lambda *args: (climbs.append(1), climb(*args)))
+    count = vocab.lattice("up").count()
+    found = attack_prompt(vocab, "up", as_objective(hashed), restarts=10_000, seed=0)
+    assert found.n_scored == count
+    assert len(climbs) <= 30
+
+
 def test_an_excluded_candidate_is_never_the_result(vocab) -> None:
     start = vocab.encode(TEXT)
     only = as_objective(lambda rows: [0.0 if np.array_equal(r, start) else -math.inf for r in rows])

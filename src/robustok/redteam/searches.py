@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
 _CHUNK = 256  # uniform draws scored between two looks at the limit
+_IDLE = 20  # restarts in a row without a new tokenization that end the search
 _COOLED = 0.01  # last temperature of annealing, as a share of the first
 
 
@@ -114,8 +115,14 @@ def start_of(scorer: Scorer, settings: AttackSettings, seed: int) -> np.ndarray:
 
 
 def greedy(scorer: Scorer, settings: AttackSettings, seed: int) -> None:
-    """Ascent over neighborhoods, with a beam, and from uniform draws while it has not succeeded."""
+    """Ascent over neighborhoods, with a beam, and from uniform draws while it has not succeeded.
+
+    A short text runs out of tokenizations before it runs out of restarts, so restarts end after 20
+    in a row that scored nothing new.
+    """
+    idle = 0
     for restart in range(settings.restarts + 1):
+        scored = len(scorer.scores)
         if restart == 0:
             start = start_of(scorer, settings, seed)
         else:
@@ -126,7 +133,8 @@ def greedy(scorer: Scorer, settings: AttackSettings, seed: int) -> None:
         if scorer.left is not None and scorer.left < 1:
             return
         _climb(scorer, settings, seed, restart, start)
-        if scorer.succeeded:
+        idle = idle + 1 if len(scorer.scores) == scored else 0
+        if scorer.succeeded or idle == _IDLE:
             return
 
 
