@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from robustok import kernel_warmup
 from robustok.kernels import cache
 
 CODE = """
@@ -110,3 +111,45 @@ def test_directories_unused_for_a_day_are_removed_except_the_newest(
     assert directory is not None
     left = {p.name for p in (tmp_path / "robustok").iterdir()}
     assert left == {"other", directory.name, *(f"kernels-{days}" for days in range(7))}
+
+
+FIRST_USE = """
+import numpy as np
+from robustok.kernels.batch import split_at_fixed
+from robustok.kernels.compilation import first_use
+
+input()  # all processes start at once
+with first_use("texts"):
+    split_at_fixed(np.array([0, 2]), np.array([False, True]))
+print(sum(split_at_fixed.stats.cache_misses.values()))
+"""
+
+
+def test_of_processes_that_start_at_once_one_compiles(tmp_path: Path) -> None:
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", FIRST_USE],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
+            text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    misses = [int(process.communicate()[0]) for process in processes]
+    assert sorted(misses) == [0, 0, 1]
+
+
+def test_a_warmup_in_processes_leaves_their_kernels_in_one_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_warmup, "_WORKER", CODE)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    directory = tmp_path / "robustok" / cache.cache_directory().name  # type: ignore[union-attr]
+    directory.mkdir(parents=True)
+    kernel_warmup._compile_in_processes(["uniform", "others"], 2, directory)
+    assert {p.name for p in directory.iterdir() if p.name.startswith("tmp")} == set()
+    assert call_in_new_process(tmp_path) == (directory, 1, 0)

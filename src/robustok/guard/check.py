@@ -41,7 +41,7 @@ from robustok.guard.verdict import (
     join_verdicts,
 )
 from robustok.kernels import guard as kernels
-from robustok.kernels.announce import announce_compilation
+from robustok.kernels.compilation import first_use
 from robustok.kernels.guard import Canonical, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary
@@ -101,9 +101,9 @@ class Guard:
             verdict = check_plain(self._plain, row)
             if verdict is not None:
                 return verdict
-        announce_compilation()
         given = check_row(ids, self.max_length)
-        block: Verdict = self._check_block(given, np.array([0, len(given)]))[0]
+        with first_use("guard"):
+            block: Verdict = self._check_block(given, np.array([0, len(given)]))[0]
         return block
 
     @cached_property
@@ -161,14 +161,15 @@ class Guard:
 
         Raises RobustokError with the number of the first row that is invalid or too long.
         """
-        announce_compilation()
         given, offsets = flatten(rows, self.max_length)
-        blocks = [
-            self._check_block(
-                given[offsets[first] : offsets[last]], offsets[first : last + 1] - offsets[first]
-            )
-            for first, last in blocks_of(offsets)
-        ]
+        with first_use("guard"):
+            blocks = [
+                self._check_block(
+                    given[offsets[first] : offsets[last]],
+                    offsets[first : last + 1] - offsets[first],
+                )
+                for first, last in blocks_of(offsets)
+            ]
         return blocks[0] if len(blocks) == 1 else join_verdicts(blocks)
 
     # --- one block ----------------------------------------------------------------------------

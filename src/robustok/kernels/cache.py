@@ -9,6 +9,7 @@ temporary name and renames it.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import shutil
@@ -65,6 +66,21 @@ def kernels_are_cached() -> bool:
     """Whether an earlier process left compiled kernels."""
     directory = cache_directory()
     return directory is not None and any(directory.glob("*/*.nbi"))
+
+
+def move_into(directory: Path, other: Path) -> None:
+    """Move the compiled functions of another cache, of the same name, that this one lacks.
+
+    A function is one index (.nbi) and a file for each signature (.nbc); the index moves last.
+    """
+    for index in other.glob("*/*.nbi"):
+        target = directory / index.parent.name / index.name
+        if target.exists():
+            continue
+        target.parent.mkdir(exist_ok=True)
+        for data in index.parent.glob(f"{glob.escape(index.stem)}.*.nbc"):
+            data.replace(target.with_name(data.name))
+        index.replace(target)
 
 
 def _fingerprint() -> str:

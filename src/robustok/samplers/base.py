@@ -41,7 +41,7 @@ from robustok.checks import (
     check_texts,
 )
 from robustok.errors import RobustokError, nearest
-from robustok.kernels.announce import announce_compilation
+from robustok.kernels.compilation import first_use
 from robustok.ragged import Ragged
 from robustok.samplers import run
 from robustok.samplers.needs import Need
@@ -187,19 +187,21 @@ class Sampler:
             rows: list[Any] = [text]
             return self.sample_batch(rows, seed=seed, keys=[key], epoch=epoch, keep=keep)[0]
         row = run.Row(key, np.uint64(check_seed(seed)), np.int64(check_epoch(epoch)))
-        announce_compilation()
         try:
-            if not isinstance(text, (str, bytes)):
-                return run.draw_row(self, np.array(check_ids(text)), row)
-            text = check_text(text)
-            spelled = self.vocab.text_bytes(text) if self._from_bytes else None
-            if spelled is None:
-                return run.draw_row(self, self.vocab.encode(text), row)
-            return run.draw_text(self, np.frombuffer(bytearray(spelled), np.uint8), row)
+            with first_use(self.name):
+                if not isinstance(text, (str, bytes)):
+                    return run.draw_row(self, np.array(check_ids(text)), row)
+                return self._sample_text(check_text(text), row)
         except MemoryError as e:
             raise RobustokError(
                 f"{self.name}: the text is too long for one call: draw from its parts"
             ) from e
+
+    def _sample_text(self, text: Text, row: Any) -> np.ndarray:
+        spelled = self.vocab.text_bytes(text) if self._from_bytes else None
+        if spelled is None:
+            return run.draw_row(self, self.vocab.encode(text), row)
+        return run.draw_text(self, np.frombuffer(bytearray(spelled), np.uint8), row)
 
     def sample_batch(
         self,
@@ -233,22 +235,27 @@ class Sampler:
         rows = texts if isinstance(texts, Ragged) else check_list("texts", texts)
         keys_ = check_keys(keys, len(rows))
         seed_, epoch_ = check_seed(seed), check_epoch(epoch)
-        announce_compilation()
         plan = run.Plan(np.uint64(seed_), np.int64(epoch_), draws, _threads(threads))
         try:
-            if rows and isinstance(rows[0], (str, bytes)):
-                texts_ = check_texts(rows)
-                spelled = [self.vocab.text_bytes(t) for t in texts_] if self._from_bytes else [None]
-                if keep is None and None not in spelled:
-                    return run.draw_bytes(self, spelled, keys_, plan)
-                rows = self.vocab.encode_batch(texts_)
-            ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
-            return run.draw_rows(self, ragged, _check_keep(keep, ragged), keys_, plan)
+            with first_use(self.name):
+                return self._sample_rows(rows, keep, keys_, plan)
         except MemoryError as e:
             raise RobustokError(
                 f"{self.name}: {draws} draws of {len(rows)} rows are too many for one "
                 "call: draw less at a time"
             ) from e
+
+    def _sample_rows(self, rows: Any, keep: Any, keys: np.ndarray, plan: Any) -> Ragged:
+        """Draw from a Ragged, or from a list of strings or of id sequences."""
+        if rows and isinstance(rows[0], (str, bytes)):
+            texts = check_texts(rows)
+            if self._from_bytes and keep is None:
+                spelled = [s for s in map(self.vocab.text_bytes, texts) if s is not None]
+                if len(spelled) == len(texts):
+                    return run.draw_bytes(self, spelled, keys, plan)
+            rows = self.vocab.encode_batch(texts)
+        ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
+        return run.draw_rows(self, ragged, _check_keep(keep, ragged), keys, plan)
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The log-probability that this scheme draws exactly ``ids`` for the text they spell.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
-from robustok.ragged import Ragged
 from robustok.samplers.base import Sampler
 
 
@@ -29,10 +29,10 @@ class Canonical(Sampler):
         return 0.0 if np.array_equal(ids, self.vocab.canonicalize(ids)) else -np.inf
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        rows = Ragged(batch.values, batch.offsets)
-        at = 0
-        for t in range(first, last):
-            for d in range(int(batch.draws)):
-                out[at : at + len(rows[t])] = rows[t]
-                at += len(rows[t])
-                ends[(t - first) * int(batch.draws) + d] = at
+        at, draws = 0, int(batch.draws)
+        offsets = batch.offsets[first : last + 1].tolist()
+        for t, (begin, end) in enumerate(itertools.pairwise(offsets)):
+            for d in range(draws):
+                out[at : at + end - begin] = batch.values[begin:end]
+                at += end - begin
+                ends[t * draws + d] = at
