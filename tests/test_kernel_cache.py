@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from robustok import kernel_warmup
-from robustok.kernels import cache
+from robustok.kernels import cache, compilation
 
 CODE = """
 import numpy as np
@@ -141,6 +142,15 @@ def test_of_processes_that_start_at_once_one_compiles(tmp_path: Path) -> None:
         process.stdin.flush()
     misses = [int(process.communicate()[0]) for process in processes]
     assert sorted(misses) == [0, 0, 1]
+
+
+def test_a_compilation_within_another_does_not_wait_for_it(tmp_path: Path) -> None:
+    with compilation.one_process(tmp_path), compilation.one_process(tmp_path):
+        lock = FileLock(tmp_path / "compiling.lock", blocking=False)
+        with pytest.raises(Timeout):
+            lock.acquire()
+    with lock:
+        pass
 
 
 def test_a_warmup_in_processes_leaves_their_kernels_in_one_cache(

@@ -1,7 +1,7 @@
 """Directory of compiled kernels: one for each combination of what the machine code depends on.
 
-The name of the directory holds a hash of all kernel sources, the releases of Python, numba and
-llvmlite, the processor and numba's settings. Numba checks only the file of the kernel itself, and
+The name of the directory holds a hash of all kernel sources and their place, the releases of Python,
+numba and llvmlite, the processor and numba's settings. Numba checks only the file of the kernel itself, and
 only after it has unpickled its index; with the hash, no process reads an index of other sources.
 Many processes may use one directory, also on a shared file system: numba writes every file under a
 temporary name and renames it.
@@ -93,7 +93,8 @@ def _fingerprint() -> str:
     versions = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
     processor = (binding.get_process_triple(), binding.get_host_cpu_name(), features)
     settings = [getattr(config, name, None) for name in _SETTINGS]
-    digest.update(repr((versions, processor, settings)).encode())
+    place = str(Path(__file__).parent)  # numba keeps the kernels of each installation apart
+    digest.update(repr((versions, processor, settings, place)).encode())
     return digest.hexdigest()[:24]
 
 

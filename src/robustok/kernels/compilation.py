@@ -14,11 +14,14 @@ from pathlib import Path
 from numba import config
 
 from robustok.kernels.cache import cache_directory, kernels_are_cached
+from robustok.locks import ForkSafeLock
 
 _PATIENCE = 120  # seconds to wait for another process; then both compile
 _NOTHING = nullcontext()
 _compiled: set[str] = set()  # kernels that this process has used
 _announced = False
+_threads = ForkSafeLock()
+_depth = 0  # calls of `one_process` that are within each other
 
 
 def first_use(kernels: str) -> AbstractContextManager[None]:
@@ -47,13 +50,23 @@ def _compiling(kernels: str) -> Iterator[None]:
 
 @contextmanager
 def one_process(directory: Path) -> Iterator[None]:
-    """Hold the lock of a cache directory; without it where the file system has no locks."""
+    """Hold the lock of a cache directory; without it where the file system has no locks.
+
+    Reentrant, since a scheme in Python may draw from another one. Threads of this process take
+    turns.
+    """
     from filelock import FileLock, Timeout
 
-    with ExitStack() as stack:
-        with suppress(Timeout, OSError, NotImplementedError):
-            stack.enter_context(FileLock(directory / "compiling.lock", timeout=_PATIENCE))
-        yield
+    global _depth
+    with _threads, ExitStack() as stack:
+        if not _depth:
+            with suppress(Timeout, OSError, NotImplementedError):
+                stack.enter_context(FileLock(directory / "compiling.lock", timeout=_PATIENCE))
+        _depth += 1
+        try:
+            yield
+        finally:
+            _depth -= 1
 
 
 def announce_compilation() -> None:
