@@ -1,10 +1,10 @@
 """Directory of compiled kernels: one for each combination of what the machine code depends on.
 
-The name of the directory holds a hash of all kernel sources and their place, the releases of Python,
-numba and llvmlite, the processor and numba's settings. Numba checks only the file of the kernel itself, and
-only after it has unpickled its index; with the hash, no process reads an index of other sources.
-Many processes may use one directory, also on a shared file system: numba writes every file under a
-temporary name and renames it.
+The name of the directory holds a hash of all kernel sources and their place, the releases of
+Python, numba and llvmlite, the processor and numba's settings. Numba checks only the file of the
+kernel itself, and only after it has unpickled its index; with the hash, no process reads an index
+of other sources. Many processes may use one directory, also on a shared file system: numba writes
+every file under a temporary name and renames it.
 """
 
 from __future__ import annotations
