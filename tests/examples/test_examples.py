@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import robustok as rt
+from robustok.integrations.perturb import Perturb
 from robustok.integrations.stochastic.fast import StochasticTokenizer
-from robustok.integrations.trainer import Perturb
 from robustok.models import load_model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

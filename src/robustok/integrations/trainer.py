@@ -1,28 +1,34 @@
-"""Stochastic tokenization for an existing transformers Trainer or TRL SFTTrainer, in one line."""
+"""Make a transformers Trainer or a trainer of TRL train stochastically: one line."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils.data import get_worker_info
-from transformers import DataCollatorWithPadding, TrainerCallback, default_data_collator
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorWithPadding,
+    TrainerCallback,
+    default_data_collator,
+)
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError
 from robustok.integrations.chat import template_headers, user_turns
-from robustok.ragged import Ragged
+from robustok.integrations.packing import rewrapped
+from robustok.integrations.padding import padded
+from robustok.integrations.perturb import Counts, Perturb, checked_where
+from robustok.integrations.preference import (
+    is_preference,
+    perturb_rollouts,
+    perturbed_preferences,
+)
+from robustok.integrations.stochastic.state import State
+from robustok.integrations.text_rows import EncodeText
 from robustok.samplers import Sampler, sampler
-from robustok.training.prompts import Epoch
 from robustok.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
-WHERE = ("unlabeled", "user", "all")
-_FORMER_WHERE = {"unlabelled": "unlabeled"}  # British spelling, deprecated
 
 Row = dict[str, Any]
 
@@ -35,8 +41,9 @@ def robustify(
     where: str = "unlabeled",
     tokenizer: Any = None,
     max_length: int | None = None,
+    share_group: bool = True,
 ) -> None:
-    """Draw new tokenizations of a trainer's rows in every epoch.
+    """Draw the tokenization of what a trainer trains on anew in every epoch.
 
     >>> from transformers import Trainer, TrainingArguments
     >>> args = TrainingArguments("runs/t", report_to=[], dataloader_pin_memory=False, use_cpu=True)
@@ -46,267 +53,218 @@ def robustify(
     >>> next(iter(trainer.get_train_dataloader()))["input_ids"].shape[0]
     2
 
-    It puts a :class:`StochasticCollator` before the trainer's own collator, for
-    training batches only: evaluation stays canonical. The data set holds
-    canonical ``input_ids``, as Trainer and SFTTrainer prepare them. ``where``
-    says what is perturbed: ``unlabeled`` ids (label -100: prompts), what the
-    ``user`` said in a chat template, or ``all`` ids, labels moving with them.
-    Special tokens and the role names of a chat template always stay.
-    ``tokenizer`` is the trainer's by default, ``max_length`` its
-    ``args.max_length``, or else the model's longest input. A draw longer than that is
-    cut, as the trainer cuts rows; where the cut would take part of the answer
-    from a row that fits, the row stays canonical in that epoch. The share of
-    rows perturbed is logged after each epoch, as a warning where it is not 1.
+    Args:
+        trainer: a Trainer of transformers, or TRL's SFTTrainer, DPOTrainer, GRPOTrainer or
+            RLOOTrainer, made as usual.
+        scheme: a spec, or a sampler.
+        seed: any integer.
+        where: what is perturbed: ``unlabeled`` ids (label -100: prompts), what the ``user`` said in
+            a chat template, or ``all`` ids, labels moving with them. Special tokens and the role
+            names of a chat template always stay.
+        tokenizer: the trainer's by default.
+        max_length: longest row, by default ``args.max_length`` of the trainer, or else the model's
+            longest input.
+        share_group: for GRPO and RLOO, whether the generations of one prompt share its draw.
 
-    The draw of a row depends only on ``seed``, the epoch and the row's ids:
-    not on workers, batches, processes, or a restart.
+    Training rows are perturbed before the trainer's own collator; evaluation stays canonical. Rows
+    hold canonical ``input_ids``, padded or not, packed or not (TRL's `bfd`, `bfd_split` and
+    `wrapped`), of a map-style or iterable data set, or a column of text. Of preferences and
+    rollouts the prompts are perturbed. A draw longer than ``max_length`` is cut, as the trainer
+    cuts rows; where the cut would take part of the answer from a row that fits, the row stays
+    canonical in that epoch. Each sequence of a packed row is a row here, and packed rows grow.
+    After each epoch a log line says how much was perturbed, as a warning where a row was not.
 
-    Raises RobustokError for an unknown scheme or ``where``, a tokenizer that
-    cannot be read, packed rows, rows of which nothing may be perturbed, and a
-    trainer that is robustified already.
+    The draw of a row depends only on ``seed``, the epoch and the row's ids (of groups that do not
+    share, also on the number in the group): not on workers, batches, processes, or a restart.
+
+    Raises RobustokError for an unknown scheme or ``where``, a tokenizer that cannot be read, rows
+    or packing of an unknown form, rows of which nothing may be perturbed, reference probabilities
+    computed before training, and a trainer that is robustified already.
     """
-    where = _checked_where(where)
+    where = checked_where(where)
     tokenizer = tokenizer or trainer.processing_class
     if tokenizer is None:
         raise RobustokError("the trainer has no tokenizer: give robustify one as tokenizer=...")
     vocab = Vocabulary.load(tokenizer)
-    _check_trainer(trainer)
-    epoch = Epoch()
+    _check_trainer(trainer, where)
+    args = trainer.args
     longest = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
+    limit = max_length or getattr(args, "max_length", None) or longest
     perturb = Perturb(
         sampler(scheme, vocab),
         seed=seed,
-        epoch=epoch,
         where=where,
         turns=user_turns(tokenizer, vocab) if where == "user" else None,
         headers=template_headers(tokenizer, vocab),
-        max_length=max_length or getattr(trainer.args, "max_length", None) or longest,
-        keep_end=getattr(trainer.args, "truncation_mode", "") == "keep_end",
-        workers=trainer.args.dataloader_num_workers,
+        max_length=None if _is_wrapped(trainer) else limit,
+        keep_end=getattr(args, "truncation_mode", "") == "keep_end",
+        workers=args.dataloader_num_workers,
     )
-    pad_id = getattr(tokenizer, "pad_token_id", None) or 0
-    make = trainer.get_train_dataloader
-
-    def get_train_dataloader() -> Any:
-        plain = trainer.data_collator
-        trainer.data_collator = StochasticCollator(perturb, plain, pad_id=pad_id)
-        try:
-            return make()
-        finally:
-            trainer.data_collator = plain
-
-    trainer.get_train_dataloader = get_train_dataloader
-    trainer.add_callback(EpochCallback(epoch, perturb))
-
-
-def _checked_where(where: str) -> str:
-    if where in _FORMER_WHERE:
-        new = _FORMER_WHERE[where]
-        warnings.warn(
-            f"where='{where}' is deprecated: write '{new}'", DeprecationWarning, stacklevel=3
+    if hasattr(trainer, "_tokenize_prompts"):
+        perturb_rollouts(trainer, perturb, share_group=share_group)
+    else:
+        column = getattr(args, "dataset_text_field", None) or "text"
+        encode = EncodeText(tokenizer, column, limit)
+        pad_id = getattr(tokenizer, "pad_token_id", None) or 0
+        block_size = limit if _is_wrapped(trainer) else None
+        _collate_with(
+            trainer,
+            lambda plain: StochasticCollator(
+                perturb, plain, pad_id=pad_id, encode=encode, block_size=block_size
+            ),
+            lambda plain: StochasticCollator(None, plain, pad_id=pad_id, encode=encode),
+            column,
         )
-        return new
-    if where not in WHERE:
-        raise RobustokError(f"unknown where '{where}': {nearest(where, WHERE)}")
-    return where
+    trainer.add_callback(EpochCallback(perturb.state, perturb))
 
 
-def _check_trainer(trainer: Any) -> None:
+def _is_wrapped(trainer: Any) -> bool:
+    args = trainer.args
+    return getattr(args, "packing", False) and getattr(args, "packing_strategy", "") == "wrapped"
+
+
+def _collate_with(trainer: Any, for_training: Any, for_evaluation: Any, column: str) -> None:
+    """Put a collator before the trainer's own one while a data loader is made."""
+
+    def during(make: Callable[..., Any], wrap: Callable[[Any], Any]) -> Callable[..., Any]:
+        def get_dataloader(*args: Any, **kwargs: Any) -> Any:
+            plain = trainer.data_collator
+            if hasattr(trainer, "_set_signature_columns_if_needed"):
+                trainer._set_signature_columns_if_needed()
+                if column not in trainer._signature_columns:  # else the Trainer drops the text
+                    trainer._signature_columns.append(column)
+            trainer.data_collator = wrap(plain)
+            try:
+                return make(*args, **kwargs)
+            finally:
+                trainer.data_collator = plain
+
+        return get_dataloader
+
+    trainer.get_train_dataloader = during(trainer.get_train_dataloader, for_training)
+    trainer.get_eval_dataloader = during(trainer.get_eval_dataloader, for_evaluation)
+
+
+_STRATEGIES = ("bfd", "bfd_split", "wrapped")
+
+
+def _check_trainer(trainer: Any, where: str) -> None:
     if any(isinstance(c, EpochCallback) for c in trainer.callback_handler.callbacks):
         raise RobustokError("this trainer is robustified already: call robustify once")
-    if getattr(trainer.args, "packing", False):
-        raise RobustokError("packed rows cannot be perturbed: switch packing off (packing=False)")
+    args = trainer.args
+    strategy = getattr(args, "packing_strategy", None)
+    if getattr(args, "packing", False) and strategy not in _STRATEGIES:
+        raise RobustokError(
+            f"rows packed by '{strategy}' cannot be perturbed: choose packing_strategy from "
+            f"{', '.join(_STRATEGIES)}, or packing=False"
+        )
+    if getattr(args, "precompute_ref_log_probs", False):
+        raise RobustokError(
+            "precompute_ref_log_probs=True computes reference probabilities for canonical prompts "
+            "once: set it to False"
+        )
+    if where == "all" and any("DPO" in base.__name__ for base in type(trainer).__mro__):
+        raise RobustokError(
+            "where='all' would perturb the completions of preferences: choose 'unlabeled' (the "
+            "prompt) or 'user'"
+        )
 
 
 class EpochCallback(TrainerCallback):
-    """Sets the :class:`Epoch` that worker processes share, and logs the share perturbed in it."""
+    """Sets the epoch that worker processes share, and logs how much was perturbed in it."""
 
-    def __init__(self, epoch: Epoch, perturb: Perturb) -> None:
-        self.epoch, self.perturb = epoch, perturb
+    def __init__(self, state: State, perturb: Perturb) -> None:
+        self.shared, self.perturb = state, perturb
+        self.begun: int | None = None  # passes over the data before this one; None: not training
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self.begun = None
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
-        self.epoch.set(int(state.epoch or 0))
+        # Of a stream, state.epoch is the share of max_steps: passes are counted instead.
+        self.begun = int(state.epoch or 0) if self.begun is None else self.begun + 1
+        self.shared.epoch = self.begun
         self.perturb.counts.zero_()
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
-        rows, perturbed, too_long = self.perturb.counts.sum(dim=0).tolist()
-        if not rows or not state.is_world_process_zero:
-            return
-        line = f"{perturbed} of {rows} rows perturbed in epoch {self.epoch.get() + 1}"
-        if too_long:
-            line += (
-                f"; {too_long} stayed canonical, since their draws do not fit in "
-                f"max_length={self.perturb.max_length}: raise it or use a weaker scheme"
-            )
-        _log.log(logging.INFO if perturbed == rows else logging.WARNING, line)
+        counts = Counts(*self.perturb.counts.sum(dim=0).tolist())
+        if counts.rows and state.is_world_process_zero:
+            level = logging.INFO if counts.changed == counts.rows else logging.WARNING
+            _log.log(level, epoch_line(counts, self.shared.epoch, self.perturb))
+
+
+def epoch_line(counts: Counts, epoch: int, perturb: Perturb) -> str:
+    """What was perturbed in an epoch, in one line.
+
+    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
+    >>> epoch_line(Counts(8, 8, 0, 100, 20, 30), 0, perturb)
+    '8 of 8 rows perturbed in epoch 1 by uniform-k(k=2): 20.0% of 100 tokens, 0.300 splits a token'
+    """
+    share, splits = (n / max(counts.tokens, 1) for n in (counts.replaced, counts.splits))
+    line = (
+        f"{counts.changed} of {counts.rows} rows perturbed in epoch {epoch + 1} by "
+        f"{perturb.draw.spec}: {share:.1%} of {counts.tokens} tokens, {splits:.3f} splits a token"
+    )
+    if counts.too_long:
+        line += (
+            f"; {counts.too_long} stayed canonical, since their draws do not fit in "
+            f"max_length={perturb.max_length}: raise it or use a weaker scheme"
+        )
+    return line
 
 
 class StochasticCollator:
-    """Perturb rows, then collate them as before.
+    """Encode rows of text, perturb rows, then collate them as before.
 
-    Rows are padded first for transformers' collators that do not pad, or not the labels.
-    """
-
-    def __init__(
-        self, perturb: Perturb, collate: Callable[[list[Row]], Any], *, pad_id: int = 0
-    ) -> None:
-        self.perturb, self.collate, self.pad_id = perturb, collate, pad_id
-
-    def __call__(self, rows: Sequence[Row]) -> Any:
-        rows = self.perturb(rows)
-        if self.collate is default_data_collator or isinstance(
-            self.collate, DataCollatorWithPadding
-        ):
-            rows = padded(rows, self.pad_id)
-        return self.collate(rows)
-
-
-def padded(rows: Sequence[Row], pad_id: int) -> list[Row]:
-    """Rows of one length: ids padded on the right, masked, and without labels there.
-
-    >>> rows = [{"input_ids": [5, 6], "labels": [-100, 6]}, {"input_ids": [7], "labels": [7]}]
-    >>> padded(rows, pad_id=0)[1]
-    {'input_ids': [7, 0], 'labels': [7, -100], 'attention_mask': [1, 0]}
-    """
-    longest = max(len(row["input_ids"]) for row in rows)
-    fill = {"input_ids": pad_id, "labels": -100}
-    results = []
-    for row in rows:
-        size = len(row["input_ids"])
-        row = {**row, "attention_mask": row.get("attention_mask", [1] * size)}
-        results.append({
-            name: [*value, *[fill.get(name, 0)] * (longest - size)]
-            if isinstance(value, (list, np.ndarray)) and len(value) == size
-            else value
-            for name, value in row.items()
-        })  # fmt: skip
-    return results
-
-
-class Perturb:
-    """New tokenizations for rows of canonical ids; whatever is as long as the ids moves along.
-
-    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
-    >>> row = {"input_ids": vocab.encode("hello world").tolist(), "labels": [-100, 275]}
-    >>> perturb([row])
-    [{'input_ids': [272, 79, 275], 'labels': [-100, -100, 275]}]
-
-    An id of a new row takes the mask, and whether it has a label, of the old id
-    in which its bytes begin. A new row is cut to ``max_length``, or to the old
-    row's length where that is more. A row that fits stays canonical where the
-    cut would take ids that are not perturbed, such as an answer.
-
-    ``counts`` is int64 [workers + 1, 3]: rows, rows perturbed, and rows that
-    stayed canonical for their length, by the worker that collated them.
+    Rows are padded first for transformers' collators that do not pad, or not the labels. Without
+    ``perturb`` rows stay canonical. With ``block_size`` they are joined and cut into blocks again.
     """
 
     def __init__(
         self,
-        draw: Sampler,
+        perturb: Perturb | None,
+        collate: Callable[[list[Row]], Any],
         *,
-        seed: int,
-        epoch: Epoch | None = None,
-        where: str = "unlabeled",
-        turns: Callable[[np.ndarray], np.ndarray] | None = None,
-        headers: Callable[[np.ndarray], np.ndarray] | None = None,
-        max_length: int | None = None,
-        keep_end: bool = False,
-        workers: int = 0,
+        pad_id: int = 0,
+        encode: EncodeText | None = None,
+        block_size: int | None = None,
     ) -> None:
-        self.draw, self.seed, self.epoch = draw, seed, epoch or Epoch()
-        self.where, self.turns, self.headers = _checked_where(where), turns, headers
-        self.max_length, self.keep_end = max_length, keep_end
-        self.counts = torch.zeros((workers + 1, 3), dtype=torch.int64).share_memory_()
-        # A token without bytes is never drawn; where one is kept it must still take a place.
-        self.lengths = np.maximum(np.diff(draw.vocab.token_offsets), 1)
+        self.perturb, self.collate, self.pad_id = perturb, collate, pad_id
+        self.encode, self.block_size = encode, block_size
 
-    def __call__(self, rows: Sequence[Row]) -> list[Row]:
-        ids = [np.asarray(row["input_ids"], dtype=np.int32) for row in rows]
-        answers = [self._answers(row, row_ids) for row, row_ids in zip(rows, ids, strict=True)]
-        kept = [
-            self._kept(row, row_ids, answer)
-            for row, row_ids, answer in zip(rows, ids, answers, strict=True)
-        ]
-        batch = Ragged.from_rows(ids)
-        keep = np.concatenate(kept) if kept else np.empty(0, np.bool_)
-        if len(keep) and keep.all():
-            raise RobustokError(
-                f"nothing may be perturbed in {len(rows)} rows: every id has a label or is outside "
-                f"of what where='{self.where}' allows; choose where='all', or label the answers "
-                "alone (in TRL, assistant_only_loss=True)"
+    def __call__(self, rows: Sequence[Row]) -> Any:
+        rows = [self._without_text(row) for row in rows]
+        if rows and is_preference(rows[0]):
+            return self.collate(
+                list(rows) if self.perturb is None else perturbed_preferences(self.perturb, rows)
             )
-        drawn = self.draw.sample_batch(
-            batch,
-            seed=self.seed,
-            keys=np.array([_key(row) for row in ids], dtype=np.int64),
-            epoch=self.epoch.get(),
-            keep=keep,
-        )
-        results, worker = [], get_worker_info()
-        counts = self.counts[worker.id + 1 if worker else 0]
-        for row, old, new, answer in zip(rows, ids, drawn, answers, strict=True):
-            moved = self._moved(row, old, new, answer)
-            changed = moved is not None and not np.array_equal(old, new)
-            counts += torch.tensor([1, changed, moved is None])
-            results.append(row if moved is None else moved)
-        return results
+        if self.perturb is None and not _may_need_padding(self.collate, rows):
+            return self.collate(list(rows))
+        rows = self.encode(rows) if self.encode else rows
+        if self.perturb is not None:
+            rows = self.perturb(rows)
+        if self.block_size:
+            rows = rewrapped(rows, self.block_size)
+        if _pads_incompletely(self.collate):
+            rows = padded(rows, self.pad_id)
+        return self.collate(list(rows))
 
-    def _answers(self, row: Row, ids: np.ndarray) -> np.ndarray:
-        """The ids that ``where`` leaves to the model: bool [ids]."""
-        if "seq_lengths" in row or "position_ids" in row:
-            raise RobustokError(
-                "packed rows cannot be perturbed: switch packing off (packing=False)"
-            )
-        answers = np.zeros(len(ids), np.bool_)
-        if self.where == "all":
-            return answers
-        if row.get("labels") is not None:
-            answers |= np.asarray(row["labels"]) != -100
-        for name in ("completion_mask", "assistant_masks"):
-            if row.get(name) is not None:
-                answers |= np.asarray(row[name], dtype=np.bool_)
-        if self.turns is not None:
-            answers |= ~self.turns(ids)
-        if row.get("attention_mask") is not None:
-            answers &= np.asarray(row["attention_mask"]) != 0
-        return answers
-
-    def _kept(self, row: Row, ids: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """The ids that stay: answers, the headers of a chat template, and padding."""
-        kept = answers.copy()
-        if self.headers is not None:
-            kept |= self.headers(ids)
-        if row.get("attention_mask") is not None:
-            kept |= np.asarray(row["attention_mask"]) == 0
-        return kept
-
-    def _moved(self, row: Row, old: np.ndarray, new: np.ndarray, answers: np.ndarray) -> Row | None:
-        """The row with its new ids, cut to what fits; None where the cut would take an answer."""
-        ends = np.cumsum(self.lengths[old])
-        starts = np.cumsum(self.lengths[new]) - self.lengths[new]
-        source = np.searchsorted(ends, starts, side="right")
-        limit = max(self.max_length, len(old)) if self.max_length else len(new)
-        chosen = slice(max(0, len(new) - limit), None) if self.keep_end else slice(limit)
-        lost = answers[np.delete(source, chosen)].any()
-        # A row as long as allowed was mostly cut there already, within its answer too.
-        if lost and (len(old) < limit or not answers[source[chosen]].any()):
-            return None
-        new, source = new[chosen], source[chosen]
-        moved: Row = {}
-        for name, value in row.items():
-            if name == "input_ids":
-                moved[name] = new.tolist()
-            elif name == "labels" and value is not None:
-                labelled = np.asarray(value)[source] != -100
-                moved[name] = np.where(labelled, new, -100).tolist()
-            elif isinstance(value, (list, np.ndarray)) and len(value) == len(old):
-                moved[name] = np.asarray(value)[source].tolist()
-            else:
-                moved[name] = value
-        return moved
+    def _without_text(self, row: Row) -> Row:
+        """The row without its text where it has ids: collators make no tensor of a string."""
+        if self.encode is None or row.get("input_ids") is None:
+            return row
+        return {name: value for name, value in row.items() if name != self.encode.column}
 
 
-def _key(ids: np.ndarray) -> int:
-    """A row is named by its ids, so that its draw is the same in any order and process."""
-    digest = hashlib.blake2b(ids.astype("<i4").tobytes(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+def _pads_incompletely(collate: Any) -> bool:
+    return collate is default_data_collator or isinstance(
+        collate, (DataCollatorWithPadding, DataCollatorForLanguageModeling)
+    )
+
+
+def _may_need_padding(collate: Any, rows: Sequence[Row]) -> bool:
+    """Whether canonical rows need a text encoded or padding: others are left alone entirely."""
+    return bool(rows) and (
+        "input_ids" not in rows[0]
+        or (_pads_incompletely(collate) and len({len(row["input_ids"]) for row in rows}) > 1)
+    )

@@ -1,0 +1,362 @@
+"""The table of trainers and loaders in docs/training.md, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorWithFlattening,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+)
+
+import robustok as rt
+from robustok.integrations.chat import user_turns
+from robustok.integrations.perturb import Perturb, TorchCollator
+from robustok.integrations.trainer import robustify
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.tasks import frequent_words
+
+trl = pytest.importorskip("trl")
+datasets = pytest.importorskip("datasets")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+WORDS = frequent_words(60)
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, 8)) for _ in range(8)]
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def make_tokenizer() -> Any:
+    tokenizer = train_tokenizer([*TEXTS, "system user assistant\n\n"] * 2, 400)
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<|endoftext|>", eos_token="<|im_end|>"
+    )
+    fast.chat_template = TEMPLATE
+    return fast
+
+
+TOKENIZER = make_tokenizer()
+VOCAB = rt.Vocabulary.load(TOKENIZER)
+IDS = [ids.tolist() for ids in VOCAB.encode_batch(TEXTS)]
+CHATS = [
+    [{"role": "user", "content": text}, {"role": "assistant", "content": " " + WORDS[0]}]
+    for text in TEXTS
+]
+PAD = TOKENIZER.pad_token_id
+END = VOCAB.tokens.index(b"<|im_end|>")
+
+Sequences = list[list[int]]
+COMMON: dict[str, Any] = {
+    "per_device_train_batch_size": 4, "report_to": [], "disable_tqdm": True, "seed": 3,
+    "dataloader_pin_memory": False, "save_strategy": "epoch", "use_cpu": True,
+}  # fmt: skip
+
+
+def model() -> Any:
+    return small_model(len(TOKENIZER), Shape(1, 16, 2, 1, 16, 256), seed=0)
+
+
+def saved_model(folder: Path) -> str:
+    """A folder to load a model from, as a trainer does for its reference model."""
+    model().save_pretrained(folder / "model")
+    return str(folder / "model")
+
+
+def as_dataset(rows: list[dict[str, Any]], streaming: bool) -> Any:
+    made = datasets.Dataset.from_list(rows)
+    return made.to_iterable_dataset() if streaming else made
+
+
+def steps(streaming: bool, epochs: int) -> dict[str, Any]:
+    """A stream has no length, so its epochs are given as steps: two a pass."""
+    return {"max_steps": 2 * epochs} if streaming else {"num_train_epochs": epochs}
+
+
+def sequences(batch: dict[str, Any]) -> Iterator[list[int]]:
+    """The sequences of a batch, packed ones apart, without padding."""
+    for n, row in enumerate(batch["input_ids"]):
+        if "position_ids" not in batch:
+            yield row[batch["attention_mask"][n] == 1].tolist()
+            continue
+        assert "attention_mask" not in batch  # with one, models attend across sequences
+        starts = (batch["position_ids"][n] == 0).nonzero().flatten()[1:].tolist()
+        parts = (part.tolist() for part in torch.tensor_split(row, starts))
+        yield from (part for part in parts if part != [PAD])
+
+
+def trained(trainer: Any, resume: Any = None) -> list[Sequences]:
+    """Train; the sequences of each step."""
+    seen: list[Sequences] = []
+    plain = trainer.compute_loss
+
+    def compute_loss(model, inputs, *args, **kwargs):
+        seen.append(list(sequences(inputs)))
+        return plain(model, inputs, *args, **kwargs)
+
+    trainer.compute_loss = compute_loss
+    trainer.train(resume_from_checkpoint=resume)
+    return seen
+
+
+def with_trainer(
+    folder: Path, *, packing: str = "", streaming: bool = False, chat: bool = False,
+    epochs: int = 2, resume: Any = None,
+) -> list[Sequences]:  # fmt: skip
+    rows: list[dict[str, Any]] = [{"input_ids": ids, "labels": ids} for ids in IDS]
+    collator: Any = DataCollatorForLanguageModeling(TOKENIZER, mlm=False)
+    if packing == "padding-free":
+        collator = DataCollatorWithFlattening()
+    if packing == "position_ids":
+        rows = [
+            {"input_ids": a + b, "labels": a + b, "position_ids": [*range(len(a)), *range(len(b))]}
+            for a, b in zip(IDS[::2], IDS[1::2], strict=True)
+        ]
+        collator = None
+    if chat:
+        ids = [TOKENIZER.apply_chat_template(one)["input_ids"] for one in CHATS]
+        rows = [{"input_ids": one} for one in ids]
+    trainer = Trainer(
+        model(), TrainingArguments(str(folder), **COMMON, **steps(streaming, epochs)),
+        train_dataset=as_dataset(rows, streaming), data_collator=collator,
+    )  # fmt: skip
+    where = "user" if chat else "all"
+    robustify(trainer, "uniform", seed=0, where=where, tokenizer=TOKENIZER)
+    return trained(trainer, resume)
+
+
+def with_sft(
+    folder: Path, *, packing: str = "", streaming: bool = False, chat: bool = False,
+    epochs: int = 2, resume: Any = None,
+) -> list[Sequences]:  # fmt: skip
+    rows = [{"messages": one} for one in CHATS] if chat else [{"text": text} for text in TEXTS]
+    settings: dict[str, Any] = {"max_length": 128}
+    if packing == "padding-free":
+        settings |= {"padding_free": True, "max_length": None}
+    elif packing:
+        settings |= {"packing": True, "packing_strategy": packing, "max_length": 64}
+    if chat:
+        settings["completion_only_loss"] = False
+        rows = [{"prompt": one[:1], "completion": one[1:]} for one in CHATS]
+        settings["completion_only_loss"] = True
+    trainer = trl.SFTTrainer(
+        model=model(),
+        args=trl.SFTConfig(
+            str(folder), bf16=False, gradient_checkpointing=False,
+            **COMMON, **settings, **steps(streaming, epochs),
+        ),
+        train_dataset=as_dataset(rows, streaming), processing_class=make_tokenizer(),
+    )  # fmt: skip
+    robustify(trainer, "uniform", seed=0, where="user" if chat else "all")
+    return trained(trainer, resume)
+
+
+def with_dpo(
+    folder: Path, *, packing: str = "", streaming: bool = False, chat: bool = False,
+    epochs: int = 2, resume: Any = None,
+) -> list[Sequences]:  # fmt: skip
+    assert not packing
+    rows = [
+        {"prompt": one[:1], "chosen": one[1:], "rejected": [{**one[1], "content": " no"}]}
+        if chat
+        else {"prompt": text, "chosen": " yes", "rejected": " no"}
+        for one, text in zip(CHATS, TEXTS, strict=True)
+    ]
+    trainer = trl.DPOTrainer(
+        model=saved_model(folder),
+        args=trl.DPOConfig(
+            str(folder), bf16=False, gradient_checkpointing=False, max_length=128,
+            **COMMON, **steps(streaming, epochs),
+        ),
+        train_dataset=as_dataset(rows, streaming), processing_class=make_tokenizer(),
+    )  # fmt: skip
+    robustify(trainer, "uniform", seed=0, where="user" if chat else "unlabeled")
+    return trained(trainer, resume)
+
+
+def with_rollouts(kind: str, **options: Any) -> Callable[..., list[Sequences]]:
+    def run(
+        folder: Path, *, packing: str = "", streaming: bool = False, chat: bool = False,
+        epochs: int = 2, resume: Any = None,
+    ) -> list[Sequences]:  # fmt: skip
+        assert not packing
+        rows = [
+            {"prompt": one[:1] if chat else text} for one, text in zip(CHATS, TEXTS, strict=True)
+        ]
+        config = getattr(trl, f"{kind}Config")(
+            str(folder), bf16=False, gradient_checkpointing=False, num_generations=2,
+            max_completion_length=4, **{**COMMON, "per_device_train_batch_size": 8},
+            **({"max_steps": 2 * epochs} if streaming else {"num_train_epochs": epochs}),
+        )  # fmt: skip
+        trainer = getattr(trl, f"{kind}Trainer")(
+            model=saved_model(folder), args=config, processing_class=make_tokenizer(),
+            reward_funcs=lambda completions, **_: [float(i) for i in range(len(completions))],
+            train_dataset=as_dataset(rows, streaming),
+        )  # fmt: skip
+        robustify(trainer, "uniform", seed=0, where="user" if chat else "unlabeled", **options)
+        seen: list[Sequences] = []
+        generate = trainer._generate_single_turn
+
+        def spy(prompt_ids: Sequences, *args: Any, **kwargs: Any) -> Any:
+            seen.append([list(ids) for ids in prompt_ids])
+            return generate(prompt_ids, *args, **kwargs)
+
+        trainer._generate_single_turn = spy
+        trainer.train(resume_from_checkpoint=resume)
+        return seen
+
+    return run
+
+
+class Stream(IterableDataset):
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+
+def with_data_loader(
+    folder: Path, *, packing: str = "", streaming: bool = False, chat: bool = False,
+    epochs: int = 2, resume: Any = None,
+) -> list[Sequences]:  # fmt: skip
+    """PyTorch without a trainer."""
+    rows: list[dict[str, Any]] = [{"input_ids": ids} for ids in IDS]
+    if packing:
+        rows = [
+            {"input_ids": a + b, "position_ids": [*range(len(a)), *range(len(b))]}
+            for a, b in zip(IDS[::2], IDS[1::2], strict=True)
+        ]
+    if chat:
+        rows = [{"input_ids": TOKENIZER.apply_chat_template(one)["input_ids"]} for one in CHATS]
+    turns = user_turns(TOKENIZER, VOCAB) if chat else None
+    perturb = Perturb(
+        rt.sampler("uniform", VOCAB), seed=0, where="user" if chat else "all", turns=turns
+    )
+    collate = TorchCollator(perturb, pad_id=0)
+    loader = DataLoader(Stream(rows) if streaming else rows, batch_size=4, collate_fn=collate)  # type: ignore[arg-type]
+    seen = []
+    for epoch in range(0 if resume is None else 1, epochs):
+        collate.set_epoch(epoch)
+        for batch in loader:
+            seen.append(list(sequences(batch)))
+    return seen
+
+
+LOADERS: dict[str, Callable[..., list[Sequences]]] = {
+    "Trainer": with_trainer,
+    "SFTTrainer": with_sft,
+    "DPOTrainer": with_dpo,
+    "GRPOTrainer": with_rollouts("GRPO"),
+    "RLOOTrainer": with_rollouts("RLOO"),
+    "DataLoader": with_data_loader,
+}
+PACKING = {
+    "Trainer": ["padding-free", "position_ids"],
+    "SFTTrainer": ["bfd", "bfd_split", "wrapped", "padding-free"],
+    "DataLoader": ["position_ids"],
+}
+STREAMING = ["Trainer", "SFTTrainer", "DPOTrainer", "GRPOTrainer", "RLOOTrainer", "DataLoader"]
+
+
+def spelled(step: Sequences) -> list[str]:
+    """What the sequences spell, without special tokens at the ends and completions."""
+    return [VOCAB.decode([i for i in ids if i not in VOCAB.special]) for ids in step]
+
+
+def check_epochs_differ(seen: list[Sequences]) -> None:
+    """Both epochs spell the texts, by other ids than the canonical and each other."""
+    half = len(seen) // 2
+    epochs = []
+    for part in (seen[:half], seen[half:]):
+        epochs.append({})
+        for step in part:
+            for text, ids in zip(spelled(step), step, strict=True):
+                start = next((t for t in TEXTS if text.startswith(t)), None)
+                assert start is not None, text
+                epochs[-1][text] = ids
+    canonical = {text: VOCAB.encode(text).tolist() for text in epochs[0]}
+    common = epochs[0].keys() & epochs[1].keys()
+    assert len(common) >= 4
+    assert sum(epochs[0][text] != epochs[1][text] for text in common) > 0.7 * len(common)
+    plain = [[i for i in epochs[0][t] if i not in VOCAB.special] for t in common]
+    assert sum(a != canonical[t] for a, t in zip(plain, common, strict=True)) > 0.7 * len(common)
+
+
+@pytest.mark.parametrize(
+    ("name", "packing"), [(name, packing) for name, kinds in PACKING.items() for packing in kinds]
+)
+def test_packing(name, packing, tmp_path):
+    seen = LOADERS[name](tmp_path, packing=packing)
+    if packing == "wrapped":  # boundaries are not kept by the packing itself
+        for step in seen:
+            assert all(len(ids) <= 64 for ids in step)
+        text = "".join(VOCAB.decode(ids) for step in seen[: len(seen) // 2] for ids in step)
+        assert sorted(text.replace("<|im_end|>", " ").split()) == sorted(" ".join(TEXTS).split())
+        return
+    if packing == "bfd_split":
+        seen = [[ids for ids in step if len(ids) > 4] for step in seen]
+    check_epochs_differ(seen)
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_streaming(name, tmp_path):
+    check_epochs_differ(LOADERS[name](tmp_path, streaming=True))
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_chat(name, tmp_path):
+    """Only what the user said is drawn."""
+    seen = LOADERS[name](tmp_path, chat=True, epochs=1)
+    turns = user_turns(TOKENIZER, VOCAB)
+    changed = 0
+    for ids in [ids for step in seen for ids in step]:
+        row = np.asarray(ids)
+        mask = turns(row)
+        assert VOCAB.decode(row[mask]) in TEXTS
+        changed += row[mask].tolist() != VOCAB.encode(VOCAB.decode(row[mask])).tolist()
+        opening = row[: int(np.flatnonzero(mask)[0])].tolist()
+        assert opening == TOKENIZER.encode("<|im_start|>user\n")
+        rest = row[int(np.flatnonzero(mask)[-1]) + 1 :].tolist()
+        header = TOKENIZER.encode("<|im_end|>\n<|im_start|>assistant\n")
+        assert rest[: len(header)] == header
+        if "GRPO" not in name and "RLOO" not in name:
+            answer = rest[len(header) : rest.index(END, len(header))]
+            assert answer == VOCAB.encode(VOCAB.decode(answer)).tolist()
+    assert changed > 0.7 * sum(map(len, seen))
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_resume(name, tmp_path):
+    """A run that goes on from its first epoch trains on the same ids."""
+    whole = LOADERS[name](tmp_path)
+    checkpoints = sorted(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    rest = LOADERS[name](tmp_path, resume=str(checkpoints[0]) if checkpoints else True)
+    later = whole[len(whole) - len(rest) :]
+    assert rest
+    if name in ("GRPOTrainer", "RLOOTrainer"):  # TRL itself visits the prompts in another order
+        rest, later = ([sorted(ids for step in part for ids in step)] for part in (rest, later))
+    assert rest == later
+
+
+@pytest.mark.parametrize(("share", "distinct"), [(True, 1), (False, 2)])
+def test_a_group_shares_its_prompt_or_not(share, distinct, tmp_path):
+    seen = with_rollouts("GRPO", share_group=share)(tmp_path, epochs=1)
+    groups: dict[str, set[tuple[int, ...]]] = {}
+    for ids in [ids for step in seen for ids in step]:
+        groups.setdefault(VOCAB.decode(ids), set()).add(tuple(ids))
+    assert groups.keys() == set(TEXTS)
+    assert np.mean([len(group) for group in groups.values()]) == pytest.approx(distinct, abs=0.3)
