@@ -28,8 +28,8 @@ def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Rows, Ro
     drawn: Rows = []
     call = Perturb.__call__
 
-    def spy(self: Perturb, rows: Rows) -> Rows:
-        moved = call(self, rows)
+    def spy(self: Perturb, rows: Rows, *args: Any) -> Rows:
+        moved = call(self, rows, *args)
         given.extend(rows)
         drawn.extend(moved)
         return moved
@@ -86,6 +86,34 @@ def test_the_plain_loop_draws_in_every_epoch(tmp_path, monkeypatch, capsys):
     ]
     assert epochs[0].keys() == epochs[1].keys()
     assert np.mean([epochs[0][text] != epochs[1][text] for text in epochs[0]]) > 0.95
+    assert load_model(tmp_path / "out").num_parameters() > 0
+
+
+@pytest.mark.parametrize("name", ["trl_packing", "trl_dpo", "trl_grpo"])
+def test_what_other_trainers_draw_spells_the_same(name, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("trl", reason="trl is not installed")
+    given, drawn = run(name, tmp_path / "out", monkeypatch)
+    vocab = rt.Vocabulary.load(str(tmp_path / "out"))
+    assert load_model(tmp_path / "out").num_parameters() > 0
+    assert len(given) >= 20
+    for old, new in zip(given, drawn, strict=True):
+        assert vocab.decode_bytes(new["input_ids"]) == vocab.decode_bytes(old["input_ids"])
+    changed = [old["input_ids"] != new["input_ids"] for old, new in zip(given, drawn, strict=True)]
+    assert np.mean(changed) > 0.95
+    if name == "trl_packing":
+        for old, new in zip(given, drawn, strict=True):
+            assert len(old["seq_lengths"]) == len(new["seq_lengths"])
+            assert sum(new["seq_lengths"]) == len(new["input_ids"])
+    if name == "trl_grpo":  # a group does not share its prompt
+        groups: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+        for old, new in zip(given[: len(given) // 2], drawn, strict=False):
+            groups.setdefault(tuple(old["input_ids"]), set()).add(tuple(new["input_ids"]))
+        assert np.mean([len(group) for group in groups.values()]) > 3.5
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_the_torch_loop_runs_with_workers(tmp_path, capsys):
+    main_of("torch_loop")(str(tmp_path / "out"))
     assert load_model(tmp_path / "out").num_parameters() > 0
 
 

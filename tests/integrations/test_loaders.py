@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from transformers import (
 )
 
 import robustok as rt
+from robustok.errors import RobustokError
 from robustok.integrations.chat import user_turns
 from robustok.integrations.perturb import Perturb, TorchCollator
 from robustok.integrations.trainer import robustify
@@ -251,8 +253,7 @@ def with_data_loader(
     seen = []
     for epoch in range(0 if resume is None else 1, epochs):
         collate.set_epoch(epoch)
-        for batch in loader:
-            seen.append(list(sequences(batch)))
+        seen += [list(sequences(batch)) for batch in loader]
     return seen
 
 
@@ -350,6 +351,80 @@ def test_resume(name, tmp_path):
     if name in ("GRPOTrainer", "RLOOTrainer"):  # TRL itself visits the prompts in another order
         rest, later = ([sorted(ids for step in part for ids in step)] for part in (rest, later))
     assert rest == later
+
+
+@pytest.mark.parametrize("collator", [None, DataCollatorForLanguageModeling(TOKENIZER, mlm=False)])
+def test_a_column_of_text_is_encoded_and_evaluation_is_canonical(collator, tmp_path):
+    """The collators of transformers alone would refuse rows of different lengths, or of text."""
+    rows = as_dataset([{"text": text} for text in TEXTS], streaming=False)
+    for data in (rows, as_dataset([{"input_ids": ids, "labels": ids} for ids in IDS], False)):
+        trainer = Trainer(
+            model(), TrainingArguments(str(tmp_path), num_train_epochs=1, **COMMON),
+            train_dataset=data, eval_dataset=data, data_collator=collator,
+        )  # fmt: skip
+        robustify(trainer, "uniform", seed=0, where="all", tokenizer=TOKENIZER)
+        seen = trained(trainer)
+        assert sorted(text for step in seen for text in spelled(step)) == sorted(TEXTS)
+        assert not {tuple(ids) for step in seen for ids in step} & {*map(tuple, IDS)}
+        evaluated = [ids for batch in trainer.get_eval_dataloader() for ids in sequences(batch)]
+        assert evaluated == IDS
+        assert np.isfinite(trainer.evaluate()["eval_loss"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"precompute_ref_log_probs": True}, "set it to False"),
+        ({"packing": True, "packing_strategy": "ffd"}, "rows packed by 'ffd' cannot be perturbed"),
+    ],
+)
+def test_what_cannot_be_supported_is_refused(settings, message, tmp_path):
+    arguments = TrainingArguments(str(tmp_path), **COMMON)
+    for name, value in settings.items():
+        setattr(arguments, name, value)
+    trainer = Trainer(model(), arguments, train_dataset=[{"other": [1]}])
+    with pytest.raises(RobustokError, match=message):
+        robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
+
+
+def test_rows_of_an_unknown_form_are_refused(tmp_path):
+    arguments = TrainingArguments(str(tmp_path), remove_unused_columns=False, **COMMON)
+    trainer = Trainer(model(), arguments, train_dataset=[{"other": [1]}])
+    robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
+    with pytest.raises(RobustokError, match="rows with other cannot be perturbed: give rows with"):
+        next(iter(trainer.get_train_dataloader()))
+
+
+def test_completions_of_preferences_are_never_drawn(tmp_path):
+    arguments = trl.DPOConfig(str(tmp_path), bf16=False, gradient_checkpointing=False, **COMMON)
+    rows = as_dataset([{"prompt": t, "chosen": " yes", "rejected": " no"} for t in TEXTS], False)
+    trainer = trl.DPOTrainer(
+        saved_model(tmp_path), args=arguments, train_dataset=rows, processing_class=make_tokenizer()
+    )
+    with pytest.raises(RobustokError, match="would perturb the completions"):
+        robustify(trainer, "uniform", seed=0, where="all")
+    robustify(trainer, "uniform", seed=0)
+    given = trainer.train_dataset
+    for batch in trainer.get_train_dataloader():
+        completions = [
+            ids[mask.bool()].tolist()
+            for ids, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)
+        ]
+        assert completions[: len(completions) // 2] == [given[0]["chosen_ids"]] * 4
+        assert completions[len(completions) // 2 :] == [given[0]["rejected_ids"]] * 4
+
+
+def test_the_documentation_has_the_table_of_the_cells():
+    """The rows of docs/training.md say what the tests above try."""
+    text = (Path(__file__).parents[2] / "docs/training.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.M))
+    assert table.keys() == LOADERS.keys()
+    for name, cells in table.items():
+        packing, streaming, chat, resume = cells.split(" | ")
+        named = [word for word in re.findall(r"`(\S+?)`", packing) if not word.startswith("Data")]
+        assert named == PACKING.get(name, [])
+        assert (streaming == "yes") == (name in STREAMING)
+        assert chat == resume == "yes"
 
 
 @pytest.mark.parametrize(("share", "distinct"), [(True, 1), (False, 2)])
