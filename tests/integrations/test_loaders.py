@@ -92,7 +92,8 @@ def sequences(batch: dict[str, Any]) -> Iterator[list[int]]:
     """The sequences of a batch, packed ones apart, without padding."""
     for n, row in enumerate(batch["input_ids"]):
         if "position_ids" not in batch:
-            yield row[batch["attention_mask"][n] == 1].tolist()
+            mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
+            yield row[mask[n] == 1].tolist()
             continue
         assert "attention_mask" not in batch  # with one, models attend across sequences
         starts = (batch["position_ids"][n] == 0).nonzero().flatten()[1:].tolist()
