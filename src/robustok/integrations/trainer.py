@@ -1,4 +1,4 @@
-"""Make a transformers Trainer or a trainer of TRL train stochastically: one line."""
+"""Stochastic tokenization for an existing trainer of transformers or TRL, in one line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def robustify(
     max_length: int | None = None,
     share_group: bool = True,
 ) -> None:
-    """Draw the tokenization of what a trainer trains on anew in every epoch.
+    """Draw new tokenizations of a trainer's rows in every epoch.
 
     >>> from transformers import Trainer, TrainingArguments
     >>> args = TrainingArguments("runs/t", report_to=[], dataloader_pin_memory=False, use_cpu=True)
