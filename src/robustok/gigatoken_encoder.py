@@ -37,7 +37,7 @@ GROWTH = 512 << 20  # bytes by which the process may grow before the table is re
 INTERVAL = 8 << 20  # characters between two looks at the size of the process
 UNSEEN = 128 << 20  # characters until the table is replaced where the size is not known
 SECONDS = 1e-6  # processor time that a character may take
-EXCESS = 1.0  # processor seconds above that, after which gigatoken is given up
+EXCESS = 1.0  # processor seconds above that, on balance, after which gigatoken is given up
 _MUCH = 2048  # characters of a call whose processor time is always measured
 _LATE = 1e-3  # seconds on the clock after which the next _WINDOW calls are measured, too
 _WINDOW = 64
@@ -230,7 +230,7 @@ class GigatokenEncoder:
             self._suspected = _WINDOW if excess > _LATE else 0
         else:
             self._suspected = max(0, self._suspected - 1)
-            self._excess += max(0.0, excess)
+            self._excess = max(0.0, self._excess + excess)
         if self._excess > EXCESS:
             self.reason = "texts made gigatoken slow: they collide in its hash table"
             self._backend = None
