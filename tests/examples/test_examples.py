@@ -177,3 +177,10 @@ def test_generation_is_canonical_with_the_processor(capsys):
     assert results == {"plain": False, "healed and canonical": True}
     lines = capsys.readouterr().out.splitlines()
     assert all(": 'see htt" in line for line in lines)
+
+
+def test_one_answer_from_eight_tokenizations(capsys):
+    accuracies = loaded("many_tokenizations").main(steps=3)
+    assert set(accuracies) == {"None", "mean", "vote"}
+    assert all(0 <= accuracy <= 1 for accuracy in accuracies.values())
+    assert "of all tokenizations agree" in capsys.readouterr().out

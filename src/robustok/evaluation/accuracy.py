@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.display import Progress
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, nearest
+from robustok.evaluation.combining import METHODS, combined
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.overflow import Window
 from robustok.evaluation.questions import (
@@ -42,6 +43,7 @@ def evaluate(
     *,
     draws: int = 10,
     seed: int,
+    ensemble: str | None = None,
     prefix: Ids | None = None,
     overflow: str = "error",
     max_batch_tokens: int | None = None,
@@ -62,6 +64,8 @@ def evaluate(
         sampler: a spec or a sampler. The canonical one is drawn once.
         draws: draws of each question, at least 1. M = 10 in the paper.
         seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
+        ensemble: ``"mean"`` gives each question one answer, by the mean probability of its options
+            over the draws; ``"vote"`` the answer of most draws. By default each draw answers.
         prefix: ids before every question, int32 [n]; by default none.
         overflow: what to do with a draw that does not fit the model's longest input with its
             answers: ``"error"`` (default); ``"drop"``: the item is left out; ``"left"``: the start
@@ -81,6 +85,8 @@ def evaluate(
     check_items(items)
     if draws < 1:
         raise RobustokError(f"{draws} draws evaluate nothing: give at least 1")
+    if ensemble not in (None, *METHODS):
+        raise RobustokError(f"unknown ensemble '{ensemble}': {nearest(str(ensemble), METHODS)}")
     sampler = as_sampler(sampler, vocab)
     draws = 1 if sampler.deterministic else draws
     outcomes: list[Outcome] = []
@@ -96,6 +102,8 @@ def evaluate(
         )
         for item, scores in zip(block, scored, strict=True):
             log_probs = scores.log_probs if item.question else by_draw(scores.log_probs, item)
+            if ensemble is not None:
+                log_probs = combined(log_probs, ensemble)
             outcomes.append(_outcome(item, log_probs))
             computed += scores.tokens_computed
             naive += scores.tokens_naive
@@ -106,7 +114,8 @@ def evaluate(
         raise RobustokError(
             "no item fits the model's max_length: choose overflow left or canonical"
         )
-    accuracy, low, high = clustered([o.correct for o in outcomes], draws)
+    answers = draws if ensemble is None else 1
+    accuracy, low, high = clustered([o.correct for o in outcomes], answers)
     return Evaluation(
         *(accuracy, low, high),
         n=len(outcomes),

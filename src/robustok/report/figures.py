@@ -245,12 +245,17 @@ def short(spec: str) -> str:
     'bpe-dropout\\n0.1\\nsentencepiece'
     >>> short("adversarial(distances=(2), start=canonical, steps=10)")
     'adversarial\\nd = 2'
+    >>> short("ensemble(uniform, draws=8)")
+    'uniform\\n8 draws at once'
     >>> short("stochastok(alpha=0.1) → canonical")  # fine-tuned after pre-training
     'stochastok\\n0.1 →\\ncanonical'
     """
     if " → " in spec:
         return " →\n".join(short(part) for part in spec.split(" → "))
     name = family(spec)
+    if name == "ensemble":
+        scheme, _, draws = spec[len("ensemble(") : -1].rpartition(", draws=")
+        return f"{short(scheme)}\n{draws} draws at once"
     if name == "adversarial":
         attack = AttackSettings.parse(spec)
         start = "" if attack.start == "canonical" else f", {attack.start}"

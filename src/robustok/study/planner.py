@@ -184,6 +184,11 @@ class _Planner:
             yield EvaluateCell(
                 scheme, part.items, draws, seed, data, self.shared.tokenizer, model, few_shot
             )
+            if part.ensemble is not None and not Spec.parse(scheme).is_deterministic:
+                yield EvaluateCell(
+                    scheme, part.items, part.ensemble, seed, data, self.shared.tokenizer, model,
+                    few_shot, "mean",
+                )  # fmt: skip
 
     def _benchmarks(self) -> Iterator[BenchmarkCell]:
         part, few_shot = self.study.benchmarks, self.study.few_shot

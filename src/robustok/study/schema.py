@@ -148,6 +148,7 @@ class Questions(Strict):
     eval_schemes: tuple[str, ...] = Field(min_length=1, serialization_alias="queries")
     items: int = Field(ge=1)
     draws: int = Field(10, ge=1)
+    ensemble: int | None = Field(None, ge=2)  # also one answer by the mean over so many draws
 
 
 class Adversary(Strict):

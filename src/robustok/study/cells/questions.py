@@ -106,19 +106,27 @@ class EvaluateCell(AccuracyCell):
     tokenizer: TokenizerCell
     model: ModelCell
     few_shot: FewShot | None = None
+    ensemble: str | None = None  # how the draws of a question give one answer
 
     @property
     def fields(self) -> dict[str, Any]:
-        return self._few_shot_fields | {
-            "seed": self.seed,
-            "query": self.eval_scheme,
-            "items": self.items,
-            "draws": self.draws,
-        }
+        # Without an ensemble the keys are those of earlier releases.
+        ensemble = {"ensemble": self.ensemble} if self.ensemble else {}
+        return (
+            self._few_shot_fields
+            | ensemble
+            | {
+                "seed": self.seed,
+                "query": self.eval_scheme,
+                "items": self.items,
+                "draws": self.draws,
+            }
+        )
 
     @property
     def label(self) -> str:
-        return f"evaluate {self.model.description} on {self.eval_scheme}{self._suffix}"
+        at_once = f", {self.draws} draws at inference" if self.ensemble else ""
+        return f"evaluate {self.model.description} on {self.eval_scheme}{at_once}{self._suffix}"
 
     @property
     def work(self) -> float:
@@ -139,12 +147,17 @@ class EvaluateCell(AccuracyCell):
             drawn_by,
             draws=self.draws,
             seed=self.seed,
+            ensemble=self.ensemble,
             prefix=prefix,
             overflow="left",
             progress=progress,
         )
         strength = drawn_strength(vocab, items, drawn_by, draws=self.draws, seed=self.seed)
-        return self._summary(result, items, folder) | rounded(strength)
+        summary = self._summary(result, items, folder) | rounded(strength)
+        summary["tokens_per_question"] = round(result.tokens_computed / result.n, 1)
+        if self.ensemble:
+            summary["query"] = f"ensemble({drawn_by.spec}, draws={self.draws})"
+        return summary
 
 
 @dataclass(frozen=True)

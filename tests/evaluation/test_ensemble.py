@@ -1,0 +1,105 @@
+"""Ensembles over tokenizations against naive loops, on tiny random models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta
+
+import robustok as rt
+from robustok.ensemble import choose, generate
+from robustok.evaluation import evaluate
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.scoring import score
+from robustok.study import load_study, plan
+from robustok.study.cells import EvaluateCell
+from robustok.tasks import Item
+
+TEXT = "the theater is there, the rest rests; which word? Answer: yes no maybe"
+OPTIONS = [" yes", " no", " maybe"]
+
+
+@pytest.fixture(scope="module")
+def vocab() -> rt.Vocabulary:
+    return rt.Vocabulary.load(train_tokenizer([TEXT] * 5, 300))
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
+def model(request: pytest.FixtureRequest, vocab: rt.Vocabulary) -> Any:
+    shape = Shape(2, 32, 2, 2, 64, 256, architecture=request.param)
+    return small_model(vocab.size, shape, seed=0)
+
+
+def test_choices_are_averaged_and_counted(vocab: rt.Vocabulary, model: Any) -> None:
+    question = "which word is there? Answer:"
+    result = choose(model, vocab, question, OPTIONS, "uniform", draws=7, seed=3)
+    rows = rt.sampler("uniform", vocab).sample_batch([question], seed=3, draws=7)
+    options = [vocab.encode(option) for option in OPTIONS]
+    probs = np.array([np.exp(score(model, [row], options).log_probs[0]) for row in rows])
+    assert result.log_probs == pytest.approx(np.log(probs.mean(axis=0)), abs=1e-4)
+    assert result.answer == probs.mean(axis=0).argmax()
+    votes = np.bincount(probs.argmax(axis=1), minlength=3)
+    assert result.votes == tuple(votes)
+    assert result.majority == votes.argmax()
+    most = votes.max()
+    assert result.lower == pytest.approx(beta.ppf(0.05, most, 7 - most + 1))
+
+
+def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model: Any) -> None:
+    out = generate(model, vocab, "the rest is there", draws=4, seed=0, max_new_tokens=6)
+    rows = rt.sampler("uniform", vocab).sample_batch(["the rest is there"], seed=0, draws=4)
+    written: list[int] = []
+    with torch.inference_mode():
+        for _ in range(6):
+            mean = sum(
+                model(torch.tensor([[*row.tolist(), *written]])).logits[0, -1].double().softmax(-1)
+                for row in rows
+            )
+            written.append(int(mean.argmax()))
+    assert out.tolist() == written
+    end = written[2]
+    stopped = generate(
+        model, vocab, "the rest is there", draws=4, seed=0, max_new_tokens=6, end_id=end
+    )
+    assert stopped.tolist() == written[: written.index(end) + 1]
+
+
+@pytest.mark.parametrize("how", ["mean", "vote"])
+def test_evaluation_gives_one_answer_for_all_draws(
+    vocab: rt.Vocabulary, model: Any, how: str
+) -> None:
+    items = [Item(f"q{n}", f"the rest is {n}? Answer:", OPTIONS, n % 3) for n in range(12)]
+    result = evaluate(model, vocab, items, "uniform", draws=5, seed=0, ensemble=how)
+    single = evaluate(model, vocab, items, "uniform", draws=5, seed=0)
+    assert (result.draws, result.n) == (5, 12)
+    assert result.tokens_computed == single.tokens_computed
+    for outcome, draws in zip(result.outcomes, single.outcomes, strict=True):
+        assert len(outcome.predictions) == 1
+        votes = np.bincount(draws.predictions, minlength=3)
+        if how == "vote":
+            assert votes[outcome.predictions[0]] == votes.max()
+    assert result.accuracy == np.mean([o.correct for o in result.outcomes])
+    with pytest.raises(rt.RobustokError, match="unknown ensemble 'meen': did you mean 'mean'"):
+        evaluate(model, vocab, items, "uniform", draws=5, seed=0, ensemble="meen")
+
+
+def test_a_study_adds_a_column_and_keeps_its_other_keys() -> None:
+    from tests.study.test_keys import TEXT as STUDY
+
+    assert "evaluate: {" in STUDY or "evaluate:\n" in STUDY
+    before = plan(load_study(STUDY, "a"))
+    if "evaluate: {" in STUDY:
+        changed = STUDY.replace("evaluate: {", "evaluate: {ensemble: 8, ", 1)
+    else:
+        changed = STUDY.replace("evaluate:\n", "evaluate:\n  ensemble: 8\n", 1)
+    after = plan(load_study(changed, "a"))
+    added = [cell for cell in after if cell.key not in {c.key for c in before}]
+    assert {c.key for c in before} <= {c.key for c in after}
+    assert added
+    for cell in added:
+        assert isinstance(cell, EvaluateCell)
+        assert (cell.ensemble, cell.draws) == ("mean", 8)
+        assert "8 draws at inference" in cell.label
