@@ -6,20 +6,31 @@ python examples/many_tokenizations.py
 
 from __future__ import annotations
 
+import sys
+
 import robustok as rt
 from robustok.ensemble import choose, generate
 from robustok.evaluation import evaluate
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
-from robustok.training import Recipe, finetune
+from robustok.training import finetune
 
 
-def main(steps: int = 40) -> dict[str, float]:
-    items = langgame(frequent_words(60), 200, seed=0)
+def main(out: str = "runs/many-tokenizations", steps: int = 40) -> dict[str, float]:
+    items = langgame(frequent_words(60), 200, seed=0, format="short")
     vocab = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in items], 400))
     model = small_model(vocab.size, Shape(2, 64, 2, 2, 160, 256), seed=0)
-    recipe = Recipe(steps=steps, batch_size=16, learning_rate=3e-3)
-    finetune(model, vocab, items, "uniform-k(alpha=1)", recipe=recipe, seed=0)
+    finetune(
+        model,
+        vocab,
+        items,
+        sampler=rt.sampler("uniform-k(alpha=1)", vocab),
+        seed=0,
+        out=out,
+        steps=steps,
+        batch_size=16,
+        learning_rate=3e-3,
+    )
 
     held_out, accuracies = items[:40], {}
     for name in (None, "mean", "vote"):
@@ -35,4 +46,4 @@ def main(steps: int = 40) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

@@ -179,8 +179,8 @@ def test_generation_is_canonical_with_the_processor(capsys):
     assert all(": 'see htt" in line for line in lines)
 
 
-def test_one_answer_from_eight_tokenizations(capsys):
-    accuracies = loaded("many_tokenizations").main(steps=3)
+def test_one_answer_from_eight_tokenizations(tmp_path, capsys):
+    accuracies = loaded("many_tokenizations").main(str(tmp_path), steps=3)
     assert set(accuracies) == {"None", "mean", "vote"}
     assert all(0 <= accuracy <= 1 for accuracy in accuracies.values())
     assert "of all tokenizations agree" in capsys.readouterr().out
