@@ -99,13 +99,13 @@ class DefenseTable:
     curves: dict[str, Roc]
 
     def __str__(self) -> str:
-        head = f"{'defense':<26}{'clean':>7}{'attacked':>10}{'95%':>16}{'tokens':>8}{'ms':>8}"
+        head = f"{'defense':<32}{'clean':>7}{'attacked':>10}{'95%':>16}{'tokens':>8}{'ms':>8}"
         lines = [head]
         for row in self.rows:
             bounds = f"[{row.low:.1%}, {row.high:.1%}]"
             found = "" if row.auc is None else f"   AUC {row.auc:.3f}, {row.detected:.1%} detected"
             lines.append(
-                f"{row.defense:<26}{row.accuracy:>7.1%}{row.attacked:>10.1%}{bounds:>16}"
+                f"{row.defense:<32}{row.accuracy:>7.1%}{row.attacked:>10.1%}{bounds:>16}"
                 f"{row.tokens:>7.1f}x{1000 * row.seconds:>8.1f}{found}"
             )
         return "\n".join(lines)
