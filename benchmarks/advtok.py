@@ -142,7 +142,7 @@ def small_llama(vocabulary: int) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--advtok", required=True, help="folder that holds the package advtok")
     parser.add_argument("--model", help="folder of a chat model")
     parser.add_argument("--tokenizer", help="tokenizer.json for a random model")

@@ -74,9 +74,7 @@ def rounds_of_an_attack(
         rounds.append(list(requests))
         return score_many(model, requests, **settings)
 
-    items = langgame(
-        frequent_words(500, shortest=3), questions, seed=0, split="test", format="short"
-    )
+    items = langgame(frequent_words(500), questions, seed=0, split="test", format="short")
     original, search_module.score_many = search_module.score_many, record
     try:
         attack_items(
@@ -148,7 +146,7 @@ def main() -> None:
     sizes = (chosen.questions, chosen.neighbors)
     rounds = rounds_of_an_attack(model, vocab, *sizes, chosen.steps, None)
     compare("attack, no prefix", model, rounds, 6)
-    solved = langgame(frequent_words(500, shortest=3), 10, seed=1, split="train", format="short")
+    solved = langgame(frequent_words(500), 10, seed=1, split="train", format="short")
     prefix = solved_examples(vocab, solved, seed=0)
     rounds = rounds_of_an_attack(model, vocab, 2, 12, 2, prefix)
     compare(f"attack, K = 10 ({len(prefix)} tokens)", model, rounds, 30)

@@ -182,7 +182,7 @@ def _save(weights: Path, folder: Path) -> None:
     )
     config = loaded.config
     if hasattr(config, "quantization_config"):
-        del config.quantization_config
+        delattr(config, "quantization_config")
     config.architectures = [type(loaded).__name__]
     # A model that was never quantized, since transformers saves no other.
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)

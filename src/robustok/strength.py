@@ -60,8 +60,8 @@ class Strength:
 
 def measure(
     vocab: Vocabulary,
-    canonical: Ragged | Iterable[Sequence[int]],
-    drawn: Ragged | Iterable[Sequence[int]],
+    canonical: Ragged | Iterable[Sequence[int] | np.ndarray],
+    drawn: Ragged | Iterable[Sequence[int] | np.ndarray],
 ) -> Strength:
     """Splits, distance and length ratio of drawn rows against their canonical ones.
 

@@ -36,6 +36,7 @@ def encoder(vocab: Vocabulary) -> Any:
     torch.manual_seed(0)
     config = tf.BertConfig(
         vocab_size=vocab.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=64, num_labels=3, initializer_range=0.5, max_position_embeddings=128,
+        intermediate_size=64, initializer_range=0.5, max_position_embeddings=128,
     )  # fmt: skip
+    config.num_labels = 3
     return tf.BertForSequenceClassification(config).eval()

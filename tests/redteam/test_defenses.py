@@ -64,7 +64,7 @@ def test_the_table_of_defenses_is_that_of_naive_loops(llama, vocab, labeled) -> 
         assert rows[name].tokens > 2
     # Against canonical traffic any other tokenization is flagged.
     assert rows["detection by distance"].attacked == 1.0
-    assert rows["detection by distance"].detected > 0
+    assert (rows["detection by distance"].detected or 0) > 0
 
 
 def test_each_trained_model_is_attacked_itself(llama, vocab, labeled) -> None:

@@ -61,7 +61,7 @@ def test_the_margin_is_of_the_best_wrong_option(model, vocab, rows, scale: str) 
 def test_refusals_are_summed_and_compared_with_answers(model, vocab, rows) -> None:
     refusals, answers = [" up", " half rain"], [" glad", " baby carry"]
     z = np.exp(naive(model, vocab, rows, [*answers, *refusals]))
-    around = {"prefix": PREFIX, "suffix": SUFFIX}
+    around: Any = {"prefix": PREFIX, "suffix": SUFFIX}
     against = refusal_suppression(model, vocab, refusals, answers, **around)
     wanted = np.log(z[:, :2].sum(1)) - np.log(z[:, 2:].sum(1))
     assert against(rows) == pytest.approx(wanted, abs=2e-4)
@@ -98,8 +98,9 @@ def test_a_causal_classifier_with_one_output_is_read_through_a_sigmoid(vocab, ro
     torch.manual_seed(0)
     config = tf.LlamaConfig(
         vocab_size=vocab.size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_labels=1, initializer_range=0.3, pad_token_id=pad,
+        num_attention_heads=4, initializer_range=0.3, pad_token_id=pad,
     )  # fmt: skip
+    config.num_labels = 1
     classifier = tf.LlamaForSequenceClassification(config).eval()
     objective = ClassifierLogit(classifier, [0], flag_probability=0.9, prefix=PREFIX, suffix=SUFFIX)
     logits = naive_logits(classifier, rows)[:, 0]

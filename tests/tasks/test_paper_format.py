@@ -96,14 +96,14 @@ def example(kind: str, word: str, text: str) -> Item:
 @pytest.mark.parametrize(("question", "tokens"), CUTE)
 def test_each_cute_example_of_the_appendix_is_drawn(question, tokens):
     text = tokens.replace("|", "")
-    item = example(*question, text)
+    item = example(question[0], question[1], text)
     assert item.question + item.answer == text
 
 
 @pytest.mark.parametrize(("question", "tokens"), CUTE)
 def test_a_cute_example_has_the_tokens_of_the_appendix(question, tokens):
     vocab = real("llama3")
-    item = example(*question, tokens.replace("|", ""))
+    item = example(question[0], question[1], tokens.replace("|", ""))
     ids = [*vocab.encode(item.question), *vocab.encode(item.answer)]
     assert [vocab.decode([i]) for i in ids] == tokens.split("|")
 

@@ -102,5 +102,5 @@ def as_objective(
         threshold: score above which an attack succeeds, by default none.
         max_length: greatest number of tokens of a candidate, by default unlimited.
     """
-    name = name or getattr(function, "__name__", type(function).__name__)
-    return FunctionObjective(function, name, threshold, max_length)
+    own_name = getattr(function, "__name__", type(function).__name__)
+    return FunctionObjective(function, name or own_name, threshold, max_length)

@@ -96,8 +96,8 @@ def as_records(
         canonical = np.asarray(vocab.encode(attack.text)).tolist()
         records.append(
             AttackRecord(
-                attack.key, attack.text, attack.ids, lengths, vocab.fingerprint, *around,
-                fields.get(attack.key, {}), canonical, attack.objective, attack.settings,
+                attack.key, attack.text, attack.ids, lengths, vocab.fingerprint,
+                around[0], around[1], fields.get(attack.key, {}), canonical, attack.objective, attack.settings,
                 attack.seed, attack.score, attack.canonical_score, attack.success,
             )
         )  # fmt: skip
