@@ -97,8 +97,8 @@ def as_records(
         records.append(
             AttackRecord(
                 attack.key, attack.text, attack.ids, lengths, vocab.fingerprint,
-                around[0], around[1], fields.get(attack.key, {}), canonical, attack.objective, attack.settings,
-                attack.seed, attack.score, attack.canonical_score, attack.success,
+                around[0], around[1], fields.get(attack.key, {}), canonical, attack.objective,
+                attack.settings, attack.seed, attack.score, attack.canonical_score, attack.success,
             )
         )  # fmt: skip
     return records
