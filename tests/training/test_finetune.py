@@ -253,3 +253,26 @@ def test_a_wrong_setting_is_one_line(tmp_path, change, message):
     with pytest.raises(RobustokError, match=message):
         finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, **{**PLAN, **change})
     assert not list(tmp_path.iterdir())
+
+
+def test_fixed_draws_come_back_in_turn():
+    anew, fixed = data(), data(fixed_draws=2)
+    rows = []
+    for epoch in range(4):
+        anew.set_epoch(epoch)
+        fixed.set_epoch(epoch)
+        rows.append(fixed[3]["input_ids"].tolist())
+        if epoch < 2:
+            assert rows[-1] == anew[3]["input_ids"].tolist()
+    assert rows[0] == rows[2] != rows[1] == rows[3]
+    with pytest.raises(RobustokError, match="at least 1"):
+        data(fixed_draws=0)
+
+
+def test_a_prefix_stands_before_every_prompt_and_counts_as_length():
+    plain, begun = data(), data(prefix=[5])
+    assert begun[2]["input_ids"].tolist() == [5, *plain[2]["input_ids"].tolist()]
+    length = len(plain[2]["input_ids"])
+    cut = data(prefix=[5], max_length=length, overflow="left")
+    assert len(cut[2]["input_ids"]) == length
+    assert cut[2]["input_ids"][0] == 5

@@ -125,6 +125,7 @@ class Lora(Strict):
 class Finetuning(Training):
     schemes: tuple[str, ...] = Field(min_length=1)  # a model each, from every pre-trained one
     lora: Lora | None = None
+    fixed_draws: int | None = Field(None, ge=1)  # of each question; None: anew in every epoch
 
 
 class Benchmarks(Strict):

@@ -36,6 +36,7 @@ def finetune(
     overflow: str = "error",
     prefix: Ids = (),
     adversary: Adversary | None = None,
+    fixed_draws: int | None = None,
     progress: Progress | None = None,
     **recipe: Any,
 ) -> Training:
@@ -64,6 +65,8 @@ def finetune(
         adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
             :class:`robustok.redteam.Adversary`; by default none. It reads the model, so rows are
             loaded in the main process (``workers=0``).
+        fixed_draws: number of draws of each question, which the epochs use in turn (10 in the
+            paper's data); by default every epoch draws anew.
         progress: called with (steps done, all steps).
         **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
             required.
@@ -82,7 +85,7 @@ def finetune(
     dataset = PromptDataset(
         vocab, items, sampler, seed=seed, max_length=max_length, overflow=overflow,
         total=plan.steps * plan.batch_size, prefix=prefix, adversary=adversary,
-        batch_size=plan.batch_size,
+        batch_size=plan.batch_size, fixed_draws=fixed_draws,
     )  # fmt: skip
     settings: dict[str, Any] = {
         "sampler": sampler.spec,
@@ -90,6 +93,8 @@ def finetune(
         "vocabulary": vocab.fingerprint,
         "overflow": overflow,
     } | ({} if adversary is None else {"adversary": adversary.spec})
+    if fixed_draws is not None:
+        settings["fixed_draws"] = fixed_draws
     if len(prefix):
         settings["prefix"] = [int(i) for i in prefix]
     return train(

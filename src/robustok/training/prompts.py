@@ -77,6 +77,8 @@ class PromptDataset(Dataset):
         adversary: gives the tokenizations of every n-th batch in place of the sampler; by default
             none.
         batch_size: rows of a batch, by which these batches are counted.
+        fixed_draws: number of draws of each prompt, at least 1, which the epochs use in turn; by
+            default every epoch draws anew.
 
     A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer) and ``answer``, the
     number of ids at its end that are the answer. The trainer changes the epoch with
@@ -99,6 +101,7 @@ class PromptDataset(Dataset):
         prefix: Ids = (),
         adversary: Adversary | None = None,
         batch_size: int = 1,
+        fixed_draws: int | None = None,
     ) -> None:
         if overflow not in OVERFLOW:
             raise RobustokError(
@@ -106,7 +109,10 @@ class PromptDataset(Dataset):
             )
         if not items:
             raise RobustokError("there are no questions to train on: give at least one")
+        if fixed_draws is not None and fixed_draws < 1:
+            raise RobustokError(f"fixed_draws is {fixed_draws}: it must be at least 1")
         check_vocabulary_of(sampler, vocab)
+        self.fixed_draws = fixed_draws
         self.sampler, self.seed, self.overflow = sampler, seed, overflow
         self.prompts = vocab.encode_batch([item.question for item in items])
         self.answers = vocab.encode_batch([item.answer for item in items])
@@ -159,9 +165,9 @@ class PromptDataset(Dataset):
         batch = (self.epoch.get() * len(self) + place) // self.batch_size
         if self.adversary is not None and batch % self.adversary.every == 0:
             return self.adversary(keys.tolist())
-        return self._sampler(place).sample_batch(
-            canonical, seed=self.seed, keys=keys, epoch=self.epoch.get()
-        )
+        epoch = self.epoch.get()
+        draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
+        return self._sampler(place).sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
 
     def _sampler(self, place: int) -> Sampler:
         """The scheme for the batch whose first row is the ``place``-th of its epoch."""

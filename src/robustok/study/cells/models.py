@@ -136,8 +136,9 @@ class TrainedCell(ModelCell):
         settings = self._settings(options, vocab, folder, progress)
         items = data.training_items(folder)
         # A question that becomes too long keeps its canonical tokens, and is counted.
-        prefix = self.start_ids(vocab)
-        training = finetune(model, vocab, items, overflow="canonical", prefix=prefix, **settings)
+        settings["prefix"] = self.start_ids(vocab)
+        settings["fixed_draws"] = getattr(options, "fixed_draws", None)
+        training = finetune(model, vocab, items, overflow="canonical", **settings)
         return self._finish(model, training, folder)
 
     def _finish(self, model: Any, training: Any, folder: Path) -> Summary:
@@ -213,12 +214,17 @@ class FinetuneCell(TrainedCell):
 
     @property
     def fields(self) -> dict[str, Any]:
-        lora = self.options.lora
-        return _option_fields(self.options) | {
-            "lora": lora.model_dump() if lora else None,
-            "scheme": self.scheme,
-            "seed": self.seed,
-        }
+        lora, draws = self.options.lora, self.options.fixed_draws
+        fixed = {"fixed_draws": draws} if draws else {}
+        return (
+            _option_fields(self.options)
+            | fixed
+            | {
+                "lora": lora.model_dump() if lora else None,
+                "scheme": self.scheme,
+                "seed": self.seed,
+            }
+        )
 
     @property
     def parameters(self) -> float:  # type: ignore[override]
