@@ -383,14 +383,16 @@ def test_what_cannot_be_supported_is_refused(settings, message, tmp_path):
     arguments = TrainingArguments(str(tmp_path), **COMMON)
     for name, value in settings.items():
         setattr(arguments, name, value)
-    trainer = Trainer(model(), arguments, train_dataset=[{"other": [1]}])
+    rows: Any = [{"other": [1]}]
+    trainer = Trainer(model(), arguments, train_dataset=rows)
     with pytest.raises(RobustokError, match=message):
         robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
 
 
 def test_rows_of_an_unknown_form_are_refused(tmp_path):
     arguments = TrainingArguments(str(tmp_path), remove_unused_columns=False, **COMMON)
-    trainer = Trainer(model(), arguments, train_dataset=[{"other": [1]}])
+    rows: Any = [{"other": [1]}]
+    trainer = Trainer(model(), arguments, train_dataset=rows)
     robustify(trainer, "uniform", seed=0, tokenizer=TOKENIZER)
     with pytest.raises(RobustokError, match="rows with other cannot be perturbed: give rows with"):
         next(iter(trainer.get_train_dataloader()))
