@@ -205,8 +205,7 @@ def draw_stochastok(pairs, token_offsets, batch, alpha, first, last, rows):
     first..last.
     """
     most = _most_nodes(token_offsets, batch, alpha, 1, first, last)
-    cells = np.empty((most + 1, 2), np.int32)  # one cache miss for a token and its next node
-    nodes = Nodes(cells[:, 0], cells[:, 1], np.empty(0, np.bool_))
+    nodes = Nodes(np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(0, np.bool_))
     _draw_texts(pairs, nodes, batch, alpha, first, last, rows)
     return last
 
@@ -301,8 +300,9 @@ def draw_stochastok_ways(tokens, store, batch, alpha, ways, first, last, rows):
         longest = max(longest, tokens.offsets[t + 1] - tokens.offsets[t])
     ways = min(np.int64(ways), longest)
     most = _most_nodes(tokens.offsets, batch, alpha, ways - 1, first, last)
-    cells = np.empty((most + 1, 2), np.int32)
-    nodes = Nodes(cells[:, 0], cells[:, 1], np.empty(most + 1, np.bool_))
+    nodes = Nodes(
+        np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(most + 1, np.bool_)
+    )
     scratch = np.empty(1, np.int32), np.empty(ways, np.int32)
     at = np.int64(0)
     for t in range(first, last):
