@@ -161,3 +161,25 @@ def test_a_folder_without_results_is_one_line(tmp_path: Path) -> None:
 def test_two_strengths_of_a_scheme_have_two_colors() -> None:
     result = colors(["canonical", "stochastok(alpha=0.1)", "stochastok(alpha=1)", "mine"])
     assert len(set(result)) == 4
+
+
+def test_rows_open_in_pandas_and_datasets_in_one_line(folder: Path) -> None:
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    path = str(folder / "results.jsonl")
+    table = pandas.read_json(path, lines=True)
+    for name in ("train", "query"):
+        assert table[name].tolist() == [r[name] for r in ROWS]
+    assert table["accuracy"].tolist() == pytest.approx([r["accuracy"] for r in ROWS])
+    rows = datasets.load_dataset(
+        "json", data_files=path, split="train", cache_dir=str(folder / "cache")
+    )
+    assert rows["accuracy"][:] == [r["accuracy"] for r in ROWS]
+
+
+def test_an_ensemble_is_a_column_of_the_report(folder: Path) -> None:
+    query = "ensemble(uniform, draws=8)"
+    more = [row(train, query, 0.8) for train in ("canonical", "uniform-k(alpha=1)")]
+    with (folder / "results.jsonl").open("a") as file:
+        file.write("".join(json.dumps(r) + "\n" for r in more))
+    page = write_report(folder).read_text()
+    assert "ensemble(uniform, draws=8)" in page
