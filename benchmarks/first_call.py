@@ -93,7 +93,7 @@ def measure(tokenizer: Path, spec: str, rounds: int, workers: int) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
     parser.add_argument("--tokenizer", type=Path, default=data / "tokenizers/gpt2/tokenizer.json")
     parser.add_argument("--schemes", nargs="+", default=SPECS)

@@ -76,7 +76,7 @@ def measure(timed: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
     parser.add_argument("--tokenizer", type=Path, default=data / "tokenizers/gpt2/tokenizer.json")
     parser.add_argument("--rounds", type=int, default=200)

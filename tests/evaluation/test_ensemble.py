@@ -54,10 +54,15 @@ def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model:
     written: list[int] = []
     with torch.inference_mode():
         for _ in range(6):
-            mean = sum(
-                model(torch.tensor([[*row.tolist(), *written]])).logits[0, -1].double().softmax(-1)
-                for row in rows
-            )
+            mean = torch.stack(
+                [
+                    model(torch.tensor([[*row.tolist(), *written]]))
+                    .logits[0, -1]
+                    .double()
+                    .softmax(-1)
+                    for row in rows
+                ]
+            ).mean(0)
             written.append(int(mean.argmax()))
     assert out.tolist() == written
     end = written[2]
@@ -71,7 +76,7 @@ def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model:
 def test_evaluation_gives_one_answer_for_all_draws(
     vocab: rt.Vocabulary, model: Any, how: str
 ) -> None:
-    items = [Item(f"q{n}", f"the rest is {n}? Answer:", OPTIONS, n % 3) for n in range(12)]
+    items = [Item(f"q{n}", f"the rest is {n}? Answer:", tuple(OPTIONS), n % 3) for n in range(12)]
     result = evaluate(model, vocab, items, "uniform", draws=5, seed=0, ensemble=how)
     single = evaluate(model, vocab, items, "uniform", draws=5, seed=0)
     assert (result.draws, result.n) == (5, 12)

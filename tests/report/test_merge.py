@@ -64,6 +64,7 @@ def test_a_paired_difference_is_of_the_same_seeds_and_questions() -> None:
             rows.append(answered(query, seed, dict(zip(map(str, range(60)), values, strict=True))))
     results = Results(merged(rows))
     first, second = (results.get("canonical", query) for query in ("canonical", "uniform"))
+    assert first and second
     paired = difference(first, second)
     assert paired.paired and paired.is_clear
     assert paired.mean == pytest.approx(-0.1, abs=0.01)

@@ -130,9 +130,10 @@ def test_more_draws_than_memory_are_refused() -> None:
 )
 def test_too_many_draws_of_nothing_are_refused(spec: str) -> None:
     scheme = rt.sampler(spec, TOY)
-    for text in ("", []):
-        with pytest.raises(rt.RobustokError, match="draw"):
-            scheme.sample_batch([text], seed=0, draws=2**31 - 1)
+    with pytest.raises(rt.RobustokError, match="draw"):
+        scheme.sample_batch([""], seed=0, draws=2**31 - 1)
+    with pytest.raises(rt.RobustokError, match="draw"):
+        scheme.sample_batch([[]], seed=0, draws=2**31 - 1)
 
 
 def test_stores_do_not_grow_with_the_number_of_threads() -> None:

@@ -124,9 +124,7 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Differenc
 
 def _paired(first: Mapping[str, Any], second: Mapping[str, Any]) -> np.ndarray | None:
     """Second minus first, float64 [seeds, questions], over what both measured."""
-    answers = first.get("answers"), second.get("answers")
-    if not answers[0] or not answers[1]:
-        return None
+    answers = [row.get("answers") or {} for row in (first, second)]
     seeds = [seed for seed in answers[0] if seed in answers[1]]
     if not seeds:
         return None
