@@ -52,8 +52,8 @@ def _identity(row: Row) -> Any:
 
 
 def _one(rows: Sequence[Row]) -> Row:
-    seeds = [row["seed"] for row in rows]
-    answers = {row["seed"]: row["answers"] for row in rows if "answers" in row}
+    seeds = [row.get("seed") for row in rows]
+    answers = {row.get("seed"): row["answers"] for row in rows if "answers" in row}
     shared: Row = {"seeds": seeds, "answers": answers}
     if len(rows) == 1:
         return {**rows[0], **shared}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from robustok.report.comparison import Difference, difference, holm
 from robustok.report.figures import short
 from robustok.report.style import family
-from robustok.report.table import Results, percent, points
+from robustok.report.table import Results, Row, percent, points
 
 LEVEL = 0.05  # of a family of comparisons
 
@@ -116,7 +117,7 @@ def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]
     """
     against = [q for q in (results.hardest, *results.attacks) if q]
     head = [
-        "trained with",
+        first_title(results.rows),
         "canonical",
         *(_headline(query, len(results.attacks)) for query in against),
     ]
@@ -133,6 +134,11 @@ def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]
                 line.append(_entry(points(-drop), row, min(max(drop, 0.0), 1.0)))
         lines.append(line)
     return head, lines
+
+
+def first_title(rows: Sequence[Row]) -> str:
+    """Title of the column that names the models: by their training, or by the file of results."""
+    return "results of" if any("file" in row for row in rows) else "trained with"
 
 
 def _headline(query: str, attacks: int) -> str:

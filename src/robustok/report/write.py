@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.files import disk_full_in_one_line, read_json, read_object, read_rows, write_whole
+from robustok.files import disk_full_in_one_line, read_json, write_whole
 from robustok.report.about import about
+from robustok.report.curve import draw_curve
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
 from robustok.report.merge import merged, perplexities
 from robustok.report.page import render
 from robustok.report.paper import beside_paper
-from robustok.report.statements import drop_table, findings
+from robustok.report.sources import Source, read_source
+from robustok.report.statements import drop_table, findings, first_title
 from robustok.report.table import Results, Row, percent
 
 TITLES = {
@@ -35,6 +37,11 @@ CAPTIONS = {
         "Mean distance between the unit-normalized last-token states of the canonical and of "
         "uniformly drawn tokenizations; bands are 95% intervals over words.",
     ),
+    "curve": (
+        "Accuracy by the number of tokenizations scored",
+        "Share of questions that are still answered correctly after an attack has scored this many "
+        "tokenizations of each, with 95% intervals.",
+    ),
     "heatmap": (
         "Accuracy of every model under every evaluation scheme",
         "In percent. An adversarial column is the result of a greedy attack, which searches "
@@ -44,26 +51,34 @@ CAPTIONS = {
 
 
 def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None = None) -> Path:
-    """Write the report of a study's folder, merged with other runs, and return its report.html.
+    """Write the report of a study's folder or of a file of results, and return its report.html.
 
     >>> write_report(Path("runs/demo")).name  # the folder that run_study's example made
     'report.html'
 
     Args:
-        folder: folder of a run.
-        others: folders of further runs. Other seeds of the same study change the intervals; other
-            studies are shown as models of their own.
-        out: output folder, by default `folder`.
+        folder: folder of a run, or a file: results.jsonl of a study, or the .jsonl file of
+            `robustok evaluate --out` or `robustok attack --out`.
+        others: further folders and files. Other seeds of the same study change the intervals; other
+            studies and files are shown as models of their own.
+        out: output folder; by default `folder`, or for a file its name without the suffix and with
+            `-report`, beside it.
 
-    Raises RobustokError where a folder has no results.
+    Raises RobustokError where a folder or a file has no results.
     """
-    rows = [row for each in (folder, *others) for row in _rows(each)]
-    study = read_object(folder / "study.json")
-    out = out or folder
+    sources = [read_source(path) for path in (folder, *others)]
+    names = [source.rows[0]["file"] for source in sources if "file" in source.rows[0]]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise RobustokError(f"two files are named '{repeated}': rename one")
+    rows = [row for source in sources for row in source.rows]
+    files = ", ".join(path.name for path in (folder, *others))
+    study = sources[0].study or {"name": "", "title": f"Results of {files}"}
+    out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
     results = Results(merged(rows))
     with disk_full_in_one_line(out):
         drawn = draw_figures(results, out / "figures") if results.rows else {}
         drawn |= _embeddings(rows, out / "figures")
+        drawn |= _curves(sources, out / "figures")
         values = _values(results, study, drawn, _examples(folder), rows)
         for suffix in ("html", "md"):
             write_whole(out / f"report.{suffix}", render(f"report.{suffix}", **values))
@@ -81,28 +96,18 @@ def _embeddings(rows: Sequence[Row], folder: Path) -> dict[str, dict[str, str]]:
     return {"embeddings": {"wide": text, "narrow": text}}
 
 
-def _rows(folder: Path) -> list[Row]:
-    path = folder / "results.jsonl"
-    if not path.is_file():
-        raise RobustokError(f"{folder} has no results.jsonl: run a study with this folder as --out")
-    rows = read_rows(path)
-    if not rows:
-        raise RobustokError(f"{path} has no rows yet: let the study finish a measurement")
-    return [row | _answers(row, folder) for row in rows]
-
-
-def _answers(row: Row, folder: Path) -> Row:
-    """How far each question was answered, by its key, for comparisons question by question."""
-    path = folder / "items" / f"{row.get('cell')}.jsonl"
-    if "accuracy" not in row or not path.is_file():
+def _curves(sources: Sequence[Source], folder: Path) -> dict[str, dict[str, str]]:
+    curves = {
+        f"{source.rows[-1]['file']}: {query}" if len(sources) > 1 else query: curve
+        for source in sources
+        for query, curve in source.curves.items()
+    }
+    if not curves:
         return {}
-    items = read_rows(path)
-    rights = [item.get("correct", not item["success"] if "success" in item else None)
-              for item in items]  # fmt: skip
-    if None in rights:
-        return {}
-    pairs = zip(items, rights, strict=True)
-    return {"answers": {item["key"]: float(right) for item, right in pairs}}
+    for suffix in ("png", "svg"):
+        draw_curve(curves, folder / f"curve.{suffix}")
+    text = (folder / "curve.svg").read_text(encoding="utf-8")
+    return {"curve": {"wide": text, "narrow": text}}
 
 
 def _examples(folder: Path) -> list[dict[str, Any]]:
@@ -159,8 +164,8 @@ def _facts(rows: Sequence[Row]) -> list[str]:
         facts.append(f"{model.get('name') or shape}, {size}")
     if counts := sorted({row["n"] for row in rows if "n" in row}):
         facts.append(f"{' or '.join(map(str, counts))} held-out questions for each measurement")
-    seeds = sorted({row["seed"] for row in rows})
-    facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
+    if seeds := sorted({row["seed"] for row in rows if "seed" in row}):
+        facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
     if (scale := rows[0].get("scale", "full")) != "full":
         facts.append(f"at {scale} scale, not the paper's")
     return facts
@@ -188,7 +193,15 @@ def _perplexity(row: Row | None) -> str:
 
 def _measurements(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Every row as text."""
-    head = ["trained with", "evaluated with", "accuracy", "95% interval", "n", "draws", "seconds"]
+    head = [
+        first_title(rows),
+        "evaluated with",
+        "accuracy",
+        "95% interval",
+        "n",
+        "draws",
+        "seconds",
+    ]
     return head, [
         [
             row["train"],
@@ -197,7 +210,7 @@ def _measurements(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
             f"{percent(row['low'])} to {percent(row['high'])}",
             str(row["n"]),
             str(row.get("draws", 1)),
-            f"{row['seconds']:.1f}",
+            f"{row['seconds']:.1f}" if "seconds" in row else "",
         ]
         for row in rows
     ]

@@ -1,4 +1,4 @@
-"""robustok report: write the report of finished runs again."""
+"""robustok report: write the report of finished runs or of files of results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ NAME = "report"
 
 def command(
     folders: Annotated[
-        list[Path], typer.Argument(help="folders of runs; several are merged into one report")
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER|FILE...",
+            help="folders of runs, results.jsonl, or .jsonl files of evaluate --out and attack "
+            "--out; several are merged into one report",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -24,16 +29,17 @@ def command(
             "-o",
             metavar="FOLDER",
             callback=output_folder,
-            help="of the report [default: the first folder]",
+            help="of the report [default: the folder; for FILE.jsonl, FILE-report beside it]",
         ),
     ] = None,
 ) -> None:
-    """Write the report of a run again, or one of several runs together.
+    """Write the report of a run again, of a file of results, or of several together.
 
-    Runs of one study with other seeds become one row each, with an interval over all seeds.
+    The report has tables and figures: report.html, report.md and figures/. Runs of one study with
+    other seeds become one row each, with an interval over all seeds.
     """
     from robustok.report import write_report
 
     if len(folders) > 1 and out is None:
-        raise RobustokError("the report of several runs needs its own folder: give --out")
+        raise RobustokError("the report of several results needs its own folder: give --out")
     typer.echo(f"The report is at {write_report(folders[0], folders[1:], out=out).resolve()}")

@@ -98,19 +98,33 @@ class AttackEvaluation:
                 number at which an item was lost.
         """
         lost = [a.flipped_at for a in self.attacks]
-        if limits is None:
-            most = max(a.n_scored for a in self.attacks)
-            limits = sorted({1, most, *(n for n in lost if n is not None)})
-        rows = []
-        for limit in limits:
-            right = [float(n is None or n > limit) for n in lost]
-            accuracy, low, high = clustered(right)
-            rows.append({"n_scored": limit, "accuracy": accuracy, "low": low, "high": high})
-        return rows
+        return accuracy_by_budget(lost, max(a.n_scored for a in self.attacks), limits)
 
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines."""
         return [a.as_row() for a in self.attacks]
+
+
+def accuracy_by_budget(
+    lost: Sequence[int | None], most: int, limits: Sequence[int] | None = None
+) -> list[dict[str, float]]:
+    """Accuracy against the number of tokenizations scored for an item.
+
+    >>> [row["accuracy"] for row in accuracy_by_budget([None, 7], 20)]
+    [1.0, 0.5, 0.5]
+
+    Args:
+        lost: for each item, the number of tokenizations scored when it was lost, None for never.
+        most: greatest number of tokenizations scored for an item.
+        limits: as in :meth:`AttackEvaluation.curve`.
+    """
+    if limits is None:
+        limits = sorted({1, most, *(n for n in lost if n is not None)})
+    rows = []
+    for limit in limits:
+        accuracy, low, high = clustered([float(n is None or n > limit) for n in lost])
+        rows.append({"n_scored": limit, "accuracy": accuracy, "low": low, "high": high})
+    return rows
 
 
 def attack(

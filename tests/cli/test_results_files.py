@@ -1,0 +1,116 @@
+"""Files of results: their report, and how pandas and datasets open them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from robustok.cli.app import run
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.tasks import Item, write_items
+
+ITEMS = [
+    Item(f"q{i}", f"which word starts with {letter}? Answer:", (" street", " house"), label)
+    for i, (letter, label) in enumerate([("s", 0), ("h", 1), ("st", 0), ("ho", 1), ("hou", 1)])
+]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with predictions.jsonl of `evaluate`, and attacks.jsonl of `attack`."""
+    folder = tmp_path_factory.mktemp("results")
+    model = folder / "model"
+    small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0, end_id=0).save_pretrained(model)
+    train_tokenizer([item.question + item.answer for item in ITEMS], 290).save(
+        str(model / "tokenizer.json")
+    )
+    write_items(folder / "items.jsonl", ITEMS)
+    given = [str(model), "--items", str(folder / "items.jsonl"), "--seed", "0"]
+    out = [str(folder / f"{name}.jsonl") for name in ("predictions", "attacks")]
+    schemes = ["-s", "canonical", "-s", "uniform"]
+    assert run(["evaluate", *given, *schemes, "--draws", "3", "--out", out[0]]) == 0
+    assert run(["attack", *given, "--steps", "1", "--out", out[1]]) == 0
+    return folder
+
+
+def test_the_predictions_of_evaluate_have_a_report(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = results / "predictions.jsonl"
+    assert run(["report", str(path)]) == 0
+    page = results / "predictions-report" / "report.html"
+    assert capsys.readouterr().out == f"The report is at {page}\n"
+    text = page.with_suffix(".md").read_text()
+    assert text.startswith("# Results of predictions.jsonl\n")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for query, draws in (("canonical", 1), ("uniform", 3)):
+        shares = [row["correct"] for row in rows if row["query"] == query]
+        accuracy = 100 * sum(shares) / len(ITEMS)
+        line = rf"\| predictions \| {query} \| {accuracy:.1f} \| .* \| {len(ITEMS)} \| {draws} \|"
+        assert re.search(line, text)
+    assert (page.parent / "figures" / "heatmap.png").is_file()
+
+
+def test_the_attacks_of_attack_have_a_report_with_a_curve(results: Path) -> None:
+    assert run(["report", str(results / "attacks.jsonl")]) == 0
+    folder = results / "attacks-report"
+    text = (folder / "report.md").read_text()
+    attacks = [json.loads(line) for line in (results / "attacks.jsonl").read_text().splitlines()]
+    held = [not row["success"] for row in attacks[1:]]
+    line = rf"adversarial\(.*steps=1\) \| {100 * sum(held) / len(held):.1f} \|"
+    assert re.search(line, text)
+    assert "seed 0" in text
+    assert (folder / "figures" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "figures/curve.png" in text
+
+
+def test_several_files_have_one_report(results: Path, tmp_path: Path) -> None:
+    files = [str(results / f"{name}.jsonl") for name in ("predictions", "attacks")]
+    assert run(["report", *files]) == 2
+    assert run(["report", *files, "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert text.startswith("# Results of predictions.jsonl, attacks.jsonl\n")
+    assert "| predictions | uniform |" in text and "| attacks | adversarial(" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "does not exist"),
+        ("", "has no rows"),
+        ("text", "is not JSON"),
+        ("[1]\n", "holds no results"),
+        ('{"query": "a", "choices": ["b", "c"], "label": 0}\n', "attack --out"),
+        ('{"config": {}, "check": "0"}\n{"key": "a"}\n', "evaluate --out"),
+        ('{"accuracy": 0.5}\n', "holds no results"),
+    ],
+)
+def test_another_file_is_refused_in_one_line(
+    content: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "other.jsonl"
+    if content is not None:
+        path.write_text(content)
+    assert run(["report", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "other-report").exists()
+
+
+def test_results_open_in_pandas_and_datasets_in_one_line(results: Path, tmp_path: Path) -> None:
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    cache = {"split": "train", "cache_dir": str(tmp_path)}
+    path = str(results / "predictions.jsonl")
+    table = pandas.read_json(path, lines=True)
+    rows = datasets.load_dataset("json", data_files=path, **cache)
+    assert table["key"].tolist() == rows["key"][:] == [item.key for item in ITEMS] * 2
+    assert table["correct"].tolist() == rows["correct"][:]
+
+    path = str(results / "attacks.jsonl")
+    table = pandas.read_json(path, lines=True)[1:]
+    rows = datasets.load_dataset("json", data_files=path, **cache).skip(1)
+    assert sorted(table["key"]) == sorted(rows["key"][:]) == [item.key for item in ITEMS]
+    assert table["n_scored"].tolist() == rows["n_scored"][:]
