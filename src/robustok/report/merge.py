@@ -23,7 +23,7 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     ...          "high": a + 0.04, "n": 100, "seed": s} for s, a in enumerate((0.5, 0.6))]
     >>> row = merged(rows)[0]
     >>> row["accuracy"], round(row["low"], 3), row["seeds"], row["panel"], row["bar"]
-    (0.55, 0.0, [0, 1], '', 'uniform')
+    (0.55, 0.174, [0, 1], '', 'uniform')
 
     Args:
         rows: rows of results.jsonl, of one run or several. A cell that several runs share counts
