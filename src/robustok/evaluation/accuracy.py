@@ -136,8 +136,8 @@ def drawn_strength(
 ) -> dict[str, float]:
     """How strongly :func:`evaluate` perturbs these items: a mean per canonical token.
 
-    >>> drawn_strength(vocab, items, "uniform-k(alpha=1)", draws=4, seed=0)["distance"]
-    1.0
+    >>> round(drawn_strength(vocab, items, "uniform-k(alpha=1)", draws=4, seed=0)["distance"], 2)
+    0.52
 
     Args:
         vocab: the vocabulary of the sampler.
