@@ -17,7 +17,7 @@ from robustok.tasks import frequent_words, langgame
 
 
 def main(out: str = "runs/torch-loop") -> None:
-    items = langgame(frequent_words(60), 128, seed=0)
+    items = langgame(frequent_words(60), 128, seed=0, format="short")
     vocab = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in items], 400))
     prompts = vocab.encode_batch([item.question for item in items])
     answers = vocab.encode_batch([item.answer for item in items])

@@ -17,7 +17,7 @@ from robustok.tasks import frequent_words, langgame
 
 
 def main(out: str = "runs/trl-dpo") -> None:
-    items = langgame(frequent_words(60), 64, seed=0)
+    items = langgame(frequent_words(60), 64, seed=0, format="short")
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=train_tokenizer([item.question + item.answer for item in items], 400),
         pad_token="<|endoftext|>",

@@ -23,7 +23,7 @@ def right_answers(completions: list[str], answer: list[str], **_: Any) -> list[f
 
 
 def main(out: str = "runs/trl-grpo") -> None:
-    items = langgame(frequent_words(60), 16, seed=0)
+    items = langgame(frequent_words(60), 16, seed=0, format="short")
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=train_tokenizer([item.question + item.answer for item in items], 400),
         pad_token="<|endoftext|>",

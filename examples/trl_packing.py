@@ -18,7 +18,10 @@ from robustok.tasks import frequent_words, langgame
 
 
 def main(out: str = "runs/trl-packing") -> None:
-    texts = [item.question + item.answer for item in langgame(frequent_words(60), 256, seed=0)]
+    texts = [
+        item.question + item.answer
+        for item in langgame(frequent_words(60), 256, seed=0, format="short")
+    ]
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=train_tokenizer(texts, 400),
         pad_token="<|endoftext|>",

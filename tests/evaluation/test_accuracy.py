@@ -62,7 +62,9 @@ def test_canonical_questions_have_no_splits(vocab, items) -> None:
 
 def test_the_strength_of_sentences_is_measured_over_both(vocab) -> None:
     pair = Item("pair", "", ("the cat sits here", "the cat sit here"), 0)
-    assert drawn_strength(vocab, [pair], "uniform-k(alpha=1)", draws=4, seed=0)["distance"] == 1
+    distance = drawn_strength(vocab, [pair], "uniform-k(k=2)", draws=4, seed=0)["distance"]
+    tokens = sum(len(vocab.encode(sentence)) for sentence in pair.choices)
+    assert distance == pytest.approx((2 + 2) / tokens)
 
 
 def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:

@@ -44,5 +44,5 @@ def test_where_nothing_differs_p_is_uniform() -> None:
 
 
 def test_other_items_are_refused() -> None:
-    with pytest.raises(RobustokError, match="other items"):
+    with pytest.raises(RobustokError, match="different items"):
         paired(evaluation_of(np.ones((3, 1))), evaluation_of(np.ones((4, 1))))

@@ -57,7 +57,7 @@ name: own
 title: A scheme of one's own
 seed: 0
 threads: 1
-task: {kind: langgame, words: 30, train: 40, test: 4}
+task: {kind: langgame, format: short, words: 30, train: 40, test: 4}
 tokenizer: {size: 300}
 model: {layers: 1, width: 8, heads: 1, kv_heads: 1, feed_forward: 16, max_length: 256}
 pretrain: {schemes: [spell-dropout(p=0->1)], steps: 2, batch_size: 2, learning_rate: 1.0e-3}

@@ -17,7 +17,7 @@ TEXT = """
 name: demo
 title: A study of seconds
 seed: 0
-task: {kind: langgame, words: 20, train: 64, test: 12}
+task: {kind: langgame, format: short, words: 20, train: 64, test: 12}
 tokenizer: {size: 300}
 model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, max_length: 256}
 pretrain: {schemes: [canonical], steps: 1, batch_size: 8, learning_rate: 1.0e-3}

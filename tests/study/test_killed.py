@@ -18,7 +18,7 @@ name: small
 title: A study of seconds
 seed: 3
 threads: 1
-task: {kind: langgame, words: 60, train: 64, test: 12}
+task: {kind: langgame, format: short, words: 60, train: 64, test: 12}
 tokenizer: {size: 300}
 model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, max_length: 512}
 pretrain: {schemes: [canonical], steps: 40, batch_size: 8, learning_rate: 3e-3, save_every: 10}

@@ -16,7 +16,7 @@ name: {name}
 title: A study of seconds
 seed: 3
 threads: {threads}
-task: {{kind: langgame, words: 60, train: 32, test: 8}}
+task: {{kind: langgame, format: short, words: 60, train: 32, test: 8}}
 tokenizer: {{size: 300}}
 model: {{layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, max_length: 512}}
 pretrain: {{schemes: [canonical], steps: 2, batch_size: 4, learning_rate: 3e-3}}

@@ -95,8 +95,9 @@ def langgame(
                 break
         else:
             raise RobustokError(
-                f"{len(words)} words are too few for {n} '{kind}' questions ({i} made): "
-                "give more words or ask for fewer questions"
+                f"{len(words)} words are too few for {n} questions: none is left for question "
+                f"{i + 1}, of kind {kind!r}; give more words, ask for fewer questions"
+                + (" or take the format 'short'" if paper else "")
             )
         seen.add(signature)
         # Rounds of four carry each place once, so the places balance for every kind.
