@@ -1,0 +1,120 @@
+"""Every command as a user runs it: no escape codes in a pipe, no colors with NO_COLOR, no warnings.
+
+All commands run in one process whose output is a real pipe, or a real terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from robustok.cli.app import COMMANDS
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.tasks import Item, write_items
+
+TEXT = "which word starts with street house"
+ITEMS = [
+    Item(f"q{i}", f"{TEXT} {i}? Answer:", (" street", " house"), label)
+    for i, label in enumerate([0, 1, 0, 1])
+]
+ON_ITEMS = "--items items.jsonl --seed 0"
+RECIPE = "--steps 2 --batch-size 2 --learning-rate 1e-3"
+LINES = {
+    "sample": "sample street -t m/tokenizer.json -s uniform --seed 0",
+    "count": "count street -t m/tokenizer.json",
+    "inspect": "inspect street -t m/tokenizer.json",
+    "doctor": "doctor",
+    "guard": "guard 1,2,3 -t m/tokenizer.json",
+    "audit": "audit ids.jsonl -t m/tokenizer.json",
+    "evaluate": f"evaluate m {ON_ITEMS} -s canonical -s uniform --draws 2 --out rows.jsonl",
+    "report": "report rows.jsonl",
+    "finetune": f"finetune m {ON_ITEMS} --out tuned -s uniform {RECIPE}",
+    "finetune --lora": f"finetune m {ON_ITEMS} --out low -s uniform --lora {RECIPE}",
+    "evaluate an adapter": f"evaluate low {ON_ITEMS} -s canonical",
+    "icl": f"icl m {ON_ITEMS} -s canonical -k 1",
+    "attack": f"attack m {ON_ITEMS} --steps 1 --control",
+    "certify": f"certify m {ON_ITEMS} --limit 1",
+    "embeddings": "embeddings m --seed 0 --words 50 --draws 2 --out drawn",
+    "bound": "bound m",
+    "study list": "study list",
+    "study plan": "study plan quick",
+    "an error": "evaluate nowhere/at --items items.jsonl --seed 0",
+    "a usage error": "evaluate --unknown",
+} | {f"{module.NAME} --help": f"{module.NAME} --help" for module in COMMANDS}
+PROGRAM = """
+import json, sys
+from robustok.cli.app import run
+for name, line in json.loads(sys.argv[1]).items():
+    for stream in (sys.stdout, sys.stderr):
+        print("=====", name, file=stream, flush=True)
+    run(line.split())
+"""
+TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
+COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:[349]\d|10[0-7])(?:;\d+)*m")
+Outputs = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0, end_id=0).save_pretrained(folder / "m")
+    train_tokenizer([item.question + item.answer for item in ITEMS], 290).save(
+        str(folder / "m" / "tokenizer.json")
+    )
+    write_items(folder / "items.jsonl", ITEMS)
+    (folder / "ids.jsonl").write_text("[1, 2, 3]\n")
+    return folder
+
+
+def outputs(
+    folder: Path, lines: dict[str, str], prefix: Sequence[str] = (), **environment: str
+) -> tuple[Outputs, Outputs]:
+    """What each line prints on standard output and on standard error."""
+    unset = ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "PYTHONWARNINGS")
+    kept = {name: value for name, value in os.environ.items() if name not in unset}
+    kept |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", PROGRAM, json.dumps(lines)],
+        cwd=folder, capture_output=True, text=True, timeout=500, env=kept | environment,
+    )  # fmt: skip
+    both = (done.stdout.replace("\r\n", "\n"), done.stderr)
+    printed, errors = (
+        dict(re.findall(r"===== (.*)\n((?:(?!=====).*\n?)*)", text)) for text in both
+    )
+    return printed, errors
+
+
+@pytest.fixture(scope="module")
+def piped(folder: Path) -> tuple[Outputs, Outputs]:
+    return outputs(folder, LINES)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_pipe_gets_no_escape_codes_and_no_warnings(
+    piped: tuple[Outputs, Outputs], name: str
+) -> None:
+    printed, errors = piped[0][name], piped[1][name]
+    assert "\x1b" not in printed + errors
+    if "error" in name:
+        assert errors.startswith("robustok: ") and errors.count("\n") == 1
+    else:
+        assert errors == "" and printed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
+def test_no_color_removes_the_colors_of_a_terminal(folder: Path) -> None:
+    prefix = [sys.executable, "-c", TERMINAL]
+    names = ("sample", "inspect", "doctor", "guard", "audit", "evaluate", "study list", "an error")
+    lines = {name: LINES[name] for name in names}
+    colored, _ = outputs(folder, lines, prefix)
+    plain, _ = outputs(folder, lines, prefix, NO_COLOR="1")
+    assert COLOR.search(colored["sample"])
+    assert list(plain) == list(lines)
+    assert [name for name in names if COLOR.search(plain[name])] == []
