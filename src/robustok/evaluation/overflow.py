@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError, nearest
+from robustok.models.load import max_length_of
 from robustok.ragged import Ragged
 from robustok.scoring import Request
 
@@ -29,8 +30,7 @@ class Window:
             raise RobustokError(
                 f"unknown overflow policy '{overflow}': {nearest(overflow, OVERFLOW)}"
             )
-        config = model.config.get_text_config()
-        self.max_length: int | None = getattr(config, "max_position_embeddings", None)
+        self.max_length = max_length_of(model)
         self.overflow, self.overflowed = overflow, 0
 
     def longest_row(self, options: Sequence[Ids], around: int) -> int | None:

@@ -25,6 +25,7 @@ from robustok.integrations.preference import (
 )
 from robustok.integrations.stochastic.state import State
 from robustok.integrations.text_rows import EncodeText
+from robustok.models.load import max_length_of
 from robustok.samplers import Sampler, sampler
 from robustok.vocabulary import Vocabulary
 
@@ -88,8 +89,7 @@ def robustify(
     vocab = Vocabulary.load(tokenizer)
     _check_trainer(trainer, where)
     args = trainer.args
-    longest = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
-    limit = max_length or getattr(args, "max_length", None) or longest
+    limit = max_length or getattr(args, "max_length", None) or max_length_of(trainer.model)
     perturb = Perturb(
         sampler(scheme, vocab),
         seed=seed,

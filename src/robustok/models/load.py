@@ -65,7 +65,7 @@ def _from_pretrained(
     if is_packaged(path_or_name):
         path_or_name = packaged_folder(str(path_or_name))
     check_model(path_or_name)
-    name, where = _where(path_or_name, trust_remote_code)
+    name, where = hub_arguments(path_or_name, trust_remote_code)
     _check_causal(load_config(path_or_name, trust_remote_code=trust_remote_code), path_or_name)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         name, dtype=dtype, use_safetensors=True, output_loading_info=True, **where
@@ -93,11 +93,17 @@ def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) ->
     """
     from transformers import AutoConfig
 
-    name, where = _where(path_or_name, trust_remote_code)
+    name, where = hub_arguments(path_or_name, trust_remote_code)
     return AutoConfig.from_pretrained(name, **where)
 
 
-def _where(path_or_name: str | Path, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
+def hub_arguments(
+    path_or_name: str | Path, trust_remote_code: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """The name without its revision, and the arguments of every ``from_pretrained``.
+
+    A folder is read without a request to the hub.
+    """
     name, revision = split_revision(path_or_name)
     return name, {
         "local_files_only": Path(name).is_dir(),
@@ -160,16 +166,11 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
 
     if is_packaged(path_or_name):
         path_or_name = packaged_folder(str(path_or_name))
-    name, revision = split_revision(path_or_name)
+    name, where = hub_arguments(path_or_name)
     if not Path(name).exists():
         check_hub_name(name, "tokenizer")
     try:
-        return AutoTokenizer.from_pretrained(
-            name,
-            local_files_only=Path(name).is_dir(),
-            revision=revision or "main",
-            trust_remote_code=False,
-        )
+        return AutoTokenizer.from_pretrained(name, **where)
     except (OSError, ValueError) as e:
         reason = hub_failure(e)
         raise RobustokError(f"could not load the tokenizer of '{path_or_name}': {reason}") from e
@@ -221,6 +222,11 @@ _TOKENIZER_FILES = (
     "special_tokens_map.json",
     "chat_template.jinja",
 )
+
+
+def max_length_of(model: Any) -> int | None:
+    """The model's longest input, in tokens; None where its configuration has none."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
 def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:

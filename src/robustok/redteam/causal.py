@@ -14,6 +14,7 @@ import numpy as np
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.problem import append
 from robustok.evaluation.questions import Ids, check_options, encode_options, margins
+from robustok.models.load import max_length_of
 from robustok.ragged import Ragged
 from robustok.scoring import Request, score_many
 
@@ -51,7 +52,7 @@ def room(
 
     Raises RobustokError where it leaves none.
     """
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    limit = max_length_of(model)
     if limit is None:
         return None
     around = sum(0 if ids is None else len(ids) for ids in (prefix, suffix))

@@ -15,8 +15,8 @@ import numpy as np
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.adversarial.problem import append
 from robustok.evaluation.questions import Ids
-from robustok.hub_names import hub_failure, split_revision
-from robustok.models.load import check_model
+from robustok.hub_names import hub_failure
+from robustok.models.load import check_model, hub_arguments, load_config
 from robustok.ragged import Ragged
 from robustok.redteam.causal import log_odds, room
 
@@ -127,15 +127,12 @@ def load_classifier(path_or_name: str | Path) -> Any:
 
     Raises RobustokError where there is no such model, and where it is no classifier.
     """
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
     check_model(path_or_name)
-    name, revision = split_revision(path_or_name)
-    where: dict[str, Any] = {
-        "local_files_only": Path(name).is_dir(), "revision": revision or "main",
-    }  # fmt: skip
+    name, where = hub_arguments(path_or_name)
     try:
-        config = AutoConfig.from_pretrained(name, **where)
+        config = load_config(path_or_name)
         if not any("SequenceClassification" in a for a in config.architectures or ()):
             raise RobustokError(f"'{path_or_name}' is no sequence classifier: give one that is")
         model: Any = AutoModelForSequenceClassification.from_pretrained(

@@ -11,6 +11,7 @@ import numpy as np
 from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids
+from robustok.models.load import max_length_of
 
 if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
@@ -78,7 +79,7 @@ def generate(
 
     parts = [np.asarray([] if p is None else p, np.int64) for p in (prefix, ids, suffix)]
     whole = np.concatenate(parts)
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    limit = max_length_of(model)
     if limit is not None and len(whole) + max_new_tokens > limit:
         raise RobustokError(
             f"{len(whole)} tokens and {max_new_tokens} to generate are more than the model's "
