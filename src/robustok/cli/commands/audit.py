@@ -45,11 +45,13 @@ def command(
     audit = Audit(vocab)
     files = rollout_files(path)
     starts: list[int] = []  # number of the first sequence of each file
+    rows = 0
     with bar("audit") as progress:
         for number, file in enumerate(files):
-            starts.append(audit.report(0).rows)
+            starts.append(rows)
             for batch in read_rollouts(file, column):
                 audit.add(batch.rows, batch.turns, batch.roles)
+                rows += len(batch.rows)
                 progress(round(1000 * (number + batch.share)), 1000 * len(files))
     drift = audit.report(top)
     if html:
