@@ -211,9 +211,7 @@ class Continuation:
     @property
     def _prefixes(self) -> frozenset[bytes]:
         """All proper prefixes of tokens."""
-        return self.vocab.derived("token prefixes", lambda: frozenset(
-            token[:size] for token in self._tokens for size in range(1, len(token))
-        ))  # fmt: skip
+        return token_prefixes(self.vocab)
 
     @property
     def _witnesses(self) -> dict[bytes, list[bytes]]:
@@ -243,6 +241,20 @@ class Continuation:
             spread = endings[:: -(-len(endings) // _WITNESSES)]
             witnesses[start] = list(dict.fromkeys([*witnesses.get(start, []), *spread]))
         return witnesses
+
+
+def token_prefixes(vocab: Vocabulary) -> frozenset[bytes]:
+    """All proper prefixes of the tokens that stand for text.
+
+    >>> b"hell" in token_prefixes(vocab), b"hello " in token_prefixes(vocab)
+    (True, False)
+    """
+
+    def make() -> frozenset[bytes]:
+        tokens = (vocab.tokens[i] for i in np.flatnonzero(vocab.readable).tolist())
+        return frozenset(token[:size] for token in tokens for size in range(1, len(token)))
+
+    return vocab.derived("token prefixes", make)
 
 
 def _cut_short(text: bytes) -> bytes:

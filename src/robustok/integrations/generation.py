@@ -11,7 +11,7 @@ from transformers import LogitsProcessor
 
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
-from robustok.guard.continuation import Continuation
+from robustok.guard.continuation import Continuation, token_prefixes
 from robustok.vocabulary import Vocabulary, check_vocabulary
 
 
@@ -140,7 +140,7 @@ def heal(
 
 def _healed_length(vocab: Vocabulary, ids: np.ndarray) -> int:
     """How many ids stay: the text of the others begins a token of the vocabulary."""
-    prefixes = vocab.derived("token prefixes", lambda: _prefixes(vocab))
+    prefixes = token_prefixes(vocab)
     longest = vocab.derived("longest prefix", lambda: max(map(len, prefixes), default=0))
     length, text = len(ids), b""
     for position in reversed(range(1, len(ids))):
@@ -152,11 +152,6 @@ def _healed_length(vocab: Vocabulary, ids: np.ndarray) -> int:
         if text in prefixes:
             length = position
     return length
-
-
-def _prefixes(vocab: Vocabulary) -> frozenset[bytes]:
-    tokens = (vocab.tokens[i] for i in np.flatnonzero(vocab.readable).tolist())
-    return frozenset(token[:size] for token in tokens for size in range(1, len(token)))
 
 
 def _masked(scores: Any, allowed: np.ndarray) -> Any:
