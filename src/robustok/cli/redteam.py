@@ -79,8 +79,14 @@ def command(given: Arguments, settings: AttackSettings) -> None:
             given.out, loaded.vocab, attacks, prompts=prompts, prefix=loaded.prefix,
             suffix=loaded.suffix,
         )  # fmt: skip
-    for name in given.transfer:
-        _transfer(given, loaded, prompts, attacks, name)
+    if given.transfer:
+        from robustok.redteam import as_records
+
+        records = as_records(
+            loaded.vocab, attacks, prompts=prompts, prefix=loaded.prefix, suffix=loaded.suffix
+        )
+        for name in given.transfer:
+            _replay(given, _Loaded.of(given, name), records, name)
     if given.generate is not None:
         _generate(given, loaded, attacks)
 
@@ -243,17 +249,6 @@ def _attack_jointly(
         print_tokens([loaded.vocab.tokens[i] for i in (token, *ids)])
     scores = " → ".join(f"{score:+.3f}" for score in result.scores)
     typer.echo(f"mean score {scores}, {result.n} prompts, {result.n_scored} tokenizations scored")
-
-
-def _transfer(
-    given: Arguments, loaded: _Loaded, prompts: list[Any], attacks: Sequence[Any], name: str
-) -> None:
-    from robustok.redteam import as_records
-
-    records = as_records(
-        loaded.vocab, attacks, prompts=prompts, prefix=loaded.prefix, suffix=loaded.suffix
-    )
-    _replay(given, _Loaded.of(given, name), records, name)
 
 
 def _records(given: Arguments) -> list[Any]:

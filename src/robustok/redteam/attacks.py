@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -225,9 +226,8 @@ def check_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
     prompts = check_list("prompts", prompts)
     if not prompts:
         raise RobustokError("there are no prompts to attack: give at least one")
-    keys = [prompt.key for prompt in prompts]
-    for key in keys:
-        if keys.count(key) > 1:
+    for key, count in Counter(prompt.key for prompt in prompts).items():
+        if count > 1:
             raise RobustokError(f"two prompts have the key '{key}': give each its own")
     return prompts
 
@@ -249,9 +249,18 @@ def success_curve(attacks: Sequence[PromptAttack], limits: Sequence[int]) -> lis
     """
     if any(attack.success is None for attack in attacks):
         raise RobustokError("the objective has no threshold, so nothing counts as a success")
-    rows = []
-    for limit in limits:
-        reached = [float(a.reached_at is not None and a.reached_at <= limit) for a in attacks]
-        success, low, high = clustered(reached)
-        rows.append({"n_scored": limit, "success": success, "low": low, "high": high})
-    return rows
+    return curve_of([attack.reached_at for attack in attacks], limits)
+
+
+def curve_of(reached_at: Sequence[int | None], limits: Sequence[int]) -> list[dict[str, float]]:
+    """A row for each limit, from the number scored when each prompt was broken; None for never."""
+    return [
+        {"n_scored": limit, **broken_share([n is not None and n <= limit for n in reached_at])}
+        for limit in limits
+    ]
+
+
+def broken_share(broken: Sequence[bool]) -> dict[str, float]:
+    """The share of broken prompts as ``success``, with its 95% bounds ``low`` and ``high``."""
+    success, low, high = clustered([float(one) for one in broken])
+    return {"success": success, "low": low, "high": high}

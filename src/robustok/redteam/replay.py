@@ -190,7 +190,7 @@ def carried(record: AttackRecord, vocab: Vocabulary) -> np.ndarray:
             f"attack '{record.key}' cuts {sum(record.lengths)} bytes, but the other vocabulary "
             f"reads its text as {len(data)}: attack that model itself"
         )
-    by_bytes = {spelled: i for i, spelled in enumerate(vocab.tokens) if i not in vocab.special}
+    by_bytes = vocab.derived("ids by bytes", lambda: _ids_by_bytes(vocab))
     ids: list[int] = []
     begin = 0
     for length in record.lengths:
@@ -199,6 +199,10 @@ def carried(record: AttackRecord, vocab: Vocabulary) -> np.ndarray:
         ids.extend(_split(part, by_bytes) if token is None else [token])
         begin += length
     return np.asarray(ids, np.int32)
+
+
+def _ids_by_bytes(vocab: Vocabulary) -> dict[bytes, int]:
+    return {spelled: i for i, spelled in enumerate(vocab.tokens) if i not in vocab.special}
 
 
 def _split(part: bytes, by_bytes: dict[bytes, int]) -> list[int]:

@@ -15,12 +15,13 @@ import numpy as np
 from robustok.attack_settings import AttackSettings
 from robustok.display import Progress
 from robustok.errors import RobustokError, nearest
-from robustok.evaluation.intervals import clustered
 from robustok.redteam.attacks import (
     Prompt,
     PromptAttack,
     attack_prompt,
+    broken_share,
     check_prompts,
+    curve_of,
     success_curve,
 )
 from robustok.redteam.objective import Objective
@@ -108,11 +109,10 @@ class SuiteResult:
         rows[-1]["seconds"] = sum(row["seconds"] for row in rows[:-1])
         if "success" in rows[-1]:  # a prompt is broken if any search broke it
             broken = [
-                float(any(attack.success for attack in attacks))
+                any(attack.success for attack in attacks)
                 for attacks in zip(*self.parts.values(), strict=True)
             ]
-            names = ("success", "low", "high")
-            rows[-1] |= dict(zip(names, clustered(broken), strict=True))
+            rows[-1] |= broken_share(broken)
         return rows
 
     def curves(self, limits: Sequence[int]) -> dict[str, list[dict[str, float]]]:
@@ -131,14 +131,10 @@ class SuiteResult:
         """
         curves = {name: success_curve(attacks, limits) for name, attacks in self.parts.items()}
         reached = [
-            min((a.reached_at for a in attacks if a.reached_at is not None), default=np.inf)
+            min((a.reached_at for a in attacks if a.reached_at is not None), default=None)
             for attacks in zip(*self.parts.values(), strict=True)
         ]
-        rows = []
-        for limit in limits:
-            success, low, high = clustered([float(number <= limit) for number in reached])
-            rows.append({"n_scored": limit, "success": success, "low": low, "high": high})
-        return curves | {"worst of all": rows}
+        return curves | {"worst of all": curve_of(reached, limits)}
 
 
 def run_suite(
@@ -196,6 +192,5 @@ def _row(name: str, attacks: Sequence[PromptAttack]) -> dict[str, Any]:
         "seconds": sum(a.seconds for a in attacks),
     }
     if all(a.success is not None for a in attacks):
-        success, low, high = clustered([float(bool(a.success)) for a in attacks])
-        row |= {"success": success, "low": low, "high": high}
+        row |= broken_share([bool(a.success) for a in attacks])
     return row
