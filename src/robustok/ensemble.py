@@ -14,7 +14,7 @@ import numpy as np
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.evaluation.combining import combined
+from robustok.evaluation.combining import combined, vote_counts
 from robustok.evaluation.intervals import clopper_pearson_upper
 from robustok.evaluation.questions import as_sampler, check_options, encode_options
 from robustok.ragged import Ragged
@@ -93,7 +93,7 @@ def choose(
     encoded = encode_options(vocab, check_options(options))
     rows = as_sampler(scheme, vocab).sample_batch([question], seed=seed, draws=draws)
     scores = score(model, rows, encoded, prefix)
-    votes = np.bincount(scores.log_probs.argmax(axis=1), minlength=len(encoded))
+    votes = vote_counts(scores.log_probs)
     others = draws - int(votes.max())
     return EnsembleAnswer(
         combined(scores.log_probs, "mean")[0],

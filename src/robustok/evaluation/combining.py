@@ -7,6 +7,18 @@ import numpy as np
 METHODS = ("mean", "vote")
 
 
+def vote_counts(log_probs: np.ndarray) -> np.ndarray:
+    """The number of draws whose answer each option is, int64 [options].
+
+    >>> vote_counts(np.log([[0.6, 0.4], [0.1, 0.9], [0.55, 0.45]])).tolist()
+    [2, 1]
+
+    Args:
+        log_probs: natural logarithms, float64 [draws, options].
+    """
+    return np.bincount(log_probs.argmax(axis=1), minlength=log_probs.shape[1])
+
+
 def combined(log_probs: np.ndarray, method: str) -> np.ndarray:
     """The log-probabilities of one answer, float64 [1, options].
 
@@ -25,6 +37,6 @@ def combined(log_probs: np.ndarray, method: str) -> np.ndarray:
     mean = top + np.log(np.exp(log_probs - top).mean(axis=0))
     if method == "mean":
         return mean[None, :]
-    votes = np.bincount(log_probs.argmax(axis=1), minlength=log_probs.shape[1]).astype(np.float64)
+    votes = vote_counts(log_probs).astype(np.float64)
     order = mean.argsort().argsort() / (2 * len(mean))  # below one vote
     return np.log((votes + order + 1e-300) / len(log_probs))[None, :]

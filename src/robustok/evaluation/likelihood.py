@@ -13,10 +13,9 @@ from robustok.checks import check_texts
 from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler
-from robustok.evaluation.sentences import start_ids
+from robustok.evaluation.sentences import sequence_log_probs, start_ids
 from robustok.normal import Z95
 from robustok.ragged import Ragged
-from robustok.scoring import Request, score_many
 from robustok.scoring.text import text_losses
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def marginal(
         )
         others = [row for row in rows if not np.array_equal(row, canonical)]
         options = Ragged.from_rows([canonical, *others])
-        scored = score_many(model, [Request([[]], list(options), start)])[0].log_probs[0]
+        scored = sequence_log_probs(model, options, start)
         marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
         if progress is not None:
             progress(number + 1, len(texts))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, item_key
-from robustok.scoring import Request
+from robustok.scoring import Request, score_many
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
@@ -28,6 +29,14 @@ def start_ids(model: Any) -> list[int]:
         "the model names no token that begins a text (bos_token_id), so whole sentences cannot be "
         "scored: set one in its config"
     )
+
+
+def sequence_log_probs(
+    model: Any, rows: Iterable[Ids], start: Ids, prefix_cache: dict[bytes, Any] | None = None
+) -> np.ndarray:
+    """The log-probability of each whole tokenization after ``start``, in nats, float64 [rows]."""
+    request = Request([[]], list(rows), start)
+    return score_many(model, [request], prefix_cache=prefix_cache)[0].log_probs[0]
 
 
 def sentence_keys(item: Item) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from robustok.attack_settings import AttackSettings
 from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.problem import append
+from robustok.evaluation.combining import combined, vote_counts
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import Ids, check_questions, encode_options, item_key
 from robustok.ragged import Ragged
@@ -260,9 +261,8 @@ class _Task:
                 groups.append(list(scheme.sample_batch([text], seed=seed, draws=draws, keys=keys)))
             log_probs, tokens = self.log_probs(model, groups)
             if how == "mean":
-                return np.array([np.exp(p).mean(axis=0).argmax() for p in log_probs]), tokens
-            votes = [np.bincount(p.argmax(axis=1), minlength=p.shape[1]) for p in log_probs]
-            return np.array([v.argmax() for v in votes]), tokens
+                return np.array([combined(p, "mean")[0].argmax() for p in log_probs]), tokens
+            return np.array([vote_counts(p).argmax() for p in log_probs]), tokens
 
         return read
 

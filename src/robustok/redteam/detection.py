@@ -10,10 +10,9 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids
-from robustok.evaluation.sentences import start_ids
+from robustok.evaluation.sentences import sequence_log_probs, start_ids
 from robustok.lattice import distance
 from robustok.ragged import Ragged
-from robustok.scoring import Request, score_many
 
 if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
@@ -112,8 +111,7 @@ def likelihood_scores(
     scores, cache = [], {}
     for row in rows:
         pair = [_canonical(vocab, row), np.asarray(row, np.int32)]
-        result = score_many(model, [Request([[]], pair, start)], prefix_cache=cache)[0]
-        canonical, given = result.log_probs[0].tolist()
+        canonical, given = sequence_log_probs(model, pair, start, cache).tolist()
         scores.append(0.0 if np.array_equal(*pair) else canonical - given)
     return np.array(scores)
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, item_key
-from robustok.evaluation.sentences import start_ids
+from robustok.evaluation.sentences import sequence_log_probs, start_ids
 from robustok.ragged import Ragged
 from robustok.redteam.objective import Objective
-from robustok.scoring import Request, score_many
 
 if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
@@ -81,9 +80,7 @@ class WithinPerplexity:
         Args:
             rows: the tokenizations.
         """
-        request = Request([[]], list(rows), self.prefix)
-        scores = score_many(self.model, [request], prefix_cache=self.prefix_cache)[0]
-        return -scores.log_probs[0]
+        return -sequence_log_probs(self.model, rows, self.prefix, self.prefix_cache)
 
     def __call__(self, rows: Ragged) -> np.ndarray:
         """The scores of the candidates within the limit, minus infinity for the others.

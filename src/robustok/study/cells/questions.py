@@ -87,9 +87,14 @@ class AccuracyCell(MeasurementCell):
             "high": result.high,
             "n": result.n,
             "draws": result.draws,
-            "chance": sum(1 / len(item.choices) for item in items) / len(items),
+            "chance": _chance(items),
             **({"overflowed": result.overflowed} if result.overflowed else {}),
         }
+
+
+def _chance(items: Sequence[Item]) -> float:
+    """Accuracy of a guess."""
+    return sum(1 / len(item.choices) for item in items) / len(items)
 
 
 @dataclass(frozen=True)
@@ -267,7 +272,7 @@ class AttackCell(AccuracyCell):
             "high": 1 - worst["low"],
             "n": len(items),
             "draws": 1,
-            "chance": sum(1 / len(item.choices) for item in items) / len(items),
+            "chance": _chance(items),
             **rounded(reached.mean()),
             "start_accuracy": float(np.mean([a.canonical_score <= 0 for a in result.worst])),
         }
