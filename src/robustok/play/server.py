@@ -8,12 +8,9 @@ ask through the reader's browser.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from ipaddress import ip_address
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _BODY = 20_000  # bytes of a request, at most
 _BODY_SECONDS = 5.0  # for a request to send them
-_STOP_SECONDS = 5.0  # for a server to stop
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src "
     "'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -201,9 +197,6 @@ async def _body(request: Request) -> bytes:
 def serve(app: Starlette, *, host: str, port: int) -> None:
     """Serve the playground until interrupted; KeyboardInterrupt ends it.
 
-    A draw or a forward pass cannot be interrupted. If one keeps the server from stopping, the
-    process ends with status 130 after 5 seconds.
-
     Args:
         app: the playground's application.
         host: name or address of the interface to bind; "127.0.0.1" serves this machine only.
@@ -212,7 +205,6 @@ def serve(app: Starlette, *, host: str, port: int) -> None:
     Raises RobustokError where the port is taken.
     """
     import socket
-    import threading
 
     import uvicorn
 
@@ -232,24 +224,4 @@ def serve(app: Starlette, *, host: str, port: int) -> None:
         proxy_headers=False, server_header=False, limit_concurrency=100, timeout_keep_alive=5,
         timeout_graceful_shutdown=1, h11_max_incomplete_event_size=16_384,
     )  # fmt: skip
-    server = uvicorn.Server(config)
-    late = threading.Timer(_STOP_SECONDS, _end_process)
-    late.daemon = True
-    request_stop = server.handle_exit
-
-    def handle_exit(sig: int, frame: FrameType | None) -> None:
-        if not server.should_exit:
-            late.start()
-        request_stop(sig, frame)
-
-    server.handle_exit = handle_exit
-    try:
-        server.run()
-    finally:
-        late.cancel()
-
-
-def _end_process() -> None:
-    sys.stderr.write("robustok: stopped\n")
-    sys.stderr.flush()
-    os._exit(130)
+    uvicorn.Server(config).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -55,11 +56,11 @@ def command(
     app = application(vocabularies, loaded, hosts=hosts)
     address = f"[{host}]" if ":" in host else host
     typer.echo(f"http://{address}:{port} (stop with Ctrl-C)", err=True)
-    try:
+    # Without KeyboardInterrupt where SIGINT was ignored at the start, as in the background.
+    with suppress(KeyboardInterrupt):
         serve(app, host=host, port=port)
-    except KeyboardInterrupt:
-        typer.echo("robustok: stopped", err=True)
-        os._exit(130)  # a draw or a forward pass cannot be interrupted, and an exit would wait
+    typer.echo("robustok: stopped", err=True)
+    os._exit(130)  # a draw or a forward pass cannot be interrupted, and an exit would wait
 
 
 def _name(source: str) -> str:
