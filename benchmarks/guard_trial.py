@@ -3,15 +3,17 @@
     python benchmarks/guard_trial.py [--rows 20000] [--seed 0] [NAME ...]
 
 NAME is a folder of $ROBUSTOK_DATA/tokenizers, `llama2-sentencepiece`, `llama3-tiktoken`, or
-`unigram` (trained on the English texts). Rows have 1 to about 40 ids: canonical ones, ones drawn by
-several schemes, cut off at both ends, two joined in the middle, with replaced ids, with special and
-added tokens, of random ids. The expected answer does not use robustok: the library decodes each
-stretch between special ids and encodes the text again. Decoding may take off a first space that the
-text had, so of a row that does not come back the text with a space before it is encoded, too. A row
-whose bytes are not UTF-8 has no text that the library could decode: of those only the finding
-`not-utf8` and the repaired ids are judged. Each row is also judged alone, which must give the same
-verdict. Prints a Markdown table with the number of
-disagreements; exit code 1 if there is one.
+`unigram` (trained on the English texts). Rows have 1 to about 40 ids: canonical ones, ones drawn
+by several schemes, cut off at both ends, two joined in the middle, with replaced ids, with
+special and added tokens, of random ids. The expected answer does not use robustok: the library
+decodes each stretch between special ids and encodes the text again. Decoding may take off a first
+space that the text had, so of a row that does not come back the text with a space before it is
+encoded, too. A row whose bytes are not UTF-8 has no text that the library could decode: of those
+only the finding `not-utf8` and the repaired ids are judged. A Unigram library encodes text that
+spells its unknown token as that token, which the guard never does: of those rows only the finding
+`special-text` and the repaired ids are judged. Each row is also judged alone, which must give the
+same verdict. Prints a Markdown table with the number of disagreements; exit code 1 if there is
+one.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import
 import numpy as np
 
 import robustok as rt
-from robustok.guard import NOT_UTF8, UNKNOWN_ID
+from robustok.guard import NOT_UTF8, SPECIAL_TEXT, UNKNOWN_ID
 from robustok.guard.findings import KINDS
 
 NAMES = ("gpt2", "llama3", "qwen3", "llama2", "internlm2", "llama2-sentencepiece", "unigram")
 SCHEMES = ("stochastok(alpha=0.1)", "stochastok(alpha=1)", "uniform", "uniform-k(alpha=0.2)")
 BATCH = 2000
 COLUMNS = ("canonical", "false positive", "false negative", "wrong repair", "repair not canonical",
-           "not-utf8 unseen", "alone differs")  # fmt: skip
+           "not-utf8 unseen", "special-text unseen", "alone differs")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -229,9 +231,12 @@ def judge(
     verdicts = guard.check_batch(rows)
     again = guard.check_batch(verdicts.repaired)
     wanted = expected(library, rows, splits)
-    codes = [KINDS.index(kind) for kind in (NOT_UTF8, UNKNOWN_ID)]
-    is_seen = np.isin(verdicts.table.kind, codes)
-    seen = set(verdicts.finding_rows[is_seen].tolist())
+
+    def rows_with(*kinds: str) -> set[int]:
+        has_kind = np.isin(verdicts.table.kind, [KINDS.index(kind) for kind in kinds])
+        return set(verdicts.finding_rows[has_kind].tolist())
+
+    broken, spelled = rows_with(NOT_UTF8, UNKNOWN_ID), rows_with(SPECIAL_TEXT)
     for i, row in enumerate(rows):
         stretches = np.split(row, np.flatnonzero(np.diff(splits[row])) + 1)
         valid = all(is_utf8(vocab.decode_bytes(part)) for part in stretches)
@@ -243,8 +248,12 @@ def judge(
         if not again.canonical[i]:
             wrong.append("repair not canonical")
         if not valid:
-            if i not in seen:
+            if i not in broken:
                 wrong.append("not-utf8 unseen")
+        elif splits[wanted[i][0]].sum() > splits[row].sum():  # text encoded as a special token
+            counts["spells special"] += 1
+            if i not in spelled:
+                wrong.append("special-text unseen")
         else:
             truth = row.tolist() in wanted[i]
             counts["canonical"] += truth
@@ -293,7 +302,7 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=3, help="disagreements of each kind to print")
     options = parser.parse_args()
     data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
-    columns = ("rows", "not UTF-8", *COLUMNS)
+    columns = ("rows", "not UTF-8", "spells special", *COLUMNS)
     print(f"| tokenizer | {' | '.join(columns)} | s |\n|{'---|' * (len(columns) + 2)}", flush=True)
     wrong = 0
     for name in options.names:
