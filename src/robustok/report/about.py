@@ -64,11 +64,18 @@ def _finetuning(study: Part) -> str:
     if not part or not task:
         return ""
     low_rank = " with LoRA" if part.get("lora") else ""
+    if strength := study.get("strength"):
+        values = ", ".join(f"{splits:g}" for splits in strength["splits"])
+        strengths = (
+            f", set to {values} measured splits per canonical token where they have a strength"
+        )
+    else:
+        strengths = ""
     words = f"{task['words']:,} words" if not task.get("words_file") else "the words of a file"
     return (
         f"It is fine-tuned{low_rank} on {task['train']:,} questions of {GAMES[task['kind']]} over "
         f"{words} in {part['steps']:,} steps of {part['batch_size']}, with "
-        f"{_count(part['schemes'], 'scheme')}."
+        f"{_count(part['schemes'], 'scheme')}{strengths}."
     )
 
 

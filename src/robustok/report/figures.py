@@ -15,7 +15,8 @@ from robustok.report.style import GRID, INK, MUTED, family, house_style
 from robustok.report.table import Results, Row, splits_of
 from robustok.samplers.parameters import Number, show
 from robustok.samplers.registry import find_scheme
-from robustok.samplers.spec import Spec
+from robustok.samplers.spec import Spec, read_call
+from robustok.study.equal_strength import splits_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -245,6 +246,8 @@ def short(spec: str) -> str:
     'bpe-dropout\\n0.1\\nsentencepiece'
     >>> short("adversarial(distances=(2), start=canonical, steps=10)")
     'adversarial\\nd = 2'
+    >>> short("stochastok(ways=3, splits=0.5)")  # at a measured strength
+    'stochastok\\n3 ways\\n0.5 splits'
     >>> short("ensemble(uniform, draws=8)")
     'uniform\\n8 draws at once'
     >>> short("stochastok(alpha=0.1) → canonical")  # fine-tuned after pre-training
@@ -269,11 +272,14 @@ def _settings(spec: str) -> list[str]:
     scheme = find_scheme(family(spec))
     if scheme is None:
         return []
-    params = Spec.parse(spec).params
+    named = splits_in(spec) is not None  # by its measured strength, which is no parameter
+    params = read_call(spec).params if named else Spec.parse(spec).params
     values = []
     for name, value in params.items():
         if isinstance(value, str):
             values.append(value)
+        elif named and name == "splits":
+            values.append(f"{show(value)} splits")
         elif isinstance(scheme.parameters[name], Number):
             plain = name == scheme.strength or len(params) == 1
             values.append(show(value) if plain else f"{show(value)} {name}")

@@ -10,6 +10,7 @@ from robustok.report.comparison import Difference, difference
 from robustok.report.style import colors, family
 from robustok.samplers.registry import find_scheme
 from robustok.samplers.spec import Spec
+from robustok.study.equal_strength import splits_in
 
 Row = dict[str, Any]
 
@@ -126,7 +127,7 @@ def splits_of(query: str) -> float | None:
     (0.0, 0.5, None)
     """
     scheme = find_scheme(family(query))
-    if scheme is None or scheme.nominal_splits is None:
+    if scheme is None or scheme.nominal_splits is None or splits_in(query) is not None:
         return None
     if isinstance(scheme.nominal_splits, str):
         splits = Spec.parse(query).params[scheme.nominal_splits]

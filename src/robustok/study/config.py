@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from robustok.errors import RobustokError, nearest
 from robustok.models import Shape
 from robustok.samplers.spec import Spec
+from robustok.study.equal_strength import at_splits
 from robustok.study.former_fields import rename_former_fields
 from robustok.study.schema import Paper, PaperRow, Strict, Study
 
@@ -264,6 +265,8 @@ def _checked(study: Study, source: _Source) -> Study:
     ):
         if (section := getattr(study, part)) is not None:
             specs = normals(getattr(section, name), part, name)
+            if study.strength and part in ("finetune", "evaluate"):
+                specs = _at_strengths(specs, study.strength.splits, (part, name), source)
             update[part] = section.model_copy(update={name: specs})
     update["attacks"] = tuple(
         attack.model_copy(update={"start": normal(attack.start, "attacks", i, "start")})
@@ -272,6 +275,25 @@ def _checked(study: Study, source: _Source) -> Study:
     if study.paper:
         update["paper"] = _named_as_measured(study.paper)
     return study.model_copy(update=update)
+
+
+def _at_strengths(
+    specs: tuple[str, ...], strengths: tuple[float, ...], path: Where, source: _Source
+) -> tuple[str, ...]:
+    """Each scheme at each measured strength; one without a strength stays as it is."""
+    names: list[str] = []
+    for i, spec in enumerate(specs):
+        try:
+            own = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
+        except RobustokError as error:
+            raise source.error((*path, i), f"{_dotted((*path, i))}: {error}") from None
+        if repeated := next((name for name in own if name in names), None):
+            raise source.error(
+                (*path, i), f"{_dotted((*path, i))}: {spec} at the given strength is {repeated}, "
+                "which is already in the list"
+            )  # fmt: skip
+        names += own
+    return tuple(names)
 
 
 def _named_as_measured(paper: Paper) -> Paper:
@@ -307,11 +329,13 @@ def _too_large(study: Study) -> Iterator[tuple[Where, str]]:
     def length(part: Any, name: str) -> int:
         return len(getattr(part, name)) if part else 0
 
+    strengths = len(study.strength.splits) if study.strength else 1
     bases = study.repeats * max(length(study.pretrain, "schemes"), 1)
-    models = bases * (1 + length(study.finetune, "schemes"))
+    models = bases * (1 + strengths * length(study.finetune, "schemes"))
     data_sets = 1 + length(study.benchmarks, "names")
     few_shot = max(length(study.few_shot, "schemes"), 1)
-    measured = data_sets * few_shot * (length(study.evaluate, "eval_schemes") + len(study.attacks))
+    asked = strengths * length(study.evaluate, "eval_schemes") + len(study.attacks)
+    measured = data_sets * few_shot * asked
     cells = models * (2 + measured + length(study.perplexity, "eval_schemes"))
     if cells > MAX_CELLS:
         yield (
@@ -328,6 +352,8 @@ def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
     limits += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
     if study.task is None and (study.finetune or study.attacks):
         yield ("task",), "there is no task to fine-tune on or to attack: give a task section"
+    if study.strength and not (study.finetune or study.evaluate):
+        yield ("strength",), "there are no schemes to set: give a finetune or an evaluate section"
     if study.evaluate and not (study.task or study.benchmarks):
         yield (
             ("evaluate",),

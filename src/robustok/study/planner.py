@@ -28,6 +28,7 @@ from robustok.study.cells import (
     TrainedTokenizerCell,
 )
 from robustok.study.cost import parameters
+from robustok.study.equal_strength import splits_in
 from robustok.study.external import external_file, external_model, pinned_name
 from robustok.study.schema import Corpus, Study, WordTask
 from robustok.study.text import FileText, HubText, Text
@@ -180,11 +181,12 @@ class _Planner:
         if part is None:
             return
         for scheme in part.eval_schemes:
-            draws = 1 if Spec.parse(scheme).is_deterministic else part.draws
+            fixed = splits_in(scheme) is None and Spec.parse(scheme).is_deterministic
+            draws = 1 if fixed else part.draws
             yield EvaluateCell(
                 scheme, part.items, draws, seed, data, self.shared.tokenizer, model, few_shot
             )
-            if part.ensemble is not None and not Spec.parse(scheme).is_deterministic:
+            if part.ensemble is not None and not fixed:
                 yield EvaluateCell(
                     scheme, part.items, part.ensemble, seed, data, self.shared.tokenizer, model,
                     few_shot, "mean",

@@ -35,6 +35,7 @@ def _row(
         "scale": study.scale,
         "pretrain": cell.model.pretrain_scheme,
         "train": cell.model.scheme,
+        **_solved(model_record),
         "query": record["result"]["query"],
         "task": cell.task,
         **({"context": few_shot.scheme} if few_shot else {}),
@@ -50,6 +51,12 @@ def _row(
         "configuration": _configuration(cell),
         "versions": record["versions"],
     }
+
+
+def _solved(model_record: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a training scheme that is named by its measured strength."""
+    result = model_record["result"]
+    return {"train_spec": result["train_spec"]} if "train_spec" in result else {}
 
 
 def _model(study: Study) -> dict[str, Any]:

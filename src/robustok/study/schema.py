@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -195,6 +195,13 @@ class Embeddings(Strict):
     draws: int = Field(50, ge=1)
 
 
+class Strength(Strict):
+    """Measured strengths that every scheme is set to, in place of its own parameter."""
+
+    # Splits per canonical token, on average over the questions.
+    splits: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(min_length=1, max_length=20)
+
+
 class Examples(Strict):
     """Texts whose draws the report shows in color."""
 
@@ -250,6 +257,7 @@ class Study(Strict):
     benchmarks: Benchmarks | None = None
     few_shot: FewShotExamples | None = Field(None, serialization_alias="context")
     evaluate: Questions | None = None
+    strength: Strength | None = None  # of the schemes of finetune and evaluate
     attacks: tuple[Adversary, ...] = ()
     perplexity: Perplexity | None = None
     embeddings: Embeddings | None = None

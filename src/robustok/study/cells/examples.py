@@ -10,6 +10,7 @@ from robustok.display import Progress
 from robustok.files import write_json
 from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.tokenizer import TokenizerCell
+from robustok.study.equal_strength import solved
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ class ExamplesCell(Cell):
 
         vocab = self.tokenizer.vocabulary(folder)
         # Of a schedule, the scheme at the end of the training.
-        samplers = {scheme: schedule(scheme, vocab).at(1.0) for scheme in self.schemes}
+        samplers = {
+            scheme: solved(scheme, vocab, self.texts) or schedule(scheme, vocab).at(1.0)
+            for scheme in self.schemes
+        }
         examples = []
         for text in self.texts:
             for scheme, drawn in samplers.items():

@@ -14,6 +14,7 @@ from robustok.study.cells.corpus import CorpusCell
 from robustok.study.cells.data import DataCell
 from robustok.study.cells.tokenizer import NAME, ExistingTokenizerCell, TokenizerCell
 from robustok.study.cost import training_seconds
+from robustok.study.equal_strength import solved
 from robustok.study.external import External
 from robustok.study.schema import Finetuning, Model, Pretraining, Training
 
@@ -111,10 +112,7 @@ class TrainedCell(ModelCell):
         self, options: Training, vocab: Vocabulary, folder: Path, progress: Progress
     ) -> dict[str, Any]:
         """The arguments that pre-training and fine-tuning share."""
-        from robustok.samplers import schedule
-
         return {name: getattr(options, name) for name in Training.model_fields} | {
-            "sampler": schedule(self.scheme, vocab),
             "seed": self.seed,
             "out": self.path(folder) / "model",
             "progress": progress,
@@ -130,16 +128,20 @@ class TrainedCell(ModelCell):
         progress: Progress,
     ) -> Summary:
         """Train on questions with new draws at every step; only the answer enters the loss."""
+        from robustok.samplers import schedule
         from robustok.training import finetune
 
         assert data is not None
         settings = self._settings(options, vocab, folder, progress)
         items = data.training_items(folder)
+        at_strength = solved(self.scheme, vocab, [item.question for item in items])
+        settings["sampler"] = at_strength or schedule(self.scheme, vocab)
         # A question that becomes too long keeps its canonical tokens, and is counted.
         settings["prefix"] = self.start_ids(vocab)
         settings["fixed_draws"] = getattr(options, "fixed_draws", None)
         training = finetune(model, vocab, items, overflow="canonical", **settings)
-        return self._finish(model, training, folder)
+        summary = self._finish(model, training, folder)
+        return summary | ({"train_spec": at_strength.spec} if at_strength else {})
 
     def _finish(self, model: Any, training: Any, folder: Path) -> Summary:
         from robustok.models import save_tokenizer
@@ -184,6 +186,7 @@ class PretrainCell(TrainedCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         from robustok.models import Shape, small_model
+        from robustok.samplers import schedule
         from robustok.special_tokens import end_of_text
         from robustok.training import pretrain
 
@@ -195,6 +198,7 @@ class PretrainCell(TrainedCell):
             return self._finetune(model, vocab, self.data, self.options, folder, progress)
         text, end = self.corpus.training_ids(folder), self.options.end_of_text
         settings = self._settings(self.options, vocab, folder, progress)
+        settings["sampler"] = schedule(self.scheme, vocab)
         return self._finish(model, pretrain(model, vocab, text, end=end, **settings), folder)
 
 

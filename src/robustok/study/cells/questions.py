@@ -17,6 +17,7 @@ from robustok.study.cells.measurement import MeasurementCell, rounded
 from robustok.study.cells.models import ModelCell
 from robustok.study.cells.tokenizer import TokenizerCell
 from robustok.study.cost import QUESTION_TOKENS, scoring_seconds
+from robustok.study.equal_strength import solved
 from robustok.study.schema import Adversary
 from robustok.tasks import Item
 
@@ -144,7 +145,9 @@ class EvaluateCell(AccuracyCell):
 
         vocab = self.tokenizer.vocabulary(folder)
         items, prefix = self._questions(self.items, vocab, folder)
-        drawn_by = sampler(self.eval_scheme, vocab)
+        questions = [item.question for item in items]
+        at_strength = solved(self.eval_scheme, vocab, questions)
+        drawn_by = at_strength or sampler(self.eval_scheme, vocab)
         result = evaluate(
             self.model.load(folder),
             vocab,
@@ -160,8 +163,10 @@ class EvaluateCell(AccuracyCell):
         strength = drawn_strength(vocab, items, drawn_by, draws=self.draws, seed=self.seed)
         summary = self._summary(result, items, folder) | rounded(strength)
         summary["tokens_per_question"] = round(result.tokens_computed / result.n, 1)
+        if at_strength:
+            summary |= {"query": self.eval_scheme, "eval_spec": drawn_by.spec}
         if self.ensemble:
-            summary["query"] = f"ensemble({drawn_by.spec}, draws={self.draws})"
+            summary["query"] = f"ensemble({self.eval_scheme}, draws={self.draws})"
         return summary
 
 
