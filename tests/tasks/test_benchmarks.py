@@ -12,7 +12,7 @@ from tests.oracles.data import data_path
 
 from robustok.errors import RobustokError
 from robustok.tasks import HUB, benchmark_files, read_items
-from robustok.tasks.benchmarks import WORDED
+from robustok.tasks.benchmarks import TOKSUITE, WORDED
 
 ROWS = {
     "copa": {"query": "It rained.", "question": "effect", "choices": ["It is wet.", "It is dry."]},
@@ -78,9 +78,10 @@ def test_the_hubs_schemas_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(datasets, "get_dataset_config_names", lambda path, revision: ["kind-a"])
-    (item,) = read_items(f"{name}@v2")
+    item, *others = read_items(f"{name}@v2")
     assert item.answer.strip().startswith("b")
-    assert item.kind == {"toksuite": "kind-a", "blimp": "u"}.get(name, "")
+    assert item.kind == {"toksuite": "abbreviations", "blimp": "u"}.get(name, "")
+    assert [other.kind for other in others] == (list(TOKSUITE[1:]) if name == "toksuite" else [])
     assert name in WORDED or item.choices[0] == " a"
 
 

@@ -47,7 +47,10 @@ def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     if table["measure"] == "embeddings":
         return _embeddings(table, rows)
     accuracy = table["measure"] == "accuracy"
-    measured = merged([_named(row) for row in rows]) if accuracy else perplexities(rows)
+    if accuracy:
+        measured = merged(of_kinds([_named(row) for row in rows], table["rows"]))
+    else:
+        measured = perplexities(rows)
     cells = {((r["pretrain"], r.get("task")), r.get("bar"), r["query"]): r for r in measured}
     both = any(row["pretrain"] for row in table["rows"])
     tasks = any(row.get("task") for row in table["rows"])
@@ -65,6 +68,31 @@ def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     names = [*(["task"] if tasks else []), *(["pre-trained"] if both else [])]
     names += [named] if accuracy else []
     return {"measure": table["measure"], "head": [*names, *table["queries"]], "lines": lines}
+
+
+def of_kinds(rows: Sequence[Row], paper: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The rows, and those of the subsets of a task that the paper names, as ``toksuite/lowercase``.
+
+    The accuracy of a subset is that over its questions, with Wilson's interval.
+    """
+    from robustok.evaluation.intervals import clustered
+
+    named = [str(row["task"]).partition("/") for row in paper if "/" in str(row.get("task"))]
+    subsets = dict.fromkeys((task, kind) for task, _, kind in named)
+    parts = list(rows)
+    for row in rows:
+        for task, kind in subsets:
+            keys = [key for key, own in row.get("kinds", {}).items() if own == kind]
+            if row.get("task") != task or not keys:
+                continue
+            answers = {key: row["answers"][key] for key in keys}
+            accuracy, low, high = clustered(list(answers.values()), row.get("draws", 1))
+            parts.append(
+                row
+                | {"task": f"{task}/{kind}", "cell": f"{row.get('cell')}/{kind}", "n": len(keys)}
+                | {"accuracy": accuracy, "low": low, "high": high, "answers": answers}
+            )
+    return parts
 
 
 def _named(row: Row) -> Row:

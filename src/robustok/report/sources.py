@@ -81,7 +81,10 @@ def _measurements(path: Path) -> list[Row]:
 
 
 def _answers(row: Row, folder: Path) -> Row:
-    """How far each question was answered, by its key, for comparisons question by question."""
+    """How far each question was answered, by its key, for comparisons question by question.
+
+    Also the kind of each question, where they have several.
+    """
     path = folder / "items" / f"{row.get('cell')}.jsonl"
     if "accuracy" not in row or not path.is_file():
         return {}
@@ -91,7 +94,9 @@ def _answers(row: Row, folder: Path) -> Row:
     if None in rights:
         return {}
     pairs = zip(items, rights, strict=True)
-    return {"answers": {item["key"]: float(right) for item, right in pairs}}
+    kinds = {item["key"]: item["kind"] for item in items if item.get("kind")}
+    several = {"kinds": kinds} if len(set(kinds.values())) > 1 else {}
+    return {"answers": {item["key"]: float(right) for item, right in pairs}} | several
 
 
 def _of_predictions(name: str, rows: Sequence[Row]) -> list[Row]:

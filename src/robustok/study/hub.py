@@ -85,7 +85,7 @@ def _open_text(name: str) -> None:
 
 def _open_benchmark(name: str) -> None:
     read_items(name, limit=1)
-    if HUB[name].config is not None:  # its examples
+    if isinstance(HUB[name].config, str):  # its examples
         read_items(name, limit=1, split="train")
 
 

@@ -25,13 +25,13 @@ class Worded(NamedTuple):
 class Hub(NamedTuple):
     """Where a benchmark is on the hub, and how its rows are converted.
 
-    ``config`` is its one configuration, or None for all that it has, each then a kind. ``path`` is
-    a repository without a loading script, which `datasets` refuses: a copy in Parquet where the
-    original has one (PIQA, SocialIQA). ``revision`` is a commit.
+    ``config`` is its one configuration, several of them, or None for all that it has; of several
+    each is a kind. ``path`` is a repository without a loading script, which `datasets` refuses: a
+    copy in Parquet where the original has one (PIQA, SocialIQA). ``revision`` is a commit.
     """
 
     path: str
-    config: str | None
+    config: str | tuple[str, ...] | None
     split: str
     row: Callable[[Row], dict[str, Any]]
     revision: str | None
@@ -144,6 +144,17 @@ def _hub_toksuite(row: Row) -> dict[str, Any]:
     return {"query": query, "choices": list(row["choices"]), "label": int(row["answer"])}
 
 
+# The subsets of TokSuite's English questions.
+TOKSUITE = (
+    "abbreviations", "canonical", "capitalization", "character_deletion", "character_substitution",
+    "colloquial", "compounds", "contractions", "date_formats", "emoji_substitution",
+    "grammatical_errors", "historical_spelling", "homoglyphs", "hyphenated_spelling", "inflections",
+    "keyboard_proximity_errors", "letter_repetition_for_emphasis", "lowercase", "macron_diacritic",
+    "ocr_errors", "orthographic_errors", "scripted_text", "similar_words", "space_removal",
+    "spaced_styling", "spelled_out", "superscript_subscript_styling", "web_search_query",
+    "word_reordering",
+)  # fmt: skip
+
 HUB: dict[str, Hub] = {
     "arc_easy": Hub(
         "allenai/ai2_arc", "ARC-Easy", "test", _hub_letters,
@@ -177,5 +188,8 @@ HUB: dict[str, Hub] = {
         "nyu-mll/blimp", None, "train", _hub_blimp,
         "877fba0801ffb7cbd8c39c1ff314a46f053f6036",
     ),
-    "toksuite": Hub("toksuite/toksuite_english", None, "test", _hub_toksuite, None),
+    "toksuite": Hub(
+        "toksuite/toksuite_english", tuple(f"toksuite_english_{name}" for name in TOKSUITE), "test",
+        _hub_toksuite, None,
+    ),
 }  # fmt: skip

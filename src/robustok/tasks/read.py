@@ -148,12 +148,14 @@ def _from_hub(name: str, revision: str | None, split: str | None) -> Iterator[It
     from datasets import get_dataset_config_names, load_dataset
 
     hub = HUB[name]
-    configs = [hub.config] if hub.config else get_dataset_config_names(hub.path, revision=revision)
-    for config in configs:
+    one = isinstance(hub.config, str)
+    configs = (hub.config,) if isinstance(hub.config, str) else hub.config
+    for config in configs or get_dataset_config_names(hub.path, revision=revision):
         rows: Any = load_dataset(hub.path, config, split=split or hub.split, revision=revision)
+        kind = str(config).removeprefix(f"{hub.path.rpartition('/')[2]}_")
         for number, row in enumerate(rows):
             key = "-".join([name, *([split] if split else []), str(config), str(number)])
-            ours = hub.row(row) if hub.config else {"kind": config} | hub.row(row)
+            ours = hub.row(row) if one else {"kind": kind} | hub.row(row)
             yield _item(ours, WORDED.get(name, plain), key, key)
 
 
