@@ -113,11 +113,11 @@ def _trained_unigram(texts: list[str]) -> Any:
         vocab_size=4000, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
     )
     trained.train_from_iterator((text[:2000] for text in texts[:300]), trainer)
-    pieces = json.loads(trained.to_str())["model"]["vocab"]
-    known = {piece for piece, _ in pieces}
-    worst = min(score for _, score in pieces) - 10
-    pieces += [[name, worst] for name in (f"<0x{b:02X}>" for b in range(256)) if name not in known]
-    model = models.Unigram([(p, s) for p, s in pieces], 0, True)
+    scores = json.loads(trained.to_str())["model"]["vocab"]
+    known = {token for token, _ in scores}
+    worst = min(score for _, score in scores) - 10
+    scores += [[name, worst] for name in (f"<0x{b:02X}>" for b in range(256)) if name not in known]
+    model = models.Unigram([(p, s) for p, s in scores], 0, True)
     tokenizer = Tokenizer(model)
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
     tokenizer.normalizer = normalizers.NFKC()  # type: ignore[assignment]

@@ -18,16 +18,19 @@ from robustok.tasks import frequent_words, langgame
 def main(out: str = "runs/hf-trainer") -> None:
     items = langgame(frequent_words(60), 512, seed=0, format="short")
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=train_tokenizer([i.query + i.answer for i in items], 400),
+        tokenizer_object=train_tokenizer([i.question + i.answer for i in items], 400),
         pad_token="<|endoftext|>",
     )
     model = small_model(len(tokenizer), Shape(2, 64, 2, 2, 160, 256), seed=0)
 
     def encode(row: dict[str, str]) -> dict[str, list[int]]:
-        prompt, answer = tokenizer(row["query"])["input_ids"], tokenizer(row["answer"])["input_ids"]
+        prompt, answer = (
+            tokenizer(row["question"])["input_ids"],
+            tokenizer(row["answer"])["input_ids"],
+        )
         return {"input_ids": prompt + answer, "labels": [-100] * len(prompt) + answer}
 
-    rows = Dataset.from_list([{"query": i.query, "answer": i.answer} for i in items])
+    rows = Dataset.from_list([{"question": i.question, "answer": i.answer} for i in items])
     trainer = Trainer(
         model=model,
         args=TrainingArguments(

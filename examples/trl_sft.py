@@ -28,7 +28,7 @@ TEMPLATE = (
 def main(out: str = "runs/trl-sft") -> None:
     items = langgame(frequent_words(60), 512, seed=0, format="short")
     trained = train_tokenizer(
-        [i.query + i.answer for i in items] + ["system user assistant\n"], 400
+        [i.question + i.answer for i in items] + ["system user assistant\n"], 400
     )
     trained.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     tokenizer = PreTrainedTokenizerFast(
@@ -40,7 +40,7 @@ def main(out: str = "runs/trl-sft") -> None:
         {
             "messages": [
                 {"role": "system", "content": "Answer with one of the words."},
-                {"role": "user", "content": item.query},
+                {"role": "user", "content": item.question},
                 {"role": "assistant", "content": item.answer.strip()},
             ]
         }

@@ -34,8 +34,8 @@ def trained(*, prefix: bool = False, digits: bool = False, alphabet: bool = True
 
 def fallback(missing: str = "", **model) -> Tokenizer:
     """A BPE with byte fallback, without one of the byte tokens."""
-    pieces = [*(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "b", "ab"]
-    vocab = {piece: i for i, piece in enumerate(p for p in pieces if p != missing)}
+    spellings = [*(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "b", "ab"]
+    vocab = {spelling: i for i, spelling in enumerate(p for p in spellings if p != missing)}
     spec = {
         "type": "BPE", "vocab": vocab, "merges": [["a", "b"]], "byte_fallback": True,
         "unk_token": None, "dropout": None, "continuing_subword_prefix": None,
@@ -102,13 +102,13 @@ def test_strings_and_ids_draw_alike(text: str, prefix: bool, digits: bool) -> No
 
 @pytest.mark.parametrize("model", ["Unigram", "BPE"])
 def test_a_special_token_that_the_model_would_find_in_a_text_is_text(model: str) -> None:
-    pieces = ["<unk>", "<s>", "a", "<", "s", ">"]
+    spellings = ["<unk>", "<s>", "a", "<", "s", ">"]
     if model == "Unigram":
         inside: dict = {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
-                        "vocab": [[p, -float(i)] for i, p in enumerate(pieces)]}  # fmt: skip
+                        "vocab": [[p, -float(i)] for i, p in enumerate(spellings)]}  # fmt: skip
     else:
         spec = json.loads(bpe(ignore_merges=True, unk_token="<unk>"))["model"]
-        inside = spec | {"vocab": {p: i for i, p in enumerate(pieces)}, "merges": []}
+        inside = spec | {"vocab": {p: i for i, p in enumerate(spellings)}, "merges": []}
     tokenizer = Tokenizer.from_str(json.dumps({
         "version": "1.0", "truncation": None, "padding": None,
         "added_tokens": [{"id": 1, "content": "<s>", **SPECIAL}], "normalizer": None,
@@ -167,7 +167,7 @@ def test_broken_bytes_need_no_token_for_0xff() -> None:
         vocab.encode(b"hello\xff")
 
 
-def test_each_distinct_stretch_between_broken_bytes_is_encoded_once_in_one_call() -> None:
+def test_each_distinct_chunk_between_broken_bytes_is_encoded_once_in_one_call() -> None:
     vocab = rt.Vocabulary.load(trained(prefix=True))
     encoder, calls = vocab.data.encoder, []
 

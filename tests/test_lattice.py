@@ -91,7 +91,7 @@ def test_limit_and_empty_text() -> None:
     assert len(empty.neighbors([], distance=2)) == 0
 
 
-def test_wrong_ids_are_told() -> None:
+def test_wrong_ids_are_errors() -> None:
     vocab = toy([b"a", b"aa"])
     with pytest.raises(rt.RobustokError, match="id 9 at position 1 is not in the vocabulary"):
         rt.Lattice(vocab, [0, 9])
@@ -150,7 +150,7 @@ def test_infeasible_distances_of_a_long_text_have_no_count() -> None:
     assert [lattice.feasible(k) for k in (0, 1, 2, 99, 1001, 9999)] == [0, 0, 2, 98, 1000, 3000]
 
 
-def test_a_stretch_may_lack_distances() -> None:
+def test_a_block_may_lack_distances() -> None:
     vocab = toy([b"x", b"x" * 300])
     lattice = vocab.lattice("x" * 600)
     assert [lattice.feasible(k) for k in (2, 299, 300, 301, 302, 599, 600)] == [

@@ -155,5 +155,5 @@ def test_the_quota_of_a_container(tmp_path: Path, group: str, files: dict, quota
     assert processes._cgroup_quota(tmp_path / "sys", tmp_path) == quota
 
 
-def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
+def test_without_cgroups_no_quota_applies(tmp_path: Path) -> None:
     assert processes._cgroup_quota(tmp_path, tmp_path) == float("inf")

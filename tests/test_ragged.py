@@ -30,7 +30,7 @@ def test_arrow_shares_the_memory() -> None:
     assert rt.Ragged.from_arrow(column.slice(1)) == rt.Ragged.from_rows([[], [3]])
 
 
-def test_wrong_offsets_are_told() -> None:
+def test_wrong_offsets_are_errors() -> None:
     for offsets in ([1, 2], [0, 1], [0, 2, 1, 3]):
         with pytest.raises(rt.RobustokError, match="offsets"):
             rt.Ragged(np.arange(3), np.array(offsets))

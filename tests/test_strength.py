@@ -34,7 +34,7 @@ def test_measures_are_what_they_say(case, seed: int) -> None:
     assert np.isfinite(strength.length_ratio).all()
 
 
-def test_rows_that_do_not_pair_are_told() -> None:
+def test_rows_that_do_not_pair_are_errors() -> None:
     canonical = TOY.encode_batch(["abc", "ab"])
     with pytest.raises(rt.RobustokError, match="do not pair"):
         rt.measure(TOY, canonical, TOY.encode_batch(["abc"] * 3))
@@ -103,7 +103,7 @@ def test_uniform_at_an_exact_distance_is_uniform_k() -> None:
     assert tuned.spec == "uniform-k(alpha=0.5)"
 
 
-def test_what_cannot_be_reached_is_told() -> None:
+def test_a_strength_out_of_reach_is_an_error() -> None:
     with pytest.raises(rt.RobustokError, match="cannot be reached on these texts; it goes from 0"):
         rt.at_strength("stochastok", TOY, TEXTS, splits=50)
     with pytest.raises(rt.RobustokError, match="uniform has no strength parameter"):

@@ -75,27 +75,27 @@ def model(name: str, in_bytes: bool) -> dict[str, Any]:
     letters = sorted(ByteLevel.alphabet()) if in_bytes else [*"abehtABx 12.!▁é"]
     if name == "incomplete":
         letters = [c for c in letters if c in "abeht1 Ġ▁"]
-    pieces = ["<unk>", *letters]
+    spellings = ["<unk>", *letters]
     merges = []
     for word in [*WORDS, ("Ġ" if in_bytes else "▁") + "the"]:
         for end in range(2, len(word) + 1):
-            if word[:end] not in pieces:
-                pieces.append(word[:end])
+            if word[:end] not in spellings:
+                spellings.append(word[:end])
                 merges.append([word[: end - 1], word[end - 1]])
     if name in ("fallback", "unigram fallback"):
-        pieces += [f"<0x{b:02X}>" for b in range(256)]
+        spellings += [f"<0x{b:02X}>" for b in range(256)]
     if name.startswith("unigram"):
-        scores = [[piece, -float(i % 7) - 1] for i, piece in enumerate(pieces)]
+        scores = [[spelling, -float(i % 7) - 1] for i, spelling in enumerate(spellings)]
         return kind("Unigram", unk_id=0, byte_fallback=name == "unigram fallback", vocab=scores)
     if name == "wordpiece":
-        vocab = {piece: i for i, piece in enumerate(pieces)}
+        vocab = {spelling: i for i, spelling in enumerate(spellings)}
         return kind("WordPiece", unk_token="<unk>", continuing_subword_prefix="##",
                     max_input_chars_per_word=100, vocab=vocab)  # fmt: skip
     return kind(
         "BPE", dropout=None, unk_token="<unk>" if name == "unk" else None,
         continuing_subword_prefix=None, end_of_word_suffix=None, fuse_unk=False,
         byte_fallback=name == "fallback", ignore_merges=name == "ignore_merges",
-        vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges,
+        vocab={spelling: i for i, spelling in enumerate(spellings)}, merges=merges,
     )  # fmt: skip
 
 

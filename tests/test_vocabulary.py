@@ -77,7 +77,7 @@ def test_dropout_truncation_and_padding_of_the_file_are_off(folder) -> None:
         assert [vocab.tokens[i] for i in vocab.encode("abc")] == [b"abc"]
 
 
-def test_special_tokens_in_a_text_are_text_unless_asked(folder) -> None:
+def test_special_tokens_in_a_text_are_text_by_default(folder) -> None:
     vocab = rt.Vocabulary.load(folder)
     assert 259 not in vocab.encode("a<|end|>")
     assert vocab.encode("a<|end|>", parse_special=True)[-1] == 259
@@ -160,8 +160,8 @@ def test_suffixes_that_are_no_bytes_are_named(tmp_path) -> None:
 def test_unigram(tmp_path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    pieces = [("<unk>", 0.0), ("▁", -2.0), ("a", -2.0), ("b", -2.0), ("▁ab", -1.0), ("ab", -3.0)]
-    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0))
+    scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -2.0), ("b", -2.0), ("▁ab", -1.0), ("ab", -3.0)]
+    tokenizer = Tokenizer(models.Unigram(scores, unk_id=0))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     vocab = rt.Vocabulary.load(tokenizer)
@@ -235,7 +235,7 @@ def test_mid_text_after_an_encoder_that_puts_a_space_first_may_begin_with_a_newl
     assert len(ids) < len(b"\n\nhouse")
 
 
-def test_what_is_derived_is_made_once_by_all_threads() -> None:
+def test_derived_values_are_computed_once_for_all_threads() -> None:
     from concurrent.futures import ThreadPoolExecutor
     from threading import Barrier
 

@@ -54,15 +54,15 @@ def _read(processor: Any) -> TokenizerData:
     tokens: list[bytes] = [b""] * size
     ordinary, fallback = set(), set()
     for i in range(size):
-        piece = processor.id_to_piece(i)
+        spelling = processor.id_to_piece(i)
         if processor.is_control(i) or processor.is_unknown(i):
-            tokens[i] = piece.encode()
+            tokens[i] = spelling.encode()
             continue
         if processor.is_byte(i):
-            tokens[i] = bytes([int(piece[3:5], 16)])
+            tokens[i] = bytes([int(spelling[3:5], 16)])
             fallback.add(i)
         else:
-            tokens[i] = piece.replace("▁", " ").encode()
+            tokens[i] = spelling.replace("▁", " ").encode()
         ordinary.add(i)
     scores = {i: processor.get_score(i) for i in ordinary}
     return TokenizerData(

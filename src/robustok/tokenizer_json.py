@@ -85,7 +85,7 @@ def _read(tokenizer: Any, spec: dict, kind: str, name: str) -> TokenizerData:
             np.int32,
         ).reshape(-1, 2)
     else:
-        scores = {i: float(piece[1]) for i, piece in enumerate(model["vocab"])}
+        scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}
     family = "byte-level" if byte_level else "sentencepiece"
     return TokenizerData(
         tokens, ordinary, fallback, encoder, f"{family} {kind}", merges,
@@ -94,7 +94,7 @@ def _read(tokenizer: Any, spec: dict, kind: str, name: str) -> TokenizerData:
 
 
 def _spelling(spec: dict, name: str) -> tuple[bool, bool]:
-    """Whether pieces are spelled in the byte-level alphabet, and whether "▁" is a space."""
+    """Whether the model spells tokens in the byte-level alphabet, and whether "▁" is a space."""
     decoder = spec.get("decoder")
     decoders = steps(decoder, "decoders")
     pre = steps(spec.get("pre_tokenizer"), "pretokenizers")
@@ -124,17 +124,17 @@ def _spelling(spec: dict, name: str) -> tuple[bool, bool]:
 
 def _vocab_of(model: dict, kind: str, name: str) -> dict[str, int]:
     if kind == "Unigram":
-        return {piece[0]: i for i, piece in enumerate(model["vocab"])}
+        return {spelling[0]: i for i, spelling in enumerate(model["vocab"])}
     if not isinstance(model.get("vocab"), dict) or "merges" not in model:
         raise RobustokError(f"{name}: the BPE model has no vocabulary or no merges")
     vocab: dict[str, int] = model["vocab"]
     largest = max(vocab.values(), default=-1)
     if len(set(vocab.values())) < len(vocab):
-        pieces: dict[int, str] = {}
-        for piece, i in vocab.items():
-            if pieces.setdefault(i, piece) != piece:
+        spellings: dict[int, str] = {}
+        for spelling, i in vocab.items():
+            if spellings.setdefault(i, spelling) != spelling:
                 raise RobustokError(
-                    f"{name}: tokens {pieces[i]!r} and {piece!r} have the same id {i}"
+                    f"{name}: tokens {spellings[i]!r} and {spelling!r} have the same id {i}"
                 )
     if largest >= len(vocab):  # saved or pickled, such a tokenizer loses tokens
         raise RobustokError(
@@ -149,7 +149,7 @@ def _added_tokens(
 ) -> dict[int, Any]:
     """The added tokens by id, as the library numbers them, which may not be as the file does."""
     added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
-    taken = {i: piece for piece, i in vocab.items()}
+    taken = {i: spelling for spelling, i in vocab.items()}
     alphabet = byte_alphabet()
     for i, token in added.items():
         content = token.content
@@ -181,24 +181,26 @@ def _token_bytes(
     unknown_id = vocab.get(unknown) if isinstance(unknown, str) else model.get("unk_id")
     ordinary, fallback = set(), set()
     alphabet = byte_alphabet()
-    for piece, i in vocab.items():
+    for spelling, i in vocab.items():
         if i == unknown_id or (i in added and added[i].special):
-            tokens[i] = piece.encode()
+            tokens[i] = spelling.encode()
             continue
         if i in added:  # a user-defined symbol of the model itself: plain text
-            tokens[i] = piece.encode().replace("▁".encode(), b" ") if metaspace else piece.encode()
+            tokens[i] = (
+                spelling.encode().replace("▁".encode(), b" ") if metaspace else spelling.encode()
+            )
         elif byte_level:
             try:
-                tokens[i] = bytes([alphabet[c] for c in piece])
+                tokens[i] = bytes([alphabet[c] for c in spelling])
             except KeyError as e:
                 raise RobustokError(
-                    f"{name}: token {piece!r} (id {i}) is not in the byte-level alphabet"
+                    f"{name}: token {spelling!r} (id {i}) is not in the byte-level alphabet"
                 ) from e
-        elif model.get("byte_fallback") and _is_byte(piece):
-            tokens[i] = bytes([int(piece[3:5], 16)])
+        elif model.get("byte_fallback") and _is_byte(spelling):
+            tokens[i] = bytes([int(spelling[3:5], 16)])
             fallback.add(i)
         else:
-            tokens[i] = (piece.replace("▁", " ") if metaspace else piece).encode()
+            tokens[i] = (spelling.replace("▁", " ") if metaspace else spelling).encode()
         if tokens[i]:
             ordinary.add(i)
     for i, token in added.items():  # control tokens keep their text, so that decoding shows them
@@ -207,9 +209,9 @@ def _token_bytes(
     return tokens, frozenset(ordinary), frozenset(fallback)
 
 
-def _is_byte(piece: str) -> bool:
-    """Whether a piece is the name of a byte, as the library writes it: ``<0x0A>``."""
-    return len(piece) == 6 and piece in _BYTE_NAMES
+def _is_byte(spelling: str) -> bool:
+    """Whether a spelling is the name of a byte, as the library writes it: ``<0x0A>``."""
+    return len(spelling) == 6 and spelling in _BYTE_NAMES
 
 
 _BYTE_NAMES = frozenset(f"<0x{b:02X}>" for b in range(256))

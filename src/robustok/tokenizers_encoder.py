@@ -159,8 +159,8 @@ def make_encoder(
 def _reachable(model: dict, special: list[str]) -> tuple[str, ...]:
     """The special tokens that the model itself would find in a text, where none are parsed."""
     if model.get("type") == "Unigram":
-        pieces = {piece[0] for piece in model["vocab"]}
-        return tuple(content for content in special if content in pieces)
+        spellings = {spelling[0] for spelling in model["vocab"]}
+        return tuple(content for content in special if content in spellings)
     inside = {content for content in special if content in model["vocab"]}
     if not model.get("ignore_merges") and inside:
         results = {
@@ -203,9 +203,13 @@ def _without(tokenizer: Any, reachable: Sequence[str]) -> Any:
     # Nobody can write a name that is chosen at random in this process.
     names = {content: f"{secrets.token_hex(16)}" for content in reachable}
     if model["type"] == "Unigram":
-        model["vocab"] = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
+        model["vocab"] = [
+            [names.get(spelling, spelling), score] for spelling, score in model["vocab"]
+        ]
     else:
-        model["vocab"] = {names.get(piece, piece): i for piece, i in model["vocab"].items()}
+        model["vocab"] = {
+            names.get(spelling, spelling): i for spelling, i in model["vocab"].items()
+        }
         model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
         model["merges"] = [m for m in model["merges"] if not {*m, "".join(m)} & {*names}]
     spec["added_tokens"] = [t for t in spec["added_tokens"] if not t["special"]]

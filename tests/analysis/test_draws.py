@@ -48,7 +48,7 @@ def test_draws_are_counted_and_laws_hold(vocab: rt.Vocabulary, spec: str) -> Non
             assert abs(p - share) < 5 * (p * (1 - p) / DRAWS) ** 0.5 + 1e-9
 
 
-def test_stochastok_has_the_papers_law_only(vocab: rt.Vocabulary) -> None:
+def test_stochastok_has_the_papers_distribution_only(vocab: rt.Vocabulary) -> None:
     result = split_counts(vocab, TEXT, "stochastok(alpha=0.5)", seed=0, draws=10)
     assert list(result.distributions) == ["Dirichlet-multinomial (paper)"]
     assert len(result.distributions["Dirichlet-multinomial (paper)"]) == 3
@@ -70,20 +70,20 @@ def test_segmentations_are_those_between_two_boundaries(vocab: rt.Vocabulary) ->
     result = segmentations(vocab, TEXT, ["uniform", "stochastok(alpha=1)"], seed=5, draws=DRAWS,
                           splits=3)  # fmt: skip
     assert result.token == "abc"
-    assert [set(level) for level in result.pieces] == [{"a-bc", "ab-c"}, {"a-b-c"}, set()]
+    assert [set(level) for level in result.by_splits] == [{"a-bc", "ab-c"}, {"a-b-c"}, set()]
     for spec, levels in result.shares.items():
         assert [x.sum() for x in levels] == pytest.approx([1, 1, 0])
         rows = rt.sampler(spec, vocab).sample_batch([vocab.encode(TEXT).tolist()] * DRAWS, seed=5)
         names = ["-".join(vocab.decode([i]) for i in row) + "-" for row in rows]
-        for level, pieces in enumerate(result.pieces):
-            count = [sum(name.startswith(f"{cut}-") for name in names) for cut in pieces]
+        for level, cuts in enumerate(result.by_splits):
+            count = [sum(name.startswith(f"{cut}-") for name in names) for cut in cuts]
             assert result.draws[spec][level] == sum(count)
             assert result.shares[spec][level] == pytest.approx(
                 [c / max(sum(count), 1) for c in count]
             )
 
 
-def test_a_token_that_is_not_there_is_an_error(vocab: rt.Vocabulary) -> None:
+def test_a_missing_token_is_an_error(vocab: rt.Vocabulary) -> None:
     with pytest.raises(rt.RobustokError, match="no canonical token 4: it has 0 to 3"):
         split_counts(vocab, TEXT, "uniform", seed=0, token=4)
     with pytest.raises(rt.RobustokError, match="no canonical token 0: it is empty"):

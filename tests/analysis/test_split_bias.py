@@ -47,7 +47,7 @@ def test_the_chain_is_its_matrix_exponential(vocab: rt.Vocabulary, alpha: float,
     assert short == pytest.approx({s: p for s, p in distribution.items() if len(s) <= 2})
 
 
-def test_a_long_text_cuts_its_tokens_by_that_law() -> None:
+def test_a_long_text_cuts_its_tokens_by_that_distribution() -> None:
     """Tokens so long that hardly a pick is spent: their first cuts are the chain's."""
     letters = b"abcdefgh"
     vocab = toy([letters[i:j] for i in range(8) for j in range(i + 1, 9)])
@@ -58,9 +58,9 @@ def test_a_long_text_cuts_its_tokens_by_that_law() -> None:
         ends = np.cumsum([len(vocab.tokens[i]) for i in row])
         seen.update(np.bincount((ends - 1) // 8, minlength=400).tolist())
     distribution = stochastok_distribution(vocab.lattice(letters), 0.5, splits=7)
-    for pieces in (1, 2, 3):
-        p = sum(q for cut, q in distribution.items() if len(cut) == pieces)
-        share = seen[pieces] / seen.total()
+    for segments in (1, 2, 3):
+        p = sum(q for cut, q in distribution.items() if len(cut) == segments)
+        share = seen[segments] / seen.total()
         assert share == pytest.approx(p, abs=5 * (p * (1 - p) / seen.total()) ** 0.5 + 0.005)
 
 
@@ -98,7 +98,7 @@ def test_pairwise_support_is_what_pairs_reach() -> None:
     assert by_splits[2].divergence == pytest.approx(-log(by_splits[2].support))
 
 
-def test_schemes_without_a_law_are_estimated(vocab: rt.Vocabulary) -> None:
+def test_schemes_without_a_distribution_are_estimated(vocab: rt.Vocabulary) -> None:
     (one,) = bias(vocab, ["abcd"], ["maxmatch-dropout(p=0.5)"], seed=0, draws=4000, splits=1)
     assert 100 <= one.draws <= 4000 and 0 < one.total_variation < 1
     assert not bias(vocab, ["abcd"], ["maxmatch-dropout(p=0.5)"], seed=0, draws=50)

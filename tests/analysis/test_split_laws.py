@@ -93,7 +93,7 @@ def test_by_splits_is_every_way_to_cut_the_tokens_k_times(
 
 @pytest.mark.parametrize("support", ["all", "pairwise"])
 @pytest.mark.parametrize("alpha", [0.5, 1.5])
-def test_clipping_is_the_law_of_stochastok_uniform(alpha: float, support: str) -> None:
+def test_clipping_is_the_distribution_of_stochastok_uniform(alpha: float, support: str) -> None:
     vocab = toy([b"a", b"b", b"c", b"abc", b"ab", b"bcab"])
     canonical = vocab.encode("abcbcab")
     distribution = stochastok_uniform(vocab, tuple(canonical.tolist()), alpha, support)

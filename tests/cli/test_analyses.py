@@ -85,7 +85,7 @@ def test_bound_with_and_without_questions(
     assert "C1 proof" in out and "whole" in out
 
 
-def test_certify_a_task_and_one_query(
+def test_certify_a_task_and_one_question(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = [str(folder / name) for name in ("canonical", "uniform")]
@@ -100,10 +100,10 @@ def test_certify_a_task_and_one_query(
     assert len(rows_of(tmp_path / "gap.csv")) == 4
     kept = (tmp_path / "certificates-canonical.jsonl").read_text().splitlines()
     assert len(kept) == 1 + len(ITEMS)
-    query = ["--text", "which house?", "--option", " street", "--option", " house"]
-    (one,) = run_json(capsys, "certify", models[0], *query, "--distance", "2", "--seed", "0")
+    question = ["--text", "which house?", "--option", " street", "--option", " house"]
+    (one,) = run_json(capsys, "certify", models[0], *question, "--distance", "2", "--seed", "0")
     assert one["method"] == "enumeration" and int(one["tokenizations"]) == one["n_scored"]
-    assert run(["certify", models[0], *query, "--distance", "2", "--seed", "0"]) == 0
+    assert run(["certify", models[0], *question, "--distance", "2", "--seed", "0"]) == 0
     assert "within distance 2" in capsys.readouterr().out
 
 

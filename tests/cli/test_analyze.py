@@ -70,7 +70,7 @@ def test_a_figure_and_a_table(
     assert names == ["bias-words.csv", "bias.csv", "bias.png", "bias.svg"]
 
 
-def test_what_is_wrong_is_told_in_one_line(
+def test_a_mistake_is_an_error_of_one_line(
     capsys: pytest.CaptureFixture[str], tokenizer: str, tmp_path: Path
 ) -> None:
     same = ("-t", tokenizer, "--seed", "0")

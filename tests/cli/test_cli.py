@@ -102,7 +102,7 @@ def test_inspect_shows_tokens_and_writes_a_page(
     assert "street &lt;b&gt;" in page.read_text()
 
 
-def test_doctor_says_what_is_there(shell: Shell) -> None:
+def test_doctor_reports_versions_and_caches(shell: Shell) -> None:
     record = shell.json("doctor")
     assert {"robustok", "python", "numpy"} <= record["versions"].keys()
     assert record["devices"][0] == "cpu"

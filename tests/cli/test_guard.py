@@ -35,7 +35,7 @@ def drawn(vocab: rt.Vocabulary) -> list[int]:
     return rt.sampler("uniform", vocab).sample(TEXT, seed=0).tolist()
 
 
-class Said:
+class Output:
     def __init__(self, capsys: pytest.CaptureFixture[str], *args: str) -> None:
         self.code = run(args)
         self.out, self.err = capsys.readouterr()
@@ -44,7 +44,7 @@ class Said:
 def test_json_is_the_verdict(
     capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
 ) -> None:
-    output = Said(capsys, "guard", ",".join(map(str, drawn)), "-t", tokenizer, "--json")
+    output = Output(capsys, "guard", ",".join(map(str, drawn)), "-t", tokenizer, "--json")
     record: dict[str, Any] = json.loads(output.out)
     canonical = vocab.encode(TEXT)
     assert output.code == 1
@@ -61,15 +61,15 @@ def test_canonical_ids_pass(
 ) -> None:
     ids = form.format(", ".join(map(str, vocab.encode(TEXT).tolist())))
     for mode in ("report", "strict", "repair"):
-        output = Said(capsys, "guard", ids, "-t", tokenizer, "--mode", mode)
+        output = Output(capsys, "guard", ids, "-t", tokenizer, "--mode", mode)
         assert (output.code, output.err) == (0, "")
-    assert Said(capsys, "guard", ids, "-t", tokenizer).out.startswith("canonical: distance 0")
+    assert Output(capsys, "guard", ids, "-t", tokenizer).out.startswith("canonical: distance 0")
 
 
 def test_strict_says_one_line(
     capsys: pytest.CaptureFixture[str], tokenizer: str, drawn: list[int]
 ) -> None:
-    output = Said(capsys, "guard", str(drawn), "-t", tokenizer, "--mode", "strict")
+    output = Output(capsys, "guard", str(drawn), "-t", tokenizer, "--mode", "strict")
     assert (output.code, output.out) == (1, "")
     assert output.err.startswith("robustok: id") and output.err.count("\n") == 1
 
@@ -77,13 +77,13 @@ def test_strict_says_one_line(
 def test_repair_prints_ids_and_fails_only_on_what_is_left(
     capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
 ) -> None:
-    output = Said(capsys, "guard", str([*drawn, 99999]), "-t", tokenizer, "--mode", "repair")
+    output = Output(capsys, "guard", str([*drawn, 99999]), "-t", tokenizer, "--mode", "repair")
     assert (output.code, json.loads(output.out)) == (0, vocab.encode(TEXT).tolist())
     special = [*drawn, 0]
-    output = Said(capsys, "guard", str(special), "-t", tokenizer, "--mode", "repair")
+    output = Output(capsys, "guard", str(special), "-t", tokenizer, "--mode", "repair")
     assert (output.code, json.loads(output.out)) == (1, [*vocab.encode(TEXT).tolist(), 0])
     allowed = (str(special), "-t", tokenizer, "--mode", "repair", "--allow-special")
-    assert Said(capsys, "guard", *allowed).code == 0
+    assert Output(capsys, "guard", *allowed).code == 0
 
 
 def test_lines_of_standard_input(
@@ -95,11 +95,11 @@ def test_lines_of_standard_input(
 ) -> None:
     lines = [vocab.encode(TEXT).tolist(), drawn, []]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
-    output = Said(capsys, "guard", "-", "-t", tokenizer, "--json")
+    output = Output(capsys, "guard", "-", "-t", tokenizer, "--json")
     verdicts = [json.loads(line)["canonical"] for line in output.out.splitlines()]
     assert (output.code, verdicts) == (1, [True, False, True])
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
-    output = Said(capsys, "guard", "-", "-t", tokenizer, "--mode", "strict")
+    output = Output(capsys, "guard", "-", "-t", tokenizer, "--mode", "strict")
     assert output.err.startswith("robustok: line 2, id")
 
 
@@ -107,7 +107,7 @@ def test_lines_of_standard_input(
 def test_what_is_no_sequence_is_bad_input(
     capsys: pytest.CaptureFixture[str], tokenizer: str, ids: str
 ) -> None:
-    output = Said(capsys, "guard", ids, "-t", tokenizer)
+    output = Output(capsys, "guard", ids, "-t", tokenizer)
     assert (output.code, output.out) == (2, "")
     assert output.err.startswith("robustok: ") and output.err.count("\n") == 1
 
@@ -122,20 +122,20 @@ def test_audit_reports_drift_and_its_code(
     path = tmp_path / "rollouts.jsonl"
     rows = [vocab.encode(TEXT).tolist(), drawn]
     path.write_text("".join(json.dumps({"completion_ids": row}) + "\n" for row in rows))
-    output = Said(capsys, "audit", str(path), "-t", tokenizer, "--json")
+    output = Output(capsys, "audit", str(path), "-t", tokenizer, "--json")
     record = json.loads(output.out)
     assert output.code == 1
     assert (record["rows"], record["drifted_rows"], record["first_rows"]) == (2, 1, [1])
     assert record["drifted"] == rt.distance(vocab, vocab.encode(TEXT), drawn)
     assert sum(p["drifted"] for p in record["by_position"]) == record["drifted"]
-    output = Said(capsys, "audit", str(path), "-t", tokenizer)
+    output = Output(capsys, "audit", str(path), "-t", tokenizer)
     assert output.out.startswith("1 of 2 sequences drifted (50%)")
     assert "by position" in output.out and "by token" in output.out
     path.write_text(json.dumps(rows[0]))
-    output = Said(capsys, "audit", str(path), "-t", tokenizer)
+    output = Output(capsys, "audit", str(path), "-t", tokenizer)
     assert output.code == 0 and output.out.startswith("0 of 1 sequences drifted (0%)")
-    assert Said(capsys, "audit", str(path), "-t", tokenizer, "--column", "x").code == 0
-    assert Said(capsys, "audit", str(tmp_path / "none.jsonl"), "-t", tokenizer).code == 2
+    assert Output(capsys, "audit", str(path), "-t", tokenizer, "--column", "x").code == 0
+    assert Output(capsys, "audit", str(tmp_path / "none.jsonl"), "-t", tokenizer).code == 2
 
 
 def test_each_line_is_answered_before_the_next_is_read(
@@ -167,13 +167,13 @@ def test_a_bad_line_gets_an_error_and_the_others_their_verdict(
     lines = f"{good}\n[1.5]\n{'[' * 100_000}\n{drawn}\n{good * 9}\n"
     command = ("guard", "-", "-t", tokenizer, "--max-length", str(len(drawn)))
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    answer = Said(capsys, *command, "--json")
+    answer = Output(capsys, *command, "--json")
     objects = [json.loads(line) for line in answer.out.splitlines()]
     assert answer.code == 2
     assert [o.get("canonical", o.get("line")) for o in objects] == [True, 2, 3, False, 5]
     assert "integers" in objects[1]["error"] and "at most" in objects[4]["error"]
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    answer = Said(capsys, *command, "--mode", "repair")
+    answer = Output(capsys, *command, "--mode", "repair")
     assert answer.code == 2
     assert [json.loads(line) for line in answer.out.splitlines()] == [good, good]
     assert [line.split(":")[1] for line in answer.err.splitlines()] == [
@@ -201,7 +201,7 @@ def test_audit_of_a_folder_of_conversations(
         ]  # fmt: skip
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"turns": turns}))
     page = tmp_path / "page.html"
-    output = Said(capsys, "audit", str(tmp_path), "-t", tokenizer, "--html", str(page))
+    output = Output(capsys, "audit", str(tmp_path), "-t", tokenizer, "--html", str(page))
     assert output.code == 1
     assert "1 of 4 sequences in 2 files drifted (25%)" in output.out
     assert [line.split()[:3] for line in output.out.splitlines() if line.startswith("tool:")] == [
@@ -210,7 +210,7 @@ def test_audit_of_a_folder_of_conversations(
     html = page.read_text()
     assert "b.jsonl, sequence 1, turn 1 (tool:find), ids" in html
     assert "<td>tool:find</td><td>2</td><td>1</td>" in html
-    as_json = json.loads(Said(capsys, "audit", str(tmp_path), "-t", tokenizer, "--json").out)
+    as_json = json.loads(Output(capsys, "audit", str(tmp_path), "-t", tokenizer, "--json").out)
     assert [g["name"] for g in as_json["by_turn"]] == ["0", "1"]
-    output = Said(capsys, "audit", str(tmp_path), "-t", tokenizer, "--html", "page.txt")
+    output = Output(capsys, "audit", str(tmp_path), "-t", tokenizer, "--html", "page.txt")
     assert (output.code, output.err) == (2, "robustok: page.txt: the name must end in .html\n")

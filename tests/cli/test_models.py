@@ -155,15 +155,15 @@ def test_attack_leaves_the_chat_template_alone(
     folder = tmp_path / "chat"
     shutil.copytree(model, folder)
     tokenizer.save_pretrained(folder)
-    query = ["--text", "is this street safe?", "--option", " safe", "--option", " unsafe"]
-    args = ["attack", str(folder), *query, "--system", "judge it", "--seed", "0", "--json"]
+    question = ["--text", "is this street safe?", "--option", " safe", "--option", " unsafe"]
+    args = ["attack", str(folder), *question, "--system", "judge it", "--seed", "0", "--json"]
     assert run(args) == 0
     record = json.loads(capsys.readouterr().out)
     import robustok as rt
 
     vocab = rt.Vocabulary.load(str(folder))
     assert vocab.decode(record["ids"]) == "is this street safe?"
-    assert run(["attack", str(model), *query, "--chat", "--seed", "0"]) == 2
+    assert run(["attack", str(model), *question, "--chat", "--seed", "0"]) == 2
     assert "chat template" in capsys.readouterr().err
 
 

@@ -114,11 +114,11 @@ def test_a_suite_prints_its_parts_and_the_worst_of_all(shell: Any) -> None:
 
 
 def test_answers_are_written_and_judged(shell: Any) -> None:
-    said = shell.works(
+    output = shell.works(
         "attack", *TARGET, "--steps", "1", "--generate", "answers.jsonl", "--judge",
         "judges:length", "--max-new-tokens", "4",
     )  # fmt: skip
-    assert "judge: mean" in said
+    assert "judge: mean" in output
     answers = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
     assert [a["attacked_verdict"] for a in answers] == [len(a["attacked"]) for a in answers]
 
@@ -167,15 +167,15 @@ def test_every_objective_runs(shell: Any, settings: tuple[str, ...]) -> None:
     ],
 )
 def test_a_mistake_is_one_line(shell: Any, args: tuple[str, ...], message: str) -> None:
-    said = shell.fails("attack", *args)
-    assert message in said
-    assert len(said.strip().splitlines()) == 1
+    output = shell.fails("attack", *args)
+    assert message in output
+    assert len(output.strip().splitlines()) == 1
 
 
 def test_the_vote_over_draws_is_certified(shell: Any) -> None:
     args = ("certify", "one", "--smoothed", "uniform", "--draws", "20", "--seed", "0")
-    said = shell.works(*args, "--text", "glad", "--option", " up", "--option", " rain")
-    assert said.startswith("answer ' ") and "of uniform" in said
+    output = shell.works(*args, "--text", "glad", "--option", " up", "--option", " rain")
+    assert output.startswith("answer ' ") and "of uniform" in output
     lines = [{"query": p["prompt"], "choices": p["choices"], "label": 0} for p in PROMPTS]
     Path("items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     output = shell.works(*args, "--items", "items.jsonl", "--enumerate", "1", "--json")
@@ -191,9 +191,9 @@ class Completions(http.server.BaseHTTPRequestHandler):
     """The part of an OpenAI-compatible server that a replay uses."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.prompts.append(asked)  # pyright: ignore
-        body = json.dumps({"choices": [{"text": f"{len(asked['prompt'])} ids"}]}).encode()
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.prompts.append(request)  # pyright: ignore
+        body = json.dumps({"choices": [{"text": f"{len(request['prompt'])} ids"}]}).encode()
         status = 200 if self.path == "/v1/completions" else 404
         self.send_response(status)
         self.end_headers()
@@ -223,5 +223,5 @@ def test_attacks_are_replayed_on_a_server_as_ids(shell: Any, server: Any) -> Non
     assert answers[0]["attacked"] == f"{len(attacked[0]['ids'])} ids"
     for wrong, message in ((url + "/nothing", "answered 404"), ("ftp://x", "is no URL"),
                            ("http://127.0.0.1:9/v1", "no answer from")):  # fmt: skip
-        said = shell.fails("attack", "served", "--replay", "attacks.jsonl", "--server", wrong)
-        assert message in said
+        output = shell.fails("attack", "served", "--replay", "attacks.jsonl", "--server", wrong)
+        assert message in output

@@ -46,10 +46,10 @@ def test_the_predictions_of_evaluate_have_a_report(
     text = page.with_suffix(".md").read_text()
     assert text.startswith("# Results of predictions.jsonl\n")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for query, draws in (("canonical", 1), ("uniform", 3)):
-        shares = [row["correct"] for row in rows if row["query"] == query]
+    for scheme, draws in (("canonical", 1), ("uniform", 3)):
+        shares = [row["correct"] for row in rows if row["query"] == scheme]
         accuracy = 100 * sum(shares) / len(ITEMS)
-        line = rf"\| predictions \| {query} \| {accuracy:.1f} \| .* \| {len(ITEMS)} \| {draws} \|"
+        line = rf"\| predictions \| {scheme} \| {accuracy:.1f} \| .* \| {len(ITEMS)} \| {draws} \|"
         assert re.search(line, text)
     assert (page.parent / "figures" / "heatmap.png").is_file()
 

@@ -138,7 +138,7 @@ def test_ids_in_json(tmp_path: Path) -> None:
     assert len(rejects) == 7
 
 
-def test_which_files_there_are(tmp_path: Path) -> None:
+def test_the_files_of_a_folder_are_listed(tmp_path: Path) -> None:
     for name in ("b/x.jsonl", "a.txt", "c.jsonl.zst", ".hidden/x.jsonl", "_temp/x.txt", "d.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
@@ -155,7 +155,7 @@ def test_which_files_there_are(tmp_path: Path) -> None:
         cut_chunks(find_sources(tmp_path / "e.parquet"))
 
 
-def test_which_field_there_is(tmp_path: Path) -> None:
+def test_the_text_field_is_detected(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["x"], "body")
     with pytest.raises(RobustokError, match="its fields are 'body'; name it with --column"):
         find_column(find_sources(path), None)

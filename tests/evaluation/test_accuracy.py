@@ -95,7 +95,7 @@ def test_results_pickle_print_and_make_a_table(model, vocab, items) -> None:
     assert [row["correct"] for row in rows] == [o.correct for o in result.outcomes]
 
 
-def test_mistakes_are_told(model, vocab, items) -> None:
+def test_mistakes_are_errors(model, vocab, items) -> None:
     with pytest.raises(RobustokError, match="no items"):
         evaluate(model, vocab, [], "uniform", seed=0)
     with pytest.raises(RobustokError, match="at least 1"):

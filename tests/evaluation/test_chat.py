@@ -58,7 +58,7 @@ def test_an_attack_leaves_the_frame_alone(backend) -> None:
     assert result.log_probs == pytest.approx(wanted[0], abs=1e-4)
 
 
-def test_mistakes_are_told(backend) -> None:
+def test_mistakes_are_errors(backend) -> None:
     with pytest.raises(RobustokError, match="no chat template"):
         chat_frame(chat(backend, None))
     with pytest.raises(RobustokError, match="once"):

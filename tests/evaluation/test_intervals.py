@@ -45,7 +45,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 0.93 <= covered / 1500 <= 0.97
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_errors() -> None:
     with pytest.raises(RobustokError, match="no items"):
         clustered([])
     with pytest.raises(RobustokError, match="no interval"):

@@ -33,14 +33,14 @@ def test_it_is_the_models_own_loss(model, vocab) -> None:
     assert result.low < result.bits_per_byte < result.high
 
 
-def test_a_long_text_is_read_in_pieces_that_predict_each_id_once(model) -> None:
+def test_a_long_text_is_read_in_chunks_that_predict_each_id_once(model) -> None:
     ids = np.arange(1, 24, dtype=np.int32) % 200
     (loss,) = text_losses(model, Ragged.from_rows([ids]), max_length=8, start=0, batch_size=2)
     whole = [0, *ids.tolist()]
     wanted = 0.0
     for begin in range(0, len(ids), 7):
-        piece = whole[begin : begin + 8]
-        wanted -= score_naively(model, [piece[:1]], [piece[1:]], ())[0, 0]
+        chunk = whole[begin : begin + 8]
+        wanted -= score_naively(model, [chunk[:1]], [chunk[1:]], ())[0, 0]
     assert loss.tokens == len(ids)
     assert loss.nats == pytest.approx(wanted, rel=1e-5)
 

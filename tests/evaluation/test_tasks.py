@@ -28,7 +28,7 @@ def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
     assert len(item_rows(results)) == 2 * len(items)
 
 
-def test_examples_are_the_last_items_and_not_asked(model, vocab, items) -> None:
+def test_examples_are_the_last_items_and_not_evaluated(model, vocab, items) -> None:
     (result,) = evaluate_tasks(
         model, vocab, {"one": items}, ["canonical"], seed=0, few_shot=FewShot(3, "uniform")
     )

@@ -123,7 +123,7 @@ def test_bare_lists_and_named_columns(tmp_path: Path) -> None:
         ("[1, 2\n", None, ":1 is not JSON"),
     ],
 )
-def test_what_is_no_sequence_is_told(
+def test_a_row_that_is_no_sequence_is_an_error(
     tmp_path: Path, text: str, column: str | None, message: str
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -132,7 +132,7 @@ def test_what_is_no_sequence_is_told(
         list(read_sequences(path, column))
 
 
-def test_other_files_are_told(tmp_path: Path) -> None:
+def test_other_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(rt.RobustokError, match="no such file"):
         list(read_sequences(tmp_path / "a.jsonl"))
     (tmp_path / "a.csv").write_text("1")
@@ -144,7 +144,7 @@ def test_other_files_are_told(tmp_path: Path) -> None:
         list(read_sequences(tmp_path / "a.parquet"))
 
 
-def test_a_column_with_nulls_is_told(tmp_path: Path) -> None:
+def test_a_column_with_nulls_is_an_error(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 

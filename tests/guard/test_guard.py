@@ -182,7 +182,7 @@ def test_bytes_that_are_no_text_are_findings(gpt2_like: rt.Vocabulary) -> None:
     assert gpt2_like.decode_bytes(verdict.findings[0].ids).strip() == b"\xff\xfe"
 
 
-def test_a_normalizer_that_changes_the_text_is_told_of() -> None:
+def test_a_normalizer_that_changes_the_text_is_a_finding() -> None:
     from tests.guard.tokenizers_of import LLAMA3, byte_level
 
     vocab = byte_level(LLAMA3, nfc=True)

@@ -75,7 +75,7 @@ def test_added_tokens_that_depend_on_their_surroundings(options: dict[str, bool]
     assert guard.check(inside).canonical == expected
 
 
-def test_a_replacing_normalizer_is_no_reason_to_cut_there() -> None:
+def test_a_replacing_normalizer_does_not_cut_the_text() -> None:
     spec = json.loads(metaspace(prefix=False).data.source.to_str())
     spec["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "t"}
     vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
@@ -153,7 +153,7 @@ def test_a_fast_and_a_slow_check_agree(
         assert verdict.repaired.tolist() == guard.check(row).repaired.tolist()
 
 
-def test_every_stretch_of_broken_bytes_is_a_finding(gpt2_like: rt.Vocabulary) -> None:
+def test_every_run_of_broken_bytes_is_a_finding(gpt2_like: rt.Vocabulary) -> None:
     byte, the = gpt2_like.tokens.index(b"\xff"), gpt2_like.encode("the").tolist()
     verdict = Guard(gpt2_like).check([byte, byte, *the] * 50)
     broken = [f for f in verdict.findings if f.kind == NOT_UTF8]

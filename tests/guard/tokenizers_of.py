@@ -49,27 +49,27 @@ def byte_level(pattern: str | None, *, nfc: bool = False, prefix: bool = False) 
 
 def metaspace(*, prefix: bool) -> Vocabulary:
     """SentencePiece-style BPE with byte fallback and no pre-tokenizer, as of Llama 2."""
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
+    spellings = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
     merges = []
     letters = sorted({c for line in TEXT for c in line.replace(" ", "▁") if ord(c) < 0x2582})
-    pieces += [c for c in letters if c not in pieces]
+    spellings += [c for c in letters if c not in spellings]
     for word in ("▁the", "▁rest", "▁▁", "▁re", "there", "▁t", "▁then", "▁is", "ests", "▁12"):
         for end in range(2, len(word) + 1):
             pair = (word[: end - 1], word[end - 1])
             if pair not in merges:
                 merges.append(pair)
-            if word[:end] not in pieces:
-                pieces.append(word[:end])
+            if word[:end] not in spellings:
+                spellings.append(word[:end])
     steps: list[object] = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
     added = [
         {"id": i, "content": c, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True} for i, c in enumerate(pieces[:3])
+         "normalized": False, "special": True} for i, c in enumerate(spellings[:3])
     ]  # fmt: skip
     model = {
         "type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
         "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True,
-        "vocab": {p: i for i, p in enumerate(pieces)}, "merges": [list(m) for m in merges],
+        "vocab": {p: i for i, p in enumerate(spellings)}, "merges": [list(m) for m in merges],
     }  # fmt: skip
     start = {"SpecialToken": {"id": "<s>", "type_id": 0}}
     text = {"Sequence": {"id": "A", "type_id": 0}}

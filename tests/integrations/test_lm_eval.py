@@ -264,9 +264,9 @@ def test_errors_are_those_of_their_own_filter() -> None:
 
 def test_a_text_is_rolled_over_its_draws(folder: Path) -> None:
     text = "which word starts with s? " * 8
-    asked_for = [Instance("loglikelihood_rolling", {}, (text,), 0)]
-    canonical = model(folder).loglikelihood_rolling(asked_for)
-    (drawn,) = model(folder, scheme="uniform", draws=2).loglikelihood_rolling(asked_for)
+    requests = [Instance("loglikelihood_rolling", {}, (text,), 0)]
+    canonical = model(folder).loglikelihood_rolling(requests)
+    (drawn,) = model(folder, scheme="uniform", draws=2).loglikelihood_rolling(requests)
     assert drawn < canonical[0] < 0
 
 
@@ -282,7 +282,7 @@ def test_the_command_is_lm_evals_own(folder: Path, tmp_path: Path) -> None:
     assert {"acc,none", "acc_stderr,none", "acc_spread,none"} <= results.keys()
 
 
-def test_a_folder_of_lora_weights_is_asked_as_its_merged_model_is(
+def test_a_folder_of_lora_weights_answers_as_its_merged_model(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -295,12 +295,12 @@ def test_a_folder_of_lora_weights_is_asked_as_its_merged_model_is(
     monkeypatch.chdir(tmp_path)  # the base model's path was relative to another folder
     load_model("lora").save_pretrained("whole")
     save_tokenizer(folder / "tokenizer.json", "whole")
-    asked_for = [request("which word", " up"), request("which word", " street")]
+    requests = [request("which word", " up"), request("which word", " street")]
     by_folder = {}
     for name in ("lora", "whole", str(folder / "llama")):
         build: Any = RobustokLM
         lm = build(pretrained=name, dtype="float32", device="cpu", scheme="uniform")
-        by_folder[name] = [answer for answer, _ in lm.loglikelihood(asked_for)]
+        by_folder[name] = [answer for answer, _ in lm.loglikelihood(requests)]
     assert by_folder["lora"] == pytest.approx(by_folder["whole"], abs=1e-4)
     assert by_folder["lora"] != pytest.approx(by_folder[str(folder / "llama")], abs=1e-2)
 

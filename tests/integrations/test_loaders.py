@@ -79,8 +79,8 @@ def saved_model(folder: Path) -> str:
 
 
 def as_dataset(rows: list[dict[str, Any]], streaming: bool) -> Any:
-    made = datasets.Dataset.from_list(rows)
-    return made.to_iterable_dataset() if streaming else made
+    dataset = datasets.Dataset.from_list(rows)
+    return dataset.to_iterable_dataset() if streaming else dataset
 
 
 def steps(streaming: bool, epochs: int) -> dict[str, Any]:

@@ -33,17 +33,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model("llama", vocab.size, seed=1).save_pretrained(folder / "model")
     save_tokenizer(folder / "tokenizer.json", folder / "model")
     longest = as_objective(lambda rows: rows.lengths, name="length")
-    found = attack_prompt(vocab, TEXT, longest, steps=3, seed=0)
-    write_attacks(folder / "attacks.jsonl", vocab, [found], prefix=[5], suffix=[6])
+    attack = attack_prompt(vocab, TEXT, longest, steps=3, seed=0)
+    write_attacks(folder / "attacks.jsonl", vocab, [attack], prefix=[5], suffix=[6])
     row = {"query": TEXT, "choices": [" up", " rain"], "label": 0}
     (folder / "items.jsonl").write_text(json.dumps(row) + "\n")
     return folder
 
 
 def module(name: str, **names: Any) -> Any:
-    made = types.ModuleType(name)
-    vars(made).update(names)
-    return made
+    module = types.ModuleType(name)
+    vars(module).update(names)
+    return module
 
 
 class Configurable:
@@ -151,7 +151,7 @@ def test_a_plugin_of_garak_without_its_file_is_one_line(
 
 
 class Record(types.SimpleNamespace):
-    """Keeps what it is made with."""
+    """Keeps its arguments."""
 
     @classmethod
     def from_content(cls, model: str, content: str) -> Record:

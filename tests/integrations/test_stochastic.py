@@ -64,10 +64,10 @@ def metaspace() -> Tokenizer:
     """A SentencePiece-style BPE with byte fallback and a dummy prefix, as that of Llama 2."""
     characters = [*"▁abcdefghijklmnopqrstuvwxyz"]
     merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("o", "n"), ("▁", "a"), ("n", "d")]
-    pieces = ["<unk>", "<s>", *(f"<0x{i:02X}>" for i in range(256)), *characters]
-    pieces += ["".join(pair) for pair in merges]
+    spellings = ["<unk>", "<s>", *(f"<0x{i:02X}>" for i in range(256)), *characters]
+    spellings += ["".join(pair) for pair in merges]
     model = models.BPE(
-        {piece: i for i, piece in enumerate(pieces)}, merges,
+        {spelling: i for i, spelling in enumerate(spellings)}, merges,
         unk_token="<unk>", fuse_unk=True, byte_fallback=True,
     )  # fmt: skip
     tokenizer = Tokenizer(model)

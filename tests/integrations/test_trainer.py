@@ -183,7 +183,7 @@ def test_the_role_names_of_a_template_stay():
     ("template", "specials"),
     [(CHATML, ["<|im_start|>", "<|im_end|>"]), (HEADERS, ["<|start|>", "<|end|>", "<|eot|>"])],
 )
-def test_only_what_the_user_said_is_perturbed(template, specials):
+def test_only_the_turns_of_the_user_are_perturbed(template, specials):
     tokenizer = chat_tokenizer(template, specials)
     vocab = rt.Vocabulary.load(tokenizer)
     messages = [

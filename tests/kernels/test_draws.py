@@ -124,9 +124,9 @@ def test_a_walk_through_a_long_word() -> None:
 
 
 def scored() -> rt.Vocabulary:
-    pieces = [("<unk>", 0.0), ("a", -2.0), ("b", -2.5), ("ab", -3.0), ("ba", -3.5)]
-    pieces += [(f"<0x{b:02X}>", 0.0) for b in range(256)]
-    return rt.Vocabulary.load(Tokenizer(models.Unigram(pieces, 0, True)))
+    scores = [("<unk>", 0.0), ("a", -2.0), ("b", -2.5), ("ab", -3.0), ("ba", -3.5)]
+    scores += [(f"<0x{b:02X}>", 0.0) for b in range(256)]
+    return rt.Vocabulary.load(Tokenizer(models.Unigram(scores, 0, True)))
 
 
 def test_unigram() -> None:

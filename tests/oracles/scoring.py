@@ -11,15 +11,15 @@ import torch
 
 def score_naively(
     model: Any,
-    queries: Sequence[Iterable[int]],
+    questions: Sequence[Iterable[int]],
     options: Sequence[Sequence[int] | np.ndarray],
     prefix: Iterable[int] = (),
 ) -> np.ndarray:
-    """log p(option | prefix, query) as float64 [queries, options], each from its own pass."""
-    result = np.zeros((len(queries), len(options)))
-    for i, query in enumerate(queries):
+    """log p(option | prefix, question) as float64 [questions, options], each from its own pass."""
+    result = np.zeros((len(questions), len(options)))
+    for i, question in enumerate(questions):
         for c, option in enumerate(options):
-            ids = [*map(int, prefix), *map(int, query), *map(int, option)]
+            ids = [*map(int, prefix), *map(int, question), *map(int, option)]
             with torch.no_grad():
                 logits = model(input_ids=torch.tensor([ids])).logits[0]
             log_probs = torch.log_softmax(logits.double(), dim=-1)

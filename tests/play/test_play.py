@@ -58,10 +58,10 @@ def test_probabilities_are_shares_of_the_options() -> None:
     assert result["shares"][0] == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
-def test_an_attack_is_told_step_by_step() -> None:
+def test_an_attack_is_streamed_step_by_step() -> None:
     steps = attack_steps(MODEL, VOCAB, TEXT, OPTIONS)
-    assert "".join(steps[0]["pieces"]).replace("·", " ") == TEXT
-    assert len({tuple(step["pieces"]) for step in steps}) == len(steps)
+    assert "".join(steps[0]["tokens"]).replace("·", " ") == TEXT
+    assert len({tuple(step["tokens"]) for step in steps}) == len(steps)
     assert not any(step["won"] for step in steps[:-1])
 
 
@@ -117,7 +117,7 @@ def test_a_question_too_long_is_not_read_to_its_end(chunked: bool) -> None:
     assert (answer.status_code, answer.json()["error"]) == (400, "the question is too long")
 
 
-def test_without_a_model_there_is_nothing_to_ask() -> None:
+def test_questions_without_a_model_are_refused() -> None:
     from starlette.testclient import TestClient
 
     with TestClient(application({"tiny": VOCAB}), base_url="http://127.0.0.1") as client:

@@ -38,9 +38,9 @@ def answers(model: Any, vocab: Vocabulary, rows: Any) -> np.ndarray:
 @pytest.fixture(scope="module")
 def labeled(llama, vocab) -> list[Item]:
     """The items, with the model's canonical answers as labels."""
-    found = [int(answers(llama, vocab, [vocab.encode(text)])[0]) for text in TEXTS]
+    labels = [int(answers(llama, vocab, [vocab.encode(text)])[0]) for text in TEXTS]
     return [Item(item.key, item.question, OPTIONS, label)
-            for item, label in zip(ITEMS, found, strict=True)]  # fmt: skip
+            for item, label in zip(ITEMS, labels, strict=True)]  # fmt: skip
 
 
 def test_the_table_of_defenses_is_that_of_naive_loops(llama, vocab, labeled) -> None:
@@ -59,8 +59,8 @@ def test_the_table_of_defenses_is_that_of_naive_loops(llama, vocab, labeled) -> 
         log_probs = score_naively(llama, list(draws), options)
         mean.append(np.exp(log_probs).mean(axis=0).argmax())
         vote.append(np.bincount(log_probs.argmax(axis=1), minlength=3).argmax())
-    for name, found in (("mean of 5 draws", mean), ("vote of 5 draws", vote)):
-        assert rows[name].accuracy == rows[name].attacked == np.mean(np.array(found) == labels)
+    for name, chosen in (("mean of 5 draws", mean), ("vote of 5 draws", vote)):
+        assert rows[name].accuracy == rows[name].attacked == np.mean(np.array(chosen) == labels)
         assert rows[name].tokens > 2
     # Against canonical traffic any other tokenization is flagged.
     assert rows["detection by distance"].attacked == 1.0
@@ -81,13 +81,13 @@ def test_each_trained_model_is_attacked_itself(llama, vocab, labeled) -> None:
 def test_the_area_under_the_curve_is_the_rank_statistic() -> None:
     rng = np.random.default_rng(0)
     benign, attacked = rng.integers(0, 9, 300), rng.integers(3, 12, 200)
-    found = roc(benign, attacked, false_positives=0.1)
-    assert found.auc == pytest.approx(mannwhitneyu(attacked, benign).statistic / (300 * 200))
-    assert np.mean(benign > found.threshold) == found.flagged_benign <= 0.1
-    assert np.mean(attacked > found.threshold) == found.detected
-    assert np.mean(benign > found.threshold - 1) > 0.1
-    assert np.trapezoid(found.true_positive_rates, found.false_positive_rates) == pytest.approx(
-        found.auc
+    curve = roc(benign, attacked, false_positives=0.1)
+    assert curve.auc == pytest.approx(mannwhitneyu(attacked, benign).statistic / (300 * 200))
+    assert np.mean(benign > curve.threshold) == curve.flagged_benign <= 0.1
+    assert np.mean(attacked > curve.threshold) == curve.detected
+    assert np.mean(benign > curve.threshold - 1) > 0.1
+    assert np.trapezoid(curve.true_positive_rates, curve.false_positive_rates) == pytest.approx(
+        curve.auc
     )
 
 
@@ -101,8 +101,8 @@ def test_detection_scores_are_those_of_their_definitions(llama, vocab) -> None:
     benign = sampler("stochastok-uniform(alpha=0.5)", vocab)
     uniform = -np.log(float(vocab.lattice(TEXT).count()))
     ratio = [uniform - benign.log_prob(row) for row in rows]
-    found = scheme_scores(vocab, rows, "stochastok-uniform(alpha=0.5)")
-    assert found == pytest.approx(ratio, abs=1e-6)
+    scores = scheme_scores(vocab, rows, "stochastok-uniform(alpha=0.5)")
+    assert scores == pytest.approx(ratio, abs=1e-6)
     assert np.isinf(scheme_scores(vocab, rows)).all()
     assert scheme_scores(vocab, [canonical])[0] == pytest.approx(uniform)
 
@@ -110,11 +110,11 @@ def test_detection_scores_are_those_of_their_definitions(llama, vocab) -> None:
 def test_a_small_text_is_certified_exactly(model, vocab) -> None:
     rows = list(vocab.lattice(TEXT).enumerate())
     shares = np.bincount(answers(model, vocab, rows), minlength=3) / len(rows)
-    found = certify_smoothed(model, vocab, TEXT, OPTIONS, seed=0)
-    assert found.method == "enumeration"
-    assert found.shares == pytest.approx(shares)
-    assert found.lower == found.share == pytest.approx(shares.max())
-    assert found.certified == (shares.max() > 0.5)
+    certificate = certify_smoothed(model, vocab, TEXT, OPTIONS, seed=0)
+    assert certificate.method == "enumeration"
+    assert certificate.shares == pytest.approx(shares)
+    assert certificate.lower == certificate.share == pytest.approx(shares.max())
+    assert certificate.certified == (shares.max() > 0.5)
     weighted = certify_smoothed(model, vocab, TEXT, OPTIONS, "uniform-k(k=2)", seed=0)
     near = list(vocab.lattice(TEXT).enumerate(distance=2))
     exact = np.bincount(answers(model, vocab, near), minlength=3) / len(near)
@@ -122,17 +122,17 @@ def test_a_small_text_is_certified_exactly(model, vocab) -> None:
 
 
 def test_a_large_text_has_the_clopper_pearson_bound(llama, vocab) -> None:
-    found = certify_smoothed(
+    certificate = certify_smoothed(
         llama, vocab, TEXT, OPTIONS, draws=200, limit=1, confidence=0.99, seed=3
     )
     keys = np.array([item_key(TEXT)], np.int64)
     draws = sampler("uniform", vocab).sample_batch([TEXT], seed=3, draws=200, keys=keys, epoch=0)
-    right = int((answers(llama, vocab, draws) == found.answer).sum())
-    assert found.share == right / 200
-    assert found.lower == pytest.approx(beta.ppf(0.01, right, 201 - right))
-    assert (found.method, found.n_scored) == ("sampling", 300)
-    trials = np.random.default_rng(0).binomial(5, found.lower, 20000)
-    assert found.vote_error(5) == pytest.approx(np.mean(trials <= 2), abs=0.02)
+    right = int((answers(llama, vocab, draws) == certificate.answer).sum())
+    assert certificate.share == right / 200
+    assert certificate.lower == pytest.approx(beta.ppf(0.01, right, 201 - right))
+    assert (certificate.method, certificate.n_scored) == ("sampling", 300)
+    trials = np.random.default_rng(0).binomial(5, certificate.lower, 20000)
+    assert certificate.vote_error(5) == pytest.approx(np.mean(trials <= 2), abs=0.02)
 
 
 def test_the_bound_holds_at_its_confidence(llama, vocab) -> None:

@@ -48,7 +48,7 @@ def naive_greedy(vocab: Vocabulary, objective: Any, steps: int) -> tuple[list[in
 
 def test_greedy_follows_the_best_neighbor_of_a_target(model, vocab) -> None:
     objective = TargetLikelihood(model, vocab, " glad rain")
-    found = attack_prompt(vocab, TEXT, objective, steps=4, seed=0)
+    attack = attack_prompt(vocab, TEXT, objective, steps=4, seed=0)
 
     def alone(rows: Any) -> np.ndarray:
         from robustok import Ragged
@@ -56,14 +56,14 @@ def test_greedy_follows_the_best_neighbor_of_a_target(model, vocab) -> None:
         return objective(Ragged.from_rows(list(rows)))
 
     ids, score = naive_greedy(vocab, alone, 4)
-    assert found.ids == ids
-    assert found.score == pytest.approx(score)
-    assert found.success is None
+    assert attack.ids == ids
+    assert attack.score == pytest.approx(score)
+    assert attack.success is None
 
 
 def test_greedy_on_a_rugged_objective_is_the_naive_loop(vocab) -> None:
-    found = attack_prompt(vocab, TEXT, as_objective(hashed), steps=10, seed=0)
-    assert (found.ids, found.score) == naive_greedy(vocab, hashed, 10)
+    attack = attack_prompt(vocab, TEXT, as_objective(hashed), steps=10, seed=0)
+    assert (attack.ids, attack.score) == naive_greedy(vocab, hashed, 10)
 
 
 def test_a_step_over_all_distances_and_annealing_reach_the_best_of_all(vocab) -> None:
@@ -87,23 +87,25 @@ def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, search: str) -> N
         seen.extend(row.tobytes() for row in rows)
         return hashed(rows)
 
-    found = attack_prompt(
+    attack = attack_prompt(
         vocab, TEXT, as_objective(counted), search=search, max_scored=37, restarts=3, beam=3, seed=1
     )
-    assert len(seen) == len(set(seen)) == found.n_scored <= 37
-    assert vocab.decode(found.ids) == TEXT
-    assert found.score == pytest.approx(max(hashed([np.frombuffer(s, np.int32)])[0] for s in seen))
+    assert len(seen) == len(set(seen)) == attack.n_scored <= 37
+    assert vocab.decode(attack.ids) == TEXT
+    assert attack.score == pytest.approx(max(hashed([np.frombuffer(s, np.int32)])[0] for s in seen))
 
 
 def test_random_search_keeps_the_best_of_its_draws(vocab) -> None:
     from robustok.evaluation.questions import item_key
     from robustok.samplers import sampler
 
-    found = attack_prompt(vocab, TEXT, as_objective(hashed), search="random", max_scored=30, seed=5)
+    attack = attack_prompt(
+        vocab, TEXT, as_objective(hashed), search="random", max_scored=30, seed=5
+    )
     keys = np.array([item_key(TEXT)], np.int64)
     draws = sampler("uniform", vocab).sample_batch([TEXT], seed=5, draws=30, keys=keys, epoch=1)
     first = list({row.tobytes(): row for row in [vocab.encode(TEXT), *draws]}.values())[:30]
-    assert found.score == pytest.approx(float(hashed(first).max()))
+    assert attack.score == pytest.approx(float(hashed(first).max()))
 
 
 def test_annealing_accepts_worse_neighbors_and_greedy_does_not(vocab) -> None:
@@ -139,8 +141,8 @@ def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> 
     climb = searches._climb
     monkeypatch.setattr(searches, "_climb", lambda *args: (climbs.append(1), climb(*args)))
     count = vocab.lattice("up").count()
-    found = attack_prompt(vocab, "up", as_objective(hashed), restarts=10_000, seed=0)
-    assert found.n_scored == count
+    attack = attack_prompt(vocab, "up", as_objective(hashed), restarts=10_000, seed=0)
+    assert attack.n_scored == count
     assert len(climbs) <= 30
 
 
@@ -148,8 +150,8 @@ def test_an_excluded_candidate_is_never_the_result(vocab) -> None:
     start = vocab.encode(TEXT)
     only = as_objective(lambda rows: [0.0 if np.array_equal(r, start) else -math.inf for r in rows])
     for search in ("greedy", "annealing"):
-        found = attack_prompt(vocab, TEXT, only, search=search, max_scored=50, seed=0)
-        assert found.ids == start.tolist()
+        attack = attack_prompt(vocab, TEXT, only, search=search, max_scored=50, seed=0)
+        assert attack.ids == start.tolist()
 
 
 def test_equal_seeds_give_equal_results(vocab) -> None:

@@ -19,12 +19,12 @@ from robustok.report.paper import beside_paper
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
 
 
-def row(pretrain: str, query: str, accuracy: float, seed: int = 0, **more: Any) -> dict[str, Any]:
+def row(pretrain: str, scheme: str, accuracy: float, seed: int = 0, **more: Any) -> dict[str, Any]:
     return {
-        "study": "s", "scale": "full", "pretrain": pretrain, "train": "canonical", "query": query,
+        "study": "s", "scale": "full", "pretrain": pretrain, "train": "canonical", "query": scheme,
         "accuracy": accuracy, "low": accuracy - 0.02 * Z95, "high": accuracy + 0.02 * Z95, "n": 100,
         "draws": 1, "seed": seed, "seconds": 1.0, "chance": 0.25,
-        "cell": f"{pretrain}{query}{seed}",
+        "cell": f"{pretrain}{scheme}{seed}",
     } | more  # fmt: skip
 
 
@@ -49,9 +49,9 @@ def test_two_seeds_have_the_quantile_of_one_degree_of_freedom() -> None:
     assert one["high"] - one["accuracy"] == pytest.approx(12.706 * 0.005, rel=1e-3)
 
 
-def answered(query: str, seed: int, rights: dict[str, float]) -> dict[str, Any]:
+def answered(scheme: str, seed: int, rights: dict[str, float]) -> dict[str, Any]:
     mean = sum(rights.values()) / len(rights)
-    return row("canonical", query, mean, seed) | {"answers": rights}
+    return row("canonical", scheme, mean, seed) | {"answers": rights}
 
 
 def test_a_paired_difference_is_of_the_same_seeds_and_questions() -> None:
@@ -59,11 +59,11 @@ def test_a_paired_difference_is_of_the_same_seeds_and_questions() -> None:
     hard = rng.normal(0, 0.3, 60)
     rows = []
     for seed in range(3):
-        for query, shift in (("canonical", 0.6), ("uniform", 0.5)):
+        for scheme, shift in (("canonical", 0.6), ("uniform", 0.5)):
             values = shift + hard + rng.normal(0, 0.02, 60)
-            rows.append(answered(query, seed, dict(zip(map(str, range(60)), values, strict=True))))
+            rows.append(answered(scheme, seed, dict(zip(map(str, range(60)), values, strict=True))))
     results = Results(merged(rows))
-    first, second = (results.get("canonical", query) for query in ("canonical", "uniform"))
+    first, second = (results.get("canonical", scheme) for scheme in ("canonical", "uniform"))
     assert first and second
     paired = difference(first, second)
     assert paired.paired and paired.is_clear

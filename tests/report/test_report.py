@@ -17,12 +17,12 @@ from robustok.report.style import colors
 from robustok.report.table import Results
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
-QUERIES = {"canonical": 0.95, "stochastok(alpha=0.5)": 0.7, "uniform": 0.4, ATTACK: 0.25}
+ACCURACY = {"canonical": 0.95, "stochastok(alpha=0.5)": 0.7, "uniform": 0.4, ATTACK: 0.25}
 
 
-def row(train: str, query: str, accuracy: float) -> dict[str, Any]:
+def row(train: str, scheme: str, accuracy: float) -> dict[str, Any]:
     return {
-        "study": "quick", "train": train, "query": query, "accuracy": accuracy,
+        "study": "quick", "train": train, "query": scheme, "accuracy": accuracy,
         "low": accuracy - 0.03, "high": accuracy + 0.03, "n": 200, "draws": 10, "seed": 0,
         "seconds": 2.5, "chance": 0.25, "versions": {"robustok": "0"},
         "model": {"architecture": "llama", "layers": 3, "width": 128, "heads": 4,
@@ -30,8 +30,8 @@ def row(train: str, query: str, accuracy: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-ROWS = [row("canonical", query, share) for query, share in QUERIES.items()] + [
-    row("uniform-k(alpha=1)", query, 0.95 - 0.02 * i) for i, query in enumerate(QUERIES)
+ROWS = [row("canonical", scheme, share) for scheme, share in ACCURACY.items()] + [
+    row("uniform-k(alpha=1)", scheme, 0.95 - 0.02 * i) for i, scheme in enumerate(ACCURACY)
 ]
 
 
@@ -61,21 +61,21 @@ def test_the_best_of_several_schemes_says_so_and_is_corrected() -> None:
     schemes = [f"stochastok(alpha={i})" for i in range(1, 9)]
     base = [row("canonical", "canonical", 0.9), row("canonical", "uniform", 0.5)]
     lucky = [row(s, "uniform", 0.5 + (0.055 if s == schemes[3] else 0.0)) for s in schemes]
-    found = [finding.text for finding in findings(Results(merged(base + lucky)))]
-    assert not any("instead of canonical" in text for text in found)  # p = 0.011 times 8
+    texts = [finding.text for finding in findings(Results(merged(base + lucky)))]
+    assert not any("instead of canonical" in text for text in texts)  # p = 0.011 times 8
     alone = [finding.text for finding in findings(Results(merged([*base, lucky[3]])))]
     assert any("instead of canonical" in text for text in alone)
     better = [row(s, "uniform", 0.7) for s in schemes]
-    found = [finding.text for finding in findings(Results(merged(base + better)))]
-    assert any("the best of 8 schemes" in text for text in found)
+    texts = [finding.text for finding in findings(Results(merged(base + better)))]
+    assert any("the best of 8 schemes" in text for text in texts)
 
 
 def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
     rows = [
-        row("canonical", query, share) | {"context": context, "task": task}
+        row("canonical", scheme, share) | {"context": context, "task": task}
         for task, worse in (("copa", 0.0), ("piqa", -0.2))
         for context, better in (("canonical", 0.0), ("uniform", 0.1))
-        for query, share in (("canonical", 0.8 + worse), ("uniform", 0.5 + worse + better))
+        for scheme, share in (("canonical", 0.8 + worse), ("uniform", 0.5 + worse + better))
     ]
     texts = [finding.number + " " + finding.text for finding in findings(Results(merged(rows)))]
     assert texts == [
@@ -123,7 +123,7 @@ def test_the_page_is_one_file_with_every_number(folder: Path) -> None:
     assert "@import" not in page and "url(" not in page
 
 
-def test_the_figures_are_there_in_three_forms(folder: Path) -> None:
+def test_the_figures_exist_in_three_forms(folder: Path) -> None:
     write_report(folder)
     for name in ("teaser", "heatmap"):
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -177,8 +177,8 @@ def test_rows_open_in_pandas_and_datasets_in_one_line(folder: Path) -> None:
 
 
 def test_an_ensemble_is_a_column_of_the_report(folder: Path) -> None:
-    query = "ensemble(uniform, draws=8)"
-    more = [row(train, query, 0.8) for train in ("canonical", "uniform-k(alpha=1)")]
+    scheme = "ensemble(uniform, draws=8)"
+    more = [row(train, scheme, 0.8) for train in ("canonical", "uniform-k(alpha=1)")]
     with (folder / "results.jsonl").open("a") as file:
         file.write("".join(json.dumps(r) + "\n" for r in more))
     page = write_report(folder).read_text()

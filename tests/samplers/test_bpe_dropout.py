@@ -43,7 +43,7 @@ TOY = rt.Vocabulary.load(tokenizer())
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("p", [0.1, 0.4, 0.8])
 @pytest.mark.parametrize("text", ["abc", "abcab", "cabca", "bcabca"])
-def test_draws_follow_the_law(rule: str, p: float, text: str) -> None:
+def test_draws_follow_the_distribution(rule: str, p: float, text: str) -> None:
     symbols = tuple(TOY.tokens.index(bytes([b])) for b in text.encode())
     distribution = getattr(dropout, rule)(merges_of(TOY), symbols, p)
     rows = rt.BpeDropout(TOY, p=p, rule=rule).sample_batch([text], seed=3, draws=20_000)
@@ -122,13 +122,13 @@ def test_ignore_merges_holds_at_zero_only() -> None:
     assert len(rt.BpeDropout(vocab, p=1e-15).sample("bbb", seed=0)) == 3
 
 
-def test_merges_stay_within_pieces() -> None:
+def test_merges_stay_within_pre_tokens() -> None:
     for row in rt.BpeDropout(TOY, p=0.3).sample_batch(["abc abc"], seed=0, draws=50):
         ends = np.cumsum([len(TOY.tokens[i]) for i in row])
         assert 3 in ends
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_mistakes_are_errors() -> None:
     for arguments, message in (
         ({"p": 1.5}, "from 0 to 1"),
         ({"p": -0.1}, "from 0 to 1"),

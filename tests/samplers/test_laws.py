@@ -201,7 +201,7 @@ def test_strength_is_the_ceiling_of_alpha_times_m() -> None:
         assert rt.distance(vocab, ids, row) == ceil(alpha * len(ids))
 
 
-def test_uniform_k_ends_where_a_long_stretch_lacks_the_distance() -> None:
+def test_uniform_k_ends_where_a_long_block_lacks_the_distance() -> None:
     vocab = toy([b"x", b"x" * 300])
     for k, expected in ((2, 0), (299, 0), (300, 300), (450, 300)):
         row = rt.UniformK(vocab, k=k).sample("x" * 300, seed=0)
@@ -224,7 +224,7 @@ def test_uniform_k_draws_what_is_too_rare_for_rejection() -> None:
     assert_distribution(rows, distribution)
 
 
-def _ways_on(length: int, period: int, k: int) -> list[list[int]]:
+def _paths_after(length: int, period: int, k: int) -> list[list[int]]:
     """[i][d]: paths of steps 1 to 3 from i to ``length`` at distance d."""
     counts = [[0] * (k + 1) for _ in range(length)] + [[1] + [0] * k]
     for i in reversed(range(length)):
@@ -236,14 +236,14 @@ def _ways_on(length: int, period: int, k: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("k", "count"), [(300, 3000), (3, 600), (1349, 600)])
-def test_stages_of_a_long_stretch_follow_the_law(k: int, count: int) -> None:
+def test_stages_of_a_long_block_follow_the_distribution(k: int, count: int) -> None:
     """1,350 bytes without a cut: the first tokens, and how far the middle is from the reference."""
     length = 1350
     vocab = toy([b"a", b"aa", b"aaa"])
     ids = canonical(vocab, b"a" * length)
     rows = draws(rt.UniformK(vocab, k=k), ids, count)
     assert all(rt.distance(vocab, ids, row) == k for row in rows)
-    on = _ways_on(length, 3, k)
+    on = _paths_after(length, 3, k)
     distribution: dict[tuple[int, ...], Fraction] = {}
     states = [((), 0, k)]
     for _ in range(4):
@@ -259,7 +259,7 @@ def test_stages_of_a_long_stretch_follow_the_law(k: int, count: int) -> None:
     assert_distribution((row[:4] for row in rows), distribution)
     # The distance of the last 300 bytes, where a token ends at their beginning.
     cut = length - 300
-    before = _ways_on(cut, 3, k)[0]
+    before = _paths_after(cut, 3, k)[0]
     split = [Fraction(before[k - d] * on[cut][d], on[0][k]) for d in range(k + 1)]
     seen: list[tuple[int, ...]] = []
     for row in rows:

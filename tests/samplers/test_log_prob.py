@@ -38,7 +38,7 @@ def distribution_of(vocab: rt.Vocabulary, ids: tuple[int, ...], spec: str) -> sa
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize(("vocab", "text"), [(ENGLISH, "abcab d"), (GAPPY, "abcddab")])
-def test_log_prob_is_the_law_on_and_off_its_support(vocab, text: str, spec: str) -> None:
+def test_log_prob_is_exact_on_and_off_its_support(vocab, text: str, spec: str) -> None:
     ids = tuple(vocab.encode(text).tolist())
     exact = distribution_of(vocab, ids, spec)
     scheme = rt.sampler(spec, vocab)
@@ -84,7 +84,7 @@ EVERY_SPEC = [
 
 
 @pytest.mark.parametrize("spec", EVERY_SPEC)
-def test_log_prob_with_special_ids_is_that_of_every_stretch(spec: str) -> None:
+def test_log_prob_with_special_ids_is_that_of_every_segment(spec: str) -> None:
     scheme = rt.sampler(spec, SPECIAL)
     texts = [b"abcab", b"bc", b"abc"]
     tokenizations = [lattice.tokenizations(SPECIAL, text) for text in texts]

@@ -92,7 +92,7 @@ def test_special_ids_and_kept_spans_stay(spec: str) -> None:
         assert TOY.decode_bytes(drawn) == TOY.decode_bytes(row)
 
 
-def test_each_stretch_is_a_text_of_its_own() -> None:
+def test_each_segment_is_a_text_of_its_own() -> None:
     text = TOY.encode("abc abcab").tolist()
     k = rt.UniformK(TOY, k=2)
     drawn = k.sample([*text, 8, *text], seed=1).tolist()
@@ -176,14 +176,14 @@ def test_specs_read_back(spec: str) -> None:
         ("stochastok(", "cannot read the scheme"),
     ],
 )
-def test_a_wrong_spec_is_told_in_one_line(spec: str, message: str) -> None:
+def test_a_wrong_spec_is_an_error_of_one_line(spec: str, message: str) -> None:
     with pytest.raises(rt.RobustokError) as e:
         rt.sampler(spec, TOY)
     assert message in str(e.value)
     assert "\n" not in str(e.value)
 
 
-def test_wrong_calls_are_told() -> None:
+def test_wrong_calls_are_errors() -> None:
     uniform = rt.Uniform(TOY)
     with pytest.raises(TypeError, match="seed"):
         uniform.sample("abc")  # type: ignore[call-arg]

@@ -86,7 +86,7 @@ def test_a_draw_depends_on_seed_epoch_key_and_number_alone(spec: str) -> None:
         ("exactly(uniform, splits=-1)", "from 0 to 10000"),
     ],
 )
-def test_what_is_wrong_is_told(spec: str, message: str) -> None:
+def test_mistakes_are_errors(spec: str, message: str) -> None:
     with pytest.raises(rt.RobustokError, match=message):
         rt.sampler(spec, TOY)
 
@@ -105,7 +105,7 @@ def test_a_schedule_moves_in_a_line() -> None:
         rt.at_progress(spec, 1.5)
 
 
-def test_exactly_is_the_law_given_the_strength() -> None:
+def test_exactly_is_the_distribution_given_the_strength() -> None:
     ids = tuple(TOY.encode(TEXT).tolist())
     whole = samplers.stochastok(TOY, ids, 1.0)
     fits = {path: p for path, p in whole.items() if len(path) == len(ids) + 2}

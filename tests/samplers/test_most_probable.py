@@ -13,8 +13,8 @@ from robustok.samplers.most_probable import most_probable
 
 TEXT = "the revolution of the others"
 VOCAB = rt.Vocabulary.load(train_tokenizer([TEXT, "there on lute revo"] * 8, 280))
-PIECES = [("<unk>", 0.0), ("a", -2.0), ("b", -2.5), ("ab", -3.0), ("ba", -4.0), ("aba", -4.5)]
-UNIGRAM = rt.Vocabulary.load(Tokenizer(models.Unigram(PIECES, 0, False)))
+SCORES = [("<unk>", 0.0), ("a", -2.0), ("b", -2.5), ("ab", -3.0), ("ba", -4.0), ("aba", -4.5)]
+UNIGRAM = rt.Vocabulary.load(Tokenizer(models.Unigram(SCORES, 0, False)))
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,9 @@ def test_unigram_is_sentencepiece_sampling() -> None:
     vocab = rt.Vocabulary.load(processor)
     assert vocab.data.family == "sentencepiece Unigram"
     text = vocab.decode_bytes(vocab.encode("bananas"))
-    pieces = {vocab.tokens[i] for i in vocab.data.ordinary if i not in vocab.data.byte_fallback}
+    scored = {vocab.tokens[i] for i in vocab.data.ordinary if i not in vocab.data.byte_fallback}
     scores = {
-        i: s if i not in vocab.data.byte_fallback else -1e4 if vocab.tokens[i] in pieces else -1e3
+        i: s if i not in vocab.data.byte_fallback else -1e4 if vocab.tokens[i] in scored else -1e3
         for i, s in (vocab.data.scores or {}).items()
     }
     distribution = walks.unigram(vocab, text, scores, 2.0)
@@ -118,7 +118,7 @@ def test_unigram_needs_scores() -> None:
 
 @pytest.mark.parametrize("spec", ["grampa(temperature=0)", "grampa(temperature=inf)",
                                   "grampa(min_length=0)", "maxmatch-dropout(p=1.1)"])  # fmt: skip
-def test_settings_without_a_meaning_are_told(spec: str) -> None:
+def test_settings_without_a_meaning_are_errors(spec: str) -> None:
     with pytest.raises(rt.RobustokError):
         rt.sampler(spec, ENGLISH)
 

@@ -64,7 +64,7 @@ MODEL = {}
 
 @given(trees, answers, st.lists(st.integers(0, 2), max_size=4), st.integers(1, 9))
 @settings(max_examples=60, deadline=None)
-def test_random_trees_of_queries(
+def test_random_trees_of_questions(
     questions: list[list[int]], options: list[list[int]], prefix: list[int], max_batch_tokens: int
 ) -> None:
     model = MODEL.setdefault("llama", tiny_model("llama", 10))
@@ -191,7 +191,7 @@ def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.Mo
         score(model, [[1, 2]], [[3]])
 
 
-def test_a_model_that_ignores_the_mask_is_found_out() -> None:
+def test_a_model_that_ignores_the_mask_is_detected() -> None:
     model = tiny_model("llama")
     inner = model.model.forward
 

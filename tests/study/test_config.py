@@ -75,7 +75,7 @@ def test_a_learning_rate_may_be_written_without_a_point() -> None:
         ("uniform-k(alpha=nan)", "alpha"),
     ],
 )
-def test_a_wrong_scheme_is_found_before_anything_runs(wrong: str, hint: str) -> None:
+def test_a_wrong_scheme_is_an_error_before_anything_runs(wrong: str, hint: str) -> None:
     text = QUICK.replace("    - uniform-k(alpha=1.5)", f"    - {wrong}")
     message = error_of(text)
     assert f"line {line_of(text, '- ' + wrong)}: finetune.schemes.3" in message
@@ -99,7 +99,7 @@ def test_only_training_takes_a_schedule() -> None:
     assert "evaluate.eval_schemes.1: stochastok(alpha=0->1) is a schedule: only training" in error
 
 
-def test_more_questions_asked_than_made_is_an_error() -> None:
+def test_more_questions_than_the_data_set_has_is_an_error() -> None:
     message = error_of(QUICK.replace("  items: 200", "  items: 2000"))
     assert "evaluate.items" in message
     assert "task.test is 500" in message
@@ -199,7 +199,7 @@ def test_an_unknown_scale_names_the_nearest() -> None:
         ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "--corpus FILE"),
     ],
 )
-def test_what_cannot_go_together_is_said(old: str, new: str, hint: str) -> None:
+def test_fields_that_exclude_each_other_are_errors(old: str, new: str, hint: str) -> None:
     assert hint in error_of(QUICK.replace(old, new, 1))
 
 

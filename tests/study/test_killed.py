@@ -55,7 +55,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
-def kill_once_there(process: subprocess.Popen[str], out: Path, pattern: str) -> None:
+def kill_once_it_exists(process: subprocess.Popen[str], out: Path, pattern: str) -> None:
     """SIGKILL as soon as a file that matches is there."""
     while not list(out.glob(pattern)):
         assert process.poll() is None, "it ended before it could be killed"
@@ -95,8 +95,8 @@ def test_killed_twice_it_ends_as_if_undisturbed(tmp_path: Path) -> None:
     run_study(find_study(str(study)), whole, jobs=2)
     write_report(whole)
     checkpoint = "cells/pretrain-*/model/checkpoints/*/trainer_*"
-    kill_once_there(start(study, killed, jobs=1), killed, checkpoint)
-    kill_once_there(start(study, killed, jobs=2), killed, "cells/evaluate-*/cell.json")
+    kill_once_it_exists(start(study, killed, jobs=1), killed, checkpoint)
+    kill_once_it_exists(start(study, killed, jobs=2), killed, "cells/evaluate-*/cell.json")
     assert "cells are already done" in finish(start(study, killed, jobs=1))
     assert accuracies(killed) == accuracies(whole)
     assert len(accuracies(whole)) == 2 * 4

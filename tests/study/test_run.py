@@ -98,7 +98,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path, works: Works, s
     assert accuracies(tmp_path / "stopped") == accuracies(tmp_path / "whole")
 
 
-def test_results_so_far_are_there_when_a_run_stops(tmp_path: Path, works: Works) -> None:
+def test_a_stopped_run_leaves_its_results_so_far(tmp_path: Path, works: Works) -> None:
     works.fail_at = lambda cell: KeyError("stopped") if cell.kind == "attack" else None
     with pytest.raises(KeyError):
         run_study(STUDY, tmp_path)
@@ -174,7 +174,7 @@ def test_an_idle_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
         work_side_by_side(cells, tmp_path, 2, 1, KillsIdle(), lambda cell: None)
 
 
-def test_an_error_in_a_worker_is_told_as_it_was(tmp_path: Path) -> None:
+def test_an_error_in_a_worker_is_raised_unchanged(tmp_path: Path) -> None:
     data = plan(STUDY)[0]
     assert isinstance(data, DataCell)
     wrong = dataclasses.replace(data, words=("a", "b"))

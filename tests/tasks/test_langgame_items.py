@@ -39,7 +39,7 @@ def test_every_question_has_one_right_answer_and_it_is_the_label():
         assert right_answers(item) == [item.label], item
 
 
-def test_the_query_lists_the_options_in_order():
+def test_the_question_lists_the_options_in_order():
     for item in ITEMS:
         assert ",".join(item.choices) in "," + item.question.split(":")[1]
         assert item.question.endswith("Answer:")

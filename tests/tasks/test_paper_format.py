@@ -108,14 +108,14 @@ def test_a_cute_example_has_the_tokens_of_the_appendix(question, tokens):
     assert [vocab.decode([i]) for i in ids] == tokens.split("|")
 
 
-def asked(item: Item) -> tuple[list[str], str]:
+def parts_of(item: Item) -> tuple[list[str], str]:
     quoted = re.search(r"(?:letter|contains|with) '(\w+)'", item.question)
     return [choice.strip() for choice in item.choices], quoted[1] if quoted else ""
 
 
 def test_the_right_option_differs_from_the_wrong_ones_by_the_margin_of_the_paper():
     for item in ITEMS:
-        words, x = asked(item)
+        words, x = parts_of(item)
         right, wrong = words[item.label], words[: item.label] + words[item.label + 1 :]
         holds = {
             "most": lambda w, x=x: (w.count(x) >= 2, w.count(x) <= 1),
@@ -145,7 +145,9 @@ def test_every_choice_of_the_grammar_is_drawn():
     assert len(HEADS) == len(LISTINGS) == 3
     first = sum(item.question.startswith(("Which", "What")) for item in ITEMS) / len(ITEMS)
     assert abs(first - 0.5) < 0.05
-    strings = Counter(len(asked(i)[1]) for i in ITEMS if i.kind in ("contains", "starts", "ends"))
+    strings = Counter(
+        len(parts_of(i)[1]) for i in ITEMS if i.kind in ("contains", "starts", "ends")
+    )
     assert set(strings) == {1, 2, 3}
 
 

@@ -90,11 +90,11 @@ def test_it_learns_and_measures_held_out_text_as_a_plain_loop_does(tmp_path):
     for row in VOCAB.encode_batch(TEXTS[:10]):
         ids = [0, *row.tolist()]
         for at in range(0, len(ids) - 1, BLOCK_SIZE - 1):
-            piece = torch.tensor([ids[at : at + BLOCK_SIZE]])
+            chunk = torch.tensor([ids[at : at + BLOCK_SIZE]])
             with torch.inference_mode():
-                log_probs = model.eval()(piece).logits[0].log_softmax(-1)
-            nats -= sum(log_probs[i, t].item() for i, t in enumerate(piece[0, 1:]))
-            tokens += piece.shape[1] - 1
+                log_probs = model.eval()(chunk).logits[0].log_softmax(-1)
+            nats -= sum(log_probs[i, t].item() for i, t in enumerate(chunk[0, 1:]))
+            tokens += chunk.shape[1] - 1
     last = done.perplexities[-2]
     assert last.perplexity == pytest.approx(math.exp(nats / tokens), rel=1e-4)
     size = sum(len(t.encode()) for t in TEXTS[:10])

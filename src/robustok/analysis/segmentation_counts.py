@@ -24,13 +24,16 @@ class Segmentations:
     >>> result.token, list(result.shares)
     ('·revolution', ['uniform'])
 
-    ``pieces[s - 1]`` lists all segmentations with s splits ("rev-olution"), ``shares[spec][s - 1]``
-    how often each of them came among the draws with s splits, float64, and ``draws[spec][s - 1]``
-    how many those were.
+    Args:
+        token: the token as text, spaces as "·".
+        by_splits: all segmentations with s splits at index s - 1, such as "rev-olution".
+        shares: by spec, at index s - 1 the share of each of these segmentations among the draws
+            with s splits, float64 [segmentations].
+        draws: by spec, at index s - 1 the number of draws with s splits.
     """
 
     token: str
-    pieces: tuple[tuple[str, ...], ...]
+    by_splits: tuple[tuple[str, ...], ...]
     shares: dict[str, tuple[np.ndarray, ...]]
     draws: dict[str, tuple[int, ...]]
 
@@ -49,7 +52,7 @@ def segmentations(
     """Draw tokenizations of a text and count how its ``token``-th canonical token was split.
 
     >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
-    >>> result.pieces[0][:3]
+    >>> result.by_splits[0][:3]
     ('·revolutio-n',)
 
     Args:

@@ -190,17 +190,17 @@ def table(results: Sequence[TaskResult]) -> str:
     A cell is the accuracy in percent with its 95% interval. After the first column, it also has the
     difference from that column in points and the p-value of the paired test.
     """
-    queries = list(dict.fromkeys(r.evaluation.eval_scheme for r in results))
+    schemes = list(dict.fromkeys(r.evaluation.eval_scheme for r in results))
     by_cell = {(r.task, r.evaluation.eval_scheme): r for r in results}
     tasks = list(dict.fromkeys(r.task for r in results))
     lines = []
     for task in tasks:
-        row = [by_cell.get((task, query)) for query in queries]
+        row = [by_cell.get((task, scheme)) for scheme in schemes]
         n = next(r.evaluation.n for r in row if r)
         lines.append([task, str(n), *(_cell(r) for r in row)])
     if len(tasks) > 1:
-        lines.append(["mean", "", *(_mean(results, query, queries[0]) for query in queries)])
-    return markdown_table(["task", "n", *queries], lines)
+        lines.append(["mean", "", *(_mean(results, scheme, schemes[0]) for scheme in schemes)])
+    return markdown_table(["task", "n", *schemes], lines)
 
 
 def _cell(result: TaskResult | None) -> str:
@@ -215,15 +215,15 @@ def _cell(result: TaskResult | None) -> str:
     return f"{text} {100 * result.against.difference:+.1f}, {sure}".replace("-", "−")
 
 
-def _mean(results: Sequence[TaskResult], query: str, first: str) -> str:
+def _mean(results: Sequence[TaskResult], scheme: str, first: str) -> str:
     def mean(wanted: str) -> float:
         values = [r.evaluation.accuracy for r in results if r.evaluation.eval_scheme == wanted]
         return 100 * sum(values) / len(values)
 
-    text = f"{mean(query):.1f}"
-    if query == first:
+    text = f"{mean(scheme):.1f}"
+    if scheme == first:
         return text
-    return f"{text} {mean(query) - mean(first):+.1f}".replace("-", "−")
+    return f"{text} {mean(scheme) - mean(first):+.1f}".replace("-", "−")
 
 
 def item_rows(results: Sequence[TaskResult]) -> list[dict[str, Any]]:

@@ -175,8 +175,8 @@ class RobustokLM(Transformers):
                 max_seq_len=self.max_length,
                 context_len=1,
             )
-            pieces = [(None, *make_disjoint_window(window)) for window in windows]
-            answers = self._loglikelihood_tokens(pieces, disable_tqdm=True)
+            requests = [(None, *make_disjoint_window(window)) for window in windows]
+            answers = self._loglikelihood_tokens(requests, disable_tqdm=True)
             log_likelihoods.append(sum(answer[0] for answer in answers))
         return float(np.mean(log_likelihoods))
 

@@ -61,17 +61,17 @@ def reachable_sizes(is_token):
 
 
 @njit(cache=True, nogil=True)
-def is_pairwise(is_token, pieces, count, token_offsets, cuts, merged):
+def is_pairwise(is_token, segments, count, token_offsets, cuts, merged):
     """Whether a segmentation of a token merges into it, two segments at a time through tokens.
 
-    ``is_token``: bool [n + 1, n + 1], from `spans` of the token, n bytes. ``pieces``: int32 [ids],
-    its first ``count`` are the ids of the segments, which together spell the token. ``cuts``: int64
-    [count + 1 or more] and ``merged``: bool [count + 1 or more, the same], scratch. A segment has
-    at least a byte, so ``count`` and the cuts are at most n.
+    ``is_token``: bool [n + 1, n + 1], from `spans` of the token, n bytes. ``segments``: int32
+    [count or more], its first ``count`` are the ids of the segments, which together spell the
+    token. ``cuts``: int64 [count + 1 or more] and ``merged``: bool [count + 1 or more, the same],
+    scratch. A segment has at least a byte, so ``count`` and the cuts are at most n.
     """
     cuts[0] = 0
     for p in range(count):
-        cuts[p + 1] = cuts[p] + token_offsets[pieces[p] + 1] - token_offsets[pieces[p]]
+        cuts[p + 1] = cuts[p] + token_offsets[segments[p] + 1] - token_offsets[segments[p]]
     for span in range(1, count + 1):
         for a in range(count - span + 1):
             ok = span == 1

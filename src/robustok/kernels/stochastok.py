@@ -250,8 +250,8 @@ def _split_listed(tokens, store, nodes, n, picks, scratch, state):
     """Pick nodes of the list and expand them; returns the number of nodes, -1 if the store is full.
 
     ``n``: nodes in use. ``picks``: int64, how many to pick. ``scratch``: int32 [1], the key of a
-    look-up, and int32 [ways], the tokens of an expansion. A pick adds up to ways - 1 nodes, so
-    `_most_nodes` bounds their number.
+    look-up, and int32 [max_segments], the tokens of an expansion. A pick adds up to
+    max_segments - 1 nodes, so `_most_nodes` bounds their number.
     """
     key, segments = scratch
     splittable = np.int64(0)
@@ -285,12 +285,12 @@ def _split_listed(tokens, store, nodes, n, picks, scratch, state):
 
 
 @njit(cache=True, nogil=True)
-def draw_stochastok_ways(tokens, store, batch, alpha, ways, first, last, rows):
-    """Draw texts first..last with all expansions into up to ``ways`` tokens listed together.
+def draw_stochastok_listed(tokens, store, batch, alpha, max_segments, first, last, rows):
+    """Draw texts first..last, all expansions into up to ``max_segments`` tokens in one list.
 
     Returns the first text that the store had no space for, or ``last``. ``rows``: `batch.Rows` of
-    the texts first..last. No token has more segments than bytes, so ``ways`` is clipped to the
-    bytes of the longest one.
+    the texts first..last. No token has more segments than bytes, so ``max_segments`` is clipped to
+    the bytes of the longest one.
     """
     tokens, store = borrow_tokens(tokens), borrow_store(store)
     batch, rows = borrow_batch(batch), borrow_rows(rows)
@@ -298,12 +298,12 @@ def draw_stochastok_ways(tokens, store, batch, alpha, ways, first, last, rows):
     for v in range(batch.offsets[first], batch.offsets[last]):
         t = batch.values[v]
         longest = max(longest, tokens.offsets[t + 1] - tokens.offsets[t])
-    ways = min(np.int64(ways), longest)
-    most = _most_nodes(tokens.offsets, batch, alpha, ways - 1, first, last)
+    max_segments = min(np.int64(max_segments), longest)
+    most = _most_nodes(tokens.offsets, batch, alpha, max_segments - 1, first, last)
     nodes = Nodes(
         np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(most + 1, np.bool_)
     )
-    scratch = np.empty(1, np.int32), np.empty(ways, np.int32)
+    scratch = np.empty(1, np.int32), np.empty(max_segments, np.int32)
     at = np.int64(0)
     for t in range(first, last):
         picks = picks_of(alpha, batch.offsets[t + 1] - batch.offsets[t])

@@ -46,8 +46,8 @@ def picture(vocab: Vocabulary, text: str, spec: str, *, seed: int) -> dict[str, 
     return {
         "scheme": draw.spec,
         "count": f"{total:,}" if total < 10**15 else f"{float(total):.3g}",
-        "canonical": _pieces(vocab, canonical),
-        "rows": [_pieces(vocab, rows[i]) for i in range(ROWS)],
+        "canonical": _token_texts(vocab, canonical),
+        "rows": [_token_texts(vocab, rows[i]) for i in range(ROWS)],
         "length": round(sum(map(len, rows)) / SAMPLES / max(len(canonical), 1), 3),
         "bars": [bar for bar in shares if max(bar[1:]) >= RARE],
         "microseconds": round(1e6 * seconds / (SAMPLES - ROWS), 2),
@@ -80,7 +80,7 @@ def probabilities(
     draw = sampler(spec, vocab)
     rows = [vocab.encode(text), *draw.sample_batch([text], seed=seed, draws=ROWS)]
     log_probs = score(model, rows, [vocab.encode(option) for option in options]).log_probs
-    return {"shares": _shares(log_probs), "rows": [_pieces(vocab, row) for row in rows]}
+    return {"shares": _shares(log_probs), "rows": [_token_texts(vocab, row) for row in rows]}
 
 
 def attack_steps(
@@ -100,7 +100,7 @@ def attack_steps(
     for step in result.steps:
         shares = _shares(np.array([step.log_probs]))[0]
         won = bool(steps) and int(np.argmax(step.log_probs)) != 0
-        steps.append({"pieces": _pieces(vocab, step.ids), "shares": shares, "won": won})
+        steps.append({"tokens": _token_texts(vocab, step.ids), "shares": shares, "won": won})
         if won:
             break
     return steps
@@ -124,7 +124,7 @@ def _time_limit(model: Any) -> Iterator[None]:
         hook.remove()
 
 
-def _pieces(vocab: Vocabulary, ids: Any) -> list[str]:
+def _token_texts(vocab: Vocabulary, ids: Any) -> list[str]:
     return [visible(vocab.tokens[i]) for i in np.asarray(ids).tolist()]
 
 

@@ -5,6 +5,14 @@ from robustok.extras import require
 require("torch", "transformers")
 
 from robustok.redteam.adversarial_training import Adversary as Adversary
+from robustok.redteam.attack_records import AttackRecord as AttackRecord
+from robustok.redteam.attack_records import Replay as Replay
+from robustok.redteam.attack_records import as_records as as_records
+from robustok.redteam.attack_records import carried as carried
+from robustok.redteam.attack_records import complete_on_server as complete_on_server
+from robustok.redteam.attack_records import read_attacks as read_attacks
+from robustok.redteam.attack_records import replay as replay
+from robustok.redteam.attack_records import write_attacks as write_attacks
 from robustok.redteam.attacks import Prompt as Prompt
 from robustok.redteam.attacks import PromptAttack as PromptAttack
 from robustok.redteam.attacks import PromptStep as PromptStep
@@ -38,14 +46,6 @@ from robustok.redteam.prompts import ObjectiveOptions as ObjectiveOptions
 from robustok.redteam.prompts import function_named as function_named
 from robustok.redteam.prompts import objective_by_name as objective_by_name
 from robustok.redteam.prompts import read_prompts as read_prompts
-from robustok.redteam.replay import AttackRecord as AttackRecord
-from robustok.redteam.replay import Replay as Replay
-from robustok.redteam.replay import as_records as as_records
-from robustok.redteam.replay import carried as carried
-from robustok.redteam.replay import complete_on_server as complete_on_server
-from robustok.redteam.replay import read_attacks as read_attacks
-from robustok.redteam.replay import replay as replay
-from robustok.redteam.replay import write_attacks as write_attacks
 from robustok.redteam.rules import JointAttack as JointAttack
 from robustok.redteam.rules import attack_jointly as attack_jointly
 from robustok.redteam.smoothing import SmoothedCertificate as SmoothedCertificate

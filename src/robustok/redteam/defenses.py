@@ -104,10 +104,12 @@ class DefenseTable:
         lines = [head]
         for row in self.rows:
             bounds = f"[{row.low:.1%}, {row.high:.1%}]"
-            found = "" if row.auc is None else f"   AUC {row.auc:.3f}, {row.detected:.1%} detected"
+            detector = (
+                "" if row.auc is None else f"   AUC {row.auc:.3f}, {row.detected:.1%} detected"
+            )
             lines.append(
                 f"{row.defense:<32}{row.accuracy:>7.1%}{row.attacked:>10.1%}{bounds:>16}"
-                f"{row.tokens:>7.1f}x{1000 * row.seconds:>8.1f}{found}"
+                f"{row.tokens:>7.1f}x{1000 * row.seconds:>8.1f}{detector}"
             )
         return "\n".join(lines)
 

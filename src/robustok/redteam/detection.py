@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Roc:
     """How well a score separates attacks from benign inputs.
 
-    >>> found = roc([0, 0, 1], [4, 5, 6], false_positives=0.01)
-    >>> found.auc, found.threshold, found.detected
+    >>> curve = roc([0, 0, 1], [4, 5, 6], false_positives=0.01)
+    >>> curve.auc, curve.threshold, curve.detected
     (1.0, 1.0, 1.0)
 
     Args:

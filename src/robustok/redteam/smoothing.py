@@ -132,8 +132,8 @@ def certify_smoothed(
     if lattice.count() <= limit and scheme.exact:
         rows = list(lattice.enumerate())
         chances = np.exp([scheme.log_prob(row) for row in rows])
-        found = predicted(Ragged.from_rows(rows))
-        shares = np.bincount(found, weights=chances, minlength=len(answers))
+        answered = predicted(Ragged.from_rows(rows))
+        shares = np.bincount(answered, weights=chances, minlength=len(answers))
         return _certificate(shares, int(shares.argmax()), float(shares.max()), "enumeration",
                             len(rows), 1.0)  # fmt: skip
     keys = np.array([item_key(text)], np.int64)

@@ -88,7 +88,7 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
 
     ``by_tokenizer`` is by the tokenizer's name. (Paper, appendix on different tokenizers.)
     """
-    levels = max(len(s.pieces) for s in by_tokenizer.values())
+    levels = max(len(s.by_splits) for s in by_tokenizer.values())
     with house_style():
         figure, panels = _grid(levels, len(by_tokenizer), (5.6, 2.6))
         for column, (name, result) in enumerate(by_tokenizer.items()):
@@ -105,7 +105,7 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
 
 
 def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
-    segmentations = list(result.pieces[level]) if level < len(result.pieces) else []
+    segmentations = list(result.by_splits[level]) if level < len(result.by_splits) else []
     if not segmentations:
         axes.text(0.5, 0.5, "no such segmentation", transform=axes.transAxes, ha="center",
                   color=MUTED)  # fmt: skip
@@ -135,7 +135,7 @@ def segmentation_rows(by_tokenizer: Mapping[str, Segmentations]) -> list[Row]:
         {"tokenizer": name, "token": result.token, "splits": level + 1, "segmentation": cut,
          "scheme": spec, "draws": result.draws[spec][level], "share": float(share)}
         for name, result in by_tokenizer.items()
-        for level, segmentations in enumerate(result.pieces)
+        for level, segmentations in enumerate(result.by_splits)
         for spec, shares in result.shares.items()
         for cut, share in zip(segmentations, shares[level], strict=True)
     ]  # fmt: skip

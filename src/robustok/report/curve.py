@@ -8,7 +8,7 @@ from pathlib import Path
 from robustok.report.figures import new_figure, save_figure
 from robustok.report.style import INK, OTHERS, house_style
 
-Curve = Sequence[Mapping[str, float]]  # rows of queries, accuracy, low, high
+Curve = Sequence[Mapping[str, float]]  # rows of {queries, accuracy, low, high}
 
 
 def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:

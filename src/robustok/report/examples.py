@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from robustok.display import visible
-from robustok.report.style import PIECES, colors
+from robustok.report.style import TOKEN_COLORS, colors
 
 
 def colored(tokens: Sequence[bytes]) -> str:
@@ -19,7 +19,7 @@ def colored(tokens: Sequence[bytes]) -> str:
     A space is shown as a middle dot, and bytes that are no text of their own as `<E2>`.
     """
     return "".join(
-        f'<span class="tok t{i % len(PIECES)}">{escape(visible(token))}</span>'
+        f'<span class="tok t{i % len(TOKEN_COLORS)}">{escape(visible(token))}</span>'
         for i, token in enumerate(tokens)
     )
 

@@ -143,7 +143,7 @@ def _draw_panel(axes: Axes, results: Results, trains: list[str], widest: int) ->
     places = results.splits()
     width = 0.8 / widest
     for i, train in enumerate(trains):
-        rows = [(at, results.get(train, query)) for at, (_, query) in enumerate(places)]
+        rows = [(at, results.get(train, eval_scheme)) for at, (_, eval_scheme) in enumerate(places)]
         bars = [(at + (i - (len(trains) - 1) / 2) * width, row) for at, row in rows if row]
         heights = [100 * row["accuracy"] for _, row in bars]
         errors = [
@@ -176,8 +176,8 @@ def measured_splits(results: Results) -> list[float | None]:
     picks that cannot split are spent.
     """
     means: list[float | None] = []
-    for _, query in results.splits():
-        rows = [row for row in results.rows if row["query"] == query]
+    for _, eval_scheme in results.splits():
+        rows = [row for row in results.rows if row["query"] == eval_scheme]
         known = all("splits" in row for row in rows)
         means.append(sum(row["splits"] for row in rows) / len(rows) if known else None)
     return means
@@ -204,8 +204,8 @@ def _percent_axis(axes: Axes) -> None:
 
 def _draw_heatmap(results: Results, narrow: bool) -> Figure:
     """Accuracy of every model under every evaluation scheme; attacks are on the right."""
-    # A strength of 0 is the canonical query under another name: one column is enough.
-    plain = [q for q in results.queries if q == "canonical" or splits_of(q) != 0]
+    # A strength of 0 is the canonical scheme under another name: one column is enough.
+    plain = [s for s in results.eval_schemes if s == "canonical" or splits_of(s) != 0]
     columns = [q for q in plain if q not in results.attacks] + results.attacks
     rows = results.trains
     if narrow:

@@ -71,19 +71,19 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def perplexities(rows: Sequence[Row]) -> list[Row]:
-    """Rows of perplexity, one a pre-trained model and query: the geometric mean over seeds."""
+    """A row for each pre-trained model and scheme: the geometric mean perplexity over seeds."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in {_identity(row): row for row in rows}.values():
         if "perplexity" in row:
             groups.setdefault((row["pretrain"], row["query"]), []).append(row)
     merged_rows = []
-    for (pretrain, query), members in groups.items():
+    for (pretrain, eval_scheme), members in groups.items():
         logs = [math.log(row["perplexity"]) for row in members]
         spread = [math.exp(min(logs)), math.exp(max(logs))]
         merged_rows.append(
             {
                 "pretrain": pretrain,
-                "query": query,
+                "query": eval_scheme,
                 "perplexity": math.exp(_mean(logs)),
                 "lowest": spread[0],
                 "highest": spread[1],

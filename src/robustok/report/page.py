@@ -9,7 +9,7 @@ from typing import Any
 from robustok.display import markdown_table
 from robustok.files import write_whole
 from robustok.report.examples import colored
-from robustok.report.style import PIECES, colors
+from robustok.report.style import TOKEN_COLORS, colors
 
 
 def render(name: str, **values: Any) -> str:
@@ -24,7 +24,7 @@ def render(name: str, **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
     )
     template = environment.get_template(f"{name}.jinja")
-    return template.render(pieces=PIECES, table=markdown_table, **values)
+    return template.render(token_colors=TOKEN_COLORS, table=markdown_table, **values)
 
 
 def write_inspection(

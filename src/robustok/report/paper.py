@@ -60,9 +60,9 @@ def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         first = (row["pretrain"] or "canonical", row.get("task") or (only if accuracy else None))
         line = [row["task"]] if tasks else []
         line += [*([first[0]] if both else []), *([row["train"]] if accuracy else [])]
-        for query, theirs in zip(table["queries"], row["values"], strict=True):
+        for eval_scheme, theirs in zip(table["queries"], row["values"], strict=True):
             bar = row["train"] if accuracy else None
-            line.append(_cell(_lookup(cells, first, bar, query), theirs, accuracy))
+            line.append(_cell(_lookup(cells, first, bar, eval_scheme), theirs, accuracy))
         lines.append(line)
     named = "context" if any("context" in row for row in rows) else "fine-tuned"
     names = [*(["task"] if tasks else []), *(["pre-trained"] if both else [])]
@@ -101,22 +101,24 @@ def _named(row: Row) -> Row:
 
 
 def _lookup(
-    cells: Mapping[tuple[Any, str | None, str], Row], first: Any, bar: str | None, query: str
+    cells: Mapping[tuple[Any, str | None, str], Row], first: Any, bar: str | None, eval_scheme: str
 ) -> Row | None:
-    if (cell := cells.get((first, bar, query))) or not is_attack(query):
+    if (cell := cells.get((first, bar, eval_scheme))) or not is_attack(eval_scheme):
         return cell
     attacks = [
-        row for key, row in cells.items() if key[:2] == (first, bar) and _same(key[2], query)
+        row for key, row in cells.items() if key[:2] == (first, bar) and _same(key[2], eval_scheme)
     ]
     return attacks[0] if len(attacks) == 1 else None
 
 
-def _same(measured: str, query: str) -> bool:
+def _same(measured: str, eval_scheme: str) -> bool:
     """Whether every named setting of an attack agrees."""
     if not is_attack(measured):
         return False
     attack = AttackSettings.parse(measured)
-    return all(getattr(attack, name) == value for name, value in named_settings(query).items())
+    return all(
+        getattr(attack, name) == value for name, value in named_settings(eval_scheme).items()
+    )
 
 
 def _cell(ours: Row | None, theirs: float | None, accuracy: bool) -> str:

@@ -105,11 +105,11 @@ def _of_predictions(name: str, rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         groups.setdefault((row["task"], row["query"]), []).append(row)
     measured = []
-    for (task, query), group in groups.items():
+    for (task, eval_scheme), group in groups.items():
         answers = {row["key"]: float(row["correct"]) for row in group}
         draws = len(group[0]["predictions"])
-        measured.append(_accuracy(name, query, answers, draws) | {"draws": draws})
-        if len(groups) > len({query for _, query in groups}):  # several tasks
+        measured.append(_accuracy(name, eval_scheme, answers, draws) | {"draws": draws})
+        if len(groups) > len({scheme for _, scheme in groups}):  # several tasks
             measured[-1]["task"] = task
     return measured
 
@@ -136,11 +136,11 @@ def _of_attacks(
     return measured, accuracy_by_budget([row["flipped_at"] for row in attacks], most)
 
 
-def _accuracy(name: str, query: str, answers: dict[str, float], draws: int = 1) -> Row:
+def _accuracy(name: str, eval_scheme: str, answers: dict[str, float], draws: int = 1) -> Row:
     from robustok.evaluation.intervals import clustered
 
     accuracy, low, high = clustered(list(answers.values()), draws)
     return {
-        "train": name, "file": name, "query": query, "accuracy": accuracy, "low": low,
+        "train": name, "file": name, "query": eval_scheme, "accuracy": accuracy, "low": low,
         "high": high, "n": len(answers), "answers": answers,
     }  # fmt: skip

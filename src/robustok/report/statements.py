@@ -28,8 +28,8 @@ def findings(results: Results) -> list[Finding]:
 
     >>> same = {"pretrain": "canonical", "task": "langgame", "n": 100, "draws": 1, "seed": 0,
     ...         "low": 0.6, "high": 0.8, "chance": 0.25, "study": "a", "scale": "full"}
-    >>> rows = [same | {"train": "canonical", "query": query, "accuracy": accuracy}
-    ...         for query, accuracy in (("canonical", 0.9), ("uniform", 0.5))]
+    >>> rows = [same | {"train": "canonical", "query": eval_scheme, "accuracy": accuracy}
+    ...         for eval_scheme, accuracy in (("canonical", 0.9), ("uniform", 0.5))]
     >>> [finding.number for finding in findings(Results(rows))]
     ['−40.0']
 
@@ -61,11 +61,13 @@ def findings(results: Results) -> list[Finding]:
         how = "uniformly at random" if hardest == "uniform" else f"with {hardest}"
         text = f"{_who(results, canonical)} when the questions are tokenized {how}"
         add(base, text + _from_to(results, canonical, hardest), canonical)
-    for query in (hardest, *results.attacks):
-        if found := _best(results, canonical, stochastic, query):
-            best, change, count = found
-            under = "under attack" if query in results.attacks else f"on {query} questions"
-            rows = (results.get(best, query), results.get(canonical, query))
+    for eval_scheme in (hardest, *results.attacks):
+        lead = _best(results, canonical, stochastic, eval_scheme)
+        if lead is not None:
+            best, change, count = lead
+            attacked = eval_scheme in results.attacks
+            under = "under attack" if attacked else f"on {eval_scheme} questions"
+            rows = (results.get(best, eval_scheme), results.get(canonical, eval_scheme))
             against = " against ".join(f"{percent(row['accuracy'])}%" for row in rows if row)
             text = f"{under} {_who(results, best)} instead of canonical ({against})"
             add(change, text + (f", the best of {count} schemes" if count > 1 else ""), best)
@@ -73,15 +75,15 @@ def findings(results: Results) -> list[Finding]:
 
 
 def _best(
-    results: Results, canonical: str, others: list[str], query: str
+    results: Results, canonical: str, others: list[str], eval_scheme: str
 ) -> tuple[str, Difference, int] | None:
     """The best scheme where it is better than the canonical one, its lead, and of how many.
 
     The differences are paired. Their p values are corrected by Holm's method, since the best of
     several is chosen after they were measured.
     """
-    base = results.get(canonical, query)
-    rows = {train: row for train in others if (row := results.get(train, query))}
+    base = results.get(canonical, eval_scheme)
+    rows = {train: row for train in others if (row := results.get(train, eval_scheme))}
     if base is None or not rows:
         return None
     changes = {train: difference(base, row) for train, row in rows.items()}
@@ -102,8 +104,8 @@ def _who(results: Results, train: str) -> str:
     return f"for {spec} training" + (f" ({panel})" if panel else "")
 
 
-def _from_to(results: Results, train: str, query: str) -> str:
-    before, after = results.get(train, "canonical"), results.get(train, query)
+def _from_to(results: Results, train: str, eval_scheme: str) -> str:
+    before, after = results.get(train, "canonical"), results.get(train, eval_scheme)
     if not before or not after:
         return ""
     return f" ({percent(before['accuracy'])}% to {percent(after['accuracy'])}%)"
@@ -119,15 +121,15 @@ def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]
     head = [
         first_title(results.rows),
         "canonical",
-        *(_headline(query, len(results.attacks)) for query in against),
+        *(_headline(eval_scheme, len(results.attacks)) for eval_scheme in against),
     ]
     lines = []
     for train in results.trains:
         row = results.get(train, "canonical")
         line: list[dict[str, Any]] = [{"text": train, "words": train}]
         line.append(_entry(percent(row["accuracy"]), row) if row else _missing())
-        for query in against:
-            row, drop = results.get(train, query), results.drop(train, query)
+        for eval_scheme in against:
+            row, drop = results.get(train, eval_scheme), results.drop(train, eval_scheme)
             if row is None or drop is None:
                 line.append(_missing())
             else:
@@ -141,10 +143,10 @@ def first_title(rows: Sequence[Row]) -> str:
     return "results of" if any("file" in row for row in rows) else "trained with"
 
 
-def _headline(query: str, attacks: int) -> str:
-    if family(query) != "adversarial":
-        return f"{query} Δ"
-    return "adversarial Δ" if attacks == 1 else f"{short(query)} Δ".replace("\n", " ")
+def _headline(eval_scheme: str, attacks: int) -> str:
+    if family(eval_scheme) != "adversarial":
+        return f"{eval_scheme} Δ"
+    return "adversarial Δ" if attacks == 1 else f"{short(eval_scheme)} Δ".replace("\n", " ")
 
 
 def _entry(text: str, row: dict[str, Any], heat: float = 0.0) -> dict[str, Any]:

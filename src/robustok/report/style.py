@@ -19,7 +19,7 @@ GRID = "#e4e7eb"
 OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99")
 
 # Light enough for black text, and distinguishable with any color vision.
-PIECES = ("#cfe8fb", "#fde3b0", "#cdeedd", "#f6d5e6", "#e3e0fa", "#f3efb4")
+TOKEN_COLORS = ("#cfe8fb", "#fde3b0", "#cdeedd", "#f6d5e6", "#e3e0fa", "#f3efb4")
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",

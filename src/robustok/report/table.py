@@ -52,12 +52,12 @@ class Results:
 
     @cached_property
     def hardest(self) -> str | None:
-        """The random query furthest from canonical: of no parameters, or else the most splits."""
-        for query in self.queries:
-            scheme = find_scheme(family(query))
+        """The random scheme furthest from canonical: without parameters, else of most splits."""
+        for spec in self.eval_schemes:
+            scheme = find_scheme(family(spec))
             if scheme and not scheme.parameters and not scheme.deterministic:
-                return query
-        splits = [query for strength, query in self.splits() if strength > 0]
+                return spec
+        splits = [spec for strength, spec in self.splits() if strength > 0]
         return splits[-1] if splits else None
 
     def inside(self, panel: str) -> list[str]:
@@ -66,71 +66,73 @@ class Results:
         return list(dict.fromkeys(trains))
 
     @cached_property
-    def queries(self) -> list[str]:
+    def eval_schemes(self) -> list[str]:
         return list(dict.fromkeys(row["query"] for row in self.rows))
 
     @cached_property
     def attacks(self) -> list[str]:
-        return [query for query in self.queries if family(query) == "adversarial"]
+        return [spec for spec in self.eval_schemes if family(spec) == "adversarial"]
 
-    def get(self, train: str, query: str) -> Row | None:
+    def get(self, train: str, eval_scheme: str) -> Row | None:
         """The first row of a model and an eval scheme; None without one.
 
         Args:
             train: name of the model.
-            query: spec of the eval scheme.
+            eval_scheme: spec of the eval scheme.
         """
-        return next((r for r in self.rows if (r["train"], r["query"]) == (train, query)), None)
+        return next(
+            (r for r in self.rows if r["train"] == train and r["query"] == eval_scheme), None
+        )
 
     def splits(self) -> list[tuple[float, str]]:
         """Evaluation schemes on the axis of normalized splits, by their strength.
 
-        Strength 0 is the canonical query.
+        Strength 0 is the canonical scheme.
         """
-        by_strength = {splits_of(query): query for query in reversed(self.queries)}
-        return sorted((x, query) for x, query in by_strength.items() if x is not None)
+        by_strength = {splits_of(spec): spec for spec in reversed(self.eval_schemes)}
+        return sorted((x, spec) for x, spec in by_strength.items() if x is not None)
 
-    def drop(self, train: str, query: str) -> float | None:
+    def drop(self, train: str, eval_scheme: str) -> float | None:
         """Accuracy lost from canonical questions to others, as a share (0.25 is 25 points).
 
         Args:
             train: name of the model.
-            query: spec of the eval scheme.
+            eval_scheme: spec of the eval scheme.
 
         An attack on fewer questions is compared with the same questions, if it started from their
         canonical tokenizations. None where one of the two was not measured.
         """
-        before, after = self.get(train, "canonical"), self.get(train, query)
+        before, after = self.get(train, "canonical"), self.get(train, eval_scheme)
         if not before or not after:
             return None
-        if "start_accuracy" in after and "start=canonical" in query:
+        if "start_accuracy" in after and "start=canonical" in eval_scheme:
             return after["start_accuracy"] - after["accuracy"]
         return before["accuracy"] - after["accuracy"]
 
-    def change(self, train: str, query: str) -> Difference | None:
+    def change(self, train: str, eval_scheme: str) -> Difference | None:
         """Accuracy on questions of another scheme minus that on canonical ones, with its interval.
 
         Args:
             train: name of the model.
-            query: spec of the eval scheme.
+            eval_scheme: spec of the eval scheme.
 
         None where one of the two was not measured.
         """
-        before, after = self.get(train, "canonical"), self.get(train, query)
+        before, after = self.get(train, "canonical"), self.get(train, eval_scheme)
         return difference(before, after) if before and after else None
 
 
-def splits_of(query: str) -> float | None:
-    """The normalized splits a query was drawn at, or None for one of another kind.
+def splits_of(eval_scheme: str) -> float | None:
+    """The normalized splits that a scheme draws at, or None for a scheme of another kind.
 
     >>> splits_of("canonical"), splits_of("stochastok(alpha=0.5)"), splits_of("uniform")
     (0.0, 0.5, None)
     """
-    scheme = find_scheme(family(query))
-    if scheme is None or scheme.nominal_splits is None or splits_in(query) is not None:
+    scheme = find_scheme(family(eval_scheme))
+    if scheme is None or scheme.nominal_splits is None or splits_in(eval_scheme) is not None:
         return None
     if isinstance(scheme.nominal_splits, str):
-        splits = Spec.parse(query).params[scheme.nominal_splits]
+        splits = Spec.parse(eval_scheme).params[scheme.nominal_splits]
         return splits if isinstance(splits, float) else None  # no schedule
     return scheme.nominal_splits
 

@@ -98,9 +98,9 @@ def _embeddings(rows: Sequence[Row], folder: Path) -> dict[str, dict[str, str]]:
 
 def _curves(sources: Sequence[Source], folder: Path) -> dict[str, dict[str, str]]:
     curves = {
-        f"{source.rows[-1]['file']}: {query}" if len(sources) > 1 else query: curve
+        f"{source.rows[-1]['file']}: {scheme}" if len(sources) > 1 else scheme: curve
         for source in sources
-        for query, curve in source.curves.items()
+        for scheme, curve in source.curves.items()
     }
     if not curves:
         return {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.kernels.batch import Rows
-from robustok.kernels.stochastok import draw_stochastok, draw_stochastok_ways, pairs_of
+from robustok.kernels.stochastok import draw_stochastok, draw_stochastok_listed, pairs_of
 from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
@@ -86,7 +86,7 @@ class StochasTok(TabledSampler):
             return
 
         def kernel(store: Any, first: int, rows: Any) -> int:
-            return draw_stochastok_ways(
+            return draw_stochastok_listed(
                 v.kernel_tokens, store, batch, alpha, self.ways, first, last, rows
             )
 

@@ -24,15 +24,15 @@ def stochastok_distribution(
     >>> round(shares[tuple(vocab.encode("the"))], 3), len(shares)
     (0.5, 3)
     """
-    pieces: dict[int, list[Cut]] = {}
+    expanded: dict[int, list[Cut]] = {}
 
     def expansions(token: int) -> list[Cut]:
-        if token not in pieces:
+        if token not in expanded:
             own = Lattice(lattice.vocab, [token])
-            pieces[token] = [
+            expanded[token] = [
                 tuple(row.tolist()) for s in range(2, ways + 1) for row in own.enumerate(segments=s)
             ]
-        return pieces[token]
+        return expanded[token]
 
     states: dict[Cut, int] = {tuple(lattice.reference.tolist()): 0}
     moves: list[tuple[int, int, float]] = []  # from, to, rate; to -1 beyond the last split

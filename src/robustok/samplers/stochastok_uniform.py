@@ -54,8 +54,8 @@ class StochasTokUniform(TabledSampler):
         """The probability of the split counts times that of each token's segmentation."""
         canonical = self.vocab.canonicalize(ids).tolist()
         given = ids.tolist()
-        pieces = _pieces(self.vocab, canonical, given)
-        if pieces is None:
+        segments = _segments_of(self.vocab, canonical, given)
+        if segments is None:
             return -inf
         splits = ceil(self.alpha * len(canonical))
         if splits == 0 or not canonical:
@@ -64,7 +64,7 @@ class StochasTokUniform(TabledSampler):
 
         result = 0.0
         shares = []  # split counts that clip to the one of ``given``: (low, high), high None: any
-        for token, cut in zip(canonical, pieces, strict=True):
+        for token, cut in zip(canonical, segments, strict=True):
             counts = segmentation_counts(self.vocab, token, self.support)
             if len(cut) >= len(counts) or not counts[len(cut)] or not self._allowed(token, cut):
                 return -inf
@@ -92,8 +92,8 @@ class StochasTokUniform(TabledSampler):
         )
         size = len(cut) + 1
         scratch = np.empty(size, np.int64), np.empty((size, size), np.bool_)
-        pieces = np.asarray(cut, np.int32)
-        return bool(pairwise.is_pairwise(spans, pieces, len(cut), v.token_offsets, *scratch))
+        segments = np.asarray(cut, np.int32)
+        return bool(pairwise.is_pairwise(spans, segments, len(cut), v.token_offsets, *scratch))
 
     def segmentation_weights(
         self, lattice: Lattice, segmentations: list[tuple[int, ...]]
@@ -136,9 +136,11 @@ class StochasTokUniform(TabledSampler):
         self._with_store(kernel, first, last, batch.draws, Rows(out, ends))
 
 
-def _pieces(vocab: Vocabulary, canonical: list[int], given: list[int]) -> list[list[int]] | None:
+def _segments_of(
+    vocab: Vocabulary, canonical: list[int], given: list[int]
+) -> list[list[int]] | None:
     """The segments of each canonical token, or None if a token crosses a canonical boundary."""
-    pieces: list[list[int]] = []
+    segments: list[list[int]] = []
     at = 0
     for token in canonical:
         left = len(vocab.tokens[token])
@@ -149,8 +151,8 @@ def _pieces(vocab: Vocabulary, canonical: list[int], given: list[int]) -> list[l
             at += 1
         if left:
             return None
-        pieces.append(cut)
-    return pieces
+        segments.append(cut)
+    return segments
 
 
 def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:

@@ -18,8 +18,8 @@ class Unigram(WalkSampler):
     """Tokenizations in proportion to exp(sum of the tokens' scores / temperature).
 
     >>> from tokenizers import Tokenizer, models
-    >>> pieces = [("<unk>", 0.0), ("a", -2.0), ("b", -2.0), ("ab", -3.0)]
-    >>> small = rt.Vocabulary.load(Tokenizer(models.Unigram(pieces, 0, False)))
+    >>> scores = [("<unk>", 0.0), ("a", -2.0), ("b", -2.0), ("ab", -3.0)]
+    >>> small = rt.Vocabulary.load(Tokenizer(models.Unigram(scores, 0, False)))
     >>> round(float(np.exp(Unigram(small).log_prob([3]))), 3)
     0.731
 
@@ -58,8 +58,8 @@ def _scores(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
     for i, score in given.items():
         logs[i] = score
     fallback[list(data.byte_fallback)] = True
-    pieces = [i for i in data.ordinary if not fallback[i]]
-    least = min((logs[i] for i in pieces), default=0.0) - _UNKNOWN
+    scored = [i for i in data.ordinary if not fallback[i]]
+    least = min((logs[i] for i in scored), default=0.0) - _UNKNOWN
     for i in data.byte_fallback:  # the first byte of a character bears the whole score
         follows = 0x80 <= vocab.tokens[i][0] < 0xC0
         logs[i] = 0.0 if follows else least

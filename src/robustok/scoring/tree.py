@@ -104,17 +104,17 @@ def levels(tree: Tree, width: int) -> list[Rows]:
 def _pack(sizes: Ints, width: int) -> Ints:
     """The row of each subtree: rows about equally full, neighbors in the tree mostly together.
 
-    Best fit among a few open rows, the large ones of each stretch of the tree first: rows
+    Best fit among a few open rows, the large ones of each chunk of the tree first: rows
     fill well and the subtrees of one still share most of their ancestors.
     """
     total = int(sizes.sum())
-    stretch = np.cumsum(sizes) // (_OPEN_ROWS * width)
+    chunk = np.cumsum(sizes) // (_OPEN_ROWS * width)
     rows = -(-total // width)
     capacity = max(int(sizes.max()), -(-total // rows) + width // 50)
     groups = np.empty(len(sizes), np.int64)
     open_rows: dict[int, int] = {}  # row -> room left
     n_rows = 0
-    for index in np.lexsort((-sizes, stretch)).tolist():
+    for index in np.lexsort((-sizes, chunk)).tolist():
         size = int(sizes[index])
         fitting = [(room, row) for row, room in open_rows.items() if room >= size]
         if fitting:

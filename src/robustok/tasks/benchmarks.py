@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 class Worded(NamedTuple):
     """A row in the wording of the paper."""
 
-    query: str
+    question: str
     choices: list[str]
     label: int
     kind: str = ""
@@ -48,10 +48,10 @@ def _after_space(choices: Iterable[str]) -> list[str]:
 
 def plain(row: Row) -> Worded:
     """A question and its answers, each after a space; without a question, whole sentences."""
-    query, kind = row["query"], str(row.get("kind", row.get("task", "")))
+    question, kind = row["query"], str(row.get("kind", row.get("task", "")))
     # Whole sentences start a text, so nothing precedes them.
-    choices = _after_space(row["choices"]) if query else [c.strip() for c in row["choices"]]
-    return Worded(query, choices, row["label"], kind)
+    choices = _after_space(row["choices"]) if question else [c.strip() for c in row["choices"]]
+    return Worded(question, choices, row["label"], kind)
 
 
 def _copa(row: Row) -> Worded:
@@ -59,15 +59,15 @@ def _copa(row: Row) -> Worded:
 
 
 def _social_iqa(row: Row) -> Worded:
-    query = (
+    question = (
         "Choose the most likely answer.\n"
         f"Context: {row['context']}\nQuestion: {row['question']}\n"
     )  # fmt: skip
-    return Worded(query, _after_space(row["choices"]), row["label"])
+    return Worded(question, _after_space(row["choices"]), row["label"])
 
 
 def _hellaswag(row: Row) -> Worded:
-    # The context alone: the data set's own query begins with the activity's label.
+    # The context alone: the data set's own question begins with the activity's label.
     return plain({**row, "query": row.get("ctx", row["query"])})
 
 
@@ -140,8 +140,11 @@ def _hub_blimp(row: Row) -> dict[str, Any]:
 
 
 def _hub_toksuite(row: Row) -> dict[str, Any]:
-    query = row["question"].strip()
-    return {"query": query, "choices": list(row["choices"]), "label": int(row["answer"])}
+    return {
+        "query": row["question"].strip(),
+        "choices": list(row["choices"]),
+        "label": int(row["answer"]),
+    }
 
 
 # The subsets of TokSuite's English questions.

@@ -130,12 +130,12 @@ def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
 
 
 def _pair(row: dict[str, Any], where: str, key: str) -> Pair:
-    query = row.get("prompt", row.get("query"))
+    prompt = row.get("prompt", row.get("query"))
     answer = row.get("answer", row.get("completion"))
-    for name, value in (("prompt", query), ("answer", answer)):
+    for name, value in (("prompt", prompt), ("answer", answer)):
         if not isinstance(value, str) or not value:
             raise RobustokError(f"{where} has no text '{name}': give prompt and answer")
-    return Pair(key, str(query), str(answer))
+    return Pair(key, str(prompt), str(answer))
 
 
 def _from_file(path: Path) -> Iterator[Item]:
@@ -178,9 +178,9 @@ def _item(row: Row, word: Wording, where: str, key: str) -> Item:
     if not isinstance(label, int) or isinstance(label, bool):
         raise RobustokError(f"{where}: the label must be the number of the right choice, from 0")
     try:
-        query, choices, label, kind = word(row)
+        question, choices, label, kind = word(row)
     except KeyError as e:
         raise RobustokError(f"{where} lacks {e}, which its wording needs") from None
     except (TypeError, AttributeError) as e:
         raise RobustokError(f"{where} is not a question with choices: {e}") from None
-    return Item(key, query, tuple(choices), label, kind)
+    return Item(key, question, tuple(choices), label, kind)

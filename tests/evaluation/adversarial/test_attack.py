@@ -56,11 +56,11 @@ def test_every_step_takes_the_best_neighbor_that_brute_force_finds(
     margins = {v: margin_of(model, vocab, v, label, objective) for v in everything}
     current = tuple(vocab.encode(text).tolist())
     assert len(everything) > 50
-    path, queries = [margins[current]], 1
+    path, n_scored = [margins[current]], 1
     for _ in range(4):
         here = spans(vocab, current)
         near = [v for v in everything if len(spans(vocab, v) - here) in distances]
-        queries += len(near)
+        n_scored += len(near)
         best = max(near, key=lambda v: margins[v])
         if margins[best] <= margins[current]:
             break
@@ -68,7 +68,7 @@ def test_every_step_takes_the_best_neighbor_that_brute_force_finds(
         path.append(margins[best])
     assert result.ids.tolist() == list(current)
     assert result.margins == pytest.approx(path, abs=1e-4)
-    assert result.n_scored == queries
+    assert result.n_scored == n_scored
     assert len(path) > 1
     assert vocab.decode_bytes(result.ids) == text.encode()
 
@@ -254,7 +254,7 @@ def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_pat
         ({"start": "unifrom"}, "uniform"),
     ],
 )
-def test_mistakes_are_told(model, vocab, settings: dict[str, Any], message: str) -> None:
+def test_mistakes_are_errors(model, vocab, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(RobustokError, match=message):
         attack(model, vocab, TEXT, OPTIONS, 1, **settings)
 

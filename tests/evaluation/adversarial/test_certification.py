@@ -183,9 +183,9 @@ def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocab
         model, vocab, "rain", OPTIONS, distance=None, seed=0, prefix=prefix, suffix=suffix
     )
     paths = tokenizations(vocab, b"rain")
-    queries = [[*path, *suffix] for path in paths]
+    questions = [[*path, *suffix] for path in paths]
     options = [vocab.encode(o).tolist() for o in OPTIONS]
-    answers = score_naively(model, queries, options, prefix).argmax(axis=1)
+    answers = score_naively(model, questions, options, prefix).argmax(axis=1)
     assert result.tokenizations == len(paths)
     assert result.flips == int((answers != result.answer).sum())
 

@@ -132,9 +132,9 @@ def segmentations_command(
                 progress=progress,
             )  # fmt: skip
     wide = [
-        [name, str(level + 1), str(len(pieces)),
+        [name, str(level + 1), str(len(cuts)),
          *(f"{sum(1 for x in s[level] if x)}" for s in counts.shares.values())]
-        for name, counts in by_name.items() for level, pieces in enumerate(counts.pieces)
+        for name, counts in by_name.items() for level, cuts in enumerate(counts.by_splits)
     ]  # fmt: skip
     schemes = [f"drawn by {spec}" for spec in next(iter(by_name.values())).shares]
     _tell(

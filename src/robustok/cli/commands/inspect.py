@@ -48,11 +48,11 @@ def command(
     if len(vocab.decode_bytes(canonical)) > LONGEST:
         raise RobustokError(f"only a text of at most {LONGEST} bytes is shown; give a shorter one")
     total = lattice.count()
-    shown: list[dict[str, Any]] = [{"scheme": "canonical", "draws": [_pieces(vocab, canonical)]}]
+    shown: list[dict[str, Any]] = [{"scheme": "canonical", "draws": [_tokens_of(vocab, canonical)]}]
     for spec in scheme or _default_schemes():
         draw = sampler(spec, vocab)
         rows = draw.sample_batch([given], seed=seed, draws=draws)
-        shown.append({"scheme": draw.spec, "draws": [_pieces(vocab, row) for row in rows]})
+        shown.append({"scheme": draw.spec, "draws": [_tokens_of(vocab, row) for row in rows]})
     bars = _histogram(vocab, given, canonical, lattice, total, samples, seed)
     _print(total, shown, bars, samples, _encoder(vocab))
     if html:
@@ -73,7 +73,7 @@ def _default_schemes() -> list[str]:
     ]
 
 
-def _pieces(vocab: Any, ids: Any) -> list[bytes]:
+def _tokens_of(vocab: Any, ids: Any) -> list[bytes]:
     return [vocab.tokens[i] for i in ids]
 
 
@@ -107,8 +107,8 @@ def _print(
     console.print(f"{total:,} {noun}")
     for entry in shown:
         console.print(f"\n[bold]{entry['scheme']}[/bold]")
-        for pieces in entry["draws"]:
-            print_tokens(pieces, console, f"{len(pieces):>4}  ")
+        for tokens in entry["draws"]:
+            print_tokens(tokens, console, f"{len(tokens):>4}  ")
     console.print(f"\n[bold]distance from canonical[/bold]   exact █  {samples:,} uniform draws ░")
     tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
     for at, exact, drawn in bars:
