@@ -14,12 +14,13 @@ import numpy as np
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
+from robustok.evaluation.adversarial.problem import append
 from robustok.evaluation.combining import combined, vote_counts
 from robustok.evaluation.intervals import clopper_pearson_upper
 from robustok.evaluation.questions import as_sampler, check_options, encode_options
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
-from robustok.scoring import score
+from robustok.scoring import Request, Scores, score_many
 from robustok.vocabulary import Vocabulary
 
 
@@ -89,16 +90,71 @@ def choose(
         prefix: ids before every question, [n]; by default none.
         confidence: of the bound on the share of the majority.
     """
+    return choose_many(
+        model, vocab, [question], [options], scheme, draws=draws, seed=seed, prefix=prefix,
+        confidence=confidence,
+    )[0]  # fmt: skip
+
+
+def choose_many(
+    model: Any,
+    vocab: Vocabulary,
+    questions: Sequence[str | bytes],
+    options: Sequence[Sequence[str]],
+    scheme: str | Sampler = "uniform",
+    *,
+    draws: int = 8,
+    seed: int,
+    keys: Sequence[int] | np.ndarray | None = None,
+    prefix: Sequence[int] | np.ndarray | None = None,
+    suffix: Sequence[int] | np.ndarray | None = None,
+    confidence: float = 0.95,
+) -> list[EnsembleAnswer]:
+    """Answer many questions as :func:`choose` does, with all draws scored together.
+
+    >>> from robustok.ensemble import choose_many
+    >>> questions, options = ["hello", "world"], [[" a", " b"], [" a", " b"]]
+    >>> [sum(a.votes) for a in choose_many(model, vocab, questions, options, draws=4, seed=0)]
+    [4, 4]
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        questions: the texts that are drawn, [n].
+        options: the answers of each question, tokenized canonically, [n].
+        scheme: a spec or a sampler.
+        draws: number of draws of each question, at least 1.
+        seed: any integer.
+        keys: key of each question's draws, integers, [n]; by default its position.
+        prefix: ids before every question, [m]; by default none.
+        suffix: ids between every question and its options, [l]; by default none.
+        confidence: of the bound on the share of the majority.
+    """
     check_integer("draws", draws, 1)
-    encoded = encode_options(vocab, check_options(options))
-    rows = as_sampler(scheme, vocab).sample_batch([question], seed=seed, draws=draws)
-    scores = score(model, rows, encoded, prefix)
+    if len(questions) != len(options):
+        raise RobustokError(
+            f"{len(questions)} questions and {len(options)} lists of options: give each its own"
+        )
+    rows = as_sampler(scheme, vocab).sample_batch(
+        list(questions), seed=seed, draws=draws, keys=None if keys is None else np.asarray(keys)
+    )
+    requests = [
+        Request(
+            append(Ragged.from_rows([rows[at * draws + draw] for draw in range(draws)]), suffix),
+            encode_options(vocab, check_options(answers)),
+            prefix,
+        )
+        for at, answers in enumerate(options)
+    ]
+    return [_answer(scores, draws, confidence) for scores in score_many(model, requests)]
+
+
+def _answer(scores: Scores, draws: int, confidence: float) -> EnsembleAnswer:
     votes = vote_counts(scores.log_probs)
-    others = draws - int(votes.max())
     return EnsembleAnswer(
         combined(scores.log_probs, "mean")[0],
         tuple(votes.tolist()),
-        1 - clopper_pearson_upper(others, draws, confidence),
+        1 - clopper_pearson_upper(draws - int(votes.max()), draws, confidence),
         confidence,
         scores.tokens_computed,
     )

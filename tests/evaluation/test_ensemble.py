@@ -10,7 +10,7 @@ import torch
 from scipy.stats import beta
 
 import robustok as rt
-from robustok.ensemble import choose, generate
+from robustok.ensemble import choose, choose_many, generate
 from robustok.evaluation import evaluate
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.scoring import score
@@ -46,6 +46,24 @@ def test_choices_are_averaged_and_counted(vocab: rt.Vocabulary, model: Any) -> N
     assert result.majority == votes.argmax()
     most = votes.max()
     assert result.lower == pytest.approx(beta.ppf(0.05, most, 7 - most + 1))
+
+
+def test_many_questions_are_answered_as_one_by_one(vocab: rt.Vocabulary, model: Any) -> None:
+    questions = ["which word is there?", "the rest rests"]
+    options = [OPTIONS, OPTIONS[1:]]
+    suffix, keys = vocab.encode(" Answer:"), [11, 7]
+    results = choose_many(
+        model, vocab, questions, options, draws=5, seed=3, keys=keys, prefix=[2], suffix=suffix
+    )
+    for question, answers, key, result in zip(questions, options, keys, results, strict=True):
+        rows = rt.sampler("uniform", vocab).sample_batch([question], seed=3, draws=5, keys=[key])
+        encoded = [vocab.encode(answer) for answer in answers]
+        rows_ = [np.append(row, suffix) for row in rows]
+        probs = np.array([np.exp(score(model, [r], encoded, [2]).log_probs[0]) for r in rows_])
+        assert result.log_probs == pytest.approx(np.log(probs.mean(axis=0)), abs=1e-4)
+        assert result.votes == tuple(np.bincount(probs.argmax(axis=1), minlength=len(answers)))
+    with pytest.raises(rt.RobustokError, match="2 questions and 1 lists of options"):
+        choose_many(model, vocab, questions, options[:1], seed=0)
 
 
 def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model: Any) -> None:

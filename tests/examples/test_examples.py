@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.integrations.perturb import Perturb
 from robustok.integrations.stochastic.fast import StochasticTokenizer
-from robustok.models import load_model
+from robustok.models import Shape, load_model, small_model, train_tokenizer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -184,3 +186,54 @@ def test_one_answer_from_eight_tokenizations(tmp_path, capsys):
     assert set(accuracies) == {"None", "mean", "vote"}
     assert all(0 <= accuracy <= 1 for accuracy in accuracies.values())
     assert "of all tokenizations agree" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model with a chat template, as a folder."""
+    folder = tmp_path_factory.mktemp("chat")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=train_tokenizer(["Question: What color is the sky? Answer:"] * 5, 300),
+        bos_token="<|endoftext|>",
+        eos_token="<|endoftext|>",
+    )
+    tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}>"
+    tokenizer.save_pretrained(str(folder))
+    size = rt.Vocabulary.load(str(folder)).size
+    model = small_model(size, Shape(1, 16, 1, 1, 32, 256), seed=0)
+    model.config.bos_token_id = size - 1
+    model.save_pretrained(str(folder))
+    return folder
+
+
+def test_defenses_are_measured_and_a_stopped_run_continues(chat_model, tmp_path, capsys):
+    arguments = ["--out", str(tmp_path), "--model", str(chat_model), "--questions", "8"]
+    arguments += ["--max-scored", "4", "--draws", "2", "--steps", "1"]
+    main = loaded("defenses").main
+    main(arguments)
+    first = json.loads((tmp_path / "defenses.json").read_text())
+    assert (first["n"], first["survived"], len(first["rows"])) == (8, 0, 9)
+    assert (tmp_path / "roc.png").stat().st_size > 10_000
+    attacks = tmp_path / "attacks" / "none.jsonl"
+    lines = attacks.read_text().splitlines(keepends=True)
+    attacks.write_text("".join(lines[:5]))  # the configuration and four questions
+    main(arguments)
+    assert attacks.read_text() == "".join(lines)
+    again = json.loads((tmp_path / "defenses.json").read_text())
+    assert [r | {"seconds": 0} for r in again["rows"]] == [
+        r | {"seconds": 0} for r in first["rows"]
+    ]
+    main_of("defenses")([*arguments[:5], "4", *arguments[6:]])  # other questions, same attacks
+    capsys.readouterr()
+    with pytest.raises(rt.RobustokError, match="holds results with other settings: delete it"):
+        main([*arguments[:-5], "8", *arguments[-4:]])
+
+
+def test_the_red_team_writes_attacks_and_answers(chat_model, tmp_path, capsys):
+    loaded("red_team").main(
+        ["--out", str(tmp_path), "--model", str(chat_model), "--max-scored", "6"]
+    )
+    record = json.loads((tmp_path / "attack.json").read_text())
+    assert [part["search"] for part in record["parts"]][-1] == "worst of all"
+    assert len(record["answers"]) == 4
+    assert len((tmp_path / "attacks.jsonl").read_text().splitlines()) >= 4

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.attack_settings import AttackSettings
 from robustok.display import Progress
+from robustok.ensemble import choose_many
 from robustok.errors import RobustokError
 from robustok.evaluation.adversarial.problem import append
-from robustok.evaluation.combining import combined, vote_counts
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import Ids, check_questions, encode_options, item_key
+from robustok.evaluation.resume import RowFile
+from robustok.models.fingerprint import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.redteam.attacks import attack_prompt
 from robustok.redteam.causal import Margin
@@ -91,6 +95,7 @@ class DefenseTable:
         survived: attacked inputs whose ids are still not canonical after re-encoding. None can be:
             the guard returns the canonical ids of their text.
         curves: the curve of each detector, by name.
+        false_positives: share of benign inputs that a detector could flag.
     """
 
     rows: list[Defense]
@@ -98,6 +103,7 @@ class DefenseTable:
     seed: int
     survived: int
     curves: dict[str, Roc]
+    false_positives: float = 0.01
 
     def __str__(self) -> str:
         head = f"{'defense':<32}{'clean':>7}{'attacked':>10}{'95%':>16}{'tokens':>8}{'ms':>8}"
@@ -128,6 +134,7 @@ def measure_defenses(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     seed: int,
+    resume_dir: str | Path | None = None,
     progress: Progress | None = None,
 ) -> DefenseTable:
     """Measure every defense on multiple-choice items.
@@ -145,20 +152,23 @@ def measure_defenses(
             itself.
         spec: scheme of drawn inference, by default ``"uniform"``.
         draws: draws of an input, at least 1.
-        benign: scheme of benign traffic, which detectors must let pass. With ``"canonical"`` every
-            other tokenization can be flagged; use a scheme such as ``"stochastok(alpha=0.05)"`` if
-            clients re-tokenize.
+        benign: scheme of benign traffic, ``draws`` of each question, which detectors must let pass.
+            With ``"canonical"`` every other tokenization can be flagged; use a scheme such as
+            ``"stochastok(alpha=0.05)"`` if clients re-tokenize.
         false_positives: share of benign inputs that a detector may flag.
         max_scored: tokenizations that the attack scores for an item.
         prefix: ids before every question that stay as they are; by default none.
         suffix: ids between every question and its options; by default none.
         seed: any integer; decides all draws.
-        progress: called with (models attacked, models).
+        resume_dir: folder that keeps each finished attack, a file for each model. Another call with
+            the same arguments reads them and attacks only the other questions.
+        progress: called with (questions attacked, questions), all models together.
 
     The attack is the greedy one at distance 2, from the canonical tokenization and then from
     uniform draws, and stops where an answer is wrong. It does not adapt to a detector.
 
-    Raises RobustokError as :func:`robustok.evaluation.attack_items`.
+    Raises RobustokError as :func:`robustok.evaluation.attack_items`, and for attacks of other
+    arguments in ``resume_dir``.
     """
     check_questions(items)
     if draws < 1:
@@ -167,10 +177,14 @@ def measure_defenses(
     settings = AttackSettings(steps=1000, restarts=1000, max_scored=max_scored)
     models = {"none": model, **(trained or {})}
     attacked: dict[str, Rows] = {}
-    for name, one in models.items():
-        attacked[name] = task.attack(one, settings, seed)
-        if progress is not None:
-            progress(len(attacked), len(models))
+    for number, (name, one) in enumerate(models.items()):
+        file = resume_dir and Path(resume_dir) / f"{name.replace(' ', '-')}.jsonl"
+
+        def show(done: int, before: int = number * len(items)) -> None:
+            if progress is not None:
+                progress(before + done, len(models) * len(items))
+
+        attacked[name] = task.attack(one, settings, seed, file, show)
     clean = [np.asarray(vocab.encode(item.question), np.int32) for item in items]
     broken = attacked["none"]
 
@@ -186,7 +200,7 @@ def measure_defenses(
         reader = task.smoother(model, spec, draws, how, seed)
         rows.append(task.row(f"{how} of {draws} draws", reader, clean, broken))
     rows += [task.row(n, task.reader(m), clean, attacked[n]) for n, m in (trained or {}).items()]
-    traffic = [task.drawn(i, benign, seed) for i in range(len(items))]
+    traffic = task.traffic(benign, draws, seed)
     detectors: dict[str, Callable[[Rows], np.ndarray]] = {
         "distance": lambda rows: distance_scores(vocab, rows),
         "likelihood": lambda rows: likelihood_scores(model, vocab, rows, prefix=prefix),
@@ -200,7 +214,7 @@ def measure_defenses(
         rows.append(row)
         curves[name] = curve
     rows = [Defense(**{**asdict(row), "tokens": row.tokens / base}) for row in rows]
-    return DefenseTable(rows, len(items), seed, survived, curves)
+    return DefenseTable(rows, len(items), seed, survived, curves, false_positives)
 
 
 class _Task:
@@ -213,18 +227,43 @@ class _Task:
         self.options = [encode_options(vocab, item.choices) for item in items]
         self.labels = np.array([item.label for item in items])
 
-    def attack(self, model: Any, settings: AttackSettings, seed: int) -> Rows:
-        """The attacked ids of every item."""
-        rows = []
-        for item in self.items:
-            objective = Margin(
-                model, self.vocab, item.choices, item.label, prefix=self.prefix, suffix=self.suffix
-            )
-            result = attack_prompt(
-                self.vocab, item.question, objective, settings=settings, seed=seed
-            )
-            rows.append(np.asarray(result.ids, np.int32))
-        return rows
+    def attack(
+        self,
+        model: Any,
+        settings: AttackSettings,
+        seed: int,
+        file: Path | None,
+        progress: Callable[[int], None],
+    ) -> Rows:
+        """The attacked ids of every item; those in ``file`` are read, new ones are added to it."""
+        ids: dict[str, list[int]] = {}
+        with ExitStack() as stack:
+            resume = None
+            if file is not None:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                frame = [None if part is None else np.asarray(part).tolist()
+                         for part in (self.prefix, self.suffix)]  # fmt: skip
+                config = {
+                    "settings": asdict(settings), "seed": seed, "prefix": frame[0],
+                    "suffix": frame[1], "model": model_fingerprint(model),
+                    "vocabulary": self.vocab.size,
+                }  # fmt: skip
+                resume = stack.enter_context(RowFile(file, config, self.items))
+                ids = {key: row["ids"] for key, row in resume.rows.items()}
+            for number, item in enumerate(self.items):
+                if item.key not in ids:
+                    ids[item.key] = self.attack_one(model, item, settings, seed)
+                    if resume is not None:
+                        resume.add_row({"key": item.key, "ids": ids[item.key]})
+                progress(number + 1)
+        return [np.asarray(ids[item.key], np.int32) for item in self.items]
+
+    def attack_one(self, model: Any, item: Item, settings: AttackSettings, seed: int) -> list[int]:
+        """The attacked ids of one item."""
+        objective = Margin(
+            model, self.vocab, item.choices, item.label, prefix=self.prefix, suffix=self.suffix
+        )
+        return attack_prompt(self.vocab, item.question, objective, settings=settings, seed=seed).ids
 
     def log_probs(self, model: Any, groups: Sequence[Rows]) -> tuple[list[np.ndarray], int]:
         """Log-probabilities of the options after each tokenization of each item, and the tokens."""
@@ -251,33 +290,32 @@ class _Task:
 
     def smoother(self, model: Any, spec: str, draws: int, how: str, seed: int) -> Any:
         """The model on draws of the text that the ids spell."""
-        from robustok.samplers import sampler
-
-        scheme = sampler(spec, self.vocab)
+        keys = np.array([item_key(item.key) for item in self.items], np.int64)
+        options = [item.choices for item in self.items]
 
         def read(rows: Rows) -> tuple[np.ndarray, int]:
-            groups = []
-            for item, row in zip(self.items, rows, strict=True):
-                keys = np.array([item_key(item.key)], np.int64)
-                text = self.vocab.decode_bytes(row)
-                groups.append(list(scheme.sample_batch([text], seed=seed, draws=draws, keys=keys)))
-            log_probs, tokens = self.log_probs(model, groups)
-            if how == "mean":
-                return np.array([combined(p, "mean")[0].argmax() for p in log_probs]), tokens
-            return np.array([vote_counts(p).argmax() for p in log_probs]), tokens
+            texts = [self.vocab.decode_bytes(row) for row in rows]
+            answers = choose_many(
+                model, self.vocab, texts, options, spec, draws=draws, seed=seed, keys=keys,
+                prefix=self.prefix, suffix=self.suffix,
+            )  # fmt: skip
+            chosen = [a.answer if how == "mean" else a.majority for a in answers]
+            return np.array(chosen), sum(a.tokens_computed for a in answers)
 
         return read
 
-    def drawn(self, number: int, spec: str, seed: int) -> np.ndarray:
-        """One draw of an item's question."""
+    def traffic(self, spec: str, draws: int, seed: int) -> Rows:
+        """Benign inputs: draws of every question."""
         from robustok.samplers import sampler
 
-        item = self.items[number]
-        keys = np.array([item_key(item.key)], np.int64)
-        batch = sampler(spec, self.vocab).sample_batch(
-            [item.question], seed=seed, keys=keys, epoch=7
+        keys = np.array([item_key(item.key) for item in self.items], np.int64)
+        return (
+            sampler(spec, self.vocab)
+            .sample_batch(
+                [item.question for item in self.items], seed=seed, draws=draws, keys=keys, epoch=7
+            )
+            .rows()
         )
-        return np.asarray(batch[0], np.int32)
 
     def row(self, name: str, read: Any, clean: Rows, attacked: Rows) -> Defense:
         """A defense that answers every input."""
