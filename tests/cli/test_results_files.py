@@ -33,6 +33,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     schemes = ["-s", "canonical", "-s", "uniform"]
     assert run(["evaluate", *given, *schemes, "--draws", "3", "--out", out[0]]) == 0
     assert run(["attack", *given, "--steps", "1", "--out", out[1]]) == 0
+    other = ["--objective", "margin", "--suite", "standard", "--max-scored", "5"]
+    other += ["--out", str(folder / "suite.jsonl"), "--generate", str(folder / "answers.jsonl")]
+    (folder / "judge_of_files.py").write_text("def longer(text, answer):\n    return len(answer)\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        judged = ["--judge", "judge_of_files:longer", "--max-new-tokens", "3"]
+        assert run(["attack", *given, *other, *judged]) == 0
+    bounds = ["--distance", "2", "--distance", "4", "--draws", "20", "--enumerate", "5"]
+    assert run(["certify", *given, *bounds, "--out", str(folder / "bounds")]) == 0
+    assert run(["evaluate", *given, *schemes, "--out", str(folder / "table.parquet")]) == 0
     return folder
 
 
@@ -65,6 +75,56 @@ def test_the_attacks_of_attack_have_a_report_with_a_curve(results: Path) -> None
     assert "seed 0" in text
     assert (folder / "figures" / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert "figures/curve.png" in text
+
+
+def test_every_row_says_seed_and_draws(results: Path) -> None:
+    rows = [json.loads(line) for line in (results / "predictions.jsonl").read_text().splitlines()]
+    assert {(row["query"], row["seed"], row["draws"]) for row in rows} == {
+        ("canonical", 0, 1), ("uniform", 0, 3),
+    }  # fmt: skip
+    assert all(len(row["predictions"]) == row["draws"] for row in rows)
+    for name, skipped in (("attacks", 1), ("suite", 0), ("answers", 0)):
+        lines = (results / f"{name}.jsonl").read_text().splitlines()[skipped:]
+        assert [json.loads(line)["seed"] for line in lines] == [0] * len(ITEMS), name
+
+
+def test_certificates_have_a_report(results: Path) -> None:
+    path = results / "bounds" / "certificates-model.jsonl"
+    assert run(["report", str(path)]) == 0
+    folder = path.with_name("certificates-model-report")
+    text = (folder / "report.md").read_text()
+    rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    for at, distance in enumerate((2, 4)):
+        verdicts = [row["certificates"][at]["verdict"] for row in rows]
+        counts = " | ".join(str(verdicts.count(v)) for v in ("same", "open", "flips", "attacked"))
+        assert f"| {distance} | {len(ITEMS)} | {counts} |" in text
+    assert (folder / "figures" / "model-gap.png").is_file()
+    page = (folder / "report.html").read_text()
+    assert "Certificates: model" in page and "data:image/svg+xml" in page
+
+
+def test_attacks_of_other_objectives_and_their_answers_have_a_report(results: Path) -> None:
+    paths = [str(results / f"{name}.jsonl") for name in ("suite", "answers")]
+    assert run(["report", *paths, "--out", str(results / "both")]) == 0
+    text = (results / "both" / "report.md").read_text()
+    rows = [json.loads(line) for line in Path(paths[0]).read_text().splitlines()]
+    for row in rows:
+        gain = row["score"] - row["canonical_score"]
+        assert f"| {row['canonical_score']:+.4g} | {row['score']:+.4g} | {gain:+.4g} |" in text
+    broken = sum(row["success"] for row in rows)
+    assert f"{100 * broken / len(rows):.1f}% broken (95% interval " in text
+    answers = [json.loads(line) for line in Path(paths[1]).read_text().splitlines()]
+    mean = sum(row["attacked_verdict"] for row in answers) / len(answers)
+    assert f"{mean:.3f} attacked" in text
+    assert (results / "both" / "figures" / "suite-scores.svg").is_file()
+
+
+def test_parquet_predictions_have_the_report_of_json_lines(results: Path) -> None:
+    assert run(["report", str(results / "table.parquet")]) == 0
+    assert "| table | uniform |" in (results / "table-report" / "report.md").read_text()
+    broken = results / "broken.parquet"
+    broken.write_text("no")
+    assert run(["report", str(broken)]) == 2
 
 
 def test_several_files_have_one_report(results: Path, tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def _replay_on_server(given: Arguments) -> None:
             for ids in (record.canonical_ids, record.ids)
         )  # fmt: skip
         verdicts = [judged(judge, record.text, answer) for answer in (canonical, attacked)]
-        rows.append(Answers(record.key, record.text, canonical, attacked, *verdicts))
+        rows.append(Answers(record.key, record.text, canonical, attacked, *verdicts, record.seed))
     _show_answers(given, rows)
 
 

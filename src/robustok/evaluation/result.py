@@ -83,7 +83,10 @@ class Evaluation:
         )
 
     def table(self) -> list[dict[str, object]]:
-        """One plain dictionary per item, ready for JSON lines."""
+        """One plain dictionary per item, ready for JSON lines.
+
+        ``predictions[j]`` and ``margins[j]`` are those of draw j of ``draws``.
+        """
         return [
             {
                 "key": o.key,
@@ -92,6 +95,8 @@ class Evaluation:
                 "predictions": list(o.predictions),
                 "margins": [round(m, 6) for m in o.margins],
                 "correct": o.correct,
+                "seed": self.seed,
+                "draws": len(o.predictions),
             }
             for o in self.outcomes
         ]

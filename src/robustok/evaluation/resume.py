@@ -152,8 +152,8 @@ class ResumeFile(RowFile):
         return {key: _from_row(row) for key, row in self.rows.items()}
 
     def add(self, attack: Attack) -> None:
-        """Write one finished attack."""
-        self.add_row(attack.as_row())
+        """Write one finished attack, with the seed of the configuration."""
+        self.add_row(attack.as_row() | {"seed": self._config["seed"]})
 
 
 def items_digest(items: Sequence[Item]) -> str:
@@ -169,7 +169,7 @@ def items_digest(items: Sequence[Item]) -> str:
 
 
 def _from_row(row: dict[str, Any]) -> Attack:
-    values = {name: value for name, value in row.items() if name != "question_digest"}
+    values = {name: row[name] for name in row if name not in ("question_digest", "seed")}
     for name in ("ids", "start"):
         values[name] = np.array(row[name], np.int32)
     for name in ("log_probs", "log_probs_start"):

@@ -33,6 +33,7 @@ class Answers:
         attacked: answer to the attacked one.
         canonical_verdict: what the judge gave for ``canonical``; None without a judge.
         attacked_verdict: what it gave for ``attacked``.
+        seed: seed of the attack; None where it is unknown.
     """
 
     key: str
@@ -41,6 +42,7 @@ class Answers:
     attacked: str
     canonical_verdict: float | None = None
     attacked_verdict: float | None = None
+    seed: int | None = None
 
     def as_row(self) -> dict[str, Any]:
         """A plain dictionary, ready for JSON."""
@@ -122,7 +124,7 @@ def generate_answers(
     Args:
         model: any causal language model of transformers.
         vocab: the model's vocabulary.
-        attacks: the attacks, with ``key``, ``text`` and ``ids``.
+        attacks: the attacks, with ``key``, ``text``, ``ids`` and ``seed``.
         prefix: ids before every prompt; by default none.
         suffix: ids after every prompt; by default none.
         max_new_tokens: greatest number of generated tokens, at least 1.
@@ -139,7 +141,9 @@ def generate_answers(
             for ids in (vocab.encode(attack.text), attack.ids)
         )  # fmt: skip
         verdicts = [judged(judge, attack.text, answer) for answer in (canonical, attacked)]
-        results.append(Answers(attack.key, attack.text, canonical, attacked, *verdicts))
+        results.append(
+            Answers(attack.key, attack.text, canonical, attacked, *verdicts, attack.seed)
+        )
         if progress is not None:
             progress(len(results), len(attacks))
     return results

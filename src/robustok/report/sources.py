@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from robustok.attack_settings import AttackSettings
 from robustok.errors import RobustokError
+from robustok.extras import require
 from robustok.files import read_object, read_rows
+from robustok.report.sections import (
+    ANSWERS,
+    ATTACKS,
+    CERTIFICATES,
+    Section,
+    answers_section,
+    attacks_section,
+    certificates_section,
+)
 from robustok.report.table import Row
 
-ACCEPTED = "give results.jsonl of a study, or the .jsonl file of evaluate --out or attack --out"
+ACCEPTED = (
+    "give results.jsonl of a study, or the file of evaluate --out, icl --out, attack --out, "
+    "attack --generate or certify --out"
+)
 _MEASUREMENT = {
     "accuracy": {"train", "query", "low", "high", "n", "seed"},
     "perplexity": {"pretrain", "query", "bits_per_byte", "seed"},
@@ -22,14 +36,16 @@ _ATTACK = {"key", "label", "success", "flipped_at", "n_scored", "log_probs_start
 
 
 class Source(NamedTuple):
-    """Rows of results.jsonl from one path, and curves of attacks.
+    """Rows of results.jsonl from one path, curves of attacks, and a section of its own.
 
-    `study` is the configuration in study.json, empty where there is none.
+    `study` is the configuration in study.json, empty where there is none. `section` writes its
+    figure into a folder.
     """
 
     rows: list[Row]
     study: dict[str, Any]
     curves: dict[str, list[dict[str, float]]]
+    section: Callable[[Path], Section] | None = None
 
 
 def read_source(path: Path) -> Source:
@@ -37,7 +53,7 @@ def read_source(path: Path) -> Source:
 
     Predictions of `evaluate --out` become a row for each task and scheme; attacks of `attack --out`
     become one row, and one for the canonical start. Their `train` and `file` are the file's name
-    without its suffix.
+    without its suffix. Certificates, attacks for other objectives and answers become a section.
 
     Raises RobustokError for a path without results.
     """
@@ -50,17 +66,43 @@ def read_source(path: Path) -> Source:
                 f"{path} has no results.jsonl: run a study with this folder as --out, or {ACCEPTED}"
             )
         return Source(_measurements(results), read_object(path / "study.json"), {})
-    if path.suffix == ".parquet":
-        raise RobustokError(f"{path} is no JSON Lines: {ACCEPTED}")
-    rows = read_rows(path)
+    rows = _parquet_rows(path) if path.suffix == ".parquet" else read_rows(path)
     if _all_have(rows, _PREDICTION):
         return Source(_of_predictions(path.stem, rows), {}, {})
     if _all_have(rows[:1], {"config"}) and _all_have(rows[1:], _ATTACK):
         measured, curve = _of_attacks(path.stem, rows[0]["config"], rows[1:])
         return Source(measured, {}, {measured[-1]["query"]: curve})
+    if section := _section(path.stem, rows):
+        return Source([], {}, {}, section)
+    if _all_have(rows[1:], {"key", "distances"}):
+        raise RobustokError(
+            f"{path} holds the words of an unfinished or finished `robustok embeddings`: run it "
+            "with the same --out, which draws their figure"
+        )
     rows = _measurements(path)
     study = path.with_name("study.json")
     return Source(rows, read_object(study) if study.is_file() else {}, {})
+
+
+def _section(name: str, rows: Sequence[Any]) -> Callable[[Path], Section] | None:
+    """What makes the section of a file that holds no accuracies; None for any other file."""
+    if _all_have(rows[:1], {"config"}) and _all_have(rows[1:], CERTIFICATES):
+        name = name.removeprefix("certificates-")
+        return partial(certificates_section, name, rows[0]["config"], rows[1:])
+    if _all_have(rows, ATTACKS):
+        return partial(attacks_section, name, rows)
+    return partial(answers_section, name, rows) if _all_have(rows, ANSWERS) else None
+
+
+def _parquet_rows(path: Path) -> list[Any]:
+    require("pyarrow")
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowInvalid
+
+    try:
+        return pq.read_table(path).to_pylist()
+    except ArrowInvalid as error:
+        raise RobustokError(f"{path} is no Parquet file: {ACCEPTED}") from error
 
 
 def _all_have(rows: Sequence[Any], names: set[str]) -> bool:
@@ -109,6 +151,8 @@ def _of_predictions(name: str, rows: Sequence[Row]) -> list[Row]:
         answers = {row["key"]: float(row["correct"]) for row in group}
         draws = len(group[0]["predictions"])
         measured.append(_accuracy(name, eval_scheme, answers, draws) | {"draws": draws})
+        if "seed" in group[0]:  # rows of earlier releases have none
+            measured[-1]["seed"] = group[0]["seed"]
         if len(groups) > len({scheme for _, scheme in groups}):  # several tasks
             measured[-1]["task"] = task
     return measured

@@ -17,6 +17,7 @@ from robustok.report.figures import draw_figures
 from robustok.report.merge import merged, perplexities
 from robustok.report.page import render
 from robustok.report.paper import beside_paper
+from robustok.report.sections import Section
 from robustok.report.sources import Source, read_source
 from robustok.report.statements import drop_table, findings, first_title
 from robustok.report.table import Results, Row, percent
@@ -57,8 +58,8 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
     'report.html'
 
     Args:
-        folder: folder of a run, or a file: results.jsonl of a study, or the .jsonl file of
-            `robustok evaluate --out` or `robustok attack --out`.
+        folder: folder of a run, or a file: results.jsonl of a study, or the file of `robustok
+            evaluate --out`, `icl --out`, `attack --out`, `attack --generate` or `certify --out`.
         others: further folders and files. Other seeds of the same study change the intervals; other
             studies and files are shown as models of their own.
         out: output folder; by default `folder`, or for a file its name without the suffix and with
@@ -67,7 +68,11 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
     Raises RobustokError where a folder or a file has no results.
     """
     sources = [read_source(path) for path in (folder, *others)]
-    names = [source.rows[0]["file"] for source in sources if "file" in source.rows[0]]
+    names = [
+        path.stem
+        for path, source in zip((folder, *others), sources, strict=True)
+        if source.section is not None or "file" in source.rows[0]
+    ]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise RobustokError(f"two files are named '{repeated}': rename one")
     rows = [row for source in sources for row in source.rows]
@@ -79,10 +84,20 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
         drawn = draw_figures(results, out / "figures") if results.rows else {}
         drawn |= _embeddings(rows, out / "figures")
         drawn |= _curves(sources, out / "figures")
+        sections = [s.section(out / "figures") for s in sources if s.section is not None]
         values = _values(results, study, drawn, _examples(folder), rows)
+        values["sections"] = [_shown(section, out / "figures") for section in sections]
         for suffix in ("html", "md"):
             write_whole(out / f"report.{suffix}", render(f"report.{suffix}", **values))
     return out / "report.html"
+
+
+def _shown(section: Section, folder: Path) -> dict[str, Any]:
+    """A section with its figure as a link for the page."""
+    image = ""
+    if section.figure:
+        image = _data_url((folder / f"{section.figure}.svg").read_text(encoding="utf-8"))
+    return section._asdict() | {"image": image}
 
 
 def _embeddings(rows: Sequence[Row], folder: Path) -> dict[str, dict[str, str]]:
@@ -144,7 +159,7 @@ def _values(
         "rows": results.rows,
         "measurements": _measurements(results.rows),
         "configuration": json.dumps(study, indent=2, ensure_ascii=False),
-        "versions": raw[-1].get("versions", {}),
+        "versions": raw[-1].get("versions", {}) if raw else {},
     }
 
 
@@ -155,6 +170,8 @@ def _data_url(svg: str) -> str:
 def _facts(rows: Sequence[Row]) -> list[str]:
     """The line below the title: model, sizes, seeds."""
     facts = []
+    if not rows:
+        return facts
     if model := rows[0].get("model"):
         from robustok.models import ARCHITECTURES
 

@@ -18,8 +18,8 @@ def command(
         list[Path],
         typer.Argument(
             metavar="FOLDER|FILE...",
-            help="folders of runs, results.jsonl, or .jsonl files of evaluate --out and attack "
-            "--out; several are merged into one report",
+            help="folders of runs, results.jsonl, or files of evaluate, icl, attack and certify; "
+            "several are merged into one report",
         ),
     ],
     out: Annotated[
