@@ -18,7 +18,7 @@ def recorded() -> dict[str, list[str]]:
     """The keys of each study as commit 07d0562 computed them, in the order of its plan.
 
     gpt2-xl-langgame and tiny-llm-perplexity have newer ones: the first got questions in the paper's
-    format, and both name commits of the hub.
+    format, the second the paper's dropout, and both name commits of the hub.
     """
     keys = defaultdict(list)
     for line in (Path(__file__).parent / "keys.txt").read_text(encoding="utf-8").splitlines():

@@ -36,6 +36,10 @@ Workers = Annotated[int | None, typer.Option("--workers", min=0, help="data load
 SaveEvery = Annotated[
     int | None, typer.Option("--save-every", min=1, help="steps between checkpoints")
 ]
+Dropout = Annotated[
+    float | None,
+    typer.Option("--dropout", help="after embeddings and layers, and in attention [the model's]"),
+]
 
 
 def recipe(preset: str | None, **given: Any) -> dict[str, Any]:

@@ -106,6 +106,7 @@ class Training(Strict):
     gradient_accumulation_steps: int = Field(1, ge=1, serialization_alias="accumulate")
     precision: Literal["float32", "bfloat16"] = "float32"
     save_every: int = Field(200, ge=1)  # steps between checkpoints
+    dropout: float | None = Field(None, ge=0, lt=1)  # None: the model's own
 
 
 class Pretraining(Training):
@@ -126,6 +127,7 @@ class Finetuning(Training):
     schemes: tuple[str, ...] = Field(min_length=1)  # a model each, from every pre-trained one
     lora: Lora | None = None
     fixed_draws: int | None = Field(None, ge=1)  # of each question; None: anew in every epoch
+    pack: int | None = Field(None, ge=16)  # tokens of a row of packed questions; None: one question
 
 
 class Benchmarks(Strict):

@@ -12,6 +12,7 @@ from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit
 from robustok.training.collate import AnswerCollator
+from robustok.training.packed_prompts import PackedPrompts, packed_batch
 from robustok.training.prompts import Adversary, Ids, PromptDataset
 from robustok.training.recipe import Recipe
 from robustok.training.result import Training
@@ -37,6 +38,7 @@ def finetune(
     prefix: Ids = (),
     adversary: Adversary | None = None,
     fixed_draws: int | None = None,
+    pack: int | None = None,
     progress: Progress | None = None,
     **recipe: Any,
 ) -> Training:
@@ -67,6 +69,9 @@ def finetune(
             loaded in the main process (``workers=0``).
         fixed_draws: number of draws of each question, which the epochs use in turn (10 in the
             paper's data); by default every epoch draws anew.
+        pack: number of tokens of a row, into which whole questions are packed, at most the model's
+            longest input (512 in StochasTok's recipe for Tiny-LLM). The questions of a row do not
+            attend to each other. By default a row is one question.
         progress: called with (steps done, all steps).
         **recipe: fields of :class:`Recipe`; ``steps``, ``batch_size`` and ``learning_rate`` are
             required.
@@ -81,7 +86,9 @@ def finetune(
     check_fit(model, vocab)
     if adversary is not None and plan.workers:
         raise RobustokError("an adversary reads the model in training: leave workers at 0")
-    max_length = getattr(model.config, "max_position_embeddings", None)
+    if adversary is not None and pack is not None:
+        raise RobustokError("an adversary attacks batches of single questions: leave pack out")
+    max_length = _row_length(model, pack)
     dataset = PromptDataset(
         vocab, items, sampler, seed=seed, max_length=max_length, overflow=overflow,
         total=plan.steps * plan.batch_size, prefix=prefix, adversary=adversary,
@@ -97,21 +104,32 @@ def finetune(
         settings["fixed_draws"] = fixed_draws
     if len(prefix):
         settings["prefix"] = [int(i) for i in prefix]
-    return train(
-        model,
-        dataset,
-        AnswerCollator(
-            pad_id=pad_id(model),
-            short_labels=accepts(model, "logits_to_keep"),
-            positions=accepts(model, "position_ids"),
-        ),
-        plan,
-        seed=seed,
-        out=out,
-        settings=settings,
-        progress=progress,
-        order=dataset.order(),
+    common: Any = {"seed": seed, "out": out, "settings": settings, "progress": progress}
+    if pack is not None:
+        settings["pack"] = pack
+        rows = PackedPrompts(dataset, pad_id=pad_id(model), batch_size=plan.rows_per_device)
+        return train(model, rows, packed_batch, plan, **common)
+    collator = AnswerCollator(
+        pad_id=pad_id(model),
+        short_labels=accepts(model, "logits_to_keep"),
+        positions=accepts(model, "position_ids"),
     )
+    return train(model, dataset, collator, plan, order=dataset.order(), **common)
+
+
+def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
+    """The greatest number of tokens of a row; None for no limit."""
+    longest = getattr(model.config, "max_position_embeddings", None)
+    if pack is None:
+        return longest
+    if pack < 2 or pack > (longest or pack):
+        raise RobustokError(f"pack is {pack}: give the tokens of a row, from 2 to {longest}")
+    if not accepts(model, "position_ids"):
+        raise RobustokError(
+            f"{type(model).__name__} takes no position_ids, which keep packed questions apart: "
+            "leave pack out"
+        )
+    return pack
 
 
 def accepts(model: PreTrainedModel, argument: str) -> bool:

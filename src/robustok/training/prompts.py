@@ -120,6 +120,7 @@ class PromptDataset(Dataset):
         self.max_length = max_length or int(np.iinfo(np.int64).max)
         self.epoch = Epoch()
         self.overflowed = torch.zeros(1, dtype=torch.int64).share_memory_()
+        self.counts_overflow = True
         self.total = total
         self.adversary, self.batch_size = adversary, batch_size
         if moves(sampler) and total is None:
@@ -153,31 +154,36 @@ class PromptDataset(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """All rows of a batch at once, so that one call of the sampler serves them."""
         place, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
+        epoch = self.epoch.get()
+        return self.rows(keys, epoch, epoch * len(self) + int(place.min()))
+
+    def rows(self, keys: np.ndarray, epoch: int, seen: int) -> list[dict[str, Any]]:
+        """The rows of these questions in an epoch.
+
+        Args:
+            keys: numbers of the questions, int64 [n].
+            epoch: number of the epoch, from 0.
+            seen: rows of the training before the first of them, by which a schedule moves.
+        """
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
-        drawn = self._prompts(int(place.min()), keys, canonical)
+        drawn = self._prompts(keys, canonical, epoch, seen)
         return [
             self._row(prompt, fallback, self.answers[i])
             for prompt, fallback, i in zip(drawn, canonical, keys, strict=True)
         ]
 
-    def _prompts(self, place: int, keys: np.ndarray, canonical: Ragged) -> Ragged:
+    def _prompts(self, keys: np.ndarray, canonical: Ragged, epoch: int, seen: int) -> Ragged:
         """The prompts of a batch: drawn, or attacked in every n-th one."""
-        batch = (self.epoch.get() * len(self) + place) // self.batch_size
-        if self.adversary is not None and batch % self.adversary.every == 0:
+        if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
             return self.adversary(keys.tolist())
-        epoch = self.epoch.get()
         draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
-        return self._sampler(place).sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
-
-    def _sampler(self, place: int) -> Sampler:
-        """The scheme for the batch whose first row is the ``place``-th of its epoch."""
-        seen = self.epoch.get() * len(self) + place
-        return scheme_at(self.sampler, seen, self.total)
+        sampler = scheme_at(self.sampler, seen, self.total)
+        return sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
         room = self.max_length - len(answer) - len(self.prefix)
         if len(prompt) > room:
-            self.overflowed += 1
+            self.overflowed += self.counts_overflow
             if self.overflow == "error":
                 raise RobustokError(
                     f"a perturbed prompt has {len(prompt)} tokens and its answer {len(answer)}, "
@@ -222,6 +228,16 @@ class RowOrder(Order):
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[int]:
-        rows, seed = len(self), self.dataset.seed
-        generator = np.random.default_rng([abs(seed), int(seed < 0), self.dataset.epoch.get()])
-        yield from (np.arange(rows) * rows + generator.permutation(rows)).tolist()
+        rows = len(self)
+        order = order_of(rows, self.dataset.seed, self.dataset.epoch.get())
+        yield from (np.arange(rows) * rows + order).tolist()
+
+
+def order_of(rows: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of the rows in an epoch, int64 [rows].
+
+    >>> order_of(4, seed=0, epoch=0)
+    array([2, 3, 0, 1])
+    """
+    generator = np.random.default_rng([abs(seed), int(seed < 0), epoch])
+    return generator.permutation(rows)

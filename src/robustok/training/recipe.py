@@ -36,6 +36,8 @@ class Recipe:
         torch_compile: whether to compile the model.
         workers: number of processes that load data, besides the main one; 0 (default) loads in it.
         save_every: steps between checkpoints, rounded up to a multiple of 10.
+        dropout: probability that a value is set to zero after the embeddings, in attention, and
+            after every attention and feed-forward layer, below 1. By default the model's own.
 
     Raises RobustokError for a value out of range.
     """
@@ -53,6 +55,7 @@ class Recipe:
     torch_compile: bool = False
     workers: int = 0
     save_every: int = 200
+    dropout: float | None = None
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Recipe:
@@ -77,6 +80,8 @@ class Recipe:
             raise RobustokError(f"max_grad_norm is {self.max_grad_norm}: it must be positive")
         if not 0 <= self.min_lr_ratio <= 1:
             raise RobustokError(f"min_lr_ratio is {self.min_lr_ratio}: it must be between 0 and 1")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise RobustokError(f"dropout is {self.dropout}: it must be at least 0 and below 1")
         if self.precision not in PRECISIONS:
             hint = nearest(self.precision, PRECISIONS)
             raise RobustokError(f"unknown precision '{self.precision}': {hint}")
@@ -107,8 +112,18 @@ PRESETS = {
         weight_decay=0.1,
         gradient_accumulation_steps=8,
         save_every=1_000,
+        dropout=0.1,
     ),
-    "paper-tiny-llm-finetune": Recipe(3_000, 480, 1e-4, warmup_steps=500, weight_decay=0.05),
+    # A batch of 480 rows of 512 tokens, into which questions are packed (`pack`).
+    "paper-tiny-llm-finetune": Recipe(
+        3_000,
+        480,
+        1e-4,
+        warmup_steps=500,
+        weight_decay=0.05,
+        gradient_accumulation_steps=8,
+        dropout=0.1,
+    ),
     # The table gives no batch size for this one; 64 is ours.
     "paper-finetune": Recipe(1_500, 64, 1e-4, warmup_steps=150, weight_decay=0.01),
 }

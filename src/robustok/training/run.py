@@ -24,6 +24,7 @@ from robustok.files import locked
 from robustok.models.fingerprint import model_fingerprint
 from robustok.training.arguments import check_launch, trainer_arguments
 from robustok.training.checkpoints import last_checkpoint, seal, write_errors_in_one_line
+from robustok.training.dropout import dropout_of
 from robustok.training.recipe import Recipe
 from robustok.training.record import CHECKPOINTS, claim, finish, read_result
 from robustok.training.result import Perplexity, Training
@@ -80,7 +81,7 @@ def train(
             with write_errors_in_one_line(out):
                 claim(out, identity)
         watch = Watch(dataset, recipe.steps, progress)
-        with _undisturbed():
+        with _undisturbed(), dropout_of(model, recipe.dropout):
             trainer = _Trainer(
                 model=model,
                 args=arguments,

@@ -20,6 +20,7 @@ from robustok.cli.options import (
 from robustok.cli.progress import bar, training_log
 from robustok.cli.recipe import (
     BatchSize,
+    Dropout,
     GradientAccumulationSteps,
     LearningRate,
     MaxGradNorm,
@@ -58,12 +59,21 @@ def command(
     torch_compile: TorchCompile = False,
     workers: Workers = None,
     save_every: SaveEvery = None,
+    dropout: Dropout = None,
     lora: Annotated[
         bool, typer.Option("--lora", help="train low-rank adapters instead of all weights")
     ] = False,
     lora_rank: Annotated[int | None, typer.Option("--lora-rank", min=1, help="[8]")] = None,
     lora_alpha: Annotated[float | None, typer.Option("--lora-alpha", help="[32]")] = None,
     lora_dropout: Annotated[float | None, typer.Option("--lora-dropout", help="[0.05]")] = None,
+    pack: Annotated[
+        int | None,
+        typer.Option("--pack", min=2, help="tokens of a row, into which questions are packed"),
+    ] = None,
+    fixed_draws: Annotated[
+        int | None,
+        typer.Option("--fixed-draws", min=1, help="draws of a question [new ones in each epoch]"),
+    ] = None,
     overflow: Overflow = "error",
     tokenizer: OwnTokenizer = None,
     as_json: Json = False,
@@ -87,6 +97,7 @@ def command(
         warmup_steps=warmup_steps, min_lr_ratio=min_lr_ratio, max_grad_norm=max_grad_norm,
         weight_decay=weight_decay, gradient_accumulation_steps=gradient_accumulation_steps,
         precision=precision, torch_compile=torch_compile, workers=workers, save_every=save_every,
+        dropout=dropout,
     )  # fmt: skip
     questions = read_questions(items)
     vocab = Vocabulary.load(tokenizer or model)
@@ -103,7 +114,7 @@ def command(
     with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
         done = finetune(
             trained, vocab, questions, sampler=draw, seed=seed, out=out, overflow=overflow,
-            progress=progress, **settings,
+            pack=pack, fixed_draws=fixed_draws, progress=progress, **settings,
         )  # fmt: skip
     save_tokenizer(tokenizer or model, out)
     print_training(done, draw.spec, out, as_json)

@@ -19,6 +19,7 @@ from robustok.cli.options import (
 from robustok.cli.progress import bar, training_log
 from robustok.cli.recipe import (
     BatchSize,
+    Dropout,
     GradientAccumulationSteps,
     LearningRate,
     MaxGradNorm,
@@ -57,6 +58,7 @@ def command(
     torch_compile: TorchCompile = False,
     workers: Workers = None,
     save_every: SaveEvery = None,
+    dropout: Dropout = None,
     shape: Annotated[str, typer.Option("--shape", help="tiny-llm (the paper's) or quick")] = (
         "tiny-llm"
     ),
@@ -91,6 +93,7 @@ def command(
         warmup_steps=warmup_steps, min_lr_ratio=min_lr_ratio, max_grad_norm=max_grad_norm,
         weight_decay=weight_decay, gradient_accumulation_steps=gradient_accumulation_steps,
         precision=precision, torch_compile=torch_compile, workers=workers, save_every=save_every,
+        dropout=dropout,
     )  # fmt: skip
     if shape not in SHAPES:
         raise RobustokError(f"unknown model shape '{shape}': {nearest(shape, SHAPES)}")

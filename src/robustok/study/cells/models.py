@@ -138,7 +138,8 @@ class TrainedCell(ModelCell):
         settings["sampler"] = at_strength or schedule(self.scheme, vocab)
         # A question that becomes too long keeps its canonical tokens, and is counted.
         settings["prefix"] = self.start_ids(vocab)
-        settings["fixed_draws"] = getattr(options, "fixed_draws", None)
+        for name in ("fixed_draws", "pack"):
+            settings[name] = getattr(options, name, None)
         training = finetune(model, vocab, items, overflow="canonical", **settings)
         summary = self._finish(model, training, folder)
         return summary | ({"train_spec": at_strength.spec} if at_strength else {})
@@ -218,11 +219,11 @@ class FinetuneCell(TrainedCell):
 
     @property
     def fields(self) -> dict[str, Any]:
-        lora, draws = self.options.lora, self.options.fixed_draws
-        fixed = {"fixed_draws": draws} if draws else {}
+        lora = self.options.lora
+        given = {name: getattr(self.options, name) for name in ("fixed_draws", "pack")}
         return (
             _option_fields(self.options)
-            | fixed
+            | {name: value for name, value in given.items() if value}
             | {
                 "lora": lora.model_dump() if lora else None,
                 "scheme": self.scheme,
@@ -251,7 +252,7 @@ class FinetuneCell(TrainedCell):
 
     @property
     def work(self) -> float:
-        return training_seconds(self.parameters, self.options, self.scheme)
+        return training_seconds(self.parameters, self.options, self.scheme, self.options.pack)
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         from robustok.models import add_lora
@@ -275,4 +276,4 @@ def _option_fields(options: Training) -> dict[str, Any]:
         "accumulate": options.gradient_accumulation_steps,
         "precision": options.precision,
         "save_every": options.save_every,
-    }
+    } | ({} if options.dropout is None else {"dropout": options.dropout})
