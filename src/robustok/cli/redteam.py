@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 from robustok.attack_settings import AttackSettings
-from robustok.cli.options import print_json
+from robustok.cli.options import print_json, start_ids_of
 from robustok.cli.paint import print_tokens
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
@@ -53,6 +54,7 @@ class Arguments:
     curve: Path | None
     limit: int | None
     as_json: bool
+    start_token: str | None
 
 
 def command(given: Arguments, settings: AttackSettings) -> None:
@@ -105,6 +107,8 @@ def _check(given: Arguments) -> None:
         raise RobustokError("--curve of this objective is for --suite")
     if given.judge is not None and given.generate is None:
         raise RobustokError("--judge judges answers: give --generate FILE")
+    if given.start_token is not None and given.objective == "classifier":
+        raise RobustokError("a classifier has its own start token: leave --start-token out")
     if given.generate is not None and given.objective == "classifier":
         raise RobustokError("a classifier writes no answers: leave --generate out")
 
@@ -130,7 +134,10 @@ class _Loaded:
         vocab = Vocabulary.load(tokenizer)
         is_classifier = given.objective == "classifier"
         prefix, suffix = _around(given, tokenizer, is_classifier)
-        if records and not given.chat and records[0].vocabulary == vocab.fingerprint:
+        if own and given.start_token is not None:
+            prefix = np.array(start_ids_of(vocab, given.start_token), np.int32)
+        framed = given.chat or given.start_token is not None
+        if records and not framed and records[0].vocabulary == vocab.fingerprint:
             prefix, suffix = records[0].prefix, records[0].suffix  # those of the attack
         model = (load_classifier if is_classifier else load_model)(name)
         options = ObjectiveOptions(

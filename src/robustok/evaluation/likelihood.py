@@ -162,6 +162,7 @@ def marginal(
     *,
     draws: int = 256,
     seed: int,
+    start: int | None = None,
     progress: Progress | None = None,
 ) -> list[Marginal]:
     """Sum a model's probability over all tokenizations of each text, by importance sampling.
@@ -178,6 +179,7 @@ def marginal(
         draws: draws of each text, at least 1. Draws that are canonical count nothing.
         seed: any integer. A draw depends on it, the position of the text and the number of the
             draw.
+        start: id of the token before each text; by default the model's own.
         progress: called with (texts done, all texts).
 
     The canonical tokenization, which mostly has the greatest share, is counted exactly. The others
@@ -187,7 +189,8 @@ def marginal(
     Raises RobustokError for an empty text.
     """
     texts = check_texts(texts)
-    uniform, start = as_sampler("uniform", vocab), start_ids(model)
+    uniform = as_sampler("uniform", vocab)
+    first = start_ids(model) if start is None else [start]
     marginals = []
     for number, text in enumerate(texts):
         canonical = vocab.encode(text)
@@ -198,7 +201,7 @@ def marginal(
         )
         others = [row for row in rows if not np.array_equal(row, canonical)]
         options = Ragged.from_rows([canonical, *others])
-        scored = sequence_log_probs(model, options, start)
+        scored = sequence_log_probs(model, options, first)
         marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
         if progress is not None:
             progress(number + 1, len(texts))

@@ -14,7 +14,9 @@ from robustok.cli.options import (
     Model,
     Overflow,
     OwnTokenizer,
+    StartToken,
     print_json,
+    start_ids_of,
 )
 from robustok.cli.outputs import output_file
 from robustok.cli.paint import print_tokens
@@ -74,6 +76,7 @@ def command(
         bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
     ] = False,
     system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
+    start_token: StartToken = None,
     overflow: Overflow = "error",
     control: Annotated[
         bool,
@@ -168,6 +171,8 @@ def command(
 
     if seed is None and replay is None:
         raise RobustokError("an attack draws at random: give --seed")
+    if start_token is not None and (chat or system is not None):
+        raise RobustokError("a chat template has its own start token: leave --start-token out")
     other = objective not in OBJECTIVES or search == "annealing"
     if other or suite or prompts or replay or jointly:
         from robustok.cli import redteam
@@ -179,7 +184,7 @@ def command(
                 named, target, wanted or [], unwanted or [], flagged or [], flag_probability,
                 threshold, perplexity_quantile, suite, jointly, transfer or [], generate, judge,
                 max_new_tokens, replay, server, chat or system is not None, system, out, curve,
-                limit, as_json,
+                limit, as_json, start_token,
             ),
             AttackSettings(
                 tuple(distance or PAPER.distances), start, steps, PAPER.objective, max_neighbors,
@@ -203,6 +208,8 @@ def command(
     arguments: dict[str, Any] = {"settings": settings, "seed": seed, "overflow": overflow}
     if chat or system:
         arguments |= _chat(tokenizer or model, system)
+    elif start_token is not None:
+        arguments["prefix"] = start_ids_of(vocab, start_token)
     loaded = load_model(model)
     if text is not None:
         _attack_one(loaded, vocab, text, option or [], label or 0, arguments, as_json)

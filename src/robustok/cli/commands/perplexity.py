@@ -18,7 +18,9 @@ from robustok.cli.options import (
     SampleBy,
     Schemes,
     Seed,
+    StartToken,
     print_json,
+    start_ids_of,
 )
 from robustok.cli.progress import bar
 
@@ -40,9 +42,12 @@ def command(
     ] = False,
     limit: Limit = None,
     sample_by: SampleBy = "line",
+    start_token: StartToken = None,
     as_json: Json = False,
 ) -> None:
     """Measure MODEL's perplexity on text, canonical and drawn.
+
+    Each text is after the model's own start token, or else after --start-token.
 
     --marginal prints the probability of each text over all its tokenizations, estimated by
     importance sampling, and that of its canonical tokenization.
@@ -53,17 +58,19 @@ def command(
 
     vocab = Vocabulary.load(tokenizer or model)
     documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
+    start = next(iter(start_ids_of(vocab, start_token)), None)
     loaded = load_model(model)
     if marginal:
-        _marginal(loaded, vocab, documents, draws or 256, seed, as_json)
+        _marginal(loaded, vocab, documents, draws or 256, seed, start, as_json)
         return
     from robustok.evaluation import perplexity
 
     for spec in scheme or ["canonical", "uniform"]:
         with bar(spec) as progress:
             result = perplexity(
-                loaded, vocab, documents, spec, draws=draws or 1, seed=seed, progress=progress
-            )
+                loaded, vocab, documents, spec, draws=draws or 1, seed=seed, start=start,
+                progress=progress,
+            )  # fmt: skip
         if as_json:
             row = asdict(result)
             print_json({"model": model, "query": row.pop("eval_scheme")} | row)
@@ -71,11 +78,13 @@ def command(
             typer.echo(str(result))
 
 
-def _marginal(model, vocab, documents, draws, seed, as_json) -> None:
+def _marginal(model, vocab, documents, draws, seed, start, as_json) -> None:
     from robustok.evaluation import marginal
 
     with bar("marginal") as progress:
-        marginals = marginal(model, vocab, documents, draws=draws, seed=seed, progress=progress)
+        marginals = marginal(
+            model, vocab, documents, draws=draws, seed=seed, start=start, progress=progress
+        )
     for text, one in zip(documents, marginals, strict=True):
         if as_json:
             # A count of any size does not fit a JSON number, and neither does infinity.
