@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from robustok.report.figures import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_figure
 from robustok.report.style import INK, MUTED, house_style
 
 SPLITS = {"abcd": ("ab cd", "a bcd"), "ab": ("a b",), "cd": ("c d",), "bcd": ("b cd",)}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robustok.report.figures import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_figure
 from robustok.report.style import INK, MUTED, house_style
 
 WAYS = ([1, 0, 2, 1], [1, 0, 1, 2, 1], [1], [1, 0, 3, 4, 1])  # by distance, of a kind of word

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from robustok.report.figures import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_figure
 from robustok.report.style import INK, MUTED, house_style
 
 WORD = "tokens"

@@ -128,6 +128,30 @@ def is_attack(text: str) -> bool:
     return text.partition("(")[0] in SEARCHES
 
 
+def suite_label(suite: str, max_scored: int, transfer: int = 0) -> str:
+    """A suite of attacks as one string of a result, in the place of a scheme.
+
+    >>> suite_label("standard", 500, transfer=3)
+    'standard-suite(query_budget=500, transfer=3)'
+
+    Args:
+        suite: its name.
+        max_scored: tokenizations that each search may score for a prompt.
+        transfer: number of other models whose attacks are tried too.
+    """
+    others = f", transfer={transfer}" if transfer else ""
+    return f"{suite}-suite(query_budget={max_scored}{others})"
+
+
+def is_suite(text: str) -> bool:
+    """Whether a string of a result names a suite of attacks.
+
+    >>> is_suite("standard-suite(query_budget=500)")
+    True
+    """
+    return text.partition("(")[0].endswith("-suite")
+
+
 def named_settings(text: str) -> dict[str, Any]:
     """The settings that a string names, without the defaults of the others.
 

@@ -12,7 +12,8 @@ import pytest
 
 from robustok.errors import RobustokError
 from robustok.report import merged, write_report
-from robustok.report.statements import drop_table, findings
+from robustok.report.accuracies import accuracy_table, versus_canonical
+from robustok.report.statements import findings
 from robustok.report.style import colors
 from robustok.report.table import Results
 
@@ -20,9 +21,9 @@ ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
 ACCURACY = {"canonical": 0.95, "stochastok(alpha=0.5)": 0.7, "uniform": 0.4, ATTACK: 0.25}
 
 
-def row(train: str, scheme: str, accuracy: float) -> dict[str, Any]:
+def row(train: str, query: str, accuracy: float) -> dict[str, Any]:
     return {
-        "study": "quick", "train": train, "query": scheme, "accuracy": accuracy,
+        "study": "quick", "train": train, "query": query, "accuracy": accuracy,
         "low": accuracy - 0.03, "high": accuracy + 0.03, "n": 200, "draws": 10, "seed": 0,
         "seconds": 2.5, "chance": 0.25, "versions": {"robustok": "0"},
         "model": {"architecture": "llama", "layers": 3, "width": 128, "heads": 4,
@@ -30,8 +31,8 @@ def row(train: str, scheme: str, accuracy: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-ROWS = [row("canonical", scheme, share) for scheme, share in ACCURACY.items()] + [
-    row("uniform-k(alpha=1)", scheme, 0.95 - 0.02 * i) for i, scheme in enumerate(ACCURACY)
+ROWS = [row("canonical", query, share) for query, share in ACCURACY.items()] + [
+    row("uniform-k(alpha=1)", query, 0.95 - 0.02 * i) for i, query in enumerate(ACCURACY)
 ]
 
 
@@ -61,28 +62,36 @@ def test_the_best_of_several_schemes_says_so_and_is_corrected() -> None:
     schemes = [f"stochastok(alpha={i})" for i in range(1, 9)]
     base = [row("canonical", "canonical", 0.9), row("canonical", "uniform", 0.5)]
     lucky = [row(s, "uniform", 0.5 + (0.055 if s == schemes[3] else 0.0)) for s in schemes]
-    texts = [finding.text for finding in findings(Results(merged(base + lucky)))]
-    assert not any("instead of canonical" in text for text in texts)  # p = 0.011 times 8
+    found = [finding.text for finding in findings(Results(merged(base + lucky)))]
+    assert not any("instead of canonical" in text for text in found)  # p = 0.011 times 8
     alone = [finding.text for finding in findings(Results(merged([*base, lucky[3]])))]
     assert any("instead of canonical" in text for text in alone)
     better = [row(s, "uniform", 0.7) for s in schemes]
-    texts = [finding.text for finding in findings(Results(merged(base + better)))]
-    assert any("the best of 8 schemes" in text for text in texts)
+    found = [finding.text for finding in findings(Results(merged(base + better)))]
+    assert any("the best of 8" in text for text in found)
 
 
 def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
     rows = [
-        row("canonical", scheme, share) | {"context": context, "task": task}
-        for task, worse in (("copa", 0.0), ("piqa", -0.2))
-        for context, better in (("canonical", 0.0), ("uniform", 0.1))
-        for scheme, share in (("canonical", 0.8 + worse), ("uniform", 0.5 + worse + better))
+        row("canonical", query, share) | {"context": context, "task": task}
+        for task, worse, loss in (("copa", 0.0, 0.3), ("piqa", -0.2, 0.4))
+        for context, better in (("canonical", 0.0), ("uniform", 0.1 + worse / 5))
+        for query, share in (("canonical", 0.8), ("uniform", 0.8 - loss + better))
     ]
     texts = [finding.number + " " + finding.text for finding in findings(Results(merged(rows)))]
     assert texts == [
-        "−30.0 [−34.3, −25.7] points after canonical few-shot examples (copa) when the questions "
-        "are tokenized uniformly at random (80.0% to 50.0%)",
-        "+10.0 [+5.7, +14.3] points on uniform questions after uniform few-shot examples (copa) "
-        "instead of canonical (60.0% against 50.0%)",
+        "2 of 2 tasks change from canonical questions to uniformly drawn questions, with canonical "
+        "few-shot examples: copa −30.0 [−34.3, −25.7]; piqa −40.0 [−44.9, −35.1]",
+        "2 of 2 tasks gain on uniformly drawn questions, with uniform instead of canonical "
+        "few-shot examples, one seed: copa +10.0 [+5.1, +14.9]; piqa +6.0 [+1.7, +10.3]",
+    ]
+    one = [r for r in rows if r["task"] == "copa"]
+    texts = [finding.number + " " + finding.text for finding in findings(Results(merged(one)))]
+    assert texts == [
+        "−30.0 points [−34.3, −25.7] from canonical questions to uniformly drawn questions, with "
+        "canonical few-shot examples (80.0% to 50.0%)",
+        "+10.0 points [+5.7, +14.3] on uniformly drawn questions, with uniform few-shot examples "
+        "instead of canonical few-shot examples, one seed (60.0% against 50.0%)",
     ]
 
 
@@ -96,20 +105,47 @@ def test_the_first_sentence_is_of_the_configuration_that_was_run() -> None:
     assert "1,200 steps of 64, with 11 schemes" in text
     small = about(find_study("llama-adversarial", scale="small").model_dump(mode="json"), [])
     assert small.startswith("The model is smollm2-135m, with the start token <|endoftext|>.")
-    assert small.endswith("Everything is run with 3 seeds.")
+    assert small.endswith("Intervals cover the 3 seeds, and the questions, which all seeds share.")
+    assert text.endswith(
+        "There is one seed: intervals cover the choice of questions, not the training."
+    )
 
 
-def test_the_table_has_the_drops() -> None:
-    head, lines = drop_table(Results(merged(ROWS)))
-    assert head == ["trained with", "canonical", "uniform Δ", "adversarial Δ"]
-    assert [entry["text"] for entry in lines[0]] == ["canonical", "95.0", "−55.0", "−70.0"]
-    assert lines[0][2]["accuracy"] == "40.0"
+def test_the_table_has_accuracies_and_changes_that_add_up() -> None:
+    head, lines = accuracy_table(Results(merged(ROWS)))
+    assert head == ["fine-tuned", "canonical", "uniform", "attack d = 2"]
+    assert [entry["text"] for entry in lines[0]] == ["canonical", "95.0", "40.0", "25.0"]
     assert lines[0][2]["interval"] == "[37.0, 43.0]"
+    assert lines[0][2]["change"] == "−55.0 [−59.3, −50.7] from 95.0"
+
+
+def test_an_attack_is_compared_on_the_questions_that_it_attacked() -> None:
+    plain = {f"q{i}": float(i >= 20) for i in range(200)}  # 160 of 180 right, and 90 of 100
+    attacked = {f"q{i}": float(i >= 60) for i in range(100)}
+    rows = [
+        row("canonical", "canonical", 0.9) | {"answers": plain},
+        row("canonical", ATTACK, 0.4) | {"answers": attacked, "n": 100},
+    ]
+    (line,) = accuracy_table(Results(merged(rows)))[1]
+    assert line[1]["text"] == "90.0"
+    assert line[2]["text"] == "40.0"
+    assert line[2]["change"].startswith("−40.0 [") and line[2]["change"].endswith("] from 80.0")
+
+
+def test_differences_to_canonical_training_are_marked_where_holm_keeps_them() -> None:
+    base = row("canonical", "uniform", 0.5)
+    near, far = row("stochastok(alpha=1)", "uniform", 0.55), row("uniform", "uniform", 0.9)
+    head, lines = versus_canonical(Results(merged([base, near, far])))
+    assert head == ["minus canonical", "canonical", "uniform"]
+    assert [line[2].endswith("*") for line in lines] == [True, True]
+    more = [row(f"uniform-k(alpha={i})", "uniform", 0.5) for i in range(1, 9)]
+    lines = versus_canonical(Results(merged([base, near, far, *more])))[1]
+    assert [line[2].endswith("*") for line in lines[:2]] == [False, True]
 
 
 def test_a_value_that_was_not_run_says_so() -> None:
     rows = [r for r in ROWS if (r["train"], r["query"]) != ("canonical", "uniform")]
-    assert drop_table(Results(merged(rows)))[1][0][2]["text"] == "not run"
+    assert accuracy_table(Results(merged(rows)))[1][0][2]["text"] == "not run"
 
 
 def test_the_page_is_one_file_with_every_number(folder: Path) -> None:
@@ -117,7 +153,7 @@ def test_the_page_is_one_file_with_every_number(folder: Path) -> None:
     assert "A &lt;title&gt; &amp; more" in page
     assert "&lt;b&gt;" in page and "·&lt;E2&gt;" not in page and "&lt;20&gt;&lt;E2&gt;" in page
     assert "−55.0" in page
-    assert page.count("<tr>") == 2 + len(ROWS) + 2
+    assert page.count("<tr>") == 3 + len(ROWS) + 2 + 1
     fetched = re.findall(r'(?:src|href|srcset)="([^"]*)"', page)
     assert fetched and all(url.startswith("data:image/svg+xml;base64,") for url in fetched)
     assert "@import" not in page and "url(" not in page
@@ -148,7 +184,7 @@ def test_the_markdown_has_every_row(folder: Path) -> None:
     text = (folder / "report.md").read_text()
     assert text.startswith("# A <title> & more\n")
     assert sum(line.startswith(("| canonical |", "| uniform-k")) for line in text.splitlines()) == (
-        len(ROWS) + 2
+        len(ROWS) + 3
     )
     assert (folder / "figures/teaser.png").exists() and "(figures/teaser.png)" in text
 
@@ -177,8 +213,8 @@ def test_rows_open_in_pandas_and_datasets_in_one_line(folder: Path) -> None:
 
 
 def test_an_ensemble_is_a_column_of_the_report(folder: Path) -> None:
-    scheme = "ensemble(uniform, draws=8)"
-    more = [row(train, scheme, 0.8) for train in ("canonical", "uniform-k(alpha=1)")]
+    query = "ensemble(uniform, draws=8)"
+    more = [row(train, query, 0.8) for train in ("canonical", "uniform-k(alpha=1)")]
     with (folder / "results.jsonl").open("a") as file:
         file.write("".join(json.dumps(r) + "\n" for r in more))
     page = write_report(folder).read_text()

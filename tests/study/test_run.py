@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from robustok.errors import RobustokError
+from robustok.report import write_report
+from robustok.report.missing import missing
 from robustok.study import Cell, load_study, plan, run_study
 from robustok.study.cells import DataCell
 from robustok.study.run import Silent
@@ -36,7 +38,7 @@ class Works:
             raise error
         self.done.append(cell.label)
         share = int(cell.key[-4:], 16) / 2**16
-        measured = {"query": cell.fields.get("query", "adversarial()"), "accuracy": share}
+        measured = {"query": getattr(cell, "query", ""), "accuracy": share}
         return measured | {
             "low": 0.0, "high": 1.0, "n": 9, "draws": 1, "chance": 0.25, "parameters": 7,
             "start_accuracy": 0.5,
@@ -105,6 +107,32 @@ def test_a_stopped_run_leaves_its_results_so_far(tmp_path: Path, works: Works) -
     assert len(accuracies(tmp_path)) == len(STUDY.evaluate.eval_schemes)
 
 
+def test_the_report_of_a_stopped_run_names_what_is_missing(tmp_path: Path, works: Works) -> None:
+    study = load_study(QUICK.replace("threads: 1", "threads: null"), "a", repeats=2)
+    works.fail_at = lambda cell: (
+        KeyError("stopped")
+        if cell.label.startswith("evaluate stochastok(alpha=2) on uni")
+        else None
+    )
+    with pytest.raises(KeyError):
+        run_study(study, tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert missing(json.loads((tmp_path / "study.json").read_text()), rows) == [
+        f"This run is not finished: {len(rows)} of 64 measurements are there.",
+        "Not measured at all: stochastok-uniform(alpha=2) (seeds 0, 1); uniform-k(alpha=1.5) "
+        "(seeds 0, 1); canonical (seed 1); stochastok(alpha=2) (seed 1).",
+        "Measured in part: stochastok(alpha=2), seed 0 (2 missing).",
+    ]
+    for page in ("report.html", "report.md"):
+        write_report(tmp_path)
+        text = (tmp_path / page).read_text(encoding="utf-8")
+        assert "This run is not finished" in text
+        assert "not run" in text
+    works.fail_at = lambda cell: None
+    finished = run_study(study, tmp_path).rows
+    assert missing(json.loads((tmp_path / "study.json").read_text()), finished) == []
+
+
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, works: Works) -> None:
     run_study(STUDY, tmp_path)
     before = (tmp_path / "results.jsonl").read_bytes()
@@ -113,6 +141,28 @@ def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, wor
     with pytest.raises(RobustokError, match=r"is \w+ in the folder, \w+ now"):
         run_study(other, tmp_path)
     assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_more_repeats_continue_in_the_same_folder(tmp_path: Path, works: Works) -> None:
+    run_study(STUDY, tmp_path)
+    first = accuracies(tmp_path)
+    works.done.clear()
+    three = load_study(QUICK.replace("threads: 1", "threads: null"), "a", repeats=3)
+    rows = run_study(three, tmp_path).rows
+    assert accuracies(tmp_path)[: len(first)] == first
+    assert not {"data", "tokenizer", "pretrain canonical"} & set(works.done)
+    assert [row["seed"] for row in rows] == [seed for seed in range(3) for _ in first]
+    assert json.loads((tmp_path / "study.json").read_text())["repeats"] == 3
+
+
+def test_a_run_of_a_release_without_a_field_continues(tmp_path: Path, works: Works) -> None:
+    run_study(STUDY, tmp_path)
+    written = json.loads((tmp_path / "study.json").read_text())
+    del written["attacks"][0]["transfer"], written["embeddings"]
+    (tmp_path / "study.json").write_text(json.dumps(written))
+    works.done.clear()
+    run_study(STUDY, tmp_path)
+    assert works.done == []
 
 
 def test_a_run_killed_at_its_first_write_starts_again(tmp_path: Path, works: Works) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.attack_settings import AttackSettings
+from robustok.attack_settings import AttackSettings, suite_label
 from robustok.display import Progress
 from robustok.errors import RobustokError, nearest
 from robustok.redteam.attacks import (
@@ -88,7 +88,7 @@ class SuiteResult:
     @property
     def label(self) -> str:
         """The suite as one string, for a column of results, in the place of a scheme."""
-        return f"{self.suite}-suite(query_budget={self.max_scored})"
+        return suite_label(self.suite, self.max_scored)
 
     def table(self) -> list[dict[str, Any]]:
         """A row for each search and one for the worst of all.

@@ -17,7 +17,7 @@ def about(study: Part, rows: Sequence[Part]) -> str:
     ...          "finetune": {"schemes": ["canonical"], "steps": 5, "batch_size": 2}, "repeats": 1}
     >>> about(study, [])
     'The model is gpt2. It is fine-tuned on 8 questions of CUTE over 9 words in 5 steps of 2,
-    with one scheme. There is one seed, so that no order of models is shown beyond it.'
+    with one scheme. There is one seed: intervals cover the choice of questions, not the training.'
 
     Args:
         study: the resolved configuration, as in study.json.
@@ -27,13 +27,33 @@ def about(study: Part, rows: Sequence[Part]) -> str:
         return str(study.get("about", "")).strip()
     sentences = [_model(study["model"], rows), _pretraining(study), _finetuning(study)]
     sentences += [_few_shot(study), _evaluation(study), _attacks(study), _others(study)]
-    seeds = study.get("repeats") or 1
-    sentences.append(
-        f"Everything is run with {seeds} seeds."
-        if seeds > 1
-        else "There is one seed, so that no order of models is shown beyond it."
-    )
+    sentences.append(seeds_sentence(study, rows))
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def seeds_sentence(study: Part, rows: Sequence[Part]) -> str:
+    """What the intervals cover, by the seeds that were measured, or else planned.
+
+    >>> seeds_sentence({}, [{"seed": 0, "train": "a"}, {"seed": 1, "train": "a"}])
+    'Intervals cover the 2 seeds, and the questions, which all seeds share.'
+    """
+    seeds: dict[Any, set[int]] = {}
+    for row in rows:
+        if "seed" in row:
+            names = ("study", "pretrain", "train", "context", "task", "query")
+            seeds.setdefault(tuple(row.get(name) for name in names), set()).add(row["seed"])
+    counts = {len(values) for values in seeds.values()} or {study.get("repeats") or 1}
+    if rows and not any("accuracy" in row or "layers" in row for row in rows):
+        return "There is one seed." if max(counts) == 1 else f"There are {max(counts)} seeds."
+    items = "words" if rows and all("layers" in row for row in rows) else "questions"
+    trained = bool(study.get("pretrain") or study.get("finetune")) if "model" in study else True
+    if max(counts) == 1:
+        other = "training" if trained else "draws"
+        return f"There is one seed: intervals cover the choice of {items}, not the {other}."
+    of = "" if trained else ", which change the draws only"
+    some = "" if min(counts) > 1 else f" Results of one seed have intervals over {items} only."
+    number = f"{min(counts)} to {max(counts)}" if len(counts) > 1 and not some else max(counts)
+    return f"Intervals cover the {number} seeds{of}, and the {items}, which all seeds share.{some}"
 
 
 def _count(values: Sequence[Any], noun: str) -> str:
@@ -104,11 +124,20 @@ def _evaluation(study: Part) -> str:
 
 def _attacks(study: Part) -> str:
     attacks = study.get("attacks") or ()
-    if not attacks:
-        return ""
-    searches = "one greedy search" if len(attacks) == 1 else f"{len(attacks)} greedy searches"
-    verb = "attacks" if len(attacks) == 1 else "attack"
-    return f"{searches.capitalize()} {verb} {attacks[0]['items']} of the questions."
+    greedy = [attack for attack in attacks if not attack.get("suite")]
+    sentences = []
+    if greedy:
+        searches = "one greedy search" if len(greedy) == 1 else f"{len(greedy)} greedy searches"
+        verb = "attacks" if len(greedy) == 1 else "attack"
+        sentences.append(f"{searches.capitalize()} {verb} {greedy[0]['items']} of the questions.")
+    for attack in attacks:
+        if attack.get("suite"):
+            more = ", together with those that it finds against the other models"
+            sentences.append(
+                f"The {attack['suite']} suite of attacks takes the worst of several searches on "
+                f"{attack['items']} questions{more if attack.get('transfer') else ''}."
+            )
+    return " ".join(sentences)
 
 
 def _others(study: Part) -> str:

@@ -19,7 +19,7 @@ from robustok.analysis import (
 )
 from robustok.files import write_csv
 from robustok.normal import Z95
-from robustok.report.figures import save_figure
+from robustok.report.drawing import save_figure
 from robustok.report.style import GRID, INK, MUTED, OTHERS, colors, house_style
 
 if TYPE_CHECKING:

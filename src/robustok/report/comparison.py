@@ -1,10 +1,13 @@
 """Intervals and differences over seeds and questions, where every seed has the same questions.
 
-An accuracy varies with the seed (initialization, order of the data, draws) and with the questions.
-The variance of the mean is the sum of both: the variance between seeds over their number, and the
-variance between questions over theirs. The questions are the same for every seed, so more seeds do
-not shrink their part. Quantiles are Student's t with Satterthwaite's degrees of freedom: for two
-seeds and no other variance 12.7, not 1.96.
+The model is one of crossed random effects: an answer depends on the seed (initialization, order of
+the data, draws), on the question, and on both. The variance of a mean is the variance between seeds
+over their number plus the variance between questions over theirs. Every seed has the same
+questions, so more seeds do not shrink the second part. Quantiles are Student's t with
+Satterthwaite's degrees of freedom: for two seeds and no other variance 12.7, not 1.96.
+
+A bootstrap of seeds and questions is not used: resampling three seeds gives intervals that hold the
+true difference in 88% of simulated studies where the seeds vary most, these in 93%.
 """
 
 from __future__ import annotations
@@ -18,27 +21,40 @@ import numpy as np
 
 from robustok.normal import Z95
 
+LEVEL = 0.05  # of an interval, and of a family of comparisons
+
 
 @dataclass(frozen=True)
 class Difference:
     """A difference of two accuracies, its 95% interval, and the two-sided p of none.
 
-    >>> Difference(-0.3, -0.4, -0.2, 0.001, paired=True).is_clear
+    >>> Difference(0.8, 0.5, -0.4, -0.2, 0.001, n=100, seeds=3, paired=True).is_clear
     True
 
     Args:
-        mean: second accuracy minus the first.
-        low: lower 95% bound.
-        high: upper 95% bound.
+        before: first accuracy, on the questions and seeds that both have.
+        after: second accuracy, on the same.
+        low: lower bound of the interval of ``after`` minus ``before``.
+        high: its upper bound.
         p: two-sided probability of a difference this large where there is none.
+        n: number of questions.
+        seeds: number of seeds that both have.
         paired: whether the answers to each question were compared.
     """
 
-    mean: float
+    before: float
+    after: float
     low: float
     high: float
     p: float
+    n: int
+    seeds: int
     paired: bool
+
+    @property
+    def mean(self) -> float:
+        """Second accuracy minus the first."""
+        return self.after - self.before
 
     @property
     def is_clear(self) -> bool:
@@ -46,7 +62,9 @@ class Difference:
         return self.low > 0 or self.high < 0
 
 
-def interval(mean: float, parts: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+def interval(
+    mean: float, parts: Sequence[tuple[float, float]], *, comparisons: int = 1
+) -> tuple[float, float, float]:
     """Lower and upper 95% bounds of a mean, and the two-sided p of 0.
 
     >>> low, high, p = interval(0.0, [(1.0, 1)])
@@ -57,6 +75,7 @@ def interval(mean: float, parts: Sequence[tuple[float, float]]) -> tuple[float, 
         mean: the mean.
         parts: for each source of error, the variance of the mean from it and its degrees of
             freedom.
+        comparisons: number of means that the bounds hold for at once, by Bonferroni's inequality.
     """
     from scipy.stats import t
 
@@ -65,7 +84,7 @@ def interval(mean: float, parts: Sequence[tuple[float, float]]) -> tuple[float, 
         return mean, mean, float(mean == 0)
     freedom = variance**2 / math.fsum(part**2 / degrees for part, degrees in parts if part)
     error = math.sqrt(variance)
-    half = float(t.ppf(0.975, freedom)) * error
+    half = float(t.ppf(1 - LEVEL / comparisons / 2, freedom)) * error
     return mean - half, mean + half, float(2 * t.sf(abs(mean) / error, freedom))
 
 
@@ -91,7 +110,9 @@ def _variance(row: Mapping[str, Any]) -> float:
     return ((row["high"] - row["low"]) / 2 / Z95) ** 2
 
 
-def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Difference:
+def difference(
+    first: Mapping[str, Any], second: Mapping[str, Any], *, comparisons: int = 1
+) -> Difference:
     """Second accuracy minus the first: over seeds and paired questions where both have them.
 
     >>> first = {"accuracy": 0.5, "low": 0.4, "high": 0.6, "n": 100}
@@ -101,29 +122,43 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Differenc
     Args:
         first: a merged row.
         second: the merged row to compare with it.
+        comparisons: number of differences whose intervals hold at once.
 
-    Seeds are paired by their number, questions by their key. Without the answers to each question
-    the two rows count as independent.
+    Seeds are paired by their number, questions by their key; only what both rows have is compared.
+    One seed has no variance between seeds, so that the interval covers the questions only. Without
+    the answers to each question the two rows count as independent.
     """
-    matrix = _paired(first, second)
-    if matrix is None:
-        mean = second["accuracy"] - first["accuracy"]
+    answers = _shared_answers(first, second)
+    if answers is None:
         parts = [(_variance(row), float(max(row["n"] - 1, 1))) for row in (first, second)]
-        low, high, p = interval(mean, parts)
-        return Difference(mean, low, high, p, paired=False)
-    seeds, questions = matrix.shape
-    mean = float(matrix.mean())
-    parts = []
-    if questions > 1:
-        parts.append((float(matrix.mean(0).var(ddof=1)) / questions, questions - 1))
+        before, after = first["accuracy"], second["accuracy"]
+        bounds = interval(after - before, parts, comparisons=comparisons)
+        seeds = len(second.get("seeds") or (None,))
+        return Difference(before, after, *bounds, n=second["n"], seeds=seeds, paired=False)
+    changes = answers[1] - answers[0]
+    seeds, questions = changes.shape
+    parts = [(_between_questions(changes.mean(0)), max(questions - 1, 1))]
     if seeds > 1:
-        parts.append((float(matrix.mean(1).var(ddof=1)) / seeds, seeds - 1))
-    low, high, p = interval(mean, parts)
-    return Difference(mean, low, high, p, paired=True)
+        parts.append((float(changes.mean(1).var(ddof=1)) / seeds, seeds - 1))
+    before, after = (float(part.mean()) for part in answers)
+    bounds = interval(after - before, parts, comparisons=comparisons)
+    return Difference(before, after, *bounds, n=questions, seeds=seeds, paired=True)
 
 
-def _paired(first: Mapping[str, Any], second: Mapping[str, Any]) -> np.ndarray | None:
-    """Second minus first, float64 [seeds, questions], over what both measured."""
+def _between_questions(changes: np.ndarray) -> float:
+    """Variance of the mean change from the choice of the questions.
+
+    Two more questions, half of one better, half of one worse and one the same, keep it above 0
+    where all questions change alike (Agresti and Min, 2005).
+    """
+    n = len(changes) + 2
+    return float(((changes**2).sum() + 1) / n - (changes.sum() / n) ** 2) / n
+
+
+def _shared_answers(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The answers of both, float64 [seeds, questions], over what both measured."""
     answers = [row.get("answers") or {} for row in (first, second)]
     seeds = [seed for seed in answers[0] if seed in answers[1]]
     if not seeds:
@@ -132,22 +167,34 @@ def _paired(first: Mapping[str, Any], second: Mapping[str, Any]) -> np.ndarray |
     if not keys:
         return None
     order = sorted(keys)
-    values = [[[part[seed][key] for key in order] for seed in seeds] for part in answers]
-    return np.asarray(values[1], np.float64) - np.asarray(values[0], np.float64)
+    before, after = (
+        np.asarray([[part[seed][key] for key in order] for seed in seeds], np.float64)
+        for part in answers
+    )
+    return before, after
 
 
-def holm(ps: Sequence[float]) -> list[float]:
-    """p values of several comparisons, adjusted by Holm's method.
+def clear_differences(
+    pairs: Mapping[Any, tuple[Mapping[str, Any], Mapping[str, Any]]],
+) -> dict[Any, Difference]:
+    """The differences that Holm's method keeps among several, each with the interval of its step.
 
-    >>> holm([0.01, 0.04])
-    [0.02, 0.04]
+    >>> first = {"accuracy": 0.5, "low": 0.4, "high": 0.6, "n": 100}
+    >>> better = first | {"accuracy": 0.9, "low": 0.8, "high": 1.0}
+    >>> list(clear_differences({"same": (first, first), "better": (first, better)}))
+    ['better']
 
     Args:
-        ps: p value of each comparison.
+        pairs: the two merged rows of each comparison, by any name.
+
+    Of k comparisons the one with the smallest p has an interval that holds for k at once, the next
+    one for k - 1, and so on, until one of them includes zero.
     """
-    order = sorted(range(len(ps)), key=lambda i: ps[i])
-    adjusted, least = [0.0] * len(ps), 0.0
-    for rank, i in enumerate(order):
-        least = max(least, min(1.0, (len(ps) - rank) * ps[i]))
-        adjusted[i] = least
-    return adjusted
+    kept: dict[Any, Difference] = {}
+    smallest_first = sorted(pairs, key=lambda name: difference(*pairs[name]).p)
+    for rank, name in enumerate(smallest_first):
+        change = difference(*pairs[name], comparisons=len(pairs) - rank)
+        if not change.is_clear:
+            break
+        kept[name] = change
+    return {name: kept[name] for name in pairs if name in kept}

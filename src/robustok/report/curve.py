@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from robustok.report.figures import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_figure
 from robustok.report.style import INK, OTHERS, house_style
 
 Curve = Sequence[Mapping[str, float]]  # rows of {queries, accuracy, low, high}

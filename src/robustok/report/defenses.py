@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robustok.report.figures import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_figure
 from robustok.report.style import GRID, INK, OTHERS, house_style
 
 if TYPE_CHECKING:

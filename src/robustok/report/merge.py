@@ -12,6 +12,7 @@ from typing import Any
 
 from robustok.report.comparison import over_seeds
 from robustok.report.table import Row
+from robustok.study.cells.models import FINETUNED, PRETRAINED, UNTRAINED
 
 VARYING = ("study", "scale", "task", "pretrain")  # fields that name a model if they vary
 
@@ -29,11 +30,14 @@ def merged(rows: Sequence[Row]) -> list[Row]:
         rows: rows of results.jsonl, of one run or several. A cell that several runs share counts
             once.
 
-    A row's `train` becomes its name among all rows, `panel` the part shared with its group, and
-    `bar` the spec it was trained with. The interval of several seeds is :func:`over_seeds`.
+    A row's `train` becomes its name among all rows, `panel` the part shared with its group,
+    `varying` the fields of that part, and `bar` the spec it was trained with. The interval of
+    several seeds is :func:`over_seeds`.
     """
     measured = [row for row in {_identity(row): row for row in rows}.values() if "accuracy" in row]
     varying = [name for name in VARYING if len({row.get(name) for row in measured}) > 1]
+    if all(training(row) != FINETUNED for row in measured) and "pretrain" in varying:
+        varying.remove("pretrain")  # the bar names it
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in measured:
         panel = ", ".join(str(row.get(name)) for name in varying)
@@ -41,9 +45,23 @@ def merged(rows: Sequence[Row]) -> list[Row]:
         bar = row.get("context", row["train"])
         groups.setdefault((panel, bar, row["query"]), []).append(row)
     return [
-        _one(members) | {"panel": panel, "bar": bar, "train": f"{panel} → {bar}" if panel else bar}
+        _one(members)
+        | {"panel": panel, "bar": bar, "train": f"{panel} → {bar}" if panel else bar}
+        | {"varying": {name: members[0].get(name) for name in varying}}
         for (panel, bar, _), members in groups.items()
     ]
+
+
+def training(row: Row) -> str:
+    """How the model of a row was last trained, from the configuration of its cell.
+
+    >>> training({"configuration": {"inputs": {"model": {"source": "corpus"}}}})
+    'pre-training'
+    """
+    model = row.get("configuration", {}).get("inputs", {}).get("model", {"lora": None})
+    if "lora" in model:
+        return FINETUNED
+    return PRETRAINED if "source" in model else UNTRAINED
 
 
 def _identity(row: Row) -> Any:
@@ -89,6 +107,7 @@ def perplexities(rows: Sequence[Row]) -> list[Row]:
                 "highest": spread[1],
                 "bits_per_byte": _mean([row["bits_per_byte"] for row in members]),
                 "seeds": [row["seed"] for row in members],
+                "configuration": members[0].get("configuration", {}),
             }
         )
     return merged_rows

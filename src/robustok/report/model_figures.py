@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from robustok.files import write_csv
-from robustok.report.figures import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_figure
 from robustok.report.style import GRID, INK, MUTED, colors, house_style
 
 if TYPE_CHECKING:

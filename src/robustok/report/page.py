@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,16 @@ def render(name: str, **values: Any) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["breakable"] = _breakable
     template = environment.get_template(f"{name}.jinja")
     return template.render(token_colors=TOKEN_COLORS, table=markdown_table, **values)
+
+
+def _breakable(text: object) -> Any:
+    """A spec that may be broken after its separators, so that columns fit the page."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([(,=→/-])(?=\S)", r"\1<wbr>", str(escape(text))))
 
 
 def write_inspection(

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robustok.attack_settings import AttackSettings, is_attack, named_settings
+from robustok.report.accuracies import first_title, title
+from robustok.report.embeddings import merged_layers
 from robustok.report.merge import merged, perplexities
 from robustok.report.table import Row, percent, points
 
@@ -23,23 +25,18 @@ def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str
 
 
 def _embeddings(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """Layer by layer; a model of other depth has other layers, and says so by their number."""
-    models = {layer["model"]: layer for row in rows for layer in row.get("layers", ())}
-    depth = {
-        (layer["model"], str(layer["layer"])): layer["mean"]
-        for row in rows
-        for layer in row.get("layers", ())
-    }
+    """A line a layer, a column a model; a model of another depth has other layers."""
+    depth = {(layer["model"], str(layer["layer"])): layer["mean"] for layer in merged_layers(rows)}
+    models = {model for model, _ in depth}
     lines = []
-    for row in table["rows"]:
-        cells = [
-            f"{depth[row['train'], layer]:.3f} / {theirs:.3f}"
-            if (row["train"], layer) in depth
-            else f"{'–' if row['train'] in models else NOT_RUN} / {theirs:.3f}"
-            for layer, theirs in zip(table["queries"], row["values"], strict=True)
-        ]
-        lines.append([row["train"], *cells])
-    head = ["model", *(f"layer {layer}" for layer in table["queries"])]
+    for at, layer in enumerate(table["queries"]):
+        cells = []
+        for row in table["rows"]:
+            ours, theirs = depth.get((row["train"], layer)), row["values"][at]
+            missing = "–" if row["train"] in models else NOT_RUN
+            cells.append(f"{missing if ours is None else f'{ours:.3f}'} / {theirs:.3f}")
+        lines.append([layer, *cells])
+    head = ["layer", *(row["train"] for row in table["rows"])]
     return {"measure": "embeddings", "head": head, "lines": lines}
 
 
@@ -64,10 +61,13 @@ def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
             bar = row["train"] if accuracy else None
             line.append(_cell(_lookup(cells, first, bar, eval_scheme), theirs, accuracy))
         lines.append(line)
-    named = "context" if any("context" in row for row in rows) else "fine-tuned"
+    named = first_title(rows)
     names = [*(["task"] if tasks else []), *(["pre-trained"] if both else [])]
     names += [named] if accuracy else []
-    return {"measure": table["measure"], "head": [*names, *table["queries"]], "lines": lines}
+    if not accuracy and not both:
+        names, lines = ["model"], [["pre-trained", *line] for line in lines]
+    head = [*names, *map(title, table["queries"])]
+    return {"measure": table["measure"], "head": head, "lines": lines}
 
 
 def of_kinds(rows: Sequence[Row], paper: Sequence[Mapping[str, Any]]) -> list[Row]:

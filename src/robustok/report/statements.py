@@ -1,17 +1,15 @@
-"""The main findings of a study as sentences, and the table of losses in accuracy."""
+"""The main findings of a study as sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from robustok.report.comparison import Difference, difference, holm
-from robustok.report.figures import short
-from robustok.report.style import family
+from robustok.report.comparison import Difference, clear_differences
+from robustok.report.merge import training
+from robustok.report.names import in_words
 from robustok.report.table import Results, Row, percent, points
-
-LEVEL = 0.05  # of a family of comparisons
+from robustok.study.cells.models import UNTRAINED
 
 
 @dataclass(frozen=True)
@@ -28,138 +26,145 @@ def findings(results: Results) -> list[Finding]:
 
     >>> same = {"pretrain": "canonical", "task": "langgame", "n": 100, "draws": 1, "seed": 0,
     ...         "low": 0.6, "high": 0.8, "chance": 0.25, "study": "a", "scale": "full"}
-    >>> rows = [same | {"train": "canonical", "query": eval_scheme, "accuracy": accuracy}
-    ...         for eval_scheme, accuracy in (("canonical", 0.9), ("uniform", 0.5))]
+    >>> rows = [same | {"train": "canonical", "query": query, "accuracy": accuracy}
+    ...         for query, accuracy in (("canonical", 0.9), ("uniform", 0.5))]
     >>> [finding.number for finding in findings(Results(rows))]
     ['−40.0']
 
     Args:
         results: merged rows, as :func:`merged` returns them.
 
-    A difference is stated only where its 95% interval excludes zero, and that of the best of
-    several schemes only where Holm's correction keeps it. Where models were pre-trained
-    differently, canonical training is the first of them; where they were evaluated on several
-    tasks, the first task is used.
+    First the loss of canonical training, then the lead of the best other one. A difference is
+    stated only where its interval excludes zero, which holds for all tasks, or for all schemes of
+    which it is the best, at once (:func:`clear_differences`). Of several tasks the number is stated
+    that have such a difference. Where models were pre-trained differently, canonical training is
+    the first of them.
     """
-    canonical = next((t for t, bar in results.bars.items() if bar == "canonical"), "")
-    tasks = {row["train"]: row.get("task") for row in results.rows}
-    stochastic = [
-        train for train, bar in results.bars.items()
-        if bar != "canonical" and tasks[train] == tasks.get(canonical)
-    ]  # fmt: skip
-    sentences: list[Finding] = []
-
-    def add(change: Difference, text: str, train: str) -> None:
-        bounds = f"[{points(change.low)}, {points(change.high)}]"
-        sentences.append(
-            Finding(points(change.mean), f"{bounds} points {text}", results.colors[train])
-        )
-
-    hardest = results.hardest or ""
-    base = results.change(canonical, hardest)
-    if base is not None and base.is_clear:
-        how = "uniformly at random" if hardest == "uniform" else f"with {hardest}"
-        text = f"{_who(results, canonical)} when the questions are tokenized {how}"
-        add(base, text + _from_to(results, canonical, hardest), canonical)
-    for eval_scheme in (hardest, *results.attacks):
-        lead = _best(results, canonical, stochastic, eval_scheme)
-        if lead is not None:
-            best, change, count = lead
-            attacked = eval_scheme in results.attacks
-            under = "under attack" if attacked else f"on {eval_scheme} questions"
-            rows = (results.get(best, eval_scheme), results.get(canonical, eval_scheme))
-            against = " against ".join(f"{percent(row['accuracy'])}%" for row in rows if row)
-            text = f"{under} {_who(results, best)} instead of canonical ({against})"
-            add(change, text + (f", the best of {count} schemes" if count > 1 else ""), best)
-    return sentences
+    bases = _canonical_by_group(results)
+    queries = [q for q in (results.hardest, *results.attacks) if q]
+    found = [_losses(results, list(bases), query) for query in queries[:1]]
+    found += [_leads(results, bases, query) for query in queries]
+    return [finding for finding in found if finding]
 
 
-def _best(
-    results: Results, canonical: str, others: list[str], eval_scheme: str
-) -> tuple[str, Difference, int] | None:
-    """The best scheme where it is better than the canonical one, its lead, and of how many.
-
-    The differences are paired. Their p values are corrected by Holm's method, since the best of
-    several is chosen after they were measured.
-    """
-    base = results.get(canonical, eval_scheme)
-    rows = {train: row for train in others if (row := results.get(train, eval_scheme))}
-    if base is None or not rows:
-        return None
-    changes = {train: difference(base, row) for train, row in rows.items()}
-    adjusted = dict(zip(changes, holm([c.p for c in changes.values()]), strict=True))
-    best = max(rows, key=lambda train: rows[train]["accuracy"])
-    if not changes[best].is_clear or adjusted[best] >= LEVEL:
-        return None
-    return best, changes[best], len(rows)
-
-
-def _who(results: Results, train: str) -> str:
-    """What differs between the rows: how a model was trained, or its few-shot examples drawn."""
-    row = next(row for row in results.rows if row["train"] == train)
-    bar, panel = results.bars[train], row.get("panel", "")
-    spec = "canonical" if bar == "canonical" else bar
-    if "context" in row:
-        return f"after {spec} few-shot examples" + (f" ({panel})" if panel else "")
-    return f"for {spec} training" + (f" ({panel})" if panel else "")
-
-
-def _from_to(results: Results, train: str, eval_scheme: str) -> str:
-    before, after = results.get(train, "canonical"), results.get(train, eval_scheme)
-    if not before or not after:
-        return ""
-    return f" ({percent(before['accuracy'])}% to {percent(after['accuracy'])}%)"
-
-
-def drop_table(results: Results) -> tuple[list[str], list[list[dict[str, Any]]]]:
-    """Canonical accuracy, and the loss under uniform and adversarial tokenizations.
-
-    Returns the head and the lines. An entry of a line has `text`, the `accuracy` and its `interval`
-    (empty where not measured), `heat` from 0 to 1 for its shade, and all of it in `words`.
-    """
-    against = [q for q in (results.hardest, *results.attacks) if q]
-    head = [
-        first_title(results.rows),
-        "canonical",
-        *(_headline(eval_scheme, len(results.attacks)) for eval_scheme in against),
-    ]
-    lines = []
+def _canonical_by_group(results: Results) -> dict[str, list[str]]:
+    """The first canonically trained model of each task, study and scale, with the others of it."""
+    groups: dict[tuple[object, ...], list[str]] = {}
     for train in results.trains:
-        row = results.get(train, "canonical")
-        line: list[dict[str, Any]] = [{"text": train, "words": train}]
-        line.append(_entry(percent(row["accuracy"]), row) if row else _missing())
-        for eval_scheme in against:
-            row, drop = results.get(train, eval_scheme), results.drop(train, eval_scheme)
-            if row is None or drop is None:
-                line.append(_missing())
-            else:
-                line.append(_entry(points(-drop), row, min(max(drop, 0.0), 1.0)))
-        lines.append(line)
-    return head, lines
+        varying = _varying(results, train)
+        group = tuple(value for name, value in varying.items() if name != "pretrain")
+        groups.setdefault(group, []).append(train)
+    bases = {}
+    for trains in groups.values():
+        base = next((train for train in trains if results.bars[train] == "canonical"), None)
+        if base is not None:
+            bases[base] = [train for train in trains if results.bars[train] != "canonical"]
+    return bases
 
 
-def first_title(rows: Sequence[Row]) -> str:
-    """Title of the column that names the models: by their training, or by the file of results."""
-    return "results of" if any("file" in row for row in rows) else "trained with"
+def _losses(results: Results, bases: Sequence[str], query: str) -> Finding | None:
+    """What canonical training loses from canonical questions to others."""
+    pairs = {base: results.before_and_after(base, query) for base in bases}
+    kept = clear_differences({base: pair for base, pair in pairs.items() if pair})
+    if not kept:
+        return None
+    base, change = next(iter(kept.items()))
+    what = f"from canonical questions to {in_words(query)}"
+    if len(bases) == 1:
+        shares = f"({percent(change.before)}% to {percent(change.after)}%)"
+        text = f"points {_bounds(change)} {what}{_with(results, base)} {shares}"
+        return Finding(_points(change), text, results.colors[base])
+    text = f"{_kind(results)} change {what}{_with(results, base, everywhere=True)}: "
+    return Finding(
+        f"{len(kept)} of {len(bases)}",
+        text + "; ".join(_listed(results, base, change) for base, change in kept.items()),
+        results.colors[base],
+    )
 
 
-def _headline(eval_scheme: str, attacks: int) -> str:
-    if family(eval_scheme) != "adversarial":
-        return f"{eval_scheme} Δ"
-    return "adversarial Δ" if attacks == 1 else f"{short(eval_scheme)} Δ".replace("\n", " ")
+def _leads(results: Results, bases: Mapping[str, Sequence[str]], query: str) -> Finding | None:
+    """The best scheme of each group where it is better than the canonical one, and its lead."""
+    pairs: dict[str, tuple[Row, Row]] = {}
+    for base, others in bases.items():
+        for train in others:
+            before, after = results.get(base, query), results.get(train, query)
+            if before and after:
+                pairs[train] = before, after
+    kept = clear_differences(pairs)
+    best: dict[str, str] = {}
+    for base, others in bases.items():
+        compared = [train for train in others if train in pairs]
+        top = max(compared, key=lambda train: pairs[train][1]["accuracy"], default=None)
+        if top is not None and top in kept and kept[top].mean > 0:
+            best[base] = top
+    if not best:
+        return None
+    base, top = next(iter(best.items()))
+    count = sum(train in pairs for train in bases[base])
+    change, color = kept[top], results.colors[top]
+    seeds = ", one seed" if change.seeds == 1 else ""
+    if len(bases) == 1:
+        text = f"on {in_words(query)}{_with(results, top)} instead of {_canonical(results, base)}"
+        of = f", the best of {count}" if count > 1 else ""
+        shares = f"({percent(change.after)}% against {percent(change.before)}%)"
+        return Finding(
+            _points(change), f"points {_bounds(change)} {text}{of}{seeds} {shares}", color
+        )
+    of = f"the best of {count}" if count > 1 else results.bars[top]
+    text = f"{_kind(results)} gain on {in_words(query)}, with {of} instead of "
+    text += f"{_canonical(results, base)}{seeds}: "
+    listed = [
+        _listed(results, base, kept[top]) + (f" ({results.bars[top]})" if count > 1 else "")
+        for base, top in best.items()
+    ]
+    return Finding(f"{len(best)} of {len(bases)}", text + "; ".join(listed), color)
 
 
-def _entry(text: str, row: dict[str, Any], heat: float = 0.0) -> dict[str, Any]:
-    accuracy = percent(row["accuracy"])
-    interval = f"[{percent(row['low'])}, {percent(row['high'])}]"
-    return {
-        "text": text,
-        "accuracy": "" if text == accuracy else accuracy,
-        "interval": interval,
-        "heat": heat,
-        "words": f"{text} {interval}" if text == accuracy else f"{text} ({accuracy} {interval})",
-    }
+def _points(change: Difference) -> str:
+    return points(round(change.after, 3) - round(change.before, 3))
 
 
-def _missing() -> dict[str, Any]:
-    return {"text": "not run", "accuracy": "", "interval": "", "heat": 0.0, "words": "not run"}
+def _bounds(change: Difference) -> str:
+    return f"[{points(change.low)}, {points(change.high)}]"
+
+
+def _kind(results: Results) -> str:
+    """What the groups of models are."""
+    varying = {name for row in results.rows for name in row.get("varying", ())} - {"pretrain"}
+    return "tasks" if varying == {"task"} else "groups of models"
+
+
+def _listed(results: Results, train: str, change: Difference) -> str:
+    parts = [str(v) for name, v in _varying(results, train).items() if name != "pretrain"]
+    return f"{', '.join(parts)} {_points(change)} {_bounds(change)}"
+
+
+def _varying(results: Results, train: str) -> Mapping[str, object]:
+    row = next(row for row in results.rows if row["train"] == train)
+    return row.get("varying", {})
+
+
+def _name(results: Results, train: str) -> str:
+    """How a model was trained, or its few-shot examples drawn; empty where it was not trained."""
+    row = next(row for row in results.rows if row["train"] == train)
+    bar, how = results.bars[train], training(row)
+    if "context" in row:
+        return f"{bar} few-shot examples"
+    if "file" in row:
+        return f"the model of {bar}"
+    return "" if how == UNTRAINED else f"{bar} {how}"
+
+
+def _canonical(results: Results, train: str) -> str:
+    both = "pretrain" in _varying(results, train)
+    return "canonical pre-training and fine-tuning" if both else _name(results, train)
+
+
+def _with(results: Results, train: str, *, everywhere: bool = False) -> str:
+    """The end of a sentence: how a model was trained, and unless `everywhere` what it did."""
+    varying, name = _varying(results, train), _name(results, train)
+    text = f", with {name}" if name else ""
+    if "pretrain" in varying:
+        text += f" after {varying['pretrain']} pre-training"
+    others = [str(value) for name, value in varying.items() if name != "pretrain"]
+    return text + (f" ({', '.join(others)})" if others and not everywhere else "")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from robustok.attack_settings import is_attack, is_suite
 from robustok.report.comparison import Difference, difference
 from robustok.report.style import colors, family
 from robustok.samplers.registry import find_scheme
@@ -71,7 +72,7 @@ class Results:
 
     @cached_property
     def attacks(self) -> list[str]:
-        return [spec for spec in self.eval_schemes if family(spec) == "adversarial"]
+        return [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
 
     def get(self, train: str, eval_scheme: str) -> Row | None:
         """The first row of a model and an eval scheme; None without one.
@@ -92,22 +93,25 @@ class Results:
         by_strength = {splits_of(spec): spec for spec in reversed(self.eval_schemes)}
         return sorted((x, spec) for x, spec in by_strength.items() if x is not None)
 
-    def drop(self, train: str, eval_scheme: str) -> float | None:
-        """Accuracy lost from canonical questions to others, as a share (0.25 is 25 points).
+    def before_and_after(self, train: str, eval_scheme: str) -> tuple[Row, Row] | None:
+        """A model's rows of canonical questions and of another scheme; None without both.
 
         Args:
             train: name of the model.
             eval_scheme: spec of the eval scheme.
 
-        An attack on fewer questions is compared with the same questions, if it started from their
-        canonical tokenizations. None where one of the two was not measured.
+        Where the answers to each question are not known, an attack from canonical tokenizations is
+        compared with its own start, on the questions that it attacked.
         """
         before, after = self.get(train, "canonical"), self.get(train, eval_scheme)
         if not before or not after:
             return None
-        if "start_accuracy" in after and "start=canonical" in eval_scheme:
-            return after["start_accuracy"] - after["accuracy"]
-        return before["accuracy"] - after["accuracy"]
+        known = before.get("answers") and after.get("answers")
+        if not known and "start_accuracy" in after and "start=canonical" in eval_scheme:
+            wider = (before["n"] / after["n"]) ** 0.5
+            start, half = after["start_accuracy"], wider * (before["high"] - before["low"]) / 2
+            before = before | {"accuracy": start, "low": start - half, "high": start + half}
+        return before, after
 
     def change(self, train: str, eval_scheme: str) -> Difference | None:
         """Accuracy on questions of another scheme minus that on canonical ones, with its interval.
@@ -118,8 +122,8 @@ class Results:
 
         None where one of the two was not measured.
         """
-        before, after = self.get(train, "canonical"), self.get(train, eval_scheme)
-        return difference(before, after) if before and after else None
+        rows = self.before_and_after(train, eval_scheme)
+        return difference(*rows) if rows else None
 
 
 def splits_of(eval_scheme: str) -> float | None:

@@ -11,20 +11,53 @@ from typing import Any
 from robustok.errors import RobustokError
 from robustok.files import disk_full_in_one_line, read_json, write_whole
 from robustok.report.about import about
+from robustok.report.accuracies import accuracy_table, first_title, versus_canonical
 from robustok.report.curve import draw_curve
+from robustok.report.embeddings import draw_layers, merged_layers
 from robustok.report.examples import groups
 from robustok.report.figures import draw_figures
-from robustok.report.merge import merged, perplexities
+from robustok.report.merge import merged, perplexities, training
+from robustok.report.missing import missing
 from robustok.report.page import render
 from robustok.report.paper import beside_paper
 from robustok.report.sections import Section
 from robustok.report.sources import Source, read_source
-from robustok.report.statements import drop_table, findings, first_title
+from robustok.report.statements import findings
 from robustok.report.table import Results, Row, percent
+from robustok.study.cells.models import UNTRAINED
 
 TITLES = {
-    "drops": "Canonical accuracy, and the loss under other tokenizations",
+    "accuracy": "Accuracy on canonical questions, on the most perturbed ones and under attack",
+    "versus": "Difference to canonical training",
     "perplexity": "Perplexity of held-out text",
+    "embeddings": "Distances by layer",
+}
+NOTES = {
+    "accuracy": (
+        "Accuracy in percent with its 95% interval. Below it the change from the canonical "
+        "tokenizations of the same questions, in points with its 95% interval: an attack is "
+        "compared on the questions that it attacked."
+    ),
+    "versus": (
+        "In points, with 95% intervals, over the seeds and questions that both models have. A star "
+        "marks the differences of a column that remain after Holm's correction; the others "
+        "establish no order."
+    ),
+    "perplexity": (
+        "Perplexity is per token of the drawn sequence; bits per byte are comparable between "
+        "schemes and vocabularies. Brackets hold the lowest and the highest of the seeds."
+    ),
+}
+PAPER_NOTES = {
+    "accuracy": (
+        "Each cell: our value with its 95% interval / the paper's value, and the difference in "
+        "points."
+    ),
+    "perplexity": (
+        "Each cell: our value / the paper's value. Perplexities of different vocabularies do not "
+        "compare as numbers."
+    ),
+    "embeddings": "Each cell: our value / the paper's value, by the number of the layer.",
 }
 CAPTIONS = {
     "teaser": (
@@ -33,10 +66,15 @@ CAPTIONS = {
         "of splits per canonical token, where it was measured; α is the parameter of the scheme "
         "that gave them. At α = 0 the questions have their canonical tokenization.",
     ),
+    "attacks": (
+        "Accuracy under attack",
+        "One bar a model or a training scheme, with 95% intervals. An attack searches the "
+        "tokenizations of a question for one that the model answers wrongly.",
+    ),
     "embeddings": (
         "Distance between the tokenizations of a word, by layer",
         "Mean distance between the unit-normalized last-token states of the canonical and of "
-        "uniformly drawn tokenizations; bands are 95% intervals over words.",
+        "uniformly drawn tokenizations; bands are 95% intervals over words and seeds.",
     ),
     "curve": (
         "Accuracy by the number of tokenizations scored",
@@ -45,8 +83,8 @@ CAPTIONS = {
     ),
     "heatmap": (
         "Accuracy of every model under every evaluation scheme",
-        "In percent. An adversarial column is the result of a greedy attack, which searches "
-        "neighboring tokenizations of the same text.",
+        "In percent. Where schemes were trained at several strengths, a panel is an evaluation "
+        "scheme, a row a training scheme and a column its strength; otherwise a row is a model.",
     ),
 }
 
@@ -82,7 +120,7 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
     results = Results(merged(rows))
     with disk_full_in_one_line(out):
         drawn = draw_figures(results, out / "figures") if results.rows else {}
-        drawn |= _embeddings(rows, out / "figures")
+        drawn |= draw_layers(rows, out / "figures")
         drawn |= _curves(sources, out / "figures")
         sections = [s.section(out / "figures") for s in sources if s.section is not None]
         values = _values(results, study, drawn, _examples(folder), rows)
@@ -98,17 +136,6 @@ def _shown(section: Section, folder: Path) -> dict[str, Any]:
     if section.figure:
         image = _data_url((folder / f"{section.figure}.svg").read_text(encoding="utf-8"))
     return section._asdict() | {"image": image}
-
-
-def _embeddings(rows: Sequence[Row], folder: Path) -> dict[str, dict[str, str]]:
-    layers = [layer for row in rows for layer in row.get("layers", ())]
-    if not layers:
-        return {}
-    from robustok.report.model_figures import draw_embeddings
-
-    draw_embeddings(layers, folder / "embeddings")
-    text = (folder / "embeddings.svg").read_text(encoding="utf-8")
-    return {"embeddings": {"wide": text, "narrow": text}}
 
 
 def _curves(sources: Sequence[Source], folder: Path) -> dict[str, dict[str, str]]:
@@ -138,11 +165,13 @@ def _values(
     raw: list[Row],
 ) -> dict[str, Any]:
     """What both templates show."""
-    head, lines = drop_table(results)
+    head, lines = accuracy_table(results)
     return {
         "study": study,
         "about": about(study, raw),
         "titles": TITLES,
+        "notes": NOTES,
+        "missing": missing(study, raw),
         "facts": _facts(raw),
         "findings": findings(results),
         "figures": [
@@ -152,8 +181,11 @@ def _values(
         ],
         "head": head,
         "lines": list(zip(lines, (results.colors[train] for train in results.trains), strict=True)),
+        "versus": versus_canonical(results),
+        "layers": _layer_lines(raw),
         "perplexities": _perplexity_lines(perplexities(raw)),
         "paper": (study.get("paper") or {}),
+        "paper_notes": PAPER_NOTES,
         "beside": beside_paper(study, raw),
         "examples": examples,
         "rows": results.rows,
@@ -196,7 +228,8 @@ def _perplexity_lines(held: list[Row]) -> tuple[list[str], list[list[str]]]:
         [pretrain, *(_perplexity(by_schemes.get((pretrain, scheme))) for scheme in schemes)]
         for pretrain in dict.fromkeys(row["pretrain"] for row in held)
     ]
-    return ["pre-trained with", *schemes], lines
+    trained = any(training(row) != UNTRAINED for row in held)
+    return ["pre-trained with" if trained else "model", *schemes], lines
 
 
 def _perplexity(row: Row | None) -> str:
@@ -208,6 +241,22 @@ def _perplexity(row: Row | None) -> str:
     return f"{text}, {row['bits_per_byte']:.3f} bits/byte"
 
 
+def _layer_lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """A line a layer, a column a model: the mean distance and its interval."""
+    layers = merged_layers(rows)
+    models = list(dict.fromkeys(layer["model"] for layer in layers))
+    cells = {
+        (layer["model"], layer["layer"]): (
+            f"{layer['mean']:.3f} [{layer['low']:.3f}, {layer['high']:.3f}]"
+        )
+        for layer in layers
+    }
+    numbers = sorted({layer["layer"] for layer in layers})
+    return ["layer", *models], [
+        [str(number), *(cells.get((model, number), "–") for model in models)] for number in numbers
+    ]
+
+
 def _measurements(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Every row as text."""
     head = [
@@ -217,6 +266,7 @@ def _measurements(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
         "95% interval",
         "n",
         "draws",
+        "seeds",
         "seconds",
     ]
     return head, [
@@ -227,6 +277,7 @@ def _measurements(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
             f"{percent(row['low'])} to {percent(row['high'])}",
             str(row["n"]),
             str(row.get("draws", 1)),
+            str(len(row["seeds"])),
             f"{row['seconds']:.1f}" if "seconds" in row else "",
         ]
         for row in rows

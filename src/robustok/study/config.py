@@ -134,6 +134,7 @@ def load_study(
     corpus: tuple[str, ...] = (),
     held_out: str | None = None,
     benchmarks: str | None = None,
+    repeats: int | None = None,
 ) -> Study:
     """Read a study from YAML text.
 
@@ -151,6 +152,7 @@ def load_study(
         corpus: text files that replace the training text of the corpus.
         held_out: text file that replaces the held-out text of the corpus.
         benchmarks: folder that replaces that of the benchmarks.
+        repeats: number of seeds, in place of the study's.
 
     Raises RobustokError, one line with the line number, the field and the nearest valid name, and
     for a replacement in a section that the study does not have.
@@ -176,6 +178,8 @@ def load_study(
         _put(data, "corpus", {name: v for name, v in files.items() if v or name == "hub"})
     if benchmarks:
         _put(data, "benchmarks", {"folder": benchmarks})
+    if repeats is not None:
+        data["repeats"] = repeats
     place = _Source(source, lines, scale)
     try:
         study = Study.model_validate(data)

@@ -26,6 +26,7 @@ from robustok.study.cells import (
     QuestionsCell,
     TokenizerCell,
     TrainedTokenizerCell,
+    TransferCell,
 )
 from robustok.study.cost import parameters
 from robustok.study.equal_strength import splits_in
@@ -76,8 +77,14 @@ class _Planner:
         yield from (cell for cell in shared if cell is not None)
         yield from self._examples()
         for repeat in range(self.study.repeats):
+            suites: dict[tuple[object, ...], list[AttackCell]] = {}
             for base in self._bases(repeat):
-                yield from self._base_and_finetuned(base, repeat)
+                for cell in self._base_and_finetuned(base, repeat):
+                    yield cell
+                    if isinstance(cell, AttackCell) and cell.attack.transfer:
+                        suites.setdefault((cell.attack, cell.few_shot), []).append(cell)
+            for attacks in suites.values():
+                yield from _transfers(attacks)
 
     def _shared(self) -> _Shared:
         study = self.study
@@ -207,6 +214,15 @@ class _Planner:
                 pinned = pinned_name(HUB[name].name, "dataset", read=self.read)
                 revision = pinned.partition("@")[2] or None
             yield BenchmarkCell(name, part.items, None, revision, examples)
+
+
+def _transfers(attacks: list[AttackCell]) -> Iterator[TransferCell]:
+    """Each model under the attacks of the same suite on all models; none for one model alone."""
+    for own in attacks if len(attacks) > 1 else []:
+        others = tuple(attack for attack in attacks if attack is not own)
+        yield TransferCell(
+            own.attack, own.seed, own.data, own.tokenizer, own.model, own.few_shot, own, others
+        )
 
 
 def _data(study: Study, task: WordTask) -> DataCell:

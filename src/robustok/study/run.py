@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,13 +28,15 @@ from robustok.files import (
 from robustok.processes import available_cores
 from robustok.study.cells import Cell, MeasurementCell
 from robustok.study.planner import plan
+from robustok.study.resolved import read_resolved
 from robustok.study.results import result_rows
 from robustok.study.schema import Study
 from robustok.study.work import do_cell, record_of
 from robustok.study.workers import work_side_by_side
 from robustok.versions import versions
 
-DESCRIPTIVE = ("title", "about", "paper", "threads")  # fields without effect on results
+# Fields without effect on a result; repeats only add results of further seeds.
+DESCRIPTIVE = ("title", "about", "paper", "threads", "repeats")
 OWN_FILES = (".lock", "cells")  # files that a folder may have before its study.json
 
 
@@ -253,7 +255,11 @@ def _claim(study: Study, folder: Path) -> None:
         write_json(path, wanted)
         return
     written = read_object(path)
+    with suppress(RobustokError):  # a field that its release did not have has its default
+        written = read_resolved(written).model_dump(mode="json")
     difference = _difference(_decisive(written), _decisive(wanted))
+    if not difference and written.get("repeats") != wanted["repeats"]:
+        write_json(path, wanted)
     if difference:
         raise RobustokError(
             f"{folder} holds a run with another configuration ({difference}):"

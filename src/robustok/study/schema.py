@@ -164,6 +164,7 @@ class Adversary(Strict):
     objective: str = _ATTACK.objective
     suite: Literal["standard"] | None = None  # the worst of several searches
     max_scored: int | None = Field(None, ge=1)  # tokenizations that each of them scores [500]
+    transfer: bool = False  # and those that the suite found against the study's other models
 
     @model_validator(mode="after")
     def _readable(self) -> Adversary:
@@ -172,6 +173,8 @@ class Adversary(Strict):
             raise ValueError(f"a suite has its own searches: leave {', '.join(sorted(fixed))} out")
         if self.suite is None and self.max_scored is not None:
             raise ValueError("max_scored is for a suite: write suite: standard beside it")
+        if self.suite is None and self.transfer:
+            raise ValueError("transfer is for a suite: write suite: standard beside it")
         try:
             _ = self.settings
         except RobustokError as error:

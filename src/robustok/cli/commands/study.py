@@ -60,6 +60,10 @@ Benchmarks = Annotated[
     Path | None,
     typer.Option("--benchmarks", help="folder of NAME.jsonl files, instead of the hub"),
 ]
+Repeats = Annotated[
+    int | None,
+    typer.Option("--repeats", min=1, help="number of seeds [default: the study's own]"),
+]
 Cells = Annotated[
     Path | None, typer.Option("--cells", help="folder of cells that several studies share")
 ]
@@ -92,6 +96,7 @@ def plan_command(
     corpus: Corpus = None,
     held_out: HeldOut = None,
     benchmarks: Benchmarks = None,
+    repeats: Repeats = None,
     cells: Cells = None,
     words_file: WordsFile = None,
     as_json: Json = False,
@@ -100,7 +105,7 @@ def plan_command(
     from robustok.study import plan
     from robustok.study.work import RECORD
 
-    study = _study(name, scale, corpus, held_out, benchmarks, words_file)
+    study = _study(name, scale, corpus, held_out, benchmarks, words_file, repeats)
     folder = cells or (out or _default_folder(study, scale)) / "cells"
     planned = plan(study)
     todo = [cell for cell in planned if not (folder / cell.key / RECORD).exists()]
@@ -129,6 +134,7 @@ def run_command(
     corpus: Corpus = None,
     held_out: HeldOut = None,
     benchmarks: Benchmarks = None,
+    repeats: Repeats = None,
     cells: Cells = None,
     engine: Annotated[
         str, typer.Option("--engine", help="local, or ray for a cluster that shares the folder")
@@ -144,7 +150,7 @@ def run_command(
 
     if engine not in ENGINES:
         raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
-    study = _study(name, scale, corpus, held_out, benchmarks, words_file)
+    study = _study(name, scale, corpus, held_out, benchmarks, words_file, repeats)
     if jobs is not None and engine != "local":
         raise RobustokError(
             "--jobs applies to --engine local: leave it out, Ray schedules the cells"
@@ -178,6 +184,7 @@ def _study(
     held_out: Path | None,
     benchmarks: Path | None,
     words_file: str | None,
+    repeats: int | None,
 ) -> Study:
     from robustok.study import find_study
 
@@ -188,6 +195,7 @@ def _study(
         corpus=tuple(map(str, corpus or ())),
         held_out=str(held_out) if held_out else None,
         benchmarks=str(benchmarks) if benchmarks else None,
+        repeats=repeats,
     )
 
 

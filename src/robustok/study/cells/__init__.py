@@ -14,6 +14,7 @@ from robustok.study.cells.tokenizer import (
     TokenizerCell,
     TrainedTokenizerCell,
 )
+from robustok.study.cells.transfer import TransferCell
 
 __all__ = [
     "AccuracyCell",
@@ -37,4 +38,5 @@ __all__ = [
     "Summary",
     "TokenizerCell",
     "TrainedTokenizerCell",
+    "TransferCell",
 ]

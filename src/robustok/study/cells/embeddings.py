@@ -32,6 +32,10 @@ class EmbeddingsCell(MeasurementCell):
         return {"words": self.words, "draws": self.draws, "seed": self.seed}
 
     @property
+    def query(self) -> str:
+        return "embeddings"
+
+    @property
     def label(self) -> str:
         return f"embeddings {self.model.description}"
 
@@ -56,4 +60,4 @@ class EmbeddingsCell(MeasurementCell):
             name=self.model.description if fine_tuned else "before fine-tuning",
             progress=progress,
         )
-        return {"query": "embeddings", "layers": result.table()}
+        return {"query": self.query, "layers": result.table()}

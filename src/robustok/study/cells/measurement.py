@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 
 from robustok.study.cells.base import Cell
@@ -24,6 +25,11 @@ class MeasurementCell(Cell):
     model: ModelCell
     tokenizer: TokenizerCell
     seed: int
+
+    @property
+    @abstractmethod
+    def query(self) -> str:
+        """What it was measured under, as the summary names it."""
 
     @property
     def task(self) -> str:

@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from robustok.vocabulary import Vocabulary
 
 
+FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
+
+
 class ModelCell(Cell):
     """A model that other cells train further or measure."""
 
+    training: ClassVar[str] = UNTRAINED
     scheme: str  # of its last training
     parameters: float  # about how many, for estimates of cost
 
@@ -161,6 +165,7 @@ class PretrainCell(TrainedCell):
     """A small model trained from random weights, on a corpus or on the questions of a task."""
 
     kind: ClassVar[str] = "pretrain"
+    training: ClassVar[str] = PRETRAINED
 
     options: Pretraining
     model: Model
@@ -208,6 +213,7 @@ class FinetuneCell(TrainedCell):
     """A model trained further on the questions of a task."""
 
     kind: ClassVar[str] = "finetune"
+    training: ClassVar[str] = FINETUNED
 
     options: Finetuning
     scheme: str

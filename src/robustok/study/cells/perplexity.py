@@ -34,6 +34,10 @@ class PerplexityCell(MeasurementCell):
         return {"query": self.eval_scheme, "seed": self.seed}
 
     @property
+    def query(self) -> str:
+        return self.eval_scheme
+
+    @property
     def label(self) -> str:
         return f"perplexity {self.model.description} on {self.eval_scheme}"
 

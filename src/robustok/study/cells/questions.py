@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from robustok.attack_settings import suite_label
 from robustok.display import Progress
 from robustok.files import write_rows
 from robustok.study.cells.base import Summary
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 NEIGHBORS = 80  # tokenizations that an attack scores in a step
 SUITE_LIMIT = 500  # tokenizations that each search of a suite scores for a question
+SEARCHES = 6  # of a suite
 STEPS = 3  # until an attack succeeds or gives up
 
 
@@ -130,6 +132,11 @@ class EvaluateCell(AccuracyCell):
         )
 
     @property
+    def query(self) -> str:
+        draws = f", draws={self.draws})"
+        return f"ensemble({self.eval_scheme}{draws}" if self.ensemble else self.eval_scheme
+
+    @property
     def label(self) -> str:
         at_once = f", {self.draws} draws at inference" if self.ensemble else ""
         return f"evaluate {self.model.description} on {self.eval_scheme}{at_once}{self._suffix}"
@@ -164,9 +171,9 @@ class EvaluateCell(AccuracyCell):
         summary = self._summary(result, items, folder) | rounded(strength)
         summary["tokens_per_question"] = round(result.tokens_computed / result.n, 1)
         if at_strength:
-            summary |= {"query": self.eval_scheme, "eval_spec": drawn_by.spec}
+            summary |= {"query": self.query, "eval_spec": drawn_by.spec}
         if self.ensemble:
-            summary["query"] = f"ensemble({self.eval_scheme}, draws={self.draws})"
+            summary["query"] = self.query
         return summary
 
 
@@ -186,7 +193,7 @@ class AttackCell(AccuracyCell):
     @property
     def fields(self) -> dict[str, Any]:
         attack = self.attack
-        suite = {"suite": attack.suite, "max_scored": self._max_scored} if attack.suite else {}
+        suite = {"suite": attack.suite, "max_scored": self.max_scored} if attack.suite else {}
         return (
             self._few_shot_fields
             | suite
@@ -201,8 +208,15 @@ class AttackCell(AccuracyCell):
         )
 
     @property
-    def _max_scored(self) -> int:
+    def max_scored(self) -> int:
+        """Tokenizations that each search of a suite scores for a question."""
         return self.attack.max_scored or SUITE_LIMIT
+
+    @property
+    def query(self) -> str:
+        if self.attack.suite:
+            return suite_label(self.attack.suite, self.max_scored)
+        return str(self.attack.settings)
 
     @property
     def label(self) -> str:
@@ -213,7 +227,7 @@ class AttackCell(AccuracyCell):
     @property
     def work(self) -> float:
         if self.attack.suite:
-            tokens = self.attack.items * 6 * self._max_scored * QUESTION_TOKENS / 3
+            tokens = self.attack.items * SEARCHES * self.max_scored * QUESTION_TOKENS / 3
             return scoring_seconds(self.model.parameters, tokens) + 1
         # The neighbors of a tokenization share most of their tokens.
         steps = self.attack.items * min(self.attack.steps, STEPS) * len(self.attack.distances)
@@ -246,38 +260,54 @@ class AttackCell(AccuracyCell):
     def _run_suite(
         self, folder: Path, items: Sequence[Item], prefix: Any, progress: Progress
     ) -> Summary:
-        from robustok.redteam import Margin, Prompt, run_suite
-        from robustok.strength import measure
+        from robustok.redteam import Prompt, run_suite
 
         vocab, model = self.tokenizer.vocabulary(folder), self.model.load(folder)
         by_key = {item.key: item for item in items}
-
-        def objective(prompt: Prompt) -> Margin:
-            item = by_key[prompt.key]
-            return Margin(model, vocab, item.choices, item.label, prefix=prefix)
-
-        prompts = [Prompt(item.key, item.question) for item in items]
         result = run_suite(
-            vocab, prompts, objective, suite=str(self.attack.suite), seed=self.seed,
-            max_scored=self._max_scored, progress=progress,
-        )  # fmt: skip
+            vocab,
+            [Prompt(item.key, item.question) for item in items],
+            lambda prompt: margin(model, vocab, by_key[prompt.key], prefix),
+            suite=str(self.attack.suite),
+            seed=self.seed,
+            max_scored=self.max_scored,
+            progress=progress,
+        )
         rows = [
             {"search": name, **attack.as_row()}
             for name, attacks in result.parts.items()
             for attack in attacks
         ]
         write_rows(self.path(folder) / "items.jsonl", rows)
-        worst = result.table()[-1]
+        broken = {row["key"] for row in rows if row["success"]}
+        started = float(np.mean([a.canonical_score <= 0 for a in result.worst]))
+        held = [item.key not in broken for item in items]
+        ids = [np.array(attack.ids, np.int32) for attack in result.worst]
+        return self._worst(vocab, items, held, ids) | {"start_accuracy": started}
+
+    def _worst(
+        self, vocab: Vocabulary, items: Sequence[Item], held: Sequence[bool], ids: list[np.ndarray]
+    ) -> Summary:
+        """The summary of a suite: which questions no attack broke, and the worst ids of each."""
+        from robustok.evaluation.intervals import clustered
+        from robustok.strength import measure
+
+        accuracy, low, high = clustered([float(one) for one in held])
         canonical = vocab.encode_batch([item.question for item in items])
-        reached = measure(vocab, canonical, [np.array(a.ids, np.int32) for a in result.worst])
         return {
-            "query": result.label,
-            "accuracy": 1 - worst["success"],
-            "low": 1 - worst["high"],
-            "high": 1 - worst["low"],
+            "query": self.query,
+            "accuracy": accuracy,
+            "low": low,
+            "high": high,
             "n": len(items),
             "draws": 1,
             "chance": _chance(items),
-            **rounded(reached.mean()),
-            "start_accuracy": float(np.mean([a.canonical_score <= 0 for a in result.worst])),
+            **rounded(measure(vocab, canonical, ids).mean()),
         }
+
+
+def margin(model: Any, vocab: Vocabulary, item: Item, prefix: Any) -> Any:
+    """How far the best wrong option of a question is above the right one."""
+    from robustok.redteam import Margin
+
+    return Margin(model, vocab, item.choices, item.label, prefix=prefix)

@@ -1,0 +1,131 @@
+"""Short names of schemes and attacks, for heads of columns, labels and sentences."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from robustok.attack_settings import AttackSettings, is_attack, is_suite
+from robustok.report.style import family
+from robustok.samplers.parameters import Number, show
+from robustok.samplers.registry import find_scheme
+from robustok.samplers.spec import Spec, read_call
+from robustok.study.equal_strength import splits_in
+
+_LONGEST = 16  # characters of a name on one line
+
+
+def short(spec: str) -> str:
+    """A spec in a few short lines, for the head of a column.
+
+    >>> short("stochastok(alpha=0.5)")
+    'stochastok\\n0.5'
+    >>> short('bpe-dropout(p=0.1, rule="sentencepiece")')
+    'bpe-dropout\\n0.1\\nsentencepiece'
+    >>> short("adversarial(distances=(2), start=canonical, steps=10)")
+    'attack\\nd = 2'
+    >>> short("stochastok(ways=3, splits=0.5)")  # at a measured strength
+    'stochastok\\n3 ways\\n0.5 splits'
+    >>> short("standard-suite(query_budget=500, transfer=3)")
+    'worst attack\\n+ transfer'
+    >>> short("ensemble(uniform, draws=8)")
+    'uniform\\n8 draws at once'
+    >>> short("stochastok(alpha=0.1) → canonical")  # fine-tuned after pre-training
+    'stochastok\\n0.1 →\\ncanonical'
+    """
+    if " → " in spec:
+        return " →\n".join(short(part) for part in spec.split(" → "))
+    name = family(spec)
+    if name == "ensemble":
+        scheme, _, draws = spec[len("ensemble(") : -1].rpartition(", draws=")
+        return f"{short(scheme)}\n{draws} draws at once"
+    if is_suite(spec):
+        return "worst attack" + ("\n+ transfer" if "transfer=" in spec else "")
+    if is_attack(spec):
+        attack = AttackSettings.parse(spec)
+        start = "" if attack.start == "canonical" else f"\nfrom {attack.start}"
+        kind = "attack" if attack.search == "greedy" else f"{attack.search} attack"
+        return f"{kind}\nd = {', '.join(map(str, attack.distances))}{start}"
+    title = name if len(name) <= _LONGEST else name.replace("-", "-\n", 1)
+    return "\n".join([title, *_settings(spec)])
+
+
+def _settings(spec: str, *, strength: bool = True) -> list[str]:
+    """The numbers and words of a spec: the strength first, any other number with its name."""
+    scheme = find_scheme(family(spec))
+    if scheme is None:
+        return []
+    named = splits_in(spec) is not None  # by its measured strength, which is no parameter
+    params = read_call(spec).params if named else Spec.parse(spec).params
+    values = []
+    for name, value in params.items():
+        if name in (scheme.strength, "splits" if named else "") and not strength:
+            continue
+        if isinstance(value, str):
+            values.append(value)
+        elif named and name == "splits":
+            values.append(f"{show(value)} splits")
+        elif isinstance(scheme.parameters[name], Number):
+            plain = name == scheme.strength or len(params) == 1
+            values.append(show(value) if plain else f"{show(value)} {name}")
+    return values
+
+
+def one_line(text: str) -> str:
+    """
+    >>> one_line("stochastok-\\nuniform\\n0.5")
+    'stochastok-uniform 0.5'
+    """
+    return text.replace("-\n", "-").replace("\n", " ")
+
+
+def in_words(query: str) -> str:
+    """Questions of an evaluation scheme, as a part of a sentence.
+
+    >>> in_words("uniform"), in_words("adversarial(distances=(2), start=canonical, steps=10)")
+    ('uniformly drawn questions', 'questions under attack (d = 2)')
+    """
+    if is_suite(query):
+        others = " and of transfer from the other models" if "transfer=" in query else ""
+        return f"questions under the worst of a suite of attacks{others}"
+    if is_attack(query):
+        return f"questions under attack ({one_line(short(query)).partition('attack ')[2]})"
+    return "uniformly drawn questions" if query == "uniform" else f"{query} questions"
+
+
+def panel_title(panel: str) -> str:
+    """Schemes are how models were pre-trained; anything else, such as a task, names itself.
+
+    >>> panel_title("stochastok(alpha=0.1)"), panel_title("copa")
+    ('stochastok 0.1 pre-training', 'copa')
+    """
+    parts = [part.strip() for part in re.split(r",(?![^(]*\))", panel)]
+    names = [one_line(short(part)) for part in parts]
+    return (
+        f"{names[0]} pre-training"
+        if len(parts) == 1 and find_scheme(family(parts[0]))
+        else ", ".join(names)
+    )
+
+
+class Place(NamedTuple):
+    """A scheme in a grid of schemes by strengths; without a strength its column is None."""
+
+    scheme: str
+    strength: float | None
+
+
+def place_of(bar: str) -> Place:
+    """A scheme without its strength, and the strength.
+
+    >>> place_of("stochastok(alpha=1, ways=3)"), place_of("uniform")
+    (Place(scheme='stochastok, 3 ways', strength=1.0), Place(scheme='uniform', strength=None))
+    >>> place_of("stochastok(ways=3, splits=0.5)")
+    Place(scheme='stochastok, 3 ways', strength=0.5)
+    """
+    scheme, value = find_scheme(family(bar)), splits_in(bar)
+    if scheme is not None and value is None:
+        value = Spec.parse(bar).params.get(scheme.strength)
+    if not isinstance(value, (int, float)):
+        return Place(bar, None)
+    return Place(", ".join([family(bar), *_settings(bar, strength=False)]), float(value))
