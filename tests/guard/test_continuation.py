@@ -43,6 +43,39 @@ def test_masks_are_the_guards_verdicts(vocab: rt.Vocabulary) -> None:
     assert 10 < refused < compared
 
 
+@pytest.mark.parametrize(
+    ("pattern", "nfc"),
+    [(None, False), (LLAMA3, False), (LLAMA3, True)],
+    ids=["gpt2", "llama3", "nfc"],
+)
+def test_joined_texts_give_the_masks_of_single_ones(pattern: str | None, nfc: bool) -> None:
+    vocab = byte_level(pattern, nfc=nfc)
+    follow, alone = Continuation(vocab), Continuation(vocab)
+    assert follow._joins
+    text = "".join(TEXT) + " the  rest\n\n x \t 9'tis'  e\u0301 \r\n\u2003the?!  "
+    ids = vocab.encode(text)
+    for size in range(len(ids)):
+        tail = ids[follow._restart(ids[:size]) : size]
+        joined = follow._mask(tail)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Continuation, "_joins", False)
+            assert np.array_equal(joined, alone._mask(tail)), vocab.decode(ids[:size])
+
+
+def test_a_mask_is_every_id_encoded_after_every_context(gpt2_like: rt.Vocabulary) -> None:
+    follow = Continuation(gpt2_like)
+    whole = [i for i in range(gpt2_like.size) if gpt2_like.readable[i]
+             and not gpt2_like.tokens[i][-1:].isspace()
+             and not len(broken_stretches(gpt2_like.tokens[i])[0])]  # fmt: skip
+    for first in whole[::3]:
+        allowed = follow.allowed([first])
+        text = gpt2_like.decode_bytes([first])
+        rows = gpt2_like.encode_batch([text + gpt2_like.tokens[i] for i in whole])
+        naive = [row.tolist() == [first, i] for row, i in zip(rows, whole, strict=True)]
+        canonical = gpt2_like.encode(text).tolist() == [first]
+        assert allowed[whole].tolist() == [one and canonical for one in naive]
+
+
 def test_a_canonical_text_is_allowed_id_by_id(vocab: rt.Vocabulary) -> None:
     follow = Continuation(vocab)
     for text in ASCII[:2]:

@@ -17,7 +17,9 @@ import numpy as np
 
 from robustok.checks import check_ids
 from robustok.guard.canonical import SegmentEncoder
+from robustok.guard.joined import SEPARATORS, cut_after, encode_joined, rows_where
 from robustok.pretokenize.pre_tokenizer import PreTokenizer
+from robustok.ragged import Ragged
 from robustok.utf8 import broken_stretches
 from robustok.vocabulary import Vocabulary, check_vocabulary
 
@@ -89,6 +91,8 @@ class Continuation:
     def _mask(self, tail: np.ndarray) -> np.ndarray:
         """The ids that may follow ``tail``, bool [vocabulary]."""
         head = self.vocab.decode_bytes(tail)
+        if self._joins and not _cut_short(head) and not len(broken_stretches(head)[0]):
+            return self._joined_mask(tail, head)
         mask = np.zeros(self.vocab.size, np.bool_)
         whole = np.zeros_like(mask)
         if not _cut_short(head):
@@ -107,6 +111,54 @@ class Continuation:
             ]
         mask[others] = self._viable([np.append(tail, i) for i in others])
         return mask
+
+    def _joined_mask(self, tail: np.ndarray, head: bytes) -> np.ndarray:
+        """:meth:`_mask` after whole characters, with the texts encoded together.
+
+        Where the pre-tokenizer cuts at the end of ``head``, what follows is encoded as if it were
+        alone; only the other texts are encoded.
+        """
+        ids, ends, bare = self._attempts
+        empty = np.empty(0, np.int32)
+        alone = self.vocab.derived(
+            "attempts alone", lambda: self._begun(empty, b"", ids, ends, bare)
+        )
+        anew = cut_after(self._pre_tokenizer, head, ends)
+        fits = anew & alone & np.array_equal(self.vocab.encode(head), tail)
+        left = ~anew
+        fits[left] = self._begun(tail, head, ids[left], rows_where(ends, left), bare[left])
+        mask = ~self.vocab.readable
+        mask[ids[fits]] = True
+        return mask
+
+    def _begun(
+        self, tail: np.ndarray, head: bytes, ids: np.ndarray, ends: Ragged, bare: np.ndarray
+    ) -> np.ndarray:
+        """Whether the ids of ``head`` with each end begin with ``tail`` and its id, bool [ends].
+
+        ``bare``: bool [ends], nothing else may follow.
+        """
+
+        def compared(rows: Ragged, chosen: np.ndarray) -> np.ndarray:
+            counts, size = rows.lengths, len(tail)
+            fits = (counts == size + 1) | (~bare[chosen] & (counts > size))
+            first = rows.values[rows.offsets[:-1][fits][:, None] + np.arange(size + 1)]
+            fits[fits] = (first[:, :-1] == tail).all(axis=1) & (first[:, -1] == ids[chosen][fits])
+            return fits
+
+        fits = np.zeros(len(ids), np.bool_)
+        left = np.arange(len(ids))
+        for separator in SEPARATORS:
+            some = np.zeros(len(ids), np.bool_)
+            some[left] = True
+            encoded, known = encode_joined(
+                self.vocab, self._pre_tokenizer, head, rows_where(ends, some), separator
+            )
+            fits[left] = known & compared(encoded, left)
+            left = left[~known]
+        texts = [head + ends[at].astype(np.uint8).tobytes() for at in left.tolist()]
+        fits[left] = compared(self.vocab.encode_batch(texts), left)
+        return fits
 
     def _follow(self, tail: np.ndarray, head: bytes, ids: np.ndarray) -> np.ndarray:
         """Whether the tail and each id are canonical, for ids that are text, bool [ids]."""
@@ -178,6 +230,38 @@ class Continuation:
             if text[start:] in self._prefixes:
                 return False
         return True
+
+    @property
+    def _joins(self) -> bool:
+        """Whether texts can be encoded together: pre-tokens one by one, without a space before."""
+        return self.vocab.derived("joins", lambda: (
+            not self._adds_space and self.vocab.data.family.startswith("byte-level") and
+            len(self._pre_tokenizer.cut(np.frombuffer(b"a b", np.uint8), np.array([0, 3]))) > 1
+        ))  # fmt: skip
+
+    @property
+    def _attempts(self) -> tuple[np.ndarray, Ragged, np.ndarray]:
+        """What is tried after whole characters: id, its bytes with an ending, and if it has none.
+
+        int32 [attempts], bytes as int32, bool [attempts]. Ids that are text have at least the
+        attempt without an ending; ids that end within a character or in white space have others.
+        """
+
+        def make() -> tuple[np.ndarray, Ragged, np.ndarray]:
+            ids, texts, bare = [], [], []
+            for i in self._candidates.tolist():
+                token = self.vocab.tokens[i]
+                missing = _cut_short(token)
+                if len(broken_stretches(token[: len(token) - len(missing)])[0]):
+                    continue
+                endings = self._witnesses.get(missing, []) if missing else [b""]
+                for ending in _AFTER_RUN if token[-1:].isspace() else endings:
+                    ids.append(i)
+                    texts.append(np.frombuffer(token + ending, np.uint8).astype(np.int32))
+                    bare.append(not ending)
+            return np.array(ids, np.int32), Ragged.from_rows(texts), np.array(bare, np.bool_)
+
+        return self.vocab.derived("attempts", make)
 
     @property
     def _is_text(self) -> np.ndarray:
