@@ -21,6 +21,7 @@ from robustok.errors import RobustokError
 from robustok.lattice import Lattice
 from robustok.samplers.split_distributions import (
     binomial,
+    by_distance_within,
     by_splits,
     clipped,
     dirichlet_multinomial,
@@ -91,6 +92,31 @@ def test_by_splits_is_every_way_to_cut_the_tokens_k_times(
     assert by_splits(vocab, canonical, token, k) == pytest.approx(shares(by_distance[most]))
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=cases(most=7), k=st.integers(0, 9), data=st.data())
+def test_by_distance_within_is_every_way_to_be_at_distance_k_inside_the_tokens(
+    case: tuple[Vocabulary, bytes], k: int, data: st.DataObject
+) -> None:
+    vocab, text = case
+    assume(text)
+    canonical = vocab.encode(text)
+    token = data.draw(st.integers(0, len(canonical) - 1))
+    within = [
+        [
+            cut for cut in tokenizations(vocab, vocab.tokens[i])
+            if len(cut) == 1 or b" " not in [vocab.tokens[j] for j in cut]
+        ]
+        for i in canonical
+    ]  # fmt: skip
+    by_distance: dict[int, Counter[int]] = {}
+    for choice in itertools.product(*within):
+        far = sum(len(cut) for cut in choice if len(cut) > 1)
+        by_distance.setdefault(far, Counter())[len(choice[token]) - 1] += 1
+    most = max(far for far in by_distance if far <= k)
+    distribution = by_distance_within(vocab, canonical, token, k)
+    assert distribution == pytest.approx(shares(by_distance[most]))
+
+
 @pytest.mark.parametrize("support", ["all", "pairwise"])
 @pytest.mark.parametrize("alpha", [0.5, 1.5])
 def test_clipping_is_the_distribution_of_stochastok_uniform(alpha: float, support: str) -> None:
@@ -124,6 +150,9 @@ PAPER_STOKUNI = [.487179487179487, .256410256410257, .131670131670132, .06583506
                  .0319770319770321, .015048015048015, .00684000684000683, .00299250299250299,
                  .00125492060975932]  # fmt: skip
 PAPER_UNIK = [0.6398, 0.067, 0.0906, 0.0914, 0.0696, 0.0314, 0.0084, 0.0016, 0.0002]
+PAPER_UNIK_LINE = [0.534650371237025, 0.0706293793255496, 0.0991915408245849, 0.118997610239912,
+                   0.102309618289508, 0.0546286257842331, 0.0164454219615871, 0.00289582436475047,
+                   0.000243762433954433]  # fmt: skip
 PAPER_UNI = [0.00478, 0.0042, 0.01904, 0.06432, 0.16654, 0.27416, 0.27356, 0.14596, 0.04304, 0.0044]
 PAPER_BINOMIAL = [0.001953125, .017578125, .0703125, .1640625, .24609375, .24609375, .1640625,
                   .0703125, .017578125, .001953125]  # fmt: skip
@@ -144,5 +173,10 @@ def test_the_papers_bars_and_lines_on_gpt2() -> None:
     assert dirichlet_multinomial(20, 20)[:9] == pytest.approx(PAPER_STOKUNI, rel=1e-6)
     assert_drawn_from(PAPER_UNIK, exactly(lattice, 0, 10, distance=20), 5_000)
     assert_drawn_from(PAPER_UNI, exactly(lattice, 0, 10), 50_000)
+    # Within a point of the line; that of splits is 14 points away.
+    near = by_distance_within(vocab, canonical, 0, 20)[:9]
+    assert near == pytest.approx(PAPER_UNIK_LINE, abs=0.01)
+    assert near[:4] == pytest.approx([0.5257, 0.0713, 0.1009, 0.1215], abs=5e-5)
+    assert abs(by_splits(vocab, canonical, 0, 20)[0] - PAPER_UNIK_LINE[0]) > 0.13
     # The paper's line is one split ahead: it gives 0 splits the probability 0.
     assert binomial(10).tolist() == PAPER_BINOMIAL

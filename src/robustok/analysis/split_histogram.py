@@ -63,7 +63,8 @@ def split_counts(
 
     Theoretical distributions: for `stochastok` the Dirichlet-multinomial; for `stochastok-uniform`
     the same, and the exact one, which clips it to what the token allows; for `uniform-k` the
-    paper's (by splits, within tokens) and the exact one (by distance, as it is sampled); for
+    paper's within tokens (by splits as in its formula, and by distance as in its figure) and the
+    exact one (by distance, as it is sampled); for
     `uniform` the exact one and the paper's binomial. Other schemes have none.
 
     Raises RobustokError for a token that the text does not have.

@@ -6,6 +6,7 @@ Every distribution is float64 of shape [most + 1]: the probability of s = 0, 1, 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import comb
 
 import numpy as np
@@ -67,16 +68,62 @@ def by_splits(vocab: Vocabulary, canonical: np.ndarray, token: int, k: int) -> n
     from the coefficients A_i(s)·[x^(k-s)]H_i / [x^k]G. If k splits are impossible, the largest
     possible number below k is used.
     """
-    polynomials = [segmentation_counts(vocab, int(i))[1:] for i in canonical]  # by splits
-    own = polynomials[token]
-    others = Counter(tuple(p) for i, p in enumerate(polynomials) if i != token)
-    rest = product([(list(p), times) for p, times in others.items()], k)
+    counts = [segmentation_counts(vocab, int(i))[1:] for i in canonical]
+    return _within_tokens(counts, token, k, first_split=1)
+
+
+def by_distance_within(vocab: Vocabulary, canonical: np.ndarray, token: int, k: int) -> np.ndarray:
+    """The paper's distribution with x^(s+1) for s splits: at distance k, within token boundaries.
+
+    A token that is split once is at distance 2, and each further split adds 1. A segment that is a
+    lone space does not count. This is the nearest known reading of the line that the paper prints.
+    """
+    counts = [_counts_without_space(vocab, int(i))[1:] for i in canonical]
+    return _within_tokens(counts, token, k, first_split=2)
+
+
+def _counts_without_space(vocab: Vocabulary, token: int) -> list[int]:
+    """[s]: segmentations of one token into s segments, none of which is a lone space."""
+    lattice = Lattice(vocab, [token])
+    n = len(lattice.text)
+    ahead = [Counter[int]() for _ in range(n + 1)]
+    ahead[n][0] = 1
+    for i in range(n - 1, -1, -1):
+        for _, j, _ in lattice._edges(i):
+            if lattice.text[i:j] != b" " or n == 1:
+                for segments, count in ahead[j].items():
+                    ahead[i][segments + 1] += count
+    return [ahead[0][s] for s in range(n + 1)]
+
+
+def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int) -> np.ndarray:
+    """Splits of one token where all tokens together have the degree k, or the largest below.
+
+    ``counts[i][s]``: segmentations of token i with s splits. ``first_split``: the degree of one
+    split; each further split adds 1.
+    """
+
+    def degree(splits: int) -> int:
+        return splits and splits + first_split - 1
+
+    def polynomial(own: Sequence[int]) -> list[int]:
+        coefficients = [0] * (degree(len(own) - 1) + 1)
+        for s, count in enumerate(own):
+            coefficients[degree(s)] = count
+        return coefficients
+
+    own = counts[token]
+    others = Counter(tuple(c) for i, c in enumerate(counts) if i != token)
+    rest = product([(polynomial(c), times) for c, times in others.items()], k)
     k = max(
-        a + b for a, count in enumerate(own) for b, other in enumerate(rest)
-        if count and other and a + b <= k
+        degree(s) + b for s, count in enumerate(own) for b, other in enumerate(rest)
+        if count and other and degree(s) + b <= k
     )  # fmt: skip
-    counts = [count * rest[k - s] if 0 <= k - s < len(rest) else 0 for s, count in enumerate(own)]
-    return _normal(counts, f"no tokenization of this text cuts its tokens {k} times")
+    weights = [
+        count * rest[k - degree(s)] if 0 <= k - degree(s) < len(rest) else 0
+        for s, count in enumerate(own)
+    ]
+    return _normal(weights, f"no tokenization of this text cuts its tokens {k} times")
 
 
 def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = None) -> np.ndarray:

@@ -90,9 +90,14 @@ class UniformK(TabledSampler):
         return dict.fromkeys(segmentations, 1.0)
 
     def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
-        """The paper's by splits within tokens, and the exact one by distance."""
+        """The paper's within tokens, by splits and by distance, and the exact one by distance."""
         from robustok.lattice import Lattice
-        from robustok.samplers.split_distributions import by_splits, exactly, span_of
+        from robustok.samplers.split_distributions import (
+            by_distance_within,
+            by_splits,
+            exactly,
+            span_of,
+        )
 
         lattice = Lattice(self.vocab, canonical)
         k = self.distance_of(len(canonical))
@@ -102,6 +107,7 @@ class UniformK(TabledSampler):
         span = span_of(self.vocab, canonical, token)
         return {
             "by splits (paper)": by_splits(self.vocab, canonical, token, k),
+            "by distance within tokens": by_distance_within(self.vocab, canonical, token, k),
             "by distance (exact)": exactly(lattice, *span, distance=k),
         }
 
