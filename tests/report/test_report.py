@@ -13,6 +13,7 @@ import pytest
 from robustok.errors import RobustokError
 from robustok.report import merged, write_report
 from robustok.report.accuracies import accuracy_table, versus_canonical
+from robustok.report.paper import beside_paper
 from robustok.report.statements import findings
 from robustok.report.style import colors
 from robustok.report.table import Results
@@ -219,3 +220,21 @@ def test_an_ensemble_is_a_column_of_the_report(folder: Path) -> None:
         file.write("".join(json.dumps(r) + "\n" for r in more))
     page = write_report(folder).read_text()
     assert "ensemble(uniform, draws=8)" in page
+
+
+def test_a_table_of_the_paper_has_its_note(tmp_path: Path) -> None:
+    from robustok.study import find_study
+
+    study = find_study("tiny-llm-langgame").model_dump(mode="json")
+    rows = [row("canonical", "canonical", 0.5) | {"pretrain": "canonical"}]
+    tables = beside_paper(study, rows)
+    assert [table["note"].split(".")[0] for table in tables] == [
+        "Figure 2, left panel", "Figure 2, right panel", "The grid in the appendix",
+    ]  # fmt: skip
+    _, right, grid = tables
+    values = {line[1]: [cell.split("/ ")[1] for cell in line[2:]] for line in right["lines"]}
+    assert values["stochastok(alpha=0.1)"] == ["81.4", "81.1", "80.8", "79.3", "73.9"]
+    assert values["stochastok(alpha=0.5)"] == ["78.0", "78.5", "78.8", "78.6", "78.1"]
+    assert grid["lines"][0][2].startswith("50.0 [")
+    (teaser,) = find_study("teaser").paper.tables  # type: ignore[union-attr]
+    assert "not plain StochasTok" in teaser.note

@@ -16,12 +16,13 @@ NOT_RUN = "not run"
 
 
 def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The paper's tables with ours in each cell: `head` and `lines` of text.
+    """The paper's tables with ours in each cell: `head`, `lines` and `note` of text.
 
     A cell reads "ours [interval] / paper's (difference)"; `not run` marks a missing result.
     """
     paper = study.get("paper") or {}
-    return [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
+    tables = [table for table in paper.get("tables", ()) if table["rows"]]
+    return [_table(table, rows) | {"note": table.get("note", "")} for table in tables]
 
 
 def _embeddings(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:

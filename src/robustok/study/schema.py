@@ -224,6 +224,7 @@ class PaperRow(Strict):
 
 
 class PaperTable(Strict):
+    note: str = ""  # which figure or table this is, or what to know of its values
     measure: Literal["accuracy", "perplexity", "embeddings"] = "accuracy"
     # Evaluation schemes and attacks; of embeddings: the layers.
     columns: tuple[str, ...] = Field(serialization_alias="queries")
