@@ -22,7 +22,7 @@ from robustok.files import read_rows, write_rows
 from robustok.guard import Audit
 from robustok.models import load_model, load_tokenizer
 from robustok.packaged import packaged_folder
-from robustok.report.figures import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_figure
 from robustok.report.style import house_style
 
 TEMPERATURES = (0.7, 1.0, 1.3)

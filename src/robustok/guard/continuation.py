@@ -17,7 +17,7 @@ import numpy as np
 
 from robustok.checks import check_ids
 from robustok.guard.canonical import SegmentEncoder
-from robustok.guard.joined import SEPARATORS, cut_after, encode_joined, rows_where
+from robustok.guard.joined import SEPARATORS, Joining, cut_after, encode_joined, rows_where
 from robustok.pretokenize.pre_tokenizer import PreTokenizer
 from robustok.ragged import Ragged
 from robustok.utf8 import broken_stretches
@@ -124,6 +124,11 @@ class Continuation:
             "attempts alone", lambda: self._begun(empty, b"", ids, ends, bare)
         )
         anew = cut_after(self._pre_tokenizer, head, ends)
+        rules = self._joining
+        if rules.normalizes:  # no normalization composes an ASCII character with those before it
+            anew &= ends.values[ends.offsets[:-1]] < 128
+        if any(head.endswith(mark[:size]) for mark in rules.added for size in range(1, len(mark))):
+            anew[:] = False
         fits = anew & alone & np.array_equal(self.vocab.encode(head), tail)
         left = ~anew
         fits[left] = self._begun(tail, head, ids[left], rows_where(ends, left), bare[left])
@@ -234,10 +239,11 @@ class Continuation:
     @property
     def _joins(self) -> bool:
         """Whether texts can be encoded together: pre-tokens one by one, without a space before."""
-        return self.vocab.derived("joins", lambda: (
-            not self._adds_space and self.vocab.data.family.startswith("byte-level") and
-            len(self._pre_tokenizer.cut(np.frombuffer(b"a b", np.uint8), np.array([0, 3]))) > 1
-        ))  # fmt: skip
+        return not self._adds_space and self._joining.possible
+
+    @property
+    def _joining(self) -> Joining:
+        return self.vocab.derived("joining", lambda: Joining.of(self.vocab, self._pre_tokenizer))
 
     @property
     def _attempts(self) -> tuple[np.ndarray, Ragged, np.ndarray]:

@@ -8,6 +8,8 @@ are left are the caller's.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from robustok.pretokenize.pre_tokenizer import PreTokenizer
@@ -17,6 +19,34 @@ from robustok.vocabulary import Vocabulary
 SEPARATORS = b"\n1."  # one of them is cut from most characters
 _SMALLEST = 16  # rows of a chunk that is not divided further
 _CHUNK = 2048  # rows encoded in one call
+
+
+class Joining(NamedTuple):
+    """What decides how texts of a vocabulary can be joined.
+
+    ``possible``: pre-tokens are encoded one by one, and nothing but NFC and the like changes a text
+    before. ``normalizes``: something does. ``added``: the spellings of tokens that the encoder
+    looks for before it pre-tokenizes.
+    """
+
+    possible: bool
+    normalizes: bool
+    added: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, vocab: Vocabulary, pre_tokenizer: PreTokenizer) -> Joining:
+        """The rules of a vocabulary."""
+        cuts = len(pre_tokenizer.cut(np.frombuffer(b"a b", np.uint8), np.array([0, 3]))) > 1
+        possible = cuts and vocab.data.family.startswith("byte-level")
+        tokenizer = getattr(vocab.data.encoder, "tokenizer", None)
+        if tokenizer is None:
+            return cls(possible, False, ())
+        normalizer = tokenizer.normalizer
+        tokens = tokenizer.get_added_tokens_decoder().values()
+        added = tuple(token.content.encode() for token in tokens if not token.special)
+        possible = possible and not any(set(one) & set(SEPARATORS) for one in added)
+        known = normalizer is None or type(normalizer).__name__ in ("NFC", "NFD", "NFKC", "NFKD")
+        return cls(possible and known, normalizer is not None, added)
 
 
 def encode_joined(

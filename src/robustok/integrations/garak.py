@@ -113,6 +113,7 @@ def register() -> None:
     for kind, plugin in kinds:
         name = f"garak.{kind}.robustok"
         module = types.ModuleType(name)
+        module.__file__ = __file__  # garak's harness reads the time of its last change
         setattr(module, plugin.__name__, plugin)
         plugin.__module__ = name  # garak reads the section of its configuration from it
         sys.modules[name] = module
