@@ -28,6 +28,11 @@ _WITNESSES = 8  # characters of each kind that are tried to complete the start o
 _CHARACTERS = [(0x80, 0xD800), (0xE000, 0x13000), (0x1D000, 0x1D800), (0x1F000, 0x1FB00),
                (0x20000, 0x20800), (0xE0000, 0xE0200), (0x10FF00, 0x110000)]  # fmt: skip
 _AFTER_SPACE = [b"\n", b"0", "\u4e00".encode(), b"  "]  # what may follow a space that is added
+# First bytes of characters that no normalization composes with the character before: ASCII, Latin,
+# Greek and Cyrillic letters, ideographs, Hangul syllables.
+_NEVER_COMPOSED = np.zeros(256, np.bool_)
+for _low, _high in ((0, 0x80), (0xC2, 0xCA), (0xCE, 0xD2), (0xE4, 0xEA), (0xEB, 0xED)):
+    _NEVER_COMPOSED[_low:_high] = True
 # Patterns look ahead for what ends a run of white space.
 _AFTER_RUN = [b"", b"a", b" a", b"\ta", b"\na", b"\n\ta"]
 
@@ -125,8 +130,8 @@ class Continuation:
         )
         anew = cut_after(self._pre_tokenizer, head, ends)
         rules = self._joining
-        if rules.normalizes:  # no normalization composes an ASCII character with those before it
-            anew &= ends.values[ends.offsets[:-1]] < 128
+        if rules.normalizes:
+            anew &= _NEVER_COMPOSED[ends.values[ends.offsets[:-1]]]
         if any(head.endswith(mark[:size]) for mark in rules.added for size in range(1, len(mark))):
             anew[:] = False
         fits = anew & alone & np.array_equal(self.vocab.encode(head), tail)

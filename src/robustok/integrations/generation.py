@@ -33,8 +33,8 @@ class CanonicalProcessor(LogitsProcessor):
     The ids after the last special id decide, those of the prompt included. Where these do not begin
     a canonical encoding themselves, the completion alone is held canonical. Special ids, such as
     the end of the text, are allowed where the text does not end within a character. It works with
-    batches, beams and sampling. Each new context costs an encoding of the whole vocabulary after
-    it; masks of the last 512 contexts are kept. Where other processors leave no allowed id, this
+    batches, beams and sampling. Each new context costs an encoding of the ids that could continue
+    its last pre-token; masks of the last 512 contexts are kept. Where other processors leave no allowed id, this
     one yields. Source: arXiv 2506.07956.
     """
 

@@ -80,7 +80,8 @@ def robustify(
 
     Raises RobustokError for an unknown scheme or ``where``, a tokenizer that cannot be read, rows
     or packing of an unknown form, rows of which nothing may be perturbed, reference probabilities
-    computed before training, and a trainer that is robustified already.
+    computed before training, a trainer of TRL whose tokenizer draws itself, and a trainer that is
+    robustified already.
     """
     where = checked_where(where)
     tokenizer = tokenizer or trainer.processing_class
@@ -88,6 +89,11 @@ def robustify(
         raise RobustokError("the trainer has no tokenizer: give robustify one as tokenizer=...")
     vocab = Vocabulary.load(tokenizer)
     _check_trainer(trainer, where)
+    if _tokenizes(trainer) and _draws(trainer.processing_class):
+        raise RobustokError(
+            "the trainer's tokenizer draws itself, so its rows may be drawn already: make the "
+            "trainer with the plain tokenizer, or call eval() on the stochastic one first"
+        )
     args = trainer.args
     limit = max_length or getattr(args, "max_length", None) or max_length_of(trainer.model)
     perturb = Perturb(
@@ -116,6 +122,15 @@ def robustify(
             column,
         )
     trainer.add_callback(EpochCallback(perturb.state, perturb))
+
+
+def _tokenizes(trainer: Any) -> bool:
+    """Whether the trainer encodes its data set or prompts itself, as TRL's do."""
+    return any(base.__module__.startswith("trl.") for base in type(trainer).__mro__)
+
+
+def _draws(tokenizer: Any) -> bool:
+    return hasattr(tokenizer, "wrapped_tokenizer") and tokenizer.training
 
 
 def _is_wrapped(trainer: Any) -> bool:
