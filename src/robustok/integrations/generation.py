@@ -34,8 +34,8 @@ class CanonicalProcessor(LogitsProcessor):
     a canonical encoding themselves, the completion alone is held canonical. Special ids, such as
     the end of the text, are allowed where the text does not end within a character. It works with
     batches, beams and sampling. Each new context costs an encoding of the ids that could continue
-    its last pre-token; masks of the last 512 contexts are kept. Where other processors leave no allowed id, this
-    one yields. Source: arXiv 2506.07956.
+    its last pre-token; masks of the last 512 contexts are kept. Where other processors leave no
+    allowed id, this one yields. Source: arXiv 2506.07956.
     """
 
     def __init__(self, vocab: Vocabulary, *, prompt_length: int) -> None:
