@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from robustok.cli.app import run
 from robustok.errors import RobustokError
 from robustok.report import merged, write_report
 from robustok.report.accuracies import accuracy_table, versus_canonical
 from robustok.report.paper import beside_paper
+from robustok.report.sources import read_source
 from robustok.report.statements import findings
 from robustok.report.style import colors
 from robustok.report.table import Results
@@ -142,6 +144,31 @@ def test_differences_to_canonical_training_are_marked_where_holm_keeps_them() ->
     more = [row(f"uniform-k(alpha={i})", "uniform", 0.5) for i in range(1, 9)]
     lines = versus_canonical(Results(merged([base, near, far, *more])))[1]
     assert [line[2].endswith("*") for line in lines[:2]] == [False, True]
+
+
+def test_report_writes_the_table_of_readme(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "table.md"
+    assert run(["report", str(folder), "--table", str(path)]) == 0
+    assert path.read_text().splitlines() == [
+        "| fine-tuned | canonical | uniform | attack d = 2 |",
+        "| --- | --: | --: | --: |",
+        "| canonical | 95.0 [92.0, 98.0] | 40.0 [37.0, 43.0] | 25.0 [22.0, 28.0] |",
+        "| uniform-k(alpha=1) | 95.0 [92.0, 98.0] | 91.0 [88.0, 94.0] | 89.0 [86.0, 92.0] |",
+    ]
+
+
+def test_several_searches_of_a_suite_count_a_question_once(folder: Path) -> None:
+    (folder / "items").mkdir()
+    rows = [{"key": "a", "search": "greedy", "success": True},
+            {"key": "a", "search": "random", "success": False},
+            {"key": "b", "search": "greedy", "success": False},
+            {"key": "b", "search": "random", "success": False}]  # fmt: skip
+    (folder / "items" / "c.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    one = row("canonical", "standard-suite(query_budget=9)", 0.5) | {"cell": "c"}
+    (folder / "results.jsonl").write_text(json.dumps(one) + "\n")
+    assert read_source(folder).rows[0]["answers"] == {"a": 0.0, "b": 1.0}
 
 
 def test_a_value_that_was_not_run_says_so() -> None:

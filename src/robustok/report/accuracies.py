@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from robustok.display import markdown_table
+from robustok.errors import RobustokError
+from robustok.files import write_whole
 from robustok.report.comparison import Difference, clear_differences, difference
 from robustok.report.merge import training
 from robustok.report.names import one_line, short
@@ -41,6 +45,28 @@ def accuracy_table(results: Results) -> tuple[list[str], list[list[Entry]]]:
             line.append(_measured(row, change) if row else _entry(NOT_RUN))
         lines.append(line)
     return head, lines
+
+
+def write_table(path: Path, results: Results) -> None:
+    """Write the accuracies and their intervals as a table in Markdown, as README has it.
+
+    >>> row = {"train": "uniform", "query": "canonical", "n": 9}
+    >>> results = Results([row | {"accuracy": 0.9, "low": 0.8, "high": 0.95}])
+    >>> write_table(Path("table.md"), results)
+    >>> print(Path("table.md").read_text().splitlines()[2])
+    | uniform | 90.0 [80.0, 95.0] |
+
+    Args:
+        path: the file to write.
+        results: merged rows.
+
+    Raises RobustokError for results without accuracies.
+    """
+    if not results.rows:
+        raise RobustokError("there are no accuracies to write as a table: leave --table out")
+    head, lines = accuracy_table(results)
+    texts = [[f"{one['text']} {one['interval']}".strip() for one in line] for line in lines]
+    write_whole(path, markdown_table(head, texts) + "\n")
 
 
 def versus_canonical(results: Results) -> tuple[list[str], list[list[str]]]:

@@ -135,7 +135,7 @@ def draw_bars(panels: list[Panel], narrow: bool) -> Figure:
         place.set_axis_off()
     drawn: dict[str, Any] = {}
     for number, (panel, place) in enumerate(zip(panels, axes, strict=False)):
-        last = number % columns == columns - 1 or number == len(panels) - 1
+        last = number % columns == columns - 1
         _draw_panel(place, panel, last)
         if number % columns == 0:
             place.set_ylabel("accuracy" if rows > 1 else "accuracy on held-out questions")
@@ -175,7 +175,7 @@ def _draw_panel(axes: Axes, panel: Panel, last: bool) -> None:
             )  # fmt: skip
             labeled.add(series.label)
     _draw_chance(axes, [row for group in groups for _, row in group], last)
-    axes.set_xticks(range(len(panel.groups)), panel.groups)
+    axes.set_xticks(range(len(panel.groups)), panel.groups, fontsize=9)
     axes.set_xlim(-0.6, len(panel.groups) - 0.4)
     if panel.title:
         axes.set_title(panel.title, fontsize=9.5)

@@ -189,8 +189,8 @@ def _layer_axis(axes: Axes, layers: Sequence[int]) -> None:
     last = max(layers)
     step = max(1, last // 10)
     shown = [0, *range(step, last, step), last] if last else [0]
-    axes.set_xticks(shown, ["embedding", *map(str, shown[1:])])
-    axes.set_xlabel("layer")
+    axes.set_xticks(shown, [str(layer) for layer in shown])
+    axes.set_xlabel("layer (0: the embedding)")
 
 
 def _cycle(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:

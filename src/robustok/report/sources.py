@@ -135,10 +135,12 @@ def _answers(row: Row, folder: Path) -> Row:
               for item in items]  # fmt: skip
     if None in rights:
         return {}
-    pairs = zip(items, rights, strict=True)
+    answers: dict[str, float] = {}
+    for item, right in zip(items, rights, strict=True):  # a suite has a row for each search
+        answers[item["key"]] = min(float(right), answers.get(item["key"], 1.0))
     kinds = {item["key"]: item["kind"] for item in items if item.get("kind")}
     several = {"kinds": kinds} if len(set(kinds.values())) > 1 else {}
-    return {"answers": {item["key"]: float(right) for item, right in pairs}} | several
+    return {"answers": answers} | several
 
 
 def _of_predictions(name: str, rows: Sequence[Row]) -> list[Row]:

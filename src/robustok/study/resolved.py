@@ -40,7 +40,7 @@ def _by_name(value: Any, model: type[Strict] | None) -> Any:
         return [_by_name(one, model) for one in value]
     if model is None or not isinstance(value, Mapping):
         return value
-    names = {field.serialization_alias or name: name for name, field in model.model_fields.items()}
+    names = {str(f.serialization_alias or name): name for name, f in model.model_fields.items()}
     parts = {names.get(key, key): part for key, part in value.items()}
     if model is Adversary and parts.get("suite"):
         parts = {name: part for name, part in parts.items() if name not in _OF_ONE_SEARCH}

@@ -32,6 +32,12 @@ def command(
             help="of the report [default: the folder; for FILE.jsonl, FILE-report beside it]",
         ),
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--table", help="also write the accuracies with their intervals as a Markdown table"
+        ),
+    ] = None,
 ) -> None:
     """Write the report of a run again, of a file of results, or of several together.
 
@@ -42,4 +48,10 @@ def command(
 
     if len(folders) > 1 and out is None:
         raise RobustokError("the report of several results needs its own folder: give --out")
+    if table is not None:
+        from robustok.report import Results, merged, write_table
+        from robustok.report.sources import read_source
+
+        rows = [row for path in folders for row in read_source(path).rows]
+        write_table(table, Results(merged(rows)))
     typer.echo(f"The report is at {write_report(folders[0], folders[1:], out=out).resolve()}")
