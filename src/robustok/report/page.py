@@ -25,6 +25,7 @@ def render(name: str, **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["breakable"] = _breakable
+    environment.filters["whole"] = _whole
     template = environment.get_template(f"{name}.jinja")
     return template.render(token_colors=TOKEN_COLORS, table=markdown_table, **values)
 
@@ -34,6 +35,11 @@ def _breakable(text: object) -> Any:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([(,=→/-])(?=\S)", r"\1<wbr>", str(escape(text))))
+
+
+def _whole(text: str) -> str:
+    """A text whose intervals stay on one line."""
+    return text.replace(", ", ",\N{NO-BREAK SPACE}")
 
 
 def write_inspection(
