@@ -38,8 +38,8 @@ def _breakable(text: object) -> Any:
 
 
 def _whole(text: str) -> str:
-    """A text whose intervals stay on one line."""
-    return text.replace(", ", ",\N{NO-BREAK SPACE}")
+    """A text whose intervals stay on one line each."""
+    return re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(", ", ",\N{NO-BREAK SPACE}"), text)
 
 
 def write_inspection(
