@@ -39,10 +39,13 @@ def expansions(vocab: Vocabulary, token: int, ways: int) -> list[Path]:
     return [u for u in tokenizations(vocab, vocab.tokens[token]) if 2 <= len(u) <= ways]
 
 
-def stochastok(vocab: Vocabulary, canonical: Path, alpha: float, ways: int = 2) -> Distribution:
-    """The Markov chain of ⌈α·m⌉ picks, all of it."""
+def stochastok(
+    vocab: Vocabulary, canonical: Path, alpha: float, ways: int = 2, max_picks: int | None = None
+) -> Distribution:
+    """The Markov chain of ⌈α·m⌉ picks or ``max_picks``, all of it."""
     distribution: Distribution = {canonical: Fraction(1)}
-    for _ in range(ceil(alpha * len(canonical))):
+    picks = ceil(alpha * len(canonical))
+    for _ in range(picks if max_picks is None else min(picks, max_picks)):
         after: dict[Path, Fraction] = defaultdict(Fraction)
         for path, p in distribution.items():
             for i, token in enumerate(path):

@@ -95,6 +95,18 @@ def test_stochastok(vocab: rt.Vocabulary, text: bytes, ways: int, alpha: float) 
     assert_distribution(draws(rt.StochasTok(vocab, alpha=alpha, ways=ways), ids), distribution)
 
 
+@pytest.mark.parametrize("ways", [2, 3])
+@pytest.mark.parametrize("most", [0, 1, 2, 50])
+def test_stochastok_with_a_greatest_number_of_picks(ways: int, most: int) -> None:
+    vocab, text = TEXTS[0]
+    ids = canonical(vocab, text)
+    distribution = samplers.stochastok(vocab, ids, 1.0, ways, most)
+    limited = rt.StochasTok(vocab, alpha=1.0, ways=ways, max_picks=most)
+    assert_distribution(draws(limited, ids), distribution)
+    assert limited.spec == str(rt.Spec.parse(limited.spec))
+    assert f"max_picks={most}" in limited.spec
+
+
 @pytest.mark.parametrize("support", ["all", "pairwise"])
 @pytest.mark.parametrize(("vocab", "text"), TEXTS)
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 3.0])

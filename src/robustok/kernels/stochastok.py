@@ -5,7 +5,8 @@ uniform position.
 
 Arguments of one meaning in this module: ``pairs``: `Pairs` of the vocabulary. ``nodes``:
 `Nodes`, the list of one text, of whose nodes n are in use. ``alpha``: float64, picks for each
-token of a text, see `picks_of`. ``first``, ``last``: the texts first..last of the batch are drawn.
+token of a text, see `picks_of`. ``strength``: `Strength`. ``first``, ``last``: the texts
+first..last of the batch are drawn.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ class Pairs(NamedTuple):
     start: np.ndarray  # int64 [ids + 1]
     left: np.ndarray  # int32 [pairs]
     right: np.ndarray  # int32 [pairs]
+
+
+class Strength(NamedTuple):
+    """The number of picks in a text of m tokens: min(ceil(alpha * m), max_picks)."""
+
+    alpha: np.float64
+    max_picks: np.int64
 
 
 class Nodes(NamedTuple):
@@ -81,6 +89,14 @@ def picks_of(alpha, m):
     ``m``: int, the tokens of a text.
     """
     return np.int64(min(np.ceil(alpha * m), MOST_PICKS))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _picks_of_text(strength, batch, t):
+    """The picks in text ``t`` of the batch, int64."""
+    return min(
+        picks_of(strength.alpha, batch.offsets[t + 1] - batch.offsets[t]), strength.max_picks
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -181,32 +197,32 @@ def _split_in_two(pairs, nodes, n, picks, few, state):
 
 
 @njit(cache=True, nogil=True)
-def _draw_texts(pairs, nodes, batch, alpha, first, last, rows):
+def _draw_texts(pairs, nodes, batch, strength, first, last, rows):
     """Draw texts first..last; see :func:`draw_stochastok`. Does not own the memory of ``nodes``."""
     pairs = Pairs(borrow(pairs.start), borrow(pairs.left), borrow(pairs.right))
     nodes = Nodes(borrow(nodes.token), borrow(nodes.after), borrow(nodes.closed))
     batch, rows = borrow_batch(batch), borrow_rows(rows)
     at = np.int64(0)
     for t in range(first, last):
-        picks = picks_of(alpha, batch.offsets[t + 1] - batch.offsets[t])
+        picks = _picks_of_text(strength, batch, t)
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
             n = _read_text(batch, t, nodes)
-            n = _split_in_two(pairs, nodes, n, picks, alpha <= FEW, state)
+            n = _split_in_two(pairs, nodes, n, picks, strength.alpha <= FEW, state)
             at = _write_text(nodes, n, rows.ids, at)
             rows.ends[(t - first) * batch.draws + d] = at
 
 
 @njit(cache=True, nogil=True)
-def draw_stochastok(pairs, token_offsets, batch, alpha, first, last, rows):
+def draw_stochastok(pairs, token_offsets, batch, strength, first, last, rows):
     """Draw texts first..last with splits into two tokens; returns ``last``.
 
     ``token_offsets``: int64 [ids + 1], as in `batch.Tokens`. ``rows``: `batch.Rows` of the texts
     first..last.
     """
-    most = _most_nodes(token_offsets, batch, alpha, 1, first, last)
+    most = _most_nodes(token_offsets, batch, strength.alpha, 1, first, last)
     nodes = Nodes(np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(0, np.bool_))
-    _draw_texts(pairs, nodes, batch, alpha, first, last, rows)
+    _draw_texts(pairs, nodes, batch, strength, first, last, rows)
     return last
 
 
@@ -285,7 +301,7 @@ def _split_listed(tokens, store, nodes, n, picks, scratch, state):
 
 
 @njit(cache=True, nogil=True)
-def draw_stochastok_listed(tokens, store, batch, alpha, max_segments, first, last, rows):
+def draw_stochastok_listed(tokens, store, batch, strength, max_segments, first, last, rows):
     """Draw texts first..last, all expansions into up to ``max_segments`` tokens in one list.
 
     Returns the first text that the store had no space for, or ``last``. ``rows``: `batch.Rows` of
@@ -299,14 +315,14 @@ def draw_stochastok_listed(tokens, store, batch, alpha, max_segments, first, las
         t = batch.values[v]
         longest = max(longest, tokens.offsets[t + 1] - tokens.offsets[t])
     max_segments = min(np.int64(max_segments), longest)
-    most = _most_nodes(tokens.offsets, batch, alpha, max_segments - 1, first, last)
+    most = _most_nodes(tokens.offsets, batch, strength.alpha, max_segments - 1, first, last)
     nodes = Nodes(
         np.empty(most + 1, np.int32), np.empty(most + 1, np.int32), np.empty(most + 1, np.bool_)
     )
     scratch = np.empty(1, np.int32), np.empty(max_segments, np.int32)
     at = np.int64(0)
     for t in range(first, last):
-        picks = picks_of(alpha, batch.offsets[t + 1] - batch.offsets[t])
+        picks = _picks_of_text(strength, batch, t)
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
             n = _read_text(batch, t, nodes)

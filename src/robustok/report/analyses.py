@@ -50,6 +50,8 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
     widest = len(bars)
     for name, distribution in counts.distributions.items():
         tint, marker = (INK, "o") if "exact" in name else (OTHERS[0], "s")
+        if "within" in name:
+            tint, marker = MUTED, "^"
         # Ends with the draws, or where the distribution becomes too small to see.
         most = min(
             max(len(bars), int(np.flatnonzero(distribution > 1e-3)[-1]) + 1), len(distribution)

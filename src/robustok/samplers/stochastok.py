@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.kernels.batch import Rows
-from robustok.kernels.stochastok import draw_stochastok, draw_stochastok_listed, pairs_of
+from robustok.kernels.stochastok import (
+    MOST_PICKS,
+    Strength,
+    draw_stochastok,
+    draw_stochastok_listed,
+    pairs_of,
+)
 from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.vocabulary import Vocabulary
@@ -27,6 +33,8 @@ class StochasTok(TabledSampler):
         vocab: the vocabulary whose texts are tokenized.
         alpha: α, picks for each canonical token, from 0 to 10,000; m is the number of these tokens.
         ways: greatest number of tokens that one is cut into, at least 2 (default).
+        max_picks: greatest number of picks in a text (K_max of the paper's Algorithm 1), from 0 to
+            2**31 - 1; by default none. Each run of ids between special tokens is a text.
 
     The expansions of a token are all its cuts into two tokens (with ``ways=3`` into two or three),
     listed together and equally likely. A pick whose token has none changes nothing.
@@ -34,19 +42,33 @@ class StochasTok(TabledSampler):
 
     name = "stochastok"
     example = "stochastok(alpha=0.5)"
-    variants = ("stochastok(alpha=2, ways=3)",)
+    variants = ("stochastok(alpha=2, ways=3)", "stochastok(alpha=2, max_picks=3)")
     parameters = {
         "alpha": per_token(0.1),
         "ways": count(2, least=2, quick=4),  # the list of expansions grows exponentially
+        "max_picks": count(),
     }
     strength = "alpha"
     nominal_splits = "alpha"
     color = "#e69f00"
     alpha: float
     ways: int
+    max_picks: int | None
 
-    def __init__(self, vocab: Vocabulary, *, alpha: float = 0.1, ways: int = 2) -> None:
-        super().__init__(vocab, alpha=alpha, ways=ways)
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        *,
+        alpha: float = 0.1,
+        ways: int = 2,
+        max_picks: int | None = None,
+    ) -> None:
+        super().__init__(vocab, alpha=alpha, ways=ways, max_picks=max_picks)
+
+    def _picks(self, tokens: int) -> int:
+        """The picks in a text with this many canonical tokens."""
+        picks = ceil(self.alpha * tokens)
+        return picks if self.max_picks is None else min(picks, self.max_picks)
 
     def _pairs(self) -> Any:
         """The two-way cuts of every token, made once a vocabulary."""
@@ -58,10 +80,12 @@ class StochasTok(TabledSampler):
 
     def segmentation_weights(
         self, lattice: Lattice, segmentations: list[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], float]:
-        """The Markov chain of a token in a long text."""
+    ) -> dict[tuple[int, ...], float] | None:
+        """The Markov chain of a token in a long text; None with ``max_picks``, which it exceeds."""
         from robustok.samplers.stochastok_chain import stochastok_distribution
 
+        if self.max_picks is not None:
+            return None
         most = max((len(cut) for cut in segmentations), default=1) - 1
         return stochastok_distribution(lattice, self.alpha, self.ways, most)
 
@@ -72,7 +96,7 @@ class StochasTok(TabledSampler):
         m = len(canonical)
         if self.ways != 2:
             return {}
-        return {"Dirichlet-multinomial (paper)": dirichlet_multinomial(ceil(self.alpha * m), m)}
+        return {"Dirichlet-multinomial (paper)": dirichlet_multinomial(self._picks(m), m)}
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
         picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text
@@ -80,14 +104,15 @@ class StochasTok(TabledSampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         v, rows = self.vocab, Rows(out, ends)
-        alpha = np.float64(self.alpha)
+        most = MOST_PICKS if self.max_picks is None else self.max_picks
+        strength = Strength(np.float64(self.alpha), np.int64(most))
         if self.ways == 2:
-            draw_stochastok(self._pairs(), v.token_offsets, batch, alpha, first, last, rows)
+            draw_stochastok(self._pairs(), v.token_offsets, batch, strength, first, last, rows)
             return
 
         def kernel(store: Any, first: int, rows: Any) -> int:
             return draw_stochastok_listed(
-                v.kernel_tokens, store, batch, alpha, self.ways, first, last, rows
+                v.kernel_tokens, store, batch, strength, self.ways, first, last, rows
             )
 
         self._with_store(kernel, first, last, batch.draws, rows)
