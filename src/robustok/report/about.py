@@ -92,6 +92,7 @@ def _finetuning(study: Part) -> str:
     else:
         strengths = ""
     words = f"{task['words']:,} words" if not task.get("words_file") else "the words of a file"
+    words = "words, read from a file," if task.get("data") else words
     return (
         f"It is fine-tuned{low_rank} on {task['train']:,} questions of {GAMES[task['kind']]} over "
         f"{words} in {part['steps']:,} steps of {part['batch_size']}, with "

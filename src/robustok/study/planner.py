@@ -88,7 +88,7 @@ class _Planner:
 
     def _shared(self) -> _Shared:
         study = self.study
-        data = _data(study, study.task) if study.task else None
+        data = _data(study, study.task, self.read) if study.task else None
         on_text = study.pretrain is not None and study.pretrain.source == "corpus"
         text = None
         if study.corpus and (on_text or study.perplexity):
@@ -225,8 +225,11 @@ def _transfers(attacks: list[AttackCell]) -> Iterator[TransferCell]:
         )
 
 
-def _data(study: Study, task: WordTask) -> DataCell:
-    """The task's questions. Only the words of a word file matter, not its place."""
+def _data(study: Study, task: WordTask, read: bool) -> DataCell:
+    """The task's questions. Only the content of a file matters, not its place."""
+    if task.data is not None:
+        files = tuple(external_file(p, read=read) for p in (task.data.train, task.data.test))
+        return DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
     words = task.words if task.words_file is None else tuple(read_words(task.words_file))
     return DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
 

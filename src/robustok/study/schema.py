@@ -20,6 +20,13 @@ class Strict(BaseModel):
     )
 
 
+class QuestionFiles(Strict):
+    """Questions that exist, instead of generated ones: JSON Lines, as `--items` takes them."""
+
+    train: str
+    test: str
+
+
 class WordTask(Strict):
     """Generated questions about the letters of words: LangGame or CUTE."""
 
@@ -27,6 +34,7 @@ class WordTask(Strict):
     format: Literal["paper", "short"] = "paper"  # the wording, and how options are made
     words: int = Field(200, ge=8)  # number of the most frequent English words
     words_file: str | None = None  # or a file with one word per line, instead
+    data: QuestionFiles | None = None  # or the questions themselves, of which the first are used
     train: int = Field(ge=1)  # questions
     test: int = Field(ge=1)
 

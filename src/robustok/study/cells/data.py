@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from robustok.display import Progress
+from robustok.errors import RobustokError
 from robustok.study.cells.base import Cell, Summary
 from robustok.study.external import External
 from robustok.tasks import HUB, Item, cute, frequent_words, langgame, read_items, write_items
@@ -51,7 +52,7 @@ class QuestionsCell(Cell):
 
 @dataclass(frozen=True)
 class DataCell(QuestionsCell):
-    """Generated questions about words: the most frequent ones, or a list."""
+    """Questions about words: generated from frequent ones or a list, or read from files."""
 
     kind: ClassVar[str] = "data"
 
@@ -61,9 +62,13 @@ class DataCell(QuestionsCell):
     test: int
     seed: int
     format: Literal["paper", "short"] = "paper"
+    files: tuple[External, ...] = ()  # of questions to train and to test on, instead
 
     @property
     def fields(self) -> dict[str, Any]:
+        if self.files:
+            content = [file.identity for file in self.files]
+            return {"kind": self.game, "files": content, "train": self.train, "test": self.test}
         # The short format came first, so its keys have no field for it.
         return ({"format": self.format} if self.format != "short" else {}) | {
             "kind": self.game,
@@ -78,6 +83,8 @@ class DataCell(QuestionsCell):
         return self.game
 
     def run(self, folder: Path, progress: Progress) -> Summary:
+        if self.files:
+            return self._copy(folder)
         words = frequent_words(self.words) if isinstance(self.words, int) else self.words
         for done, (split, count) in enumerate({"train": self.train, "test": self.test}.items(), 1):
             items = GENERATORS[self.game](
@@ -86,6 +93,17 @@ class DataCell(QuestionsCell):
             write_items(self.path(folder) / f"{split}.jsonl", items)
             progress(done, 2)
         return {"words": len(words), "train": self.train, "test": self.test}
+
+    def _copy(self, folder: Path) -> Summary:
+        counts = {"train": self.train, "test": self.test}
+        for (split, count), file in zip(counts.items(), self.files, strict=True):
+            items = read_items(file.name, limit=count)
+            if len(items) < count:
+                raise RobustokError(
+                    f"{file.name} has {len(items)} questions: task.{split} is {count}, give less"
+                )
+            write_items(self.path(folder) / f"{split}.jsonl", items)
+        return {"words": 0, **counts}
 
     def training_items(self, folder: Path) -> list[Item]:
         return read_items(self.path(folder) / "train.jsonl")

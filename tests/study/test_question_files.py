@@ -1,0 +1,55 @@
+"""Questions of files in a study, instead of generated ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robustok import RobustokError
+from robustok.study import load_study, plan
+from robustok.study.cells import DataCell
+from robustok.tasks import Item, frequent_words, langgame, read_items, write_items
+
+STUDY = """
+name: a
+title: Own questions?
+seed: 0
+task: {kind: langgame, words: 500, train: 6, test: 4, data: {train: TRAIN, test: TEST}}
+tokenizer: {size: 400}
+model: {layers: 1, width: 32, heads: 2, kv_heads: 2, feed_forward: 64, max_length: 512}
+pretrain: {schemes: [canonical], steps: 2, batch_size: 4, learning_rate: 1.0e-3}
+evaluate: {eval_schemes: [canonical], items: 4, draws: 1}
+"""
+ITEMS = langgame(frequent_words(500), 12, seed=9)
+
+
+def data_cell(folder: Path, train: list[Item], test: list[Item], name: str = "own") -> DataCell:
+    paths = [folder / f"{name}-{split}.jsonl" for split in ("train", "test")]
+    for path, items in zip(paths, (train, test), strict=True):
+        write_items(path, items)
+    text = STUDY.replace("TRAIN", str(paths[0])).replace("TEST", str(paths[1]))
+    (cell,) = (c for c in plan(load_study(text, "a")) if isinstance(c, DataCell))
+    return cell
+
+
+def test_the_first_questions_of_the_files_are_used(tmp_path: Path) -> None:
+    cell = data_cell(tmp_path, ITEMS[:8], ITEMS[8:])
+    cell.path(tmp_path).mkdir(parents=True)
+    assert cell.run(tmp_path, lambda *_: None)["train"] == 6
+    assert cell.training_items(tmp_path) == ITEMS[:6]
+    assert read_items(cell.path(tmp_path) / "test.jsonl") == ITEMS[8:]
+
+
+def test_the_content_of_the_files_is_in_the_key(tmp_path: Path) -> None:
+    first = data_cell(tmp_path, ITEMS[:8], ITEMS[8:])
+    same = data_cell(tmp_path, ITEMS[:8], ITEMS[8:], name="elsewhere")
+    other = data_cell(tmp_path, ITEMS[1:8], ITEMS[8:], name="other")
+    assert first.key == same.key != other.key
+
+
+def test_too_few_questions_are_one_line(tmp_path: Path) -> None:
+    cell = data_cell(tmp_path, ITEMS[:5], ITEMS[8:])
+    cell.path(tmp_path).mkdir(parents=True)
+    with pytest.raises(RobustokError, match=r"has 5 questions: task.train is 6, give less"):
+        cell.run(tmp_path, lambda *_: None)
