@@ -132,7 +132,7 @@ def difference(
     if answers is None:
         parts = [(_variance(row), float(max(row["n"] - 1, 1))) for row in (first, second)]
         before, after = first["accuracy"], second["accuracy"]
-        bounds = interval(after - before, parts, comparisons=comparisons)
+        bounds = _possible(interval(after - before, parts, comparisons=comparisons))
         seeds = len(second.get("seeds") or (None,))
         return Difference(before, after, *bounds, n=second["n"], seeds=seeds, paired=False)
     changes = answers[1] - answers[0]
@@ -141,8 +141,14 @@ def difference(
     if seeds > 1:
         parts.append((float(changes.mean(1).var(ddof=1)) / seeds, seeds - 1))
     before, after = (float(part.mean()) for part in answers)
-    bounds = interval(after - before, parts, comparisons=comparisons)
+    bounds = _possible(interval(after - before, parts, comparisons=comparisons))
     return Difference(before, after, *bounds, n=questions, seeds=seeds, paired=True)
+
+
+def _possible(bounds: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Bounds of a difference of two shares, and its p."""
+    low, high, p = bounds
+    return max(low, -1.0), min(high, 1.0), p
 
 
 def _between_questions(changes: np.ndarray) -> float:
