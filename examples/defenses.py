@@ -1,6 +1,6 @@
 """Measure every defense of SmolLM2-135M-Instruct on harmless questions: one table, two figures.
 
-    python examples/defenses.py --out runs/defenses     # about 25 minutes on one core; resumes
+    python examples/defenses.py --out runs/defenses     # 15 minutes of one core; resumes
 
 Each question asks what kind of thing something is, with eight kinds as options. Two copies of the
 model are trained on other things: one on drawn tokenizations, one on attacked ones as well. The
