@@ -153,6 +153,17 @@ def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:
             assert getattr(inside, name) == getattr(alone, name), name
 
 
+def test_a_resumed_run_gives_the_same_bits(model, vocab, items, tmp_path: Path) -> None:
+    """All items are one batch, of which the run that was stopped wrote the first two."""
+    file = tmp_path / "c.jsonl"
+    settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": file}
+    certify_items(model, vocab, items, **settings)
+    whole = file.read_text()
+    file.write_text("".join(whole.splitlines(keepends=True)[:3]))
+    certify_items(model, vocab, items, **settings)
+    assert file.read_text() == whole
+
+
 def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(certification, "_ROWS", 100)  # a few questions
     settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": tmp_path / "c.jsonl"}

@@ -100,6 +100,16 @@ def test_a_word_in_a_sentence_has_its_own_canonical_tokens(name: str) -> None:
             )
 
 
+def test_a_resumed_run_gives_the_same_bits(model: Any, vocab: Vocabulary, tmp_path: Path) -> None:
+    """All words are one batch, of which the run that was stopped wrote the first two."""
+    file = tmp_path / "rows.jsonl"
+    settings: dict[str, Any] = {"draws": 5, "seed": 1, "resume_file": file}
+    whole = embedding_distances(model, vocab, WORDS, **settings)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:3]))
+    assert embedding_distances(model, vocab, WORDS, **settings).by_word == whole.by_word
+
+
 def test_a_stopped_run_goes_on_and_measures_nothing_twice(
     model: Any, vocab: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ jointly.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -183,10 +183,12 @@ def certify_items(
             }  # fmt: skip
             file = stack.enter_context(RowFile(resume_file, config, items))
             done = dict(file.rows)
-        problems = [
-            problem_of(model, vocab, item, surroundings) for item in items if item.key not in done
-        ]
-        for rows in _certified_rows(model, problems, plan, max_batch_tokens):
+        finished = set(done)
+        waiting = any(item.key not in finished for item in items)
+        problems = [problem_of(model, vocab, item, surroundings) for item in items if waiting]
+        for rows in _certified_rows(model, problems, plan, max_batch_tokens, finished):
+            if not rows:
+                continue
             for row in rows:
                 done[row["key"]] = row
                 if file is not None:
@@ -231,18 +233,28 @@ def _prepare(problem: Problem, plan: Plan) -> _Prepared | None:
 
 
 def _certified_rows(
-    model: Any, problems: Iterable[Problem], plan: Plan, max_batch_tokens: int | None
+    model: Any,
+    problems: Iterable[Problem],
+    plan: Plan,
+    max_batch_tokens: int | None,
+    finished: Container[str],
 ) -> Iterator[list[dict[str, Any]]]:
-    """Certificates as rows of a resume file, in blocks scored together; none for a dropped item."""
+    """Certificates as rows of a resume file, in blocks scored together; none for a dropped item.
+
+    Only rows of items that are not ``finished``. Such items are still part of their block, since
+    how a score rounds depends on the whole batch; a block of finished items alone is not scored.
+    """
     block: list[_Prepared] = []
     dropped: list[dict[str, Any]] = []
 
     def rows_of_block() -> list[dict[str, Any]]:
-        certified = _certify_block(model, block, plan, max_batch_tokens) if block else []
-        return dropped + [
+        waiting = any(prepared.problem.key not in finished for prepared in block)
+        certified = _certify_block(model, block, plan, max_batch_tokens) if waiting else []
+        rows = [
             _row(prepared.problem, certificates)
-            for prepared, certificates in zip(block, certified, strict=True)
+            for prepared, certificates in zip(block if waiting else [], certified, strict=True)
         ]
+        return [row for row in dropped + rows if row["key"] not in finished]
 
     for problem in problems:
         prepared = _prepare(problem, plan)

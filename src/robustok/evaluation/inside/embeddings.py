@@ -174,20 +174,23 @@ def embedding_distances(
         gaps_by_word = (
             {} if file is None else {k: np.array(r["distances"]) for k, r in file.rows.items()}
         )
-        waiting = [word for word in measured if word not in gaps_by_word]
-        drawn = draw_others(vocab, {word: spellings[word].ids for word in waiting}, draws, seed)
         step = max(1, _ROWS // (draws + 1))
-        for begin in range(0, len(waiting), step):
-            block = waiting[begin : begin + step]
+        # Blocks of all words, finished or not: how a value rounds depends on the whole batch.
+        for begin in range(0, len(measured), step):
+            block = measured[begin : begin + step]
+            waiting = [word for word in block if word not in gaps_by_word]
+            if not waiting:
+                continue
+            drawn = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
             new = _measure(
                 model, {w: (spellings[w], drawn[w]) for w in block}, prefix, max_batch_tokens
             )
-            gaps_by_word |= new
-            if file is not None:
-                for word, values in new.items():
-                    file.add_row({"key": word, "distances": values.tolist()})
+            for word in waiting:
+                gaps_by_word[word] = new[word]
+                if file is not None:
+                    file.add_row({"key": word, "distances": new[word].tolist()})
             if progress is not None:
-                progress(len(measured) - len(waiting) + begin + len(block), len(measured))
+                progress(sum(word in gaps_by_word for word in measured), len(measured))
     gaps = np.stack([gaps_by_word[word] for word in measured])
     weighted = np.zeros((len(spellings), gaps.shape[1]))
     weighted[: len(gaps)] = gaps * [[1 - 1 / counts[word]] for word in measured]
