@@ -1,7 +1,7 @@
 """Answers from many tokenizations of one prompt: average the model over M draws.
 
-A single draw can be one that the model reads badly, or one that an attacker chose. The mean over
-draws depends on no single one. It costs M prompts; options and generated ids are shared.
+The model may read a single draw badly, and an attacker may have chosen one. The mean over M draws
+depends on no single draw and costs M prompts. Options and generated ids are the same for all draws.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from robustok.vocabulary import Vocabulary
 
 @dataclass(frozen=True, eq=False)
 class EnsembleAnswer:
-    """The answer of a model over several tokenizations; :func:`choose` makes it.
+    """The answer of a model over several tokenizations, as :func:`choose` returns it.
 
     >>> from robustok.ensemble import choose
     >>> result = choose(model, vocab, "hello world, is 3 odd? Answer:", [" no", " yes"], "uniform",
@@ -36,7 +36,7 @@ class EnsembleAnswer:
 
     Args:
         log_probs: log of the mean probability of each option, float64 [options].
-        votes: draws whose answer each option is, [options].
+        votes: number of draws that each option wins, a tuple of int [options].
         lower: Clopper-Pearson lower bound, at ``confidence``, on the share of all tokenizations
             drawn by the scheme whose answer is the one of most votes. Above 1/2 the vote is the
             majority of the distribution.
@@ -225,13 +225,9 @@ def _left_padded(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The prompts as int64 [draws, longest], padded on the left, and their attention mask."""
     start = [] if prefix is None else list(prefix)
-    prompts = [[*start, *row.tolist()] for row in rows]
-    longest = max(map(len, prompts))
-    if not min(map(len, prompts)):
+    prompts = Ragged.from_rows([[*start, *row.tolist()] for row in rows])
+    if not prompts.lengths.min():
         raise RobustokError("the prompt has no tokens: give a text or a prefix")
-    ids = np.zeros((len(prompts), longest), np.int64)
-    mask = np.zeros((len(prompts), longest), np.int64)
-    for number, row in enumerate(prompts):
-        ids[number, longest - len(row) :] = row
-        mask[number, longest - len(row) :] = 1
-    return ids, mask
+    ids = prompts.left_padded()
+    mask = np.arange(ids.shape[1]) >= ids.shape[1] - prompts.lengths[:, None]
+    return ids, mask.astype(np.int64)

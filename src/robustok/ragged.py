@@ -75,6 +75,22 @@ class Ragged:
         """Number of ids of each row, int64 of shape [rows]."""
         return np.diff(self.offsets)
 
+    def left_padded(self, pad_id: int = 0) -> np.ndarray:
+        """All rows as one array, int64 [rows, longest], padded on the left.
+
+        >>> Ragged.from_rows([[5, 6], [7]]).left_padded()
+        array([[5, 6],
+               [0, 7]])
+
+        Args:
+            pad_id: the id in front of shorter rows.
+        """
+        longest = int(self.lengths.max(initial=0))
+        padded = np.full((len(self), longest), pad_id, np.int64)
+        for number, row in enumerate(self):
+            padded[number, longest - len(row) :] = row
+        return padded
+
     def rows(self) -> list[np.ndarray]:
         """Each row as a view of ``values``."""
         return list(self)

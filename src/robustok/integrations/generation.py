@@ -12,6 +12,7 @@ from transformers import LogitsProcessor
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
 from robustok.guard.continuation import Continuation, token_prefixes
+from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary, check_vocabulary
 
 
@@ -131,11 +132,8 @@ def heal(
         raise RobustokError("heal needs prompts with at least one id each")
     kept = [row[: _healed_length(vocab, row)] for row in rows]
     removed = [vocab.decode_bytes(row[len(start) :]) for row, start in zip(rows, kept, strict=True)]
-    longest = max(map(len, kept))
-    ids = np.full((len(rows), longest), pad_id, np.int64)
-    for number, start in enumerate(kept):
-        ids[number, longest - len(start) :] = start
-    return ids, HealingProcessor(vocab, removed, longest)
+    ids = Ragged.from_rows(kept).left_padded(pad_id)
+    return ids, HealingProcessor(vocab, removed, ids.shape[1])
 
 
 def _healed_length(vocab: Vocabulary, ids: np.ndarray) -> int:

@@ -358,15 +358,15 @@ def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:
 
 
 @cache
-def available_cores() -> int:
-    """The cores this process may use, read once: a container's quota takes 0.3 ms to read."""
-    from robustok import processes
+def cores_read_once() -> int:
+    """`processes.available_cores`, cached: a container's quota takes 0.3 ms to read."""
+    from robustok.processes import available_cores
 
-    return processes.available_cores()
+    return available_cores()
 
 
 def _threads(threads: int | None) -> int:
-    cores = available_cores()
+    cores = cores_read_once()
     if threads is None:
         return cores
     return min(check_integer("threads", threads, 1), max(_MOST_THREADS, cores))

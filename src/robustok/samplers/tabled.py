@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from robustok.errors import RobustokError
 from robustok.kernels.tables import NO_PATH, clear, new_store
-from robustok.samplers.base import Sampler, available_cores
+from robustok.samplers.base import Sampler, cores_read_once
 from robustok.vocabulary import Vocabulary
 
 _NO_PATH = (
@@ -78,4 +78,4 @@ class TabledSampler(Sampler):
         # 36 MB. A larger store serves only the rare text that fills one alone.
         if scale == 1:
             self._stores.append(store)
-            del self._stores[available_cores() :]
+            del self._stores[cores_read_once() :]
