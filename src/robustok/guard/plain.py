@@ -1,8 +1,9 @@
-"""The verdict on one short row of plain text, in lists: arrays cost more than such a row.
+"""The verdict on one short row of plain text, computed in Python lists.
 
-Gives what the blocks of :class:`robustok.guard.check.Guard` give, or nothing where the row holds
-special or unknown ids, bytes that are not UTF-8, the text of a special token, or a text that the
-tokenizer changes.
+For a short row, creating arrays takes longer than the comparison itself. Returns the verdict that
+:class:`robustok.guard.check.Guard` computes for blocks of rows, or None for a row with special or
+unknown ids, bytes that are not UTF-8, the text of a special token, or a text that the tokenizer
+changes: such a row is left to the blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One scheme of choices for many prompts: a table of how each token is split, found jointly.
+"""One table of token splits for many prompts, searched jointly.
 
 A rule replaces every canonical occurrence of a token by a fixed segmentation of its bytes. Greedy
 ascent changes one rule a step, the one that raises the mean score of all prompts most. The rules

@@ -1,4 +1,4 @@
-"""Is one step of a rollout a prefix of the next one, and if not, why?
+"""Check that the ids of one step of a rollout are a prefix of those of the next step.
 
 Training on the last step of an agent's episode is correct only if each step's ids are a prefix of
 the next step's: otherwise log-probabilities belong to ids that the next step does not have.

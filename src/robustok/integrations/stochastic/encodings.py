@@ -2,7 +2,7 @@
 
 The library has no constructor for them; its pickled form, JSON, is used instead. Offsets are those
 of the characters that a token's bytes belong to, as the library gives them. Where the normalizer
-changed a stretch of text, tokens inside it have the offsets of the canonical token.
+changed the text, tokens have the offsets of the canonical token.
 """
 
 from __future__ import annotations
