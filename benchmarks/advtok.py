@@ -6,8 +6,8 @@
 
 Both start at the canonical tokenization, move to the best neighbor at distance 2, and have the same
 number of iterations; both read the same ids around the prompt and the same response. The line of a
-prompt gives the median seconds of an iteration, and the log-probability of the response under
-the final tokenization of each, both measured by the same plain forward pass. AdvTok subtracts the
+prompt gives the median processor seconds of an iteration, and the log-probability of the response
+under the final tokenization of each, both measured by the same plain forward pass. AdvTok subtracts the
 logarithm of the length from its score, so its choice can differ; its neighbors are compared with
 those of the lattice as well. Without --model, a random Llama of 8.5M parameters is attacked.
 
@@ -71,9 +71,9 @@ class Clock:
 
     def __iter__(self) -> Any:
         for iteration in self.iterations:
-            self.times.append(time.perf_counter())
+            self.times.append(time.process_time())
             yield iteration
-        self.times.append(time.perf_counter())
+        self.times.append(time.process_time())
 
     def set_description(self, _: str) -> None:
         pass
@@ -104,13 +104,13 @@ def run_robustok(
     begins: list[float] = []
 
     def timed(rows: Any) -> np.ndarray:
-        begins.append(time.perf_counter())
+        begins.append(time.process_time())
         return objective(rows)
 
     timed.name, timed.threshold = "target", None  # type: ignore
     timed.max_length = objective.max_length  # type: ignore
     result = attack_prompt(vocab, text, timed, steps=iterations, seed=0)  # type: ignore
-    ended = time.perf_counter()
+    ended = time.process_time()
     rounds = [*begins[1:], ended]
     return result.ids, statistics.median(np.diff([begins[0], *rounds])[1:].tolist())
 
