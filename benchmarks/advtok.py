@@ -4,10 +4,11 @@
     python benchmarks/advtok.py --advtok advtok-package --model FOLDER --iterations 4
     python benchmarks/advtok.py --advtok advtok-package --tokenizer PATH --iterations 4
 
-Both start at the canonical tokenization, move to the best neighbor at distance 2, and have the same
-number of iterations; both read the same ids around the prompt and the same response. The line of a
-prompt gives the median processor seconds of an iteration, and the log-probability of the response
-under the final tokenization of each, both measured by the same plain forward pass. AdvTok subtracts the
+Both start at the canonical tokenization, move to the best neighbor at distance 2, and have the
+same number of iterations; both read the same ids around the prompt and the same response. The line
+of a prompt gives the median processor seconds of an iteration, and the log-probability of the
+response under the final tokenization of each, both measured by the same plain forward pass.
+AdvTok subtracts the
 logarithm of the length from its score, so its choice can differ; its neighbors are compared with
 those of the lattice as well. Without --model, a random Llama of 8.5M parameters is attacked.
 
