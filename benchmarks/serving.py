@@ -99,7 +99,8 @@ def requests(vocab: Any, texts: list[str], rounds: int) -> None:
 
 def ratio(run: Callable[[], Any], base: Callable[[], Any], rounds: int) -> float:
     """Median of the processor time of one call divided by that of another."""
-    run(), base()
+    run()
+    base()
     ratios = []
     for _ in range(rounds):
         seconds = []

@@ -307,8 +307,10 @@ def _replay_on_server(given: Arguments) -> None:
             )
             for ids in (record.canonical_ids, record.ids)
         )  # fmt: skip
-        verdicts = [judged(judge, record.text, answer) for answer in (canonical, attacked)]
-        rows.append(Answers(record.key, record.text, canonical, attacked, *verdicts, record.seed))
+        before, after = (judged(judge, record.text, answer) for answer in (canonical, attacked))
+        rows.append(
+            Answers(record.key, record.text, canonical, attacked, before, after, record.seed)
+        )
     _show_answers(given, rows)
 
 

@@ -178,7 +178,7 @@ def measure_defenses(
     models = {"none": model, **(trained or {})}
     attacked: dict[str, Rows] = {}
     for number, (name, one) in enumerate(models.items()):
-        file = resume_dir and Path(resume_dir) / f"{name.replace(' ', '-')}.jsonl"
+        file = Path(resume_dir) / f"{name.replace(' ', '-')}.jsonl" if resume_dir else None
 
         def show(done: int, before: int = number * len(items)) -> None:
             if progress is not None:

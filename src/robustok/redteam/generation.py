@@ -140,9 +140,9 @@ def generate_answers(
                      max_new_tokens=max_new_tokens)
             for ids in (vocab.encode(attack.text), attack.ids)
         )  # fmt: skip
-        verdicts = [judged(judge, attack.text, answer) for answer in (canonical, attacked)]
+        before, after = (judged(judge, attack.text, answer) for answer in (canonical, attacked))
         results.append(
-            Answers(attack.key, attack.text, canonical, attacked, *verdicts, attack.seed)
+            Answers(attack.key, attack.text, canonical, attacked, before, after, attack.seed)
         )
         if progress is not None:
             progress(len(results), len(attacks))

@@ -41,7 +41,7 @@ def _by_name(value: Any, model: type[Strict] | None) -> Any:
     if model is None or not isinstance(value, Mapping):
         return value
     names = {str(f.serialization_alias or name): name for name, f in model.model_fields.items()}
-    parts = {names.get(key, key): part for key, part in value.items()}
+    parts = {names[key] if key in names else str(key): part for key, part in value.items()}
     if model is Adversary and parts.get("suite"):
         parts = {name: part for name, part in parts.items() if name not in _OF_ONE_SEARCH}
     return {name: _by_name(part, _section(model, name)) for name, part in parts.items()}
