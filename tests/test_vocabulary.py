@@ -88,6 +88,8 @@ def test_bytes_that_are_no_text_are_encoded_byte_by_byte(folder) -> None:
     vocab = rt.Vocabulary.load(folder)
     raw = b"ab\xff\xfe abc\xc3"
     assert vocab.decode_bytes(vocab.encode(raw)) == raw
+    many = np.resize(vocab.encode(raw), 5000)
+    assert vocab.decode_bytes(many) == b"".join(vocab.tokens[i] for i in many)
     assert vocab.encode(b"abc").tolist() == vocab.encode("abc").tolist()
     assert len(vocab.encode("")) == 0
 

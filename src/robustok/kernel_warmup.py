@@ -104,13 +104,16 @@ def _toy_tokenizer() -> Any:
 
 def _compile_others(vocab: Any, rows: Any) -> None:
     from robustok.guard import Guard
-    from robustok.kernels.tables import clear, new_store
+    from robustok.kernels.tables import clear, copy_records, new_store
     from robustok.strength import measure
 
     measure(vocab, rows, rows)
+    vocab.decode_bytes([257] * 1024)
     lattice = vocab.lattice("abc")
     lattice.neighbors([257])
     lattice.count()
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
-    clear(new_store())  # otherwise compiled when a store is full for the first time
+    store = new_store()  # otherwise compiled when a store is full for the first time
+    copy_records(store, new_store())
+    clear(store)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from robustok.errors import RobustokError
 from robustok.extras import require
 from robustok.files import sha256_of, write_json, write_whole
+from robustok.user_cache import user_cache
 
 SOURCE = "source.json"  # written last into a prepared folder
 
@@ -110,8 +111,7 @@ def packaged_identity(name: str) -> str:
 
 def model_cache() -> Path:
     """The folder of prepared models: ``robustok/models`` in the user's cache."""
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(root).expanduser() / "robustok" / "models"
+    return user_cache() / "models"
 
 
 def packaged_folder(name: str) -> Path:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Text = str | bytes
 T = TypeVar("T")
 
+_MANY_IDS = 1024  # from which on a kernel joins the bytes of ids
+
 
 class Vocabulary:
     """The tokens of one tokenizer and its canonical encoding.
@@ -181,8 +183,12 @@ class Vocabulary:
 
         Raises RobustokError for an id outside the vocabulary.
         """
-        rows = check_ids(ids, self.size)
-        return b"".join([self.tokens[i] for i in rows.tolist()])
+        checked = check_ids(ids, self.size)
+        if len(checked) < _MANY_IDS:  # faster than a call of a kernel
+            return b"".join([self.tokens[i] for i in checked.tolist()])
+        from robustok.kernels.batch import bytes_of
+
+        return bytes_of(self.token_bytes, self.token_offsets, checked).tobytes()
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of a sequence of ids, U+FFFD where its bytes are not UTF-8."""

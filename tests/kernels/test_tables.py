@@ -77,6 +77,19 @@ def test_a_record_has_all_tokenizations_by_degree(store: tables.Store, mode: str
     assert kinds == {True, False}
 
 
+def test_a_larger_store_has_the_same_records_at_the_same_positions(store: tables.Store) -> None:
+    tables.clear(store)
+    records = {text: insert(store, "distance", text) for text in TEXTS}
+    larger = tables.new_store(4)
+    tables.copy_records(store, larger)
+    used = store.used[0]
+    assert np.array_equal(larger.words[:used], store.words[:used])
+    for text, record in records.items():
+        key = np.array(canonical(VOCAB, text), np.int32)
+        assert tables.find(larger, record_of.DISTANCE, key, 0, len(key)) == record
+    assert len(larger.slots) == 4 * len(store.slots)
+
+
 def test_a_number_counts_under_its_stamp_alone(store: tables.Store) -> None:
     tables.clear(store)
     record = insert(store, "distance", b"abcab")

@@ -129,6 +129,18 @@ def spell(token_bytes, token_offsets, values, start, end, out, at):
 
 
 @njit(cache=True, nogil=True)
+def bytes_of(token_bytes, token_offsets, values):
+    """The bytes of all ``values`` (int32, ids of the vocabulary), uint8."""
+    values = borrow(values)
+    size = np.int64(0)
+    for t in values:
+        size += token_offsets[t + 1] - token_offsets[t]
+    out = np.empty(size, np.uint8)
+    spell(token_bytes, token_offsets, values, 0, len(values), out, 0)
+    return out
+
+
+@njit(cache=True, nogil=True)
 def spell_rows(token_bytes, token_offsets, values, offsets, byte_offsets, out):
     """Write the bytes of every text.
 

@@ -27,6 +27,8 @@ import numba
 from llvmlite import binding
 from numba import config
 
+from robustok.user_cache import user_cache
+
 _PREFIX = "kernels-"
 _KEPT = 8  # directories of other sources or settings that stay
 _IN_USE = 24 * 3600  # seconds since the last start of a process that uses a directory
@@ -102,12 +104,8 @@ def _parents() -> Iterator[Path]:
     """Directories that may hold the cache, the preferred one first."""
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR) / "robustok"
-    elif sys.platform == "win32":
-        yield Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "robustok"
-    elif sys.platform == "darwin":
-        yield Path("~/Library/Caches/robustok").expanduser()
     else:
-        yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "robustok"
+        yield user_cache()
     user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
     yield Path(tempfile.gettempdir()) / f"robustok{user}"
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.jit import njit
-from robustok.kernels.long import backward, longest_edge, moments
+from robustok.kernels.long import backward, longest_edge, moments, write_backward
 from robustok.kernels.newton import STEEPEST, inside, logit_step
 from robustok.kernels.powers import two_to
 
@@ -53,7 +53,7 @@ def tilt(edges, cost, farthest):
         if step == slope or high - low < 1e-12:
             break
         slope = step
-        mantissa, exponent = backward(edges, np.exp(slope))
+        write_backward(edges, np.exp(slope), mantissa, exponent)
         mean, variance = moments(edges, np.exp(slope), mantissa, exponent)
     return slope, mantissa, exponent, variance
 

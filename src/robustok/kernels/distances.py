@@ -17,7 +17,7 @@ import numpy as np
 
 from robustok.kernels.feasible import flexible, largest_feasible
 from robustok.kernels.jit import njit
-from robustok.kernels.long import backward, moments
+from robustok.kernels.long import moments, write_backward
 from robustok.kernels.memory import borrow
 from robustok.kernels.newton import STEEPEST, inside, logit_step
 from robustok.kernels.record import counts_of, degrees_of
@@ -26,6 +26,14 @@ from robustok.kernels.tables import borrow_store
 
 LANES = 8  # thresholds that are compared at once
 SAMPLE = 64  # types of words that the first estimate of z is made from
+
+
+class Scratch(NamedTuple):
+    """Arrays that Newton's method uses in every step."""
+
+    powers: np.ndarray  # float64 [most distances of a type]
+    mantissa: np.ndarray  # float64 [nodes of the largest of ``longs``], see `long.backward`
+    exponent: np.ndarray  # int64 [the same]
 
 
 class Types(NamedTuple):
@@ -97,13 +105,13 @@ def accumulate(types):
 
 
 @njit(cache=True, nogil=True)
-def _weigh(types, slope, longs, powers):
+def _weigh(types, slope, longs, scratch):
     """Set ``types.probability`` under weight exp(slope * distance).
 
     Returns the mean and the variance of the summed distance of all words and of ``longs``.
-    ``powers``: float64 [most distances of a type], scratch.
+    ``scratch``: `Scratch` for these types and ``longs``.
     """
-    types, powers = borrow_types(types), borrow(powers)
+    types, powers = borrow_types(types), borrow(scratch.powers)
     # The largest weight is 1, at distance 0 or at the farthest one: nothing overflows.
     ratio = np.exp(-abs(slope))
     powers[0] = 1.0
@@ -126,33 +134,35 @@ def _weigh(types, slope, longs, powers):
         mean += types.times[x] * first
         var += types.times[x] * max(second * scale - first * first, 0.0)
     for x in range(len(longs)):
-        mantissa, exponent = backward(longs[x], np.exp(slope))
-        m, v = moments(longs[x], np.exp(slope), mantissa, exponent)
+        write_backward(longs[x], np.exp(slope), scratch.mantissa, scratch.exponent)
+        m, v = moments(longs[x], np.exp(slope), scratch.mantissa, scratch.exponent)
         mean += m
         var += v
     return mean, var
 
 
 @njit(cache=True, nogil=True)
-def _most_distances(types):
-    """The most distances of a type, at least 1."""
-    most = np.int64(1)
+def _scratch_for(types, longs):
+    """`Scratch` for these types and ``longs``."""
+    most, nodes = np.int64(1), np.int64(0)
     for x in range(len(types.times)):
         most = max(most, types.start[x + 1] - types.start[x])
-    return most
+    for x in range(len(longs)):
+        nodes = max(nodes, len(longs[x].first))
+    return Scratch(np.empty(most), np.empty(nodes), np.empty(nodes, np.int64))
 
 
 @njit(cache=True, nogil=True)
-def _newton(types, longs, k, slope, powers):
+def _newton(types, longs, k, slope, scratch):
     """log z at which the expected distance is k, to a fifth of a standard deviation.
 
     That is close enough: hardly a draw is rejected because of it. ``k``: the distance, at least 0.
-    ``slope``: log z to start from. ``powers``: scratch as for `_weigh`. Sets ``types.probability``
+    ``slope``: log z to start from. ``scratch``: `Scratch`. Sets ``types.probability``
     for the result.
     """
     low, high = -STEEPEST, STEEPEST
     for _ in range(60):
-        mean, var = _weigh(types, slope, longs, powers)
+        mean, var = _weigh(types, slope, longs, scratch)
         if abs(mean - k) <= 0.2 * np.sqrt(var):
             return slope
         if mean > k:
@@ -160,7 +170,7 @@ def _newton(types, longs, k, slope, powers):
         else:
             low = slope
         slope = inside(low, high, slope + (k - mean) / var if var > 1e-12 else np.nan)
-    _weigh(types, slope, longs, powers)
+    _weigh(types, slope, longs, scratch)
     return slope
 
 
@@ -170,7 +180,7 @@ def solve(types, longs, k):
 
     The first estimate comes from a few types, whose share of k is that of their farthest distance.
     """
-    powers = np.empty(_most_distances(types))
+    scratch = _scratch_for(types, longs)
     slope = 0.0
     if len(types.times) > 2 * SAMPLE:
         whole, part = np.int64(0), np.int64(0)
@@ -184,8 +194,8 @@ def solve(types, longs, k):
                 types.record, types.times[:SAMPLE], types.start, types.counts, types.probability,
                 types.block, types.threshold,
             )  # fmt: skip
-            slope = _newton(sample, longs[:0], k * part / whole, 0.0, powers)
-    return _newton(types, longs, k, slope, powers)
+            slope = _newton(sample, longs[:0], k * part / whole, 0.0, scratch)
+    return _newton(types, longs, k, slope, scratch)
 
 
 @njit(cache=True, nogil=True)
@@ -194,7 +204,7 @@ def solve_unbroken(types, longs, k):
 
     Returns log z, and the variances of the distance of all words and of ``longs``.
     """
-    powers = np.empty(_most_distances(types))
+    scratch = _scratch_for(types, longs)
     farthest = np.int64(0)
     for x in range(len(types.times)):
         farthest += (types.start[x + 1] - types.start[x] - 1) * types.times[x]
@@ -202,7 +212,7 @@ def solve_unbroken(types, longs, k):
         farthest += flexible(longs[x])[0]
     low, high = -STEEPEST, STEEPEST
     slope = STEEPEST if k >= farthest else 0.0
-    mean, var = _weigh(types, slope, longs, powers)
+    mean, var = _weigh(types, slope, longs, scratch)
     for _ in range(100):
         if k >= farthest or abs(mean - k) <= 0.2 * np.sqrt(var) or high - low < 1e-12:
             break
@@ -211,8 +221,8 @@ def solve_unbroken(types, longs, k):
         else:
             low = slope
         slope = inside(low, high, logit_step(slope, mean, var, k, farthest))
-        mean, var = _weigh(types, slope, longs, powers)
-    _, var_words = _weigh(types, slope, longs[:0], powers)
+        mean, var = _weigh(types, slope, longs, scratch)
+    _, var_words = _weigh(types, slope, longs[:0], scratch)
     return slope, var_words, var - var_words
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
 from robustok.kernels.jit import njit
-from robustok.kernels.long import backward, draw_long, edges_of, moments
+from robustok.kernels.long import backward, draw_long, edges_of, moments, write_backward
 from robustok.kernels.random import stream
 
 _MOST_WANTED = 2.0**59  # clipped as a float: an int64 cast of more than 2**63 is undefined
@@ -66,7 +66,7 @@ def _solve(edges, cost):
         else:
             high = middle
         middle = 0.5 * (low + high)
-        mantissa, exponent = backward(edges, np.exp(middle))
+        write_backward(edges, np.exp(middle), mantissa, exponent)
     return np.exp(middle), mantissa, exponent
 
 

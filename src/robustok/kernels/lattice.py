@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.jit import njit
-from robustok.kernels.long import edges_of, enlarged, mark_reference
+from robustok.kernels.long import Edges, append_edges, enlarged, mark_reference
 
 MOST = 1 << 31  # tokens of all neighbors together
 
@@ -39,16 +39,9 @@ def row_edges(trie, text, token_offsets, ids, fixed):
         while v < len(ids) and not fixed[v]:
             end += token_offsets[ids[v] + 1] - token_offsets[ids[v]]
             v += 1
-        edges = edges_of(trie, text, begin, end)
-        mark_reference(edges, ids, start, v, token_offsets)
-        more = len(edges.token)
-        if count + more > len(token):
-            size = max(count + more, 2 * len(token))
-            token, step = enlarged(token, size), enlarged(step, size)
-        token[count : count + more] = edges.token
-        step[count : count + more] = edges.step
-        first[begin:end] = edges.first[: end - begin] + count
-        count += more
+        part = first[begin : end + 1]
+        token, step, count = append_edges(trie, text, begin, end, part, token, step, count)
+        mark_reference(Edges(part, token, step), ids, start, v, token_offsets)
         begin = end
     first[n] = count
     return first, token[:count].copy(), step[:count].copy()

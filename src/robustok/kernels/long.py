@@ -41,17 +41,25 @@ def enlarged(array, size):
 
 @njit(cache=True, nogil=True)
 def edges_of(trie, text, start, end):
-    """The `Edges` of text[start:end] (uint8), every cost 1.
-
-    A search along the trie stops at ``end``, so no edge ends after it. ``token`` and ``step`` are
-    enlarged where they are full.
-    """
-    trie, text = borrow_trie(trie), borrow(text)
+    """The `Edges` of text[start:end] (uint8), every cost 1."""
     n = end - start
     first = np.empty(n + 1, np.int64)
     token = np.empty(4 * n + 16, np.int32)
     step = np.empty(4 * n + 16, np.int32)
-    count = np.int64(0)
+    token, step, count = append_edges(trie, text, start, end, first, token, step, np.int64(0))
+    return Edges(first, token[:count], step[:count])
+
+
+@njit(cache=True, nogil=True)
+def append_edges(trie, text, start, end, first, token, step, count):
+    """Append the edges of text[start:end] (uint8), every cost 1, after ``count`` others.
+
+    A search along the trie stops at ``end``, so no edge ends after it. ``first``: int64 [end -
+    start + 1], written. ``token``, ``step``: int32 [capacity], of which ``count`` places are in
+    use; returned, enlarged where they were full, with the new count.
+    """
+    trie, text, first = borrow_trie(trie), borrow(text), borrow(first)
+    n = end - start
     for p in range(n):
         first[p] = count
         node = np.int32(0)
@@ -66,7 +74,7 @@ def edges_of(trie, text, start, end):
                 step[count] = (q + 1 - p) * 2 + 1
                 count += 1
     first[n] = count
-    return Edges(first, token[:count], step[:count])
+    return token, step, count
 
 
 @njit(cache=True, nogil=True)
@@ -126,11 +134,22 @@ def backward(edges, z):
     Returns mantissas (float64 [n + 1], in [1, 2) or 0 where there is no path) and binary exponents
     (int64 [n + 1]).
     """
-    edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
     n = len(edges.first) - 1
-    mantissa = np.zeros(n + 1)
-    exponent = np.zeros(n + 1, np.int64)
-    mantissa[n] = 1.0
+    mantissa, exponent = np.empty(n + 1), np.empty(n + 1, np.int64)
+    write_backward(edges, z, mantissa, exponent)
+    return mantissa, exponent
+
+
+@njit(cache=True, nogil=True)
+def write_backward(edges, z, mantissa, exponent):
+    """Write the result of `backward` to ``mantissa`` and ``exponent``, float64 and int64 [n + 1].
+
+    For Newton's method: memory that every step allocates anew is cleared by the system every time.
+    """
+    edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
+    mantissa, exponent = borrow(mantissa), borrow(exponent)
+    n = len(edges.first) - 1
+    mantissa[n], exponent[n] = 1.0, 0
     for i in range(n - 1, -1, -1):
         top = np.int64(-(1 << 60))
         for e in range(edges.first[i], edges.first[i + 1]):
@@ -143,27 +162,38 @@ def backward(edges, z):
             if mantissa[j] > 0.0 and exponent[j] - top > -1000:
                 scale = z if edges.step[e] & 1 else 1.0
                 total += mantissa[j] * scale * two_to(exponent[j] - top)
+        mantissa[i], exponent[i] = 0.0, 0
         if total > 0.0:
             shift = exponent_of(total)
             mantissa[i] = total * two_to(-shift)
             exponent[i] = top + shift
-    return mantissa, exponent
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _slot_after(slot, span, ring):
+    """The slot ``span`` nodes after ``slot``, both below ``ring``: below ``ring``, too."""
+    later = slot + span
+    return later - ring if later >= ring else later
 
 
 @njit(cache=True, nogil=True)
 def moments(edges, z, mantissa, exponent):
     """Mean and variance of the distance of a path drawn with weight z**distance.
 
-    ``mantissa`` and ``exponent`` are those of `backward` for the same z.
+    ``mantissa`` and ``exponent`` are those of `backward` for the same z. Keeps a ring of one node
+    more than an edge spans.
     """
     edges = Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
     mantissa, exponent = borrow(mantissa), borrow(exponent)
     n = len(edges.first) - 1
-    mean = np.zeros(n + 1)
-    var = np.zeros(n + 1)
-    chance = np.empty(longest_edge(edges))  # a node has at most one edge for each length
+    ring = longest_edge(edges) + 1
+    mean, var = np.zeros(ring), np.zeros(ring)  # of node i at its slot, i modulo ring
+    chance = np.empty(ring)  # a node has at most one edge for each length
+    slot = n % ring
     for i in range(n - 1, -1, -1):
+        slot = slot - 1 if slot > 0 else ring - 1
         if mantissa[i] == 0.0:
+            mean[slot], var[slot] = 0.0, 0.0
             continue
         begin, end = edges.first[i], edges.first[i + 1]
         m1, m2 = 0.0, 0.0
@@ -174,13 +204,13 @@ def moments(edges, z, mantissa, exponent):
             if mantissa[j] > 0.0 and gap >= -1000:
                 cost = edges.step[e] & 1
                 p = mantissa[j] * (z if cost else 1.0) * two_to(gap) / mantissa[i]
-                m1 += p * (mean[j] + cost)
+                m1 += p * (mean[_slot_after(slot, edges.step[e] >> 1, ring)] + cost)
             chance[e - begin] = p
         for e in range(begin, end):
-            j = i + (edges.step[e] >> 1)
-            m2 += chance[e - begin] * (var[j] + (mean[j] + (edges.step[e] & 1) - m1) ** 2)
-        mean[i], var[i] = m1, m2
-    return mean[0], var[0]
+            later = _slot_after(slot, edges.step[e] >> 1, ring)
+            m2 += chance[e - begin] * (var[later] + (mean[later] + (edges.step[e] & 1) - m1) ** 2)
+        mean[slot], var[slot] = m1, m2
+    return mean[0], var[0]  # node 0 is at slot 0
 
 
 @njit(cache=True, nogil=True)

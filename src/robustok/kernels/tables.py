@@ -35,8 +35,8 @@ NO_ROOM = -1  # the store is full
 NO_PATH = -2  # the vocabulary has no tokenization of the bytes: nothing may be drawn from a record
 NOT_DRAWN = -3  # too rare or too large to be drawn
 _SINGLE = 1 << 18  # ids that are looked up without a hash: a vocabulary of today, and no more
-_BITS = np.uint64(40)
-_OFFSET = np.int64((1 << 40) - 1)
+_BITS = np.uint64(36)
+_OFFSET = np.int64((1 << 36) - 1)
 
 
 class Store(NamedTuple):
@@ -46,8 +46,8 @@ class Store(NamedTuple):
     `insert` returned since the store was cleared.
     """
 
-    used: np.ndarray  # int64 [4]: slots filled, records, stamps given, random seed of the hash
-    slots: np.ndarray  # int64 [power of two]: hash tag (24 bits) and record position + 1, or 0
+    used: np.ndarray  # int64 [4]: words in use, records, stamps given, random seed of the hash
+    slots: np.ndarray  # int64 [power of two]: hash tag (28 bits) and record position + 1, or 0
     single: np.ndarray  # int64 [_SINGLE]: record position + 1 by token id, for keys of one id; or 0
     words: np.ndarray  # int64: the buffer
     floats: np.ndarray  # float64: the same memory
@@ -85,6 +85,41 @@ def clear(store):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def _first_slot(entry, mask):
+    """The first slot to try for an entry of `Store.slots`, by the low bits of its tag alone.
+
+    So an entry can be moved to a larger table without its key. ``mask``: the number of slots minus
+    1; beyond 2**28 slots, only the first ones are tried first.
+    """
+    return np.int64(np.uint64(entry) >> _BITS) & mask
+
+
+@njit(cache=True, nogil=True)
+def _enter(slots, entry):
+    """Write ``entry`` to a free slot of ``slots`` (int64 [power of two]); at least one is free."""
+    mask = len(slots) - 1
+    slot = _first_slot(entry, mask)
+    while slots[slot] != 0:
+        slot = (slot + 1) & mask
+    slots[slot] = entry
+
+
+@njit(cache=True, nogil=True)
+def copy_records(store, larger):
+    """Copy all records of ``store`` to the same positions in ``larger``, an empty store.
+
+    ``larger`` has at least as many slots and words, so everything fits.
+    """
+    larger.used[:] = store.used
+    larger.single[:] = store.single
+    for at in range(store.used[0]):
+        larger.words[at] = store.words[at]
+    for slot in range(len(store.slots)):
+        if store.slots[slot] != 0:
+            _enter(larger.slots, store.slots[slot])
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _same_key(store, record, mode, key, start, end):
     """Whether key[start:end], as long as the record's key, is equal to it.
 
@@ -115,7 +150,7 @@ def find(store, mode, key, key_start, key_end):
     mask = len(store.slots) - 1
     h = hash_key(store.used[3], key, key_start, key_end)
     tag = np.int64((h >> _BITS) << _BITS)
-    slot = np.int64(h) & mask
+    slot = _first_slot(tag, mask)
     size = key_end - key_start
     record = np.int64(-1)
     while store.slots[slot] != 0:
@@ -137,12 +172,8 @@ def add_slot(store, key, key_start, key_end, record):
 
     ``record``: its position in the store. At least half of the slots are free before.
     """
-    mask = len(store.slots) - 1
     h = hash_key(store.used[3], key, key_start, key_end)
-    slot = np.int64(h) & mask
-    while store.slots[slot] != 0:
-        slot = (slot + 1) & mask
-    store.slots[slot] = np.int64((h >> _BITS) << _BITS) | (record + 1)
+    _enter(store.slots, np.int64((h >> _BITS) << _BITS) | (record + 1))
 
 
 @njit(cache=True, nogil=True)

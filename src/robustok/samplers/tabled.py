@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from robustok.errors import RobustokError
-from robustok.kernels.tables import NO_PATH, clear, new_store
+from robustok.kernels.tables import NO_PATH, clear, copy_records, new_store
 from robustok.samplers.base import Sampler, cores_read_once
 from robustok.vocabulary import Vocabulary
 
@@ -43,7 +43,7 @@ class TabledSampler(Sampler):
 
         The kernel draws the texts from ``first`` on into ``rows`` (`kernels.batch.Rows`) and
         returns ``last``, or the first text that the store had no space for. Then the store is
-        cleared, or replaced by a larger one where the text alone fills it or half of it, and the
+        cleared, or copied to a larger one where the text alone fills it or half of it, and the
         kernel goes on with that text. Raises RobustokError where the kernel returns another
         code of `kernels.tables`.
         """
@@ -53,7 +53,7 @@ class TabledSampler(Sampler):
             store = new_store()
         scale, begin, end = 1, first, 0
         while True:
-            used = int(store.used[0])
+            used = store.used.copy()
             rest = rows
             if begin > first:
                 rest = rows._replace(ids=rows.ids[end:], ends=rows.ends[(begin - first) * draws :])
@@ -67,10 +67,14 @@ class TabledSampler(Sampler):
                 break
             if reached > begin:
                 end = int(rest.ends[(reached - begin) * draws - 1])
-            alone = int(store.used[0]) - used  # of the store, filled by the text at ``begin``
-            if reached == begin and (used == 0 or 2 * alone > len(store.words)):
+            words, records = (store.used - used)[:2].tolist()  # of the text at ``begin``
+            # Records may fill half of the slots.
+            most = 2 * words > len(store.words) or 4 * records > len(store.slots)
+            if reached == begin and (used[0] == 0 or most):
                 scale *= 4
-                store = new_store(scale)
+                larger = new_store(scale)
+                copy_records(store, larger)
+                store = larger
             else:
                 clear(store)
             begin = reached
