@@ -34,7 +34,7 @@ def about(study: Part, rows: Sequence[Part]) -> str:
 def seeds_sentence(study: Part, rows: Sequence[Part]) -> str:
     """What the intervals cover, by the seeds that were measured, or else planned.
 
-    >>> seeds_sentence({}, [{"seed": 0, "train": "a"}, {"seed": 1, "train": "a"}])
+    >>> seeds_sentence({}, [{"seed": seed, "train": "a", "accuracy": 0.5} for seed in (0, 1)])
     'Intervals cover the 2 seeds, and the questions, which all seeds share.'
     """
     seeds: dict[Any, set[int]] = {}

@@ -75,7 +75,7 @@ def versus_canonical(results: Results) -> tuple[list[str], list[list[str]]]:
     >>> rows = [{"train": t, "query": "canonical", "n": 9, "accuracy": 0.9, "low": 0.8,
     ...          "high": 0.95} for t in ("canonical", "uniform")]
     >>> versus_canonical(Results(rows))[1]
-    [['uniform', '0.0 [−10.7, +10.7]']]
+    [['uniform', '0.0 [−11.5, +11.5]']]
 
     Args:
         results: merged rows.

@@ -237,7 +237,7 @@ def order_of(rows: int, seed: int, epoch: int) -> np.ndarray:
     """The order of the rows in an epoch, int64 [rows].
 
     >>> order_of(4, seed=0, epoch=0)
-    array([2, 3, 0, 1])
+    array([2, 0, 1, 3])
     """
     generator = np.random.default_rng([abs(seed), int(seed < 0), epoch])
     return generator.permutation(rows)
