@@ -118,7 +118,7 @@ texts = st.lists(letters, max_size=30).map("".join)
 calls = st.fixed_dictionaries({
     "padding": st.sampled_from([False, True, "longest", "max_length"]),
     "truncation": st.sampled_from([False, True, "longest_first", "only_first"]),
-    "max_length": st.integers(8, 40),  # with 4 special tokens, more than the stride
+    "max_length": st.integers(6, 40),
     "add_special_tokens": st.booleans(),
     "return_tensors": st.sampled_from([None, None, "np", "pt"]),
     "pad_to_multiple_of": st.sampled_from([None, 8]),
@@ -140,8 +140,11 @@ def outcome(call: Any) -> Any:
     """The fields of a call, or the kind and text of its error."""
     try:
         result = call()
-    except Exception as error:
-        return type(error).__name__, str(error)
+    except BaseException as error:
+        # Rust panics of `tokenizers` are no Exception: "only_first" that leaves less than a stride.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            return type(error).__name__, str(error)
+        raise
     fields = {name: _plain(value) for name, value in result.items()}
     words = [result.word_ids(i) for i in range(len(result.encodings))]
     return fields, words, [encoding.tokens for encoding in result.encodings]
