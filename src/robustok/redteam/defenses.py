@@ -226,6 +226,7 @@ class _Task:
         self.vocab, self.items, self.prefix, self.suffix = vocab, items, prefix, suffix
         self.options = [encode_options(vocab, item.choices) for item in items]
         self.labels = np.array([item.label for item in items])
+        self.keys = np.array([item_key(item.key) for item in items], np.int64)
 
     def attack(
         self,
@@ -290,13 +291,12 @@ class _Task:
 
     def smoother(self, model: Any, spec: str, draws: int, how: str, seed: int) -> Any:
         """The model on draws of the text that the ids spell."""
-        keys = np.array([item_key(item.key) for item in self.items], np.int64)
         options = [item.choices for item in self.items]
 
         def read(rows: Rows) -> tuple[np.ndarray, int]:
             texts = [self.vocab.decode_bytes(row) for row in rows]
             answers = choose_many(
-                model, self.vocab, texts, options, spec, draws=draws, seed=seed, keys=keys,
+                model, self.vocab, texts, options, spec, draws=draws, seed=seed, keys=self.keys,
                 prefix=self.prefix, suffix=self.suffix,
             )  # fmt: skip
             chosen = [a.answer if how == "mean" else a.majority for a in answers]
@@ -308,14 +308,10 @@ class _Task:
         """Benign inputs: draws of every question."""
         from robustok.samplers import sampler
 
-        keys = np.array([item_key(item.key) for item in self.items], np.int64)
-        return (
-            sampler(spec, self.vocab)
-            .sample_batch(
-                [item.question for item in self.items], seed=seed, draws=draws, keys=keys, epoch=7
-            )
-            .rows()
+        drawn = sampler(spec, self.vocab).sample_batch(
+            [item.question for item in self.items], seed=seed, draws=draws, keys=self.keys, epoch=7
         )
+        return drawn.rows()
 
     def row(self, name: str, read: Any, clean: Rows, attacked: Rows) -> Defense:
         """A defense that answers every input."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robustok.report.drawing import new_figure
 from robustok.report.heatmaps import grid_of
-from robustok.report.names import one_line, panel_title, place_of, short
+from robustok.report.names import Place, one_line, panel_title, place_of, short
 from robustok.report.style import GRID, INK, MUTED, colors
 from robustok.report.table import Results, Row
 
@@ -62,9 +62,7 @@ def by_strength(results: Results) -> list[Panel]:
                 Series(results.bars[t], results.colors[t], [results.get(t, q) for q in queries])
                 for t in shown
             ]
-            parts = [panel_title(panel)] if panel else []
-            title = "\n".join([*parts, *([scheme] if scheme else [])])
-            panels.append(Panel(title, axis, groups, series))
+            panels.append(Panel(panel_title(panel, scheme or ""), axis, groups, series))
     return panels
 
 
@@ -89,7 +87,7 @@ def under_attack(results: Results) -> list[Panel]:
         queries = ["canonical", *results.attacks]
         return [
             Panel(
-                panel_title(panel) if panel else "",
+                panel_title(panel),
                 "",
                 [short(query) for query in queries],
                 [
@@ -110,18 +108,13 @@ def under_attack(results: Results) -> list[Panel]:
                 Series(
                     scheme,
                     tints[scheme],
-                    [_row(results, trains.get((scheme, s)), query) for s in strengths],  # type: ignore[call-overload]
+                    [results.get(trains.get(Place(scheme, s)), query) for s in strengths],
                 )
                 for scheme in schemes
             ]
-            parts = [panel_title(panel)] if panel else []
-            title = "\n".join([*parts, one_line(short(query))])
+            title = panel_title(panel, one_line(short(query)))
             panels.append(Panel(title, "strength of training  →", groups, series))
     return panels
-
-
-def _row(results: Results, train: str | None, query: str) -> Row | None:
-    return results.get(train, query) if train is not None else None
 
 
 def draw_bars(panels: list[Panel], narrow: bool) -> Figure:

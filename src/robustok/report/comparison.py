@@ -98,12 +98,26 @@ def over_seeds(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
     Args:
         rows: rows of results.jsonl that differ in their seed only.
     """
-    accuracies = [row["accuracy"] for row in rows]
-    mean = math.fsum(accuracies) / len(rows)
-    questions = math.fsum(_variance(row) for row in rows) / len(rows)
-    seeds = float(np.var(accuracies, ddof=1)) / len(rows)
-    low, high, _ = interval(mean, [(seeds, len(rows) - 1), (questions, max(rows[0]["n"] - 1, 1))])
+    mean, low, high = mean_over_seeds(rows, "accuracy", rows[0]["n"])
     return mean, max(0.0, low), min(1.0, high)
+
+
+def mean_over_seeds(
+    rows: Sequence[Mapping[str, Any]], field: str, items: int
+) -> tuple[float, float, float]:
+    """Mean of a field over several seeds that share their items, with its 95% bounds.
+
+    Args:
+        rows: a row for each seed, two or more, with the field and its own bounds `low` and `high`.
+        field: name of the field.
+        items: number of the items, such as questions or words.
+    """
+    values = [row[field] for row in rows]
+    mean = math.fsum(values) / len(rows)
+    shared = math.fsum(_variance(row) for row in rows) / len(rows)
+    seeds = float(np.var(values, ddof=1)) / len(rows)
+    low, high, _ = interval(mean, [(seeds, len(rows) - 1), (shared, max(items - 1, 1))])
+    return mean, low, high
 
 
 def _variance(row: Mapping[str, Any]) -> float:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robustok.report.drawing import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_both
 from robustok.report.style import GRID, INK, OTHERS, house_style
 
 if TYPE_CHECKING:
     from robustok.redteam import DefenseTable
 
 _CLEAN, _ATTACKED = "#cbd2d9", "#0072b2"
-_FILES = (".png", ".svg")
 
 
 def draw_defenses(table: DefenseTable, stem: Path) -> None:
@@ -37,8 +36,7 @@ def draw_defenses(table: DefenseTable, stem: Path) -> None:
         axes.grid(visible=False)
         axes.grid(axis="x")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-        for ending in _FILES:
-            save_figure(figure, stem.with_suffix(ending))
+        save_both(figure, stem)
 
 
 def draw_roc(table: DefenseTable, stem: Path) -> None:
@@ -78,5 +76,4 @@ def draw_roc(table: DefenseTable, stem: Path) -> None:
         axes.set_ylabel("attacks flagged, %")
         axes.grid(axis="y")
         axes.legend(loc="upper left", title=f"dots: thresholds at {allowed:g}% of benign inputs")
-        for ending in _FILES:
-            save_figure(figure, stem.with_suffix(ending))
+        save_both(figure, stem)

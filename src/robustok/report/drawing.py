@@ -41,3 +41,9 @@ def save_figure(figure: Figure, path: Path) -> None:
     if kind not in ("png", "svg"):
         raise RobustokError(f"{path}: a figure is written as .png or .svg")
     write_whole(path, saved(figure, kind))
+
+
+def save_both(figure: Figure, stem: Path) -> None:
+    """Write a figure as PNG and as SVG; ``stem`` is the path without the ending."""
+    for ending in (".png", ".svg"):
+        save_figure(figure, stem.with_name(stem.name + ending))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from robustok.normal import Z95
-from robustok.report.comparison import interval
+from robustok.report.comparison import mean_over_seeds
+from robustok.report.merge import distinct
 from robustok.report.table import Row
 
 
@@ -30,7 +27,7 @@ def merged_layers(rows: Sequence[Row]) -> list[Row]:
     Every seed has the same words, so more seeds do not shrink the part of the words.
     """
     groups: dict[tuple[str, str, int], list[Row]] = {}
-    for row in {row.get("cell") or id(row): row for row in rows}.values():
+    for row in distinct(rows):
         for layer in row.get("layers", ()):
             model = re.sub(r" #\d+$", "", layer["model"])
             key = (model, layer.get("sentence", ""), layer["layer"])
@@ -43,16 +40,9 @@ def merged_layers(rows: Sequence[Row]) -> list[Row]:
 
 def _one(layers: Sequence[Row]) -> Row:
     shared = {name: layers[0].get(name) for name in ("words", "draws")}
-    means = [layer["mean"] for layer in layers]
-    mean = math.fsum(means) / len(means)
     if len(layers) == 1:
-        return shared | {"mean": mean, "low": layers[0]["low"], "high": layers[0]["high"],
-                         "seeds": 1}  # fmt: skip
-    variances = [((layer["high"] - layer["low"]) / 2 / Z95) ** 2 for layer in layers]
-    words = math.fsum(variances) / len(variances)
-    seeds = float(np.var(means, ddof=1)) / len(means)
-    parts = [(seeds, len(means) - 1), (words, max(layers[0].get("words", 2) - 1, 1))]
-    low, high, _ = interval(mean, parts)
+        return shared | {name: layers[0][name] for name in ("mean", "low", "high")} | {"seeds": 1}
+    mean, low, high = mean_over_seeds(layers, "mean", layers[0].get("words", 2))
     return shared | {"mean": mean, "low": max(low, 0.0), "high": high, "seeds": len(layers)}
 
 

@@ -4,6 +4,7 @@ draws them; else models by evaluation scheme. A panel for each task or pre-train
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +36,7 @@ class Panel(NamedTuple):
 
 def draw_heatmap(results: Results, narrow: bool) -> Figure:
     """Accuracy of every model under every evaluation scheme, in one panel or several."""
-    grid = _grid(results)
+    grid = grid_of(results)
     panels = _by_strength(results, grid) if grid else _by_query(results, narrow)
     labels = 0.085 * max(len(name) for name in panels[0].rows) + 0.3
     one = max(len(panels[0].columns) * _CELL[0], 1.2)
@@ -61,29 +62,23 @@ def draw_heatmap(results: Results, narrow: bool) -> Figure:
     return figure
 
 
-def _grid(results: Results) -> dict[str, Place] | None:
-    """The place of each bar, where two schemes or more were trained at several strengths."""
-    places = {bar: place_of(bar) for bar in dict.fromkeys(results.bars.values())}
-    strengths: dict[str, set[float]] = {}
-    for place in places.values():
-        if place.strength is not None:
-            strengths.setdefault(place.scheme, set()).add(place.strength)
-    several = [scheme for scheme, values in strengths.items() if len(values) > 1]
-    return places if len(several) > 1 else None
+class Grid(NamedTuple):
+    """The schemes and training strengths of a study that crosses them; None for no strength."""
+
+    schemes: list[str]
+    strengths: list[float | None]
 
 
-def grid_of(results: Results) -> tuple[list[str], list[float | None]] | None:
-    """The schemes and training strengths of a study that crosses them; None for no strength.
-
-    None where fewer than two schemes were trained at several strengths.
-    """
-    places = _grid(results)
-    if places is None:
+def grid_of(results: Results) -> Grid | None:
+    """The grid of a study; None where fewer than two schemes were trained at several strengths."""
+    places = list(dict.fromkeys(map(place_of, results.bars.values())))
+    crossed = Counter(place.scheme for place in places if place.strength is not None)
+    if sum(strengths > 1 for strengths in crossed.values()) < 2:
         return None
-    schemes = list(dict.fromkeys(place.scheme for place in places.values()))
-    values = {place.strength for place in places.values()}
+    values = {place.strength for place in places}
     numbers = sorted(value for value in values if value is not None)
-    return schemes, [*([None] if None in values else []), *numbers]
+    schemes = list(dict.fromkeys(place.scheme for place in places))
+    return Grid(schemes, [*([None] if None in values else []), *numbers])
 
 
 def columns_of(results: Results) -> list[str]:
@@ -92,15 +87,13 @@ def columns_of(results: Results) -> list[str]:
     return [q for q in plain if q not in results.attacks] + results.attacks
 
 
-def _by_strength(results: Results, places: dict[str, Place]) -> list[Panel]:
+def _by_strength(results: Results, grid: Grid) -> list[Panel]:
     """A panel for each task or pre-training and evaluation scheme."""
-    found = grid_of(results)
-    assert found is not None
-    schemes, strengths = found
+    schemes, strengths = grid
     heads = ["–" if strength is None else f"{strength:g}" for strength in strengths]
     panels = []
     for panel in results.panels:
-        bars = {places[results.bars[train]]: train for train in results.inside(panel)}
+        bars = {place_of(results.bars[train]): train for train in results.inside(panel)}
         for query in columns_of(results):
             values = [
                 [_accuracy(results, bars.get(Place(scheme, s)), query) for s in strengths]
@@ -112,8 +105,7 @@ def _by_strength(results: Results, places: dict[str, Place]) -> list[Panel]:
                 for x, s in enumerate(strengths)
                 if Place(scheme, s) not in bars
             }
-            about = [panel_title(panel)] if panel else []
-            title = "\n".join([*about, one_line(short(query))])
+            title = panel_title(panel, one_line(short(query)))
             panels.append(Panel(title, schemes, heads, values, empty))
     return panels
 
@@ -129,7 +121,7 @@ def _by_query(results: Results, narrow: bool) -> list[Panel]:
         values = [[_accuracy(results, trains.get(bar), query) for query in queries] for bar in bars]
         empty = {(y, x) for y, bar in enumerate(bars) for x in range(len(queries))
                  if bar not in trains}  # fmt: skip
-        title = panel_title(panel) if panel else ""
+        title = panel_title(panel)
         if narrow and len(queries) > 4:
             turned = [list(column) for column in zip(*values, strict=True)]
             swapped = {(x, y) for y, x in empty}
@@ -144,7 +136,7 @@ def _by_query(results: Results, narrow: bool) -> list[Panel]:
 
 
 def _accuracy(results: Results, train: str | None, query: str) -> float:
-    row = results.get(train, query) if train is not None else None
+    row = results.get(train, query)
     return 100 * row["accuracy"] if row else float("nan")
 
 

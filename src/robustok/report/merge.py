@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from robustok.report.comparison import over_seeds
 from robustok.report.table import Row
@@ -34,7 +33,7 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     `varying` the fields of that part, and `bar` the spec it was trained with. The interval of
     several seeds is :func:`over_seeds`.
     """
-    measured = [row for row in {_identity(row): row for row in rows}.values() if "accuracy" in row]
+    measured = [row for row in distinct(rows) if "accuracy" in row]
     varying = [name for name in VARYING if len({row.get(name) for row in measured}) > 1]
     if all(training(row) != FINETUNED for row in measured) and "pretrain" in varying:
         varying.remove("pretrain")  # the bar names it
@@ -64,9 +63,9 @@ def training(row: Row) -> str:
     return PRETRAINED if "source" in model else UNTRAINED
 
 
-def _identity(row: Row) -> Any:
-    """The same cell in two runs is one measurement."""
-    return row.get("cell") or id(row)
+def distinct(rows: Sequence[Row]) -> list[Row]:
+    """The rows without repetition: the same cell in two runs is one measurement."""
+    return list({row.get("cell") or id(row): row for row in rows}.values())
 
 
 def _one(rows: Sequence[Row]) -> Row:
@@ -91,7 +90,7 @@ def _mean(values: Sequence[float]) -> float:
 def perplexities(rows: Sequence[Row]) -> list[Row]:
     """A row for each pre-trained model and scheme: the geometric mean perplexity over seeds."""
     groups: dict[tuple[str, str], list[Row]] = {}
-    for row in {_identity(row): row for row in rows}.values():
+    for row in distinct(rows):
         if "perplexity" in row:
             groups.setdefault((row["pretrain"], row["query"]), []).append(row)
     merged_rows = []

@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from robustok.files import write_csv
-from robustok.report.drawing import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_both
 from robustok.report.style import GRID, INK, MUTED, colors, house_style
 
 if TYPE_CHECKING:
@@ -218,6 +218,5 @@ def _legend(where: Any, keys: list[Any], columns: int) -> None:
 
 
 def _save(figure: Figure, rows: Sequence[Row], stem: Path) -> None:
-    for ending in (".png", ".svg"):
-        save_figure(figure, stem.with_name(stem.name + ending))
+    save_both(figure, stem)
     write_csv(stem.with_name(stem.name + ".csv"), rows)

@@ -93,19 +93,21 @@ def in_words(query: str) -> str:
     return "uniformly drawn questions" if query == "uniform" else f"{query} questions"
 
 
-def panel_title(panel: str) -> str:
+def panel_title(panel: str, *more: str) -> str:
     """Schemes are how models were pre-trained; anything else, such as a task, names itself.
 
-    >>> panel_title("stochastok(alpha=0.1)"), panel_title("copa")
-    ('stochastok 0.1 pre-training', 'copa')
+    >>> panel_title("stochastok(alpha=0.1)"), panel_title("copa", "attack"), panel_title("", "")
+    ('stochastok 0.1 pre-training', 'copa\\nattack', '')
+
+    Args:
+        panel: what the models of the panel share; empty where there is one panel.
+        more: further lines, left out where empty.
     """
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", panel)]
     names = [one_line(short(part)) for part in parts]
-    return (
-        f"{names[0]} pre-training"
-        if len(parts) == 1 and find_scheme(family(parts[0]))
-        else ", ".join(names)
-    )
+    pretrained = len(parts) == 1 and find_scheme(family(parts[0]))
+    title = f"{names[0]} pre-training" if pretrained else ", ".join(names)
+    return "\n".join(line for line in (title, *more) if line)
 
 
 class Place(NamedTuple):

@@ -39,7 +39,7 @@ def _breakable(text: object) -> Any:
 
 def _whole(text: str) -> str:
     """A text whose intervals stay on one line each."""
-    return re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(", ", ",\N{NO-BREAK SPACE}"), text)
+    return re.sub(r"\[[^\]]*\]", lambda match: match[0].replace(", ", ",\N{NO-BREAK SPACE}"), text)
 
 
 def write_inspection(

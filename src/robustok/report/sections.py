@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from robustok.report.drawing import new_figure, save_figure
+from robustok.report.drawing import new_figure, save_both
 from robustok.report.style import GRID, INK, MUTED, house_style
 from robustok.report.table import Row, percent
 
@@ -116,7 +116,7 @@ def _prompt(row: Row) -> str:
     """The prompt's key and text; the key alone where it is the text."""
     key, text = str(row["key"]), str(row["text"])
     shown = text if key == text else f"{key}: {text}"
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+    return _at_most(shown, _LONGEST)
 
 
 def _draw_scores(rows: Sequence[Row], stem: Path) -> None:
@@ -137,10 +137,12 @@ def _draw_scores(rows: Sequence[Row], stem: Path) -> None:
         axes.grid(visible=False)
         axes.grid(axis="x")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-        for ending in (".png", ".svg"):
-            save_figure(figure, stem.with_name(stem.name + ending))
+        save_both(figure, stem)
 
 
 def _label(row: Row) -> str:
-    text = str(row["text"] if len(str(row["key"])) < 3 else row["key"])
-    return text if len(text) <= 28 else f"{text[:27]}…"
+    return _at_most(str(row["text"] if len(str(row["key"])) < 3 else row["key"]), 28)
+
+
+def _at_most(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

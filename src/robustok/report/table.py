@@ -74,11 +74,11 @@ class Results:
     def attacks(self) -> list[str]:
         return [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
 
-    def get(self, train: str, eval_scheme: str) -> Row | None:
+    def get(self, train: str | None, eval_scheme: str) -> Row | None:
         """The first row of a model and an eval scheme; None without one.
 
         Args:
-            train: name of the model.
+            train: name of the model; None for no model.
             eval_scheme: spec of the eval scheme.
         """
         return next(

@@ -11,7 +11,7 @@ from typing import Any
 from robustok.errors import RobustokError
 from robustok.files import disk_full_in_one_line, read_json, write_whole
 from robustok.report.about import about
-from robustok.report.accuracies import accuracy_table, first_title, versus_canonical
+from robustok.report.accuracies import accuracy_table, first_title, versus_canonical, write_table
 from robustok.report.curve import draw_curve
 from robustok.report.embeddings import draw_layers, merged_layers
 from robustok.report.examples import groups
@@ -89,7 +89,13 @@ CAPTIONS = {
 }
 
 
-def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None = None) -> Path:
+def write_report(
+    folder: Path,
+    others: Sequence[Path] = (),
+    *,
+    out: Path | None = None,
+    table: Path | None = None,
+) -> Path:
     """Write the report of a study's folder or of a file of results, and return its report.html.
 
     >>> write_report(Path("runs/demo")).name  # the folder that run_study's example made
@@ -102,8 +108,10 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
             studies and files are shown as models of their own.
         out: output folder; by default `folder`, or for a file its name without the suffix and with
             `-report`, beside it.
+        table: file that :func:`write_table` writes the accuracies to; by default none.
 
-    Raises RobustokError where a folder or a file has no results.
+    Raises RobustokError where a folder or a file has no results, and where there are no accuracies
+    for `table`.
     """
     sources = [read_source(path) for path in (folder, *others)]
     names = [
@@ -118,6 +126,8 @@ def write_report(folder: Path, others: Sequence[Path] = (), *, out: Path | None 
     study = sources[0].study or {"name": "", "title": f"Results of {files}"}
     out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
     results = Results(merged(rows))
+    if table is not None:
+        write_table(table, results)
     with disk_full_in_one_line(out):
         drawn = draw_figures(results, out / "figures") if results.rows else {}
         drawn |= draw_layers(rows, out / "figures")

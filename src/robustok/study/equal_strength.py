@@ -59,8 +59,7 @@ def solved(name: str, vocab: Vocabulary, texts: Sequence[str]) -> Sampler | None
     """The sampler of a scheme that is named by its measured strength; None for an ordinary spec.
 
     ``texts``, at least one, are what the scheme is drawn for; 2,000 draws of them give the
-    parameter. Raises
-    RobustokError for a strength that the scheme cannot reach on them.
+    parameter. Raises RobustokError for a strength that the scheme cannot reach on them.
     """
     from robustok.strength import at_strength
 

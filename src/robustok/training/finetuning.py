@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from robustok.display import Progress
 from robustok.errors import RobustokError
-from robustok.models.load import check_fit
+from robustok.models.load import check_fit, max_length_of
 from robustok.training.collate import AnswerCollator
 from robustok.training.packed_prompts import PackedPrompts, packed_batch
 from robustok.training.prompts import Adversary, Ids, PromptDataset
@@ -119,7 +119,7 @@ def finetune(
 
 def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
     """The greatest number of tokens of a row; None for no limit."""
-    longest = getattr(model.config, "max_position_embeddings", None)
+    longest = max_length_of(model)
     if pack is None:
         return longest
     if pack < 2 or pack > (longest or pack):

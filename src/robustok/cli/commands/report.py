@@ -48,10 +48,5 @@ def command(
 
     if len(folders) > 1 and out is None:
         raise RobustokError("the report of several results needs its own folder: give --out")
-    if table is not None:
-        from robustok.report import Results, merged, write_table
-        from robustok.report.sources import read_source
-
-        rows = [row for path in folders for row in read_source(path).rows]
-        write_table(table, Results(merged(rows)))
-    typer.echo(f"The report is at {write_report(folders[0], folders[1:], out=out).resolve()}")
+    page = write_report(folders[0], folders[1:], out=out, table=table)
+    typer.echo(f"The report is at {page.resolve()}")

@@ -84,7 +84,7 @@ class AccuracyCell(MeasurementCell):
     def _summary(self, result: Any, items: Sequence[Item], folder: Path) -> Summary:
         write_rows(self.path(folder) / "items.jsonl", result.table())
         return {
-            "query": result.eval_scheme,
+            "query": self.query,
             "accuracy": result.accuracy,
             "low": result.low,
             "high": result.high,
@@ -170,11 +170,7 @@ class EvaluateCell(AccuracyCell):
         strength = drawn_strength(vocab, items, drawn_by, draws=self.draws, seed=self.seed)
         summary = self._summary(result, items, folder) | rounded(strength)
         summary["tokens_per_question"] = round(result.tokens_computed / result.n, 1)
-        if at_strength:
-            summary |= {"query": self.query, "eval_spec": drawn_by.spec}
-        if self.ensemble:
-            summary["query"] = self.query
-        return summary
+        return summary | ({"eval_spec": drawn_by.spec} if at_strength else {})
 
 
 @dataclass(frozen=True)
