@@ -137,13 +137,13 @@ def test_restarts_begin_where_no_step_leads(vocab) -> None:
 def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:
     from robustok.redteam import searches
 
-    climbs: list[int] = []
-    climb = searches._climb
-    monkeypatch.setattr(searches, "_climb", lambda *args: (climbs.append(1), climb(*args)))
+    ascents: list[int] = []
+    ascend = searches.ascend
+    monkeypatch.setattr(searches, "ascend", lambda *args: (ascents.append(1), ascend(*args))[1])
     count = vocab.lattice("up").count()
     attack = attack_prompt(vocab, "up", as_objective(hashed), restarts=10_000, seed=0)
     assert attack.n_scored == count
-    assert len(climbs) <= 30
+    assert len(ascents) <= 30
 
 
 def test_an_excluded_candidate_is_never_the_result(vocab) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from robustok import RobustokError
+from robustok.files import write_rows
 from robustok.report import write_report
 from robustok.study import load_study, plan, run_study
 from robustok.study.cells import AttackCell, TransferCell
@@ -91,6 +92,15 @@ def test_transfer_is_the_worst_of_the_own_attacks_and_of_those_on_other_models(
     assert (
         "| fine-tuned | canonical | attack d = 2 | worst attack | worst attack + transfer |" in text
     )
+    _attacks_too_long_for_a_model_are_left_out(transfers[0], tmp_path)
+
+
+def _attacks_too_long_for_a_model_are_left_out(cell: TransferCell, folder: Path) -> None:
+    for other in cell.others:
+        rows = [row | {"ids": row["ids"] * 100} for row in _items(other, folder)]
+        write_rows(other.path(folder) / "items.jsonl", rows)
+    cell.run(folder, lambda *_: None)
+    assert all(row["of_model"] is None for row in _items(cell, folder))
 
 
 def _items(cell: AttackCell, folder: Path) -> list[dict[str, Any]]:

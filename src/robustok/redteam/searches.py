@@ -15,7 +15,7 @@ import numpy as np
 
 from robustok.attack_settings import AttackSettings
 from robustok.errors import RobustokError
-from robustok.evaluation.adversarial.search import choose
+from robustok.evaluation.adversarial.ascent import ascend, next_rows
 from robustok.evaluation.questions import item_key
 from robustok.ragged import Ragged
 from robustok.redteam.objective import Objective
@@ -120,6 +120,11 @@ def greedy(scorer: Scorer, settings: AttackSettings, seed: int) -> None:
     A short text runs out of tokenizations before it runs out of restarts, so restarts end after 20
     in a row that scored nothing new.
     """
+    lattice = scorer.vocab.lattice(scorer.text)
+
+    def neighborhood(ids: np.ndarray, distance: int) -> list[np.ndarray]:
+        return scorer.fitting(lattice.neighbors(ids, distance=distance))
+
     idle = 0
     for restart in range(settings.restarts + 1):
         scored = len(scorer.scores)
@@ -132,36 +137,14 @@ def greedy(scorer: Scorer, settings: AttackSettings, seed: int) -> None:
             start = drawn[0]
         if scorer.left is not None and scorer.left < 1:
             return
-        _climb(scorer, settings, seed, restart, start)
+        seeds = (seed, scorer.draw_key, restart)
+        ascent = ascend(neighborhood, start, settings, seeds, lambda: scorer.left)
+        rows: Ragged | None = next(ascent)
+        while rows is not None:
+            rows = next_rows(ascent, scorer.score(rows))
         idle = idle + 1 if len(scorer.scores) == scored else 0
         if scorer.succeeded or idle == _IDLE:
             return
-
-
-def _climb(
-    scorer: Scorer, settings: AttackSettings, seed: int, restart: int, start: np.ndarray
-) -> None:
-    lattice = scorer.vocab.lattice(scorer.text)
-    highest = float(scorer.score([start])[0])
-    beam = [(highest, start)]
-    for step in range(settings.steps):
-        groups = [
-            scorer.fitting(lattice.neighbors(ids, distance=d))
-            for _, ids in beam
-            for d in settings.distances
-        ]
-        rng = np.random.default_rng([seed, scorer.draw_key, restart, step])
-        known = [ids for _, ids in beam]
-        rows = list(choose(groups, known, settings.max_neighbors, scorer.left, rng))
-        if not rows:
-            return
-        scores = scorer.score(rows)
-        top = np.argsort(-scores, kind="stable")[: settings.beam].tolist()
-        beam += [(float(scores[i]), rows[i]) for i in top]
-        beam = sorted(beam, key=lambda entry: -entry[0])[: settings.beam]
-        if beam[0][0] <= highest:
-            return
-        highest = beam[0][0]
 
 
 def draw_at_random(scorer: Scorer, settings: AttackSettings, seed: int) -> None:

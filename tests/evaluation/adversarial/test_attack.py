@@ -12,7 +12,7 @@ from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary
 from robustok.evaluation import AttackEvaluation, attack, attack_items
-from robustok.evaluation.adversarial import search as search_module
+from robustok.evaluation.adversarial.ascent import choose
 
 TEXT = "Which baby starts with glad rain: happen? Answer:"
 OPTIONS = [" up", " baby", " rain"]
@@ -156,7 +156,7 @@ def test_the_capped_choice_is_uniform(vocab) -> None:
     rounds = 3000
     for seed in range(rounds):
         rng = np.random.default_rng(seed)
-        chosen = search_module.choose([around], known, 4, None, rng)
+        chosen = choose([around], known, 4, None, rng)
         assert len({row.tobytes() for row in chosen}) == 4
         for row in chosen:
             counts[row.tobytes()] += 1

@@ -6,13 +6,14 @@ many searches at once and scores all the tokenizations that they yield in one ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from robustok.attack_settings import AttackSettings
+from robustok.evaluation.adversarial.ascent import ascend, next_rows
 from robustok.evaluation.adversarial.problem import Problem
 from robustok.evaluation.questions import margins
 from robustok.ragged import Ragged
@@ -190,6 +191,13 @@ def climb(problem: Problem, settings: AttackSettings, seed: int) -> Search:
     lattice = problem.vocab.lattice(problem.text)
     best: _Climb | None = None
     n_scored, flipped_at = 0, None
+
+    def neighborhood(ids: np.ndarray, distance: int) -> list[np.ndarray]:
+        return problem.eligible(lattice.neighbors(ids, distance=distance))
+
+    def left() -> int | None:
+        return None if settings.max_scored is None else settings.max_scored - n_scored
+
     for restart in range(settings.restarts + 1):
         if restart == 0:
             start = problem.start(settings.start, seed)
@@ -197,34 +205,24 @@ def climb(problem: Problem, settings: AttackSettings, seed: int) -> Search:
             start = problem.draw("uniform", seed, 1, epoch=restart)[0]
             if not problem.eligible([start]):
                 continue
-        if settings.max_scored is not None and n_scored >= settings.max_scored:
+        if left() == 0:
             break
-        log_probs = yield Ragged.from_rows([start])
-        n_scored += 1
-        current = _Climb(problem, settings.objective, start, log_probs[0], n_scored)
-        flipped_at = n_scored if flipped_at is None and current.wrong else flipped_at
-        beam = [(current.margin, start, log_probs[0])]
-        for step in range(settings.steps):
-            neighbors = [
-                problem.eligible(lattice.neighbors(ids, distance=d))
-                for _, ids, _ in beam
-                for d in settings.distances
-            ]
-            left = None if settings.max_scored is None else settings.max_scored - n_scored
-            rng = np.random.default_rng([seed, problem.draw_key, restart, step])
-            rows = choose(neighbors, [ids for _, ids, _ in beam], settings.max_neighbors, left, rng)
-            if not len(rows):
-                break
+        seeds = (seed, problem.draw_key, restart)
+        ascent = ascend(neighborhood, start, settings, seeds, left)
+        current: _Climb | None = None
+        rows: Ragged | None = next(ascent)
+        while rows is not None:
             log_probs = yield rows
             n_scored += len(rows)
             gains = margins(log_probs, problem.label, settings.objective)
-            top = np.argsort(-gains, kind="stable")[: settings.beam]
-            beam += [(float(gains[i]), rows[i], log_probs[i]) for i in top.tolist()]
-            beam = sorted(beam, key=lambda entry: -entry[0])[: settings.beam]
-            if beam[0][0] <= current.margins[-1]:
-                break
-            current.move(beam[0][1], beam[0][2], n_scored)
+            top = int(gains.argmax())
+            if current is None:
+                current = _Climb(problem, settings.objective, start, log_probs[0], n_scored)
+            elif gains[top] > current.margins[-1]:
+                current.move(rows[top], log_probs[top], n_scored)
             flipped_at = n_scored if flipped_at is None and current.wrong else flipped_at
+            rows = next_rows(ascent, gains)
+        assert current is not None
         if best is None or current.margin > best.margin:
             best = current
         if best.wrong:
@@ -254,21 +252,3 @@ def draw_at_random(problem: Problem, settings: AttackSettings, seed: int) -> Sea
             top = int(gains.argmax())
             best.move(rows[top], log_probs[top], n_scored)
     return best.attack(n_scored, flipped_at)
-
-
-def choose(
-    neighbors: Sequence[Iterable[np.ndarray]],
-    known: list[np.ndarray],
-    cap: int | None,
-    left: int | None,
-    rng: np.random.Generator,
-) -> Ragged:
-    """The neighbors to score: each once, none of the beam, at most ``cap`` and ``left``."""
-    rows = [row for group in neighbors for row in group]
-    if len(neighbors) > 1:
-        seen = {ids.tobytes() for ids in known}
-        rows = list({row.tobytes(): row for row in rows if row.tobytes() not in seen}.values())
-    limit = min(len(rows) if cap is None else cap, len(rows) if left is None else left)
-    if len(rows) > limit:
-        rows = [rows[i] for i in np.sort(rng.choice(len(rows), limit, replace=False)).tolist()]
-    return Ragged.from_rows(rows)

@@ -63,11 +63,11 @@ class TransferCell(AttackCell):
             worst = {"ids": best["ids"], "score": best["score"], "of_model": None}
             limit = objective.max_length
             tried = [r for r in others[item.key] if limit is None or len(r["ids"]) <= limit]
-            scores = objective(Ragged.from_rows([np.array(r["ids"], np.int32) for r in tried]))
-            at = int(np.argmax(scores))
-            if scores[at] > worst["score"]:
-                worst = {"ids": tried[at]["ids"], "score": float(scores[at]),
-                         "of_model": tried[at]["of_model"]}  # fmt: skip
+            candidates = Ragged.from_rows([np.array(r["ids"], np.int32) for r in tried])
+            scores = objective(candidates).tolist() if tried else []
+            for row, score in zip(tried, scores, strict=True):
+                if score > worst["score"]:
+                    worst = {"ids": row["ids"], "score": score, "of_model": row["of_model"]}
             rows.append({"key": item.key, **worst, "success": broken or worst["score"] > 0})
             progress(done, len(items))
         write_rows(self.path(folder) / "items.jsonl", rows)
