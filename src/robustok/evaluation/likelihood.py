@@ -14,6 +14,7 @@ from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler
 from robustok.evaluation.sentences import sequence_log_probs, start_ids
+from robustok.models.load import max_length_of
 from robustok.normal import Z95
 from robustok.ragged import Ragged
 from robustok.scoring.text import text_losses
@@ -105,7 +106,7 @@ def perplexity(
     sizes = [len(vocab.decode_bytes(rows[i])) for i in range(0, len(rows), draws)]
     if not sum(sizes):
         raise RobustokError("there is no text to measure the perplexity of: give some")
-    max_length = getattr(model.config, "max_position_embeddings", None) or _MAX_LENGTH
+    max_length = max_length_of(model) or _MAX_LENGTH
     first = start_ids(model)[0] if start is None else start
     losses = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
     nats = np.array([loss.nats for loss in losses]).reshape(len(texts), draws).mean(axis=1)
