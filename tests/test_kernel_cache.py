@@ -53,6 +53,36 @@ def test_checked_kernels_have_a_directory_of_their_own(tmp_path: Path) -> None:
     assert plain != checked and misses == 1
 
 
+LOADED = """
+import sys
+import numpy as np
+from robustok.kernels.batch import gather, split_at_fixed
+
+texts = split_at_fixed(np.array([0, 2]), np.array([False, True]))
+assert gather(np.array([7, 8], np.int32), texts)[0].tolist() == [7]
+slow = ("awkward", "scipy.linalg", "numba.np.arraymath")
+print([name for name in slow if name in sys.modules])
+offsets = np.array([0, 2], sys.argv[1])  # a type that no cache has
+assert split_at_fixed(offsets, np.array([False, True])).tolist() == texts.tolist()
+assert sum(split_at_fixed.stats.cache_misses.values())
+"""
+
+
+def test_a_cached_kernel_is_loaded_without_the_compiler(tmp_path: Path) -> None:
+    """numba imports its compiler for any call, and the extensions of all packages; both are slow.
+
+    A new type after that is compiled all the same.
+    """
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", LOADED]
+    first, second = (
+        subprocess.run([*command, t], capture_output=True, text=True, check=True, env=env).stdout
+        for t in ("int32", "int16")
+    )
+    assert "numba.np.arraymath" in first
+    assert second.strip() == "[]"
+
+
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of two kernel files whose hash is taken instead of the real one."""

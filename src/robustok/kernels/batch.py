@@ -195,7 +195,10 @@ def gather(values, texts):
         offsets[t + 1] = offsets[t] + texts[t, 3] - texts[t, 2]
     out = np.empty(offsets[-1], values.dtype)
     for t in range(len(texts)):
-        out[offsets[t] : offsets[t + 1]] = values[texts[t, 2] : texts[t, 3]]
+        at = offsets[t]
+        for v in range(texts[t, 2], texts[t, 3]):
+            out[at] = values[v]
+            at += 1
     return out, offsets
 
 
@@ -212,7 +215,11 @@ def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
     the size of the result.
     """
     rows = len(offsets) - 1
-    out = np.empty(len(drawn) + draws * fixed.sum(), np.int32)
+    fixed_ids = 0
+    for v in range(len(fixed)):
+        if fixed[v]:
+            fixed_ids += 1
+    out = np.empty(len(drawn) + draws * fixed_ids, np.int32)
     out_offsets = np.zeros(rows * draws + 1, np.int64)
     at = 0
     first = 0
