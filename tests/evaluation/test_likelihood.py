@@ -35,7 +35,7 @@ def test_it_is_the_models_own_loss(model, vocab) -> None:
 
 def test_a_long_text_is_read_in_chunks_that_predict_each_id_once(model) -> None:
     ids = np.arange(1, 24, dtype=np.int32) % 200
-    (loss,) = text_losses(model, Ragged.from_rows([ids]), max_length=8, start=0, batch_size=2)
+    (loss,) = text_losses(model, Ragged.from_rows([ids]), max_length=8, start=0)
     whole = [0, *ids.tolist()]
     wanted = 0.0
     for begin in range(0, len(ids), 7):
@@ -43,6 +43,29 @@ def test_a_long_text_is_read_in_chunks_that_predict_each_id_once(model) -> None:
         wanted -= score_naively(model, [chunk[:1]], [chunk[1:]], ())[0, 0]
     assert loss.tokens == len(ids)
     assert loss.nats == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 64])
+def test_memory_is_bounded_by_the_tokens_of_a_pass(model, vocab, monkeypatch, tokens: int) -> None:
+    """No pass reads more, but one chunk is always read, and losses in blocks are the same."""
+    rows = vocab.encode_batch([*TEXTS, "a", "hello world, " * 9])
+    monkeypatch.setattr("robustok.scoring.text._LOSS_TOKENS", 5)
+    read: list[tuple[int, int]] = []
+    forward = model.forward
+
+    def record(*args, input_ids, **kwargs):
+        read.append(tuple(input_ids.shape))
+        return forward(*args, input_ids=input_ids, **kwargs)
+
+    monkeypatch.setattr(model, "forward", record)
+    losses = text_losses(model, rows, max_length=16, start=0, max_batch_tokens=tokens)
+    monkeypatch.undo()
+    assert all(count == 1 or count * length <= tokens for count, length in read)
+    assert tokens < 64 or max(count for count, _ in read) > 1
+    singly = [text_losses(model, Ragged.from_rows([r]), max_length=16, start=0)[0] for r in rows]
+    for loss, alone in zip(losses, singly, strict=True):
+        assert loss.tokens == alone.tokens
+        assert loss.nats == pytest.approx(alone.nats, rel=1e-5)
 
 
 def test_no_text_is_one_line(model, vocab) -> None:

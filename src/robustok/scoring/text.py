@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from robustok.ragged import Ragged
+
+_LOSS_TOKENS = 1024  # positions whose logits are turned into losses at once
 
 
 class TextLoss(NamedTuple):
@@ -22,7 +24,7 @@ def text_losses(
     *,
     max_length: int,
     start: int,
-    batch_size: int = 8,
+    max_batch_tokens: int = 8192,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[TextLoss]:
     """The loss of each row of ids, after ``start``, in chunks of at most ``max_length`` ids.
@@ -31,28 +33,27 @@ def text_losses(
     >>> [loss.tokens for loss in losses]
     [2, 2]
 
-    Each id is predicted once: a chunk begins with the last id of the one before. The model is put
-    back into training where it was.
+    Each id is predicted once: a chunk begins with the last id of the one before. A forward pass
+    reads at most ``max_batch_tokens`` ids with their padding, or one chunk. The model is put back
+    into training where it was.
     """
     import torch
 
     owners, chunks = _chunks(rows, max_length, start)
-    # Chunks of like length together, so that little is padded.
-    order = sorted(range(len(chunks)), key=lambda i: -len(chunks[i]))
-    nats, counts = [0.0] * len(rows), [0] * len(rows)
+    nats, counts, done = [0.0] * len(rows), [0] * len(rows), 0
     training, device = model.training, next(model.parameters()).device
     model.eval()
     try:
         with torch.no_grad():
-            for begin in range(0, len(order), batch_size):
-                chosen = order[begin : begin + batch_size]
+            for chosen in _batches([len(chunk) for chunk in chunks], max_batch_tokens):
                 batch = [torch.tensor(chunks[i], dtype=torch.int64) for i in chosen]
                 losses = _batch_losses(model, batch, device)
                 for i, loss in zip(chosen, losses, strict=True):
                     nats[owners[i]] += loss
                     counts[owners[i]] += len(chunks[i]) - 1
+                done += len(chosen)
                 if progress is not None:
-                    progress(min(begin + batch_size, len(order)), len(order))
+                    progress(done, len(chunks))
     finally:
         model.train(training)
     return [TextLoss(loss, tokens) for loss, tokens in zip(nats, counts, strict=True)]
@@ -68,12 +69,30 @@ def _chunks(rows: Ragged, max_length: int, start: int) -> tuple[list[int], list[
     return owners, chunks
 
 
+def _batches(lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of chunks of like length, so that little is padded, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    begin = 0
+    while begin < len(order):
+        size = max(1, max_batch_tokens // lengths[order[begin]])
+        yield order[begin : begin + size]
+        begin += size
+
+
 def _batch_losses(model: Any, batch: Sequence[Any], device: Any) -> list[float]:
     import torch
 
     ids = torch.nn.utils.rnn.pad_sequence(list(batch), batch_first=True).to(device)
-    logits = model(input_ids=ids).logits[:, :-1].float()
-    log_probs = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0].double()
+    logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
+    targets = ids[:, 1:].flatten()
+    # In blocks, because a row of float32 logits has as many entries as the vocabulary.
+    losses = [
+        torch.nn.functional.cross_entropy(block.float(), wanted, reduction="none")
+        for block, wanted in zip(
+            logits.split(_LOSS_TOKENS), targets.split(_LOSS_TOKENS), strict=True
+        )
+    ]
     lengths = torch.tensor([len(chunk) - 1 for chunk in batch], device=device)
-    real = torch.arange(log_probs.shape[1], device=device)[None] < lengths[:, None]
-    return (-(log_probs * real).sum(-1)).tolist()
+    by_row = torch.cat(losses).double().view(len(batch), -1)
+    real = torch.arange(by_row.shape[1], device=device)[None] < lengths[:, None]
+    return by_row.masked_fill(~real, 0.0).sum(-1).tolist()

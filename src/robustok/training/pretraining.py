@@ -172,7 +172,7 @@ class _Perplexity(TrainerCallback):
         for spec, drawn in self.drawn:
             losses = text_losses(
                 model, drawn, max_length=self.max_length, start=self.end,
-                batch_size=args.per_device_train_batch_size,
+                max_batch_tokens=args.per_device_train_batch_size * self.max_length,
             )  # fmt: skip
             nats, tokens = (sum(column) for column in zip(*losses, strict=True))
             row = {
