@@ -16,6 +16,7 @@ from robustok.kernels.coefficient import _by_angles, _by_table, edge_probabiliti
 from robustok.kernels.cost_table import draw_by_table
 from robustok.kernels.jit import njit
 from robustok.kernels.lattice import at_distance, row_edges
+from robustok.kernels.nearest_cost import nearest_of_paths
 from robustok.kernels.staged import Draws
 from robustok.kernels.tail import build_tail, chance, draw_tail, draw_to
 
@@ -127,6 +128,11 @@ def test_counts_by_cost_are_those_of_all_paths(edges) -> None:
     for k in range(n + 2):
         reached = max(d for d in range(min(k, len(exact) - 1) + 1) if exact[d])
         assert feasible.largest_feasible(edges, k) == reached
+    low, high = long.extremes(edges)
+    assert (low[0], high[0]) == (min(d for d in range(len(exact)) if exact[d]), len(exact) - 1)
+    costs = [d for d, number in enumerate(exact) if number]
+    for k in range(n + 2):
+        assert nearest_of_paths(edges, k) == min(costs, key=lambda d: (abs(d - k), d))
     for d in range(1, len(exact)):
         expected = log(exact[d]) if exact[d] else -np.inf
         assert np.isclose(log_coefficient(edges, d, len(exact) - 1), expected)

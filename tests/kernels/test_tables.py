@@ -9,24 +9,30 @@ import numpy as np
 import pytest
 from tests.kernels.test_lattices import TEXTS, VOCAB, as_bytes, canonical
 from tests.oracles import edges as oracle
+from tests.oracles import lattice as whole
 from tests.oracles import samplers as splits
 from tests.oracles.vocabulary import toy
 
-from robustok.kernels import distances, tables
+from robustok.kernels import distances, nearest_cost, tables
 from robustok.kernels import record as record_of
 from robustok.kernels.jit import njit
 from robustok.kernels.pairwise import is_pairwise, reachable_sizes, spans
 from robustok.kernels.sum_tree import build_tree, draw_tree
 from robustok.kernels.sums import largest, probability_of
 
-MODES = {"all": record_of.ALL, "segments": record_of.SEGMENTS, "distance": record_of.DISTANCE}
+MODES = {
+    "all": record_of.ALL, "segments": record_of.SEGMENTS, "distance": record_of.DISTANCE,
+    "splits": record_of.SPLITS,
+}  # fmt: skip
 
 
 def by_degree(mode: str, text: bytes) -> dict[int, list[oracle.Path]]:
     """The tokenizations of a text by degree."""
     groups: dict[int, list[oracle.Path]] = {}
-    for path, cost in oracle.paths(oracle.lattice(VOCAB, text, canonical(VOCAB, text))):
-        degree = {"all": 0, "segments": len(path), "distance": cost}[mode]
+    reference = tuple(canonical(VOCAB, text))
+    for path, cost in oracle.paths(oracle.lattice(VOCAB, text, list(reference))):
+        new = whole.splits(VOCAB, reference, path)
+        degree = {"all": 0, "segments": len(path), "distance": cost, "splits": new}[mode]
         groups.setdefault(degree, []).append(path)
     return groups
 
@@ -129,6 +135,56 @@ def types_of(store: tables.Store, texts: list[bytes], times: list[int]) -> dista
     tables.clear(store)
     records = np.array([insert(store, "distance", text) for text in texts])
     return distances.read_types(store, records, np.array(times))
+
+
+def test_distances_begin_at_the_smallest_degree(store: tables.Store) -> None:
+    tables.clear(store)
+    records = np.array([insert(store, "segments", text) for text in TEXTS])
+    types = distances.read_types(store, records, np.ones(len(TEXTS), np.int64))
+    for x, text in enumerate(TEXTS):
+        groups = by_degree("segments", text)
+        assert types.lowest[x] == min(groups)
+        counts = types.counts[types.start[x] : types.start[x + 1]].tolist()
+        degrees = range(min(groups), max(groups) + 1)
+        assert counts == [len(groups.get(degree, [])) for degree in degrees]
+
+
+@njit(nogil=True)
+def nearest_with(types, lattice, unbroken, k):
+    """`nearest_cost.nearest_of_words` for the words and ``unbroken`` times a lattice."""
+    longs = [lattice for _ in range(unbroken)]
+    return nearest_cost.nearest_of_words(types, longs, k)
+
+
+def test_the_nearest_cost_of_words_is_that_of_their_sums(store: tables.Store) -> None:
+    """In a vocabulary with gaps in the costs of a token, and one without."""
+    decided = 0
+    for tokens in ([b"a", b"b", b"c", b"ab"], [b"a", b"b", b"c", b"abc"], [b"abc", b"a", b"bc"],
+                   [b"a", b"b", b"c", b"ab", b"abcab", b"abcabca"]):  # fmt: skip
+        vocab = toy(tokens)
+        for text, unbroken in ((b"abcab", 0), (b"abc", 2), (b"abcabcabc", 1)):
+            tables.clear(store)
+            try:
+                ids = np.array(canonical(vocab, text), np.int32)
+            except AssertionError:  # the vocabulary cannot spell the text
+                continue
+            record = tables.insert(
+                store, vocab.kernel_tokens, record_of.SPLITS, ids, as_bytes(text)
+            )
+            types = distances.read_types(store, np.array([record]), np.array([2]))
+            lattice = oracle.lattice(vocab, text)
+            costs = {len(path) for path, _ in oracle.paths(lattice)}
+            splits_of = [
+                whole.splits(vocab, tuple(ids.tolist()), path) for path, _ in oracle.paths(lattice)
+            ]
+            sums = {a + b for a in splits_of for b in splits_of}
+            for _ in range(unbroken):
+                sums = {a + b for a in sums for b in costs}
+            for k in range(-1, max(sums) + 3):
+                reached = nearest_with(types, lattice, unbroken, k)
+                assert reached in (-1, min(sums, key=lambda c: (abs(c - k), c)))
+                decided += reached != -1
+    assert decided > 50
 
 
 def distribution(text: bytes, z: float) -> np.ndarray:

@@ -42,6 +42,12 @@ def distance(vocab: Vocabulary, v: Path, u: Path) -> int:
     return len(spans(vocab, u) - spans(vocab, v))
 
 
+def splits(vocab: Vocabulary, v: Path, u: Path) -> int:
+    """How many tokens of u end where no token of v ends."""
+    ends = {end for _, end, _ in spans(vocab, v)}
+    return sum(end not in ends for _, end, _ in spans(vocab, u))
+
+
 def counts(vocab: Vocabulary, text: bytes, reference: Path) -> tuple[Counter[int], Counter[int]]:
     """The number of tokenizations by distance from the reference, and by segments."""
     paths = tokenizations(vocab, text)

@@ -1,4 +1,4 @@
-"""Mixtures, schedules, and draws of one exact strength."""
+"""Mixtures and schedules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tests.oracles import samplers
 from tests.oracles.chi_square import assert_distribution
-from tests.oracles.data import real
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
@@ -103,56 +102,3 @@ def test_a_schedule_moves_in_a_line() -> None:
         assert TOY.decode_bytes(scheme.sample(TEXT, seed=0)) == TEXT.encode()
     with pytest.raises(rt.RobustokError, match="from 0 to 1"):
         rt.at_progress(spec, 1.5)
-
-
-def test_exactly_is_the_distribution_given_the_strength() -> None:
-    ids = tuple(TOY.encode(TEXT).tolist())
-    whole = samplers.stochastok(TOY, ids, 1.0)
-    fits = {path: p for path, p in whole.items() if len(path) == len(ids) + 2}
-    distribution = {path: p / sum(fits.values()) for path, p in fits.items()}
-    share = 2 / len(ids)
-    for measure in (f"splits={share}", f"length_ratio={1 + share}"):
-        scheme = rt.sampler(f"exactly(stochastok(alpha=1), {measure})", TOY)
-        assert_distribution(scheme.sample_batch([TEXT], seed=1, draws=4000), distribution)
-
-
-@pytest.mark.parametrize("text", [TEXT, "cabab abc"])
-def test_exactly_uniform_is_uniform_among_what_fits(text: str) -> None:
-    ids = tuple(TOY.encode(text).tolist())
-    everything = list(samplers.uniform(TOY, ids))
-    m = len(ids)
-    ends = set(np.cumsum([len(TOY.tokens[i]) for i in ids]).tolist())
-
-    def splits(path: tuple[int, ...]) -> int:
-        return len(set(np.cumsum([len(TOY.tokens[i]) for i in path]).tolist()) - ends)
-
-    for count in range(1, m + 3):
-        for spec, fits in (
-            (f"length_ratio={count / m}", [path for path in everything if len(path) == count]),
-            (
-                f"splits={(count - 1) / m}",
-                [path for path in everything if splits(path) == count - 1],
-            ),
-        ):
-            if not fits:
-                continue
-            distribution = {path: Fraction(1, len(fits)) for path in fits}
-            scheme = rt.sampler(f"exactly(uniform, {spec})", TOY)
-            assert_distribution(scheme.sample_batch([text], seed=count, draws=3000), distribution)
-
-
-def test_exactly_uniform_on_a_real_document() -> None:
-    vocab = real("gpt2")
-    ids = vocab.encode("A revolution is a rapid, fundamental transformation of a society. " * 20)
-    for name, target in (("length_ratio", 1.1), ("length_ratio", 3.5), ("splits", 0.3)):
-        rows = rt.sampler(f"exactly(uniform, {name}={target})", vocab).sample_batch(
-            rt.Ragged.from_rows([ids]), seed=1, draws=3
-        )
-        strength = rt.measure(vocab, rt.Ragged.from_rows([ids]), rows)
-        seen = strength.tokens if name == "length_ratio" else strength.splits
-        assert (seen == np.ceil(target * len(ids) - 1e-9)).all()
-
-
-def test_exactly_takes_the_nearest_where_nothing_fits() -> None:
-    row = rt.sampler("exactly(stochastok(alpha=1), splits=50)", TOY).sample("ab", seed=0)
-    assert row.tolist() == [0, 1]

@@ -1,5 +1,8 @@
 """Distribution of the distance of a text: per type of word, and summed over words.
 
+The distance is any cost that is a sum over words: the distance from the reference, splits or
+segments. Of a type, it is counted from the smallest one on.
+
 Words occur as types with a number of occurrences; blocks too long to table are lattices of their
 own (`longs`, a list of `kernels.long.Edges`). Every token that is not the reference's has weight z,
 so words are independent; Newton's method chooses z such that the expected sum is k.
@@ -17,7 +20,7 @@ import numpy as np
 
 from robustok.kernels.feasible import flexible, largest_feasible
 from robustok.kernels.jit import njit
-from robustok.kernels.long import moments, write_backward
+from robustok.kernels.long import extremes, moments, write_backward
 from robustok.kernels.memory import borrow
 from robustok.kernels.newton import STEEPEST, inside, logit_step
 from robustok.kernels.record import counts_of, degrees_of
@@ -40,11 +43,12 @@ class Types(NamedTuple):
     """The types of a text's words; type x has distances 0 to start[x + 1] - start[x] - 1.
 
     What belongs to distance d of type x is at index start[x] + d. Invariant: every type has a
-    tokenization, and its last distance has one.
+    tokenization, and so have its first and its last distance.
     """
 
     record: np.ndarray  # int64 [types]: position of its record in the store
     times: np.ndarray  # int64 [types]: how many words of the text have this type
+    lowest: np.ndarray  # int64 [types]: the degree in the record that is distance 0
     start: np.ndarray  # int64 [types + 1]
     counts: np.ndarray  # float64 [start[-1]]: tokenizations at each distance
     probability: np.ndarray  # float64 [start[-1]]: of each distance under z, set by `_weigh`
@@ -59,8 +63,9 @@ class Types(NamedTuple):
 def borrow_types(types):
     """The same types without reference counts; see `memory`."""
     return Types(
-        borrow(types.record), borrow(types.times), borrow(types.start), borrow(types.counts),
-        borrow(types.probability), borrow(types.block), borrow(types.threshold),
+        borrow(types.record), borrow(types.times), borrow(types.lowest), borrow(types.start),
+        borrow(types.counts), borrow(types.probability), borrow(types.block),
+        borrow(types.threshold),
     )  # fmt: skip
 
 
@@ -72,21 +77,25 @@ def read_types(store, record, times):
     Copied into one array because Newton's method reads them many times, and records are scattered.
     """
     store = borrow_store(store)
+    lowest = np.zeros(len(record), np.int64)
     start = np.empty(len(record) + 1, np.int64)
     block = np.empty(len(record) + 1, np.int64)
     start[0] = block[0] = 0
     for x in range(len(record)):
-        degrees = degrees_of(store, record[x])
+        at = counts_of(store, record[x])
+        while store.floats[at + lowest[x]] == 0.0:  # the largest degree has a tokenization
+            lowest[x] += 1
+        degrees = degrees_of(store, record[x]) - lowest[x]
         start[x + 1] = start[x] + degrees + 1
         block[x + 1] = block[x] + max(1, (degrees + LANES - 1) // LANES)
     size = start[len(record)]
     counts = np.empty(size)
     for x in range(len(record)):
-        source = counts_of(store, record[x]) - start[x]
+        source = counts_of(store, record[x]) + lowest[x] - start[x]
         for at in range(start[x], start[x + 1]):
             counts[at] = store.floats[source + at]
     return Types(
-        record, times, start, counts, np.empty(size), block,
+        record, times, lowest, start, counts, np.empty(size), block,
         np.empty((block[len(record)], LANES)),
     )  # fmt: skip
 
@@ -191,8 +200,8 @@ def solve(types, longs, k):
                 part += farthest
         if part > 0:
             sample = Types(
-                types.record, types.times[:SAMPLE], types.start, types.counts, types.probability,
-                types.block, types.threshold,
+                types.record, types.times[:SAMPLE], types.lowest, types.start, types.counts,
+                types.probability, types.block, types.threshold,
             )  # fmt: skip
             slope = _newton(sample, longs[:0], k * part / whole, 0.0, scratch)
     return _newton(types, longs, k, slope, scratch)
@@ -205,22 +214,28 @@ def solve_unbroken(types, longs, k):
     Returns log z, and the variances of the distance of all words and of ``longs``.
     """
     scratch = _scratch_for(types, longs)
-    farthest = np.int64(0)
+    nearest, farthest = np.int64(0), np.int64(0)
     for x in range(len(types.times)):
         farthest += (types.start[x + 1] - types.start[x] - 1) * types.times[x]
     for x in range(len(longs)):
-        farthest += flexible(longs[x])[0]
+        low_costs, high_costs = extremes(longs[x])
+        nearest += low_costs[0]
+        farthest += high_costs[0]
     low, high = -STEEPEST, STEEPEST
-    slope = STEEPEST if k >= farthest else 0.0
+    slope = 0.0
+    if k <= nearest or k >= farthest:
+        slope = -STEEPEST if k <= nearest else STEEPEST
     mean, var = _weigh(types, slope, longs, scratch)
     for _ in range(100):
-        if k >= farthest or abs(mean - k) <= 0.2 * np.sqrt(var) or high - low < 1e-12:
+        at_end = k <= nearest or k >= farthest
+        if at_end or abs(mean - k) <= 0.2 * np.sqrt(var) or high - low < 1e-12:
             break
         if mean > k:
             high = slope
         else:
             low = slope
-        slope = inside(low, high, logit_step(slope, mean, var, k, farthest))
+        step = logit_step(slope, mean - nearest, var, k - nearest, farthest - nearest)
+        slope = inside(low, high, step)
         mean, var = _weigh(types, slope, longs, scratch)
     _, var_words = _weigh(types, slope, longs[:0], scratch)
     return slope, var_words, var - var_words

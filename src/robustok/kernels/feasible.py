@@ -39,8 +39,11 @@ def _farthest_path(edges):
 
 
 @njit(cache=True, nogil=True)
-def _takes_all(edges, begin, end, most):
-    """Whether the paths from begin to end have every distance from 2 to ``most``."""
+def costs_between(edges, begin, end, most):
+    """Which costs up to ``most`` paths from begin to end have: bool [most + 1].
+
+    ``most``: int64, at least 0.
+    """
     has = np.zeros((end - begin + 1, most + 1), np.bool_)
     has[end - begin, 0] = True
     for i in range(end - 1, begin - 1, -1):
@@ -49,7 +52,7 @@ def _takes_all(edges, begin, end, most):
             if j <= end:
                 for d in range(cost, most + 1):
                     has[i - begin, d] |= has[j - begin, d - cost]
-    return has[0, 2:].all()
+    return has[0]
 
 
 @njit(cache=True, nogil=True)
@@ -94,13 +97,13 @@ def flexible(edges):
             after += 1
         reach = most[meet[c]] - most[meet[after]]
         if reach >= 2 and meet[after] - meet[c] <= SEGMENT:
-            if _takes_all(edges, meet[c], meet[after], reach):
+            if costs_between(edges, meet[c], meet[after], reach)[2:].all():
                 simple += reach
                 three = three or reach >= 3
             else:
                 after = c + 1
                 reach = most[meet[c]] - most[meet[after]]
-                if reach >= 2 and _takes_all(edges, meet[c], meet[after], reach):
+                if reach >= 2 and costs_between(edges, meet[c], meet[after], reach)[2:].all():
                     simple += reach
                     three = three or reach >= 3
         c = after
@@ -108,12 +111,15 @@ def flexible(edges):
 
 
 @njit(cache=True, nogil=True)
-def _largest_in_bits(edges, k):
-    """The largest distance up to k of a path, by one bit per distance; -1: too large to compute."""
+def cost_bits(edges, most):
+    """The costs up to ``most`` (int64, at least 0) that paths have, one bit each: uint64 [words].
+
+    Empty where that is too large to compute.
+    """
     n = len(edges.first) - 1
-    words = k // 64 + 1
+    words = most // 64 + 1
     if len(edges.step) * words > MOST_BITS:
-        return np.int64(-1)
+        return np.zeros(0, np.uint64)
     ring = longest_edge(edges) + 1
     bits = np.zeros((ring, words), np.uint64)
     one, top = np.uint64(1), np.uint64(63)
@@ -131,7 +137,16 @@ def _largest_in_bits(edges, k):
             else:
                 for w in range(words):
                     row[w] |= source[w]
-    row = bits[0]
+    return bits[0].copy()
+
+
+@njit(cache=True, nogil=True)
+def _largest_in_bits(edges, k):
+    """The largest distance up to k of a path, by one bit per distance; -1: too large to compute."""
+    row = cost_bits(edges, k)
+    if len(row) == 0:
+        return np.int64(-1)
+    one = np.uint64(1)
     while k > 0 and (row[k >> 6] >> np.uint64(k & 63)) & one == 0:
         k -= 1
     return k

@@ -96,12 +96,49 @@ def mark_reference(edges, ids, id_start, id_end, token_offsets):
 
 
 @njit(cache=True, nogil=True)
+def mark_boundaries(edges, ids, id_start, id_end, token_offsets):
+    """Set cost 0 for the edges that end where a token of the reference ids[id_start:id_end] ends.
+
+    ``edges``: those of the whole text, changed in place. ``ids``: int32. The reference spells the
+    text, so every boundary is a node.
+    """
+    n = len(edges.first) - 1
+    boundary = np.zeros(n + 1, np.bool_)
+    node = np.int64(0)
+    for r in range(id_start, id_end):
+        node += token_offsets[ids[r] + 1] - token_offsets[ids[r]]
+        boundary[node] = True
+    for i in range(n):
+        for e in range(edges.first[i], edges.first[i + 1]):
+            span = edges.step[e] >> 1
+            edges.step[e] = span * 2 + (0 if boundary[i + span] else 1)
+
+
+@njit(cache=True, nogil=True)
 def longest_edge(edges):
     """The most bytes of an edge, at least 1."""
     longest = np.int64(1)
     for e in range(len(edges.step)):
         longest = max(longest, np.int64(edges.step[e] >> 1))
     return longest
+
+
+@njit(cache=True, nogil=True)
+def extremes(edges):
+    """For each node the smallest and the largest cost of a path to the end; int64 [n + 1] each.
+
+    Both are -1 where there is no path.
+    """
+    n = len(edges.first) - 1
+    low, high = np.full(n + 1, -1, np.int64), np.full(n + 1, -1, np.int64)
+    low[n] = high[n] = 0
+    for i in range(n - 1, -1, -1):
+        for e in range(edges.first[i], edges.first[i + 1]):
+            j, cost = i + (edges.step[e] >> 1), edges.step[e] & 1
+            if low[j] >= 0:
+                low[i] = low[j] + cost if low[i] < 0 else min(low[i], low[j] + cost)
+                high[i] = max(high[i], high[j] + cost)
+    return low, high
 
 
 @njit(cache=True, nogil=True)

@@ -1,14 +1,15 @@
 """The layout of a record: the tokenizations of one word, ready to draw from.
 
 A record has the tokenizations of one word, grouped by degree: all together, by number of segments,
-or by distance from a reference. A word with up to LISTED tokenizations has them as a list, so that
-a draw is one look-up. Any other word has, for every node of its lattice, the number of paths to the
-end by degree, and a draw walks through the nodes.
+by distance from a reference, or by number of splits (boundaries that the reference does not have).
+A word with up to LISTED tokenizations has them as a list, so that a draw is one look-up. Any other
+word has, for every node of its lattice, the number of paths to the end by degree, and a draw walks
+through the nodes.
 
 A record is contiguous, because a draw costs about as many cache misses as it touches cache lines.
 In 8-byte slots of ``Store.words``, from position r on:
 
-    r       size of the key: bytes (ALL) or ids (SEGMENTS, DISTANCE)
+    r       size of the key: bytes (ALL) or ids (SEGMENTS, DISTANCE, SPLITS)
     r + 1   header, see `pack_header`
     r + 2   stamp of the text that used the record last (`uniform-k`)
     r + 3   number of the word's type within that text
@@ -36,7 +37,7 @@ import numpy as np
 from robustok.kernels.jit import njit
 from robustok.kernels.random import uniform
 
-ALL, SEGMENTS, DISTANCE = 0, 1, 2
+ALL, SEGMENTS, DISTANCE, SPLITS = 0, 1, 2, 3
 LISTED = 32  # tokenizations; words with more are walked
 COPIED = 8  # ids of a listed tokenization that are copied at once
 HEAD = 4  # slots of a record before its key

@@ -94,7 +94,9 @@ def draw_by_tail(tokens, store, kind, types, longs, target, draws, at):
         p = 0
         for w in range(len(kind)):
             if kind[w] >= 0:
-                at, state = draw(store, types.record[kind[w]], distance[w], state, out, at)
+                x = kind[w]
+                degree = types.lowest[x] + distance[w]
+                at, state = draw(store, types.record[x], degree, state, out, at)
                 continue
             size = len(longs[-kind[w] - 1].first) - 1
             while size > 0:

@@ -2,9 +2,9 @@
 
 Whether a word is already in the store changes the time of a draw and never its result.
 
-Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS or DISTANCE of `record`, the degree
-that records are grouped by. ``key``: the bytes of the word under ALL (uint8 [bytes]), its one
-token id under SEGMENTS (int32 [1]), its reference ids under DISTANCE (int32 [ids]).
+Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS, DISTANCE or SPLITS of `record`,
+the degree that records are grouped by. ``key``: the bytes of the word under ALL (uint8 [bytes]),
+else its reference ids (int32 [ids]).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from robustok.kernels.hashing import hash_key
 from robustok.kernels.jit import njit
-from robustok.kernels.long import edges_of, mark_reference
+from robustok.kernels.long import edges_of, mark_boundaries, mark_reference
 from robustok.kernels.memory import borrow
 from robustok.kernels.record import (
     ALL,
@@ -24,6 +24,7 @@ from robustok.kernels.record import (
     HEAD,
     LISTED,
     SEGMENTS,
+    SPLITS,
     body_of,
     pack_header,
     row_of,
@@ -214,15 +215,17 @@ def lookup_token(store, tokens, key):
 
 
 @njit(cache=True, nogil=True)
-def _word_edges(tokens, mode, key, text):
-    """The lattice of a word, where the cost of an edge is its degree.
+def priced_edges(tokens, mode, ids, start, end, text, size):
+    """The lattice of the text ids[start:end], where the cost of an edge is its degree.
 
-    ``text``: uint8, the word's bytes, which ``key`` spells under DISTANCE. ``mode``: what the
-    degree counts.
+    ``ids``: int32, not read under ALL and SEGMENTS. ``text``: uint8, whose first ``size`` bytes are
+    those of the text. ``mode``: what the degree counts.
     """
-    edges = edges_of(tokens.trie, text, 0, len(text))
+    edges = edges_of(tokens.trie, text, 0, size)
     if mode == DISTANCE:
-        mark_reference(edges, key, 0, len(key), tokens.offsets)
+        mark_reference(edges, ids, start, end, tokens.offsets)
+    elif mode == SPLITS:
+        mark_boundaries(edges, ids, start, end, tokens.offsets)
     elif mode == ALL:
         for e in range(len(edges.step)):
             edges.step[e] -= 1
@@ -254,7 +257,7 @@ def _build(store, tokens, mode, key, text):
     ``text``: uint8, the word's bytes. Only a record that fits in the buffer is written.
     """
     n = len(text)
-    edges = _word_edges(tokens, mode, key, text)
+    edges = priced_edges(tokens, mode, key, 0, len(key), text, n)
     degrees = 0 if mode == ALL else n
     counts = _count_paths(edges, degrees)
     while degrees > 0 and counts[0, degrees] == 0.0:
@@ -271,7 +274,7 @@ def _build(store, tokens, mode, key, text):
         strides = np.empty(degrees + 1, np.int64)  # one int32 more than the longest path
         ints = (body + degrees + 1) * 2
         for g in range(degrees + 1):
-            longest = min(n, g + len(key)) if mode == DISTANCE else (g if mode == SEGMENTS else n)
+            longest = g if mode == SEGMENTS else (n if mode == ALL else min(n, g + len(key)))
             strides[g] = 1 + longest
             ints += np.int64(counts[0, g]) * strides[g]
         end = (ints + 1) // 2

@@ -10,23 +10,25 @@ import numpy as np
 
 from robustok.checks import check_strength
 from robustok.errors import RobustokError
-from robustok.kernels.batch import Rows, spelled
-from robustok.kernels.exactly import Wanted, draw_exactly_uniform
+from robustok.kernels.batch import Rows
 from robustok.kernels.random import mixed
+from robustok.kernels.record import DISTANCE, SEGMENTS, SPLITS
 from robustok.kernels.strength import compare
+from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.samplers.base import Sampler
 from robustok.samplers.parameters import Inner, per_token, schemes_in
 from robustok.samplers.run import room_for
 from robustok.samplers.spec import Spec
+from robustok.samplers.tabled import TabledSampler
 from robustok.samplers.uniform import Uniform
-from robustok.samplers.uniform_k import UniformK
 from robustok.vocabulary import Vocabulary
 
 MEASURES = ("splits", "distance", "length_ratio")
+_MODES = {"splits": SPLITS, "distance": DISTANCE, "length_ratio": SEGMENTS}
 _TRIES = 1000  # draws a text gets before the nearest so far is taken
 
 
-class Exactly(Sampler):
+class Exactly(TabledSampler):
     """The scheme's distribution, given that a text of m canonical tokens has exactly this strength.
 
     >>> two = Exactly(vocab, scheme="stochastok(alpha=1)", splits=1)
@@ -42,9 +44,10 @@ class Exactly(Sampler):
         distance: distance for each canonical token, from 0 to 10,000: ⌈distance·m⌉.
         length_ratio: tokens for each canonical token, from 0 to 10,000: ⌈length_ratio·m⌉ of them.
 
-    Rejection sampling: the scheme is drawn until the strength fits. `uniform` is drawn at the
-    strength directly, and at a distance it is `uniform-k`. Where 1,000 draws of a text do not fit,
-    which for many texts means that none can, the nearest of them is used.
+    `uniform` is drawn at the strength directly, or at the nearest one that the text has; at a
+    distance it is `uniform-k`. Any other scheme is drawn until the strength fits (rejection
+    sampling). Where 1,000 draws of a text do not fit, which for many texts means that none can, the
+    nearest of them is used.
     """
 
     name = "exactly"
@@ -52,6 +55,10 @@ class Exactly(Sampler):
     variants = ("exactly(stochastok(alpha=1), splits=1)",)
     parameters = {"scheme": Inner(), **{measure: per_token() for measure in MEASURES}}
     repeats = True
+    _too_rare = (
+        "exactly: this strength is too rare among the tokenizations of the text to be drawn: take "
+        "another one, or shorter texts"
+    )
 
     def __init__(
         self,
@@ -68,7 +75,6 @@ class Exactly(Sampler):
 
         self.scheme = sampler(self.params["scheme"], vocab)
         self.measure, self.target = one_measure(self.name, **{m: targets[m] for m in MEASURES})
-        self.at_distance = UniformK(vocab, alpha=self.target)  # of `uniform`
 
     @classmethod
     def _check_together(cls, params: Mapping[str, Any]) -> None:
@@ -102,13 +108,13 @@ class Exactly(Sampler):
     def _draw_uniform(
         self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray
     ) -> None:
-        v = self.vocab
-        if self.measure == "distance":
-            self.at_distance._draw(batch, first, last, out, ends)
-            return
-        texts = spelled(batch, v.token_bytes, v.token_offsets)
-        wanted = Wanted(np.float64(self.target), self.measure == "splits", np.int64(_TRIES))
-        draw_exactly_uniform(v.kernel_tokens, texts, batch, wanted, first, last, Rows(out, ends))
+        tokens = self.vocab.kernel_tokens
+        goal = Goal(np.int64(_MODES[self.measure]), np.float64(self.target), np.int64(-1))
+
+        def kernel(store: Any, first: int, rows: Any) -> int:
+            return draw_uniform_k(tokens, store, batch, goal, first, last, rows)
+
+        self._with_store(kernel, first, last, int(batch.draws), Rows(out, ends))
 
     def _search(self, batch: Any, ids: np.ndarray, room: int, draw: int) -> np.ndarray:
         """Draw in batches, each with its own key, until one fits."""

@@ -23,10 +23,7 @@ class TabledSampler(Sampler):
     a time; which one a row meets changes the time and not the draw.
     """
 
-    _too_rare: ClassVar[str] = (
-        "uniform-k: this distance is too rare among the tokenizations of the text to be drawn: "
-        "take another k or alpha, or shorter texts"
-    )
+    _too_rare: ClassVar[str] = ""  # the message where the kernel returns NOT_DRAWN
 
     def __init__(self, vocab: Vocabulary, **params: Any) -> None:
         super().__init__(vocab, **params)

@@ -10,7 +10,8 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.kernels.batch import Rows
-from robustok.kernels.uniform_k import draw_uniform_k
+from robustok.kernels.record import DISTANCE
+from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.samplers.parameters import count, per_token
 from robustok.samplers.tabled import TabledSampler
 from robustok.samplers.texts import is_drawable
@@ -46,6 +47,10 @@ class UniformK(TabledSampler):
     color = "#0072b2"
     exact = True
     given = {"distance": "uniform-k"}
+    _too_rare = (
+        "uniform-k: this distance is too rare among the tokenizations of the text to be drawn: "
+        "take another k or alpha, or shorter texts"
+    )
     alpha: float | None
     k: int | None
 
@@ -118,10 +123,10 @@ class UniformK(TabledSampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         tokens = self.vocab.kernel_tokens
-        alpha = np.float64(self.alpha or 0.0)
-        k = np.int64(-1 if self.k is None else self.k)
+        fixed = np.int64(-1 if self.k is None else self.k)
+        goal = Goal(np.int64(DISTANCE), np.float64(self.alpha or 0.0), fixed)
 
         def kernel(store: Any, first: int, rows: Any) -> int:
-            return draw_uniform_k(tokens, store, batch, alpha, k, first, last, rows)
+            return draw_uniform_k(tokens, store, batch, goal, first, last, rows)
 
         self._with_store(kernel, first, last, batch.draws, Rows(out, ends))
