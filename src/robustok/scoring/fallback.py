@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from robustok.scoring.forward import halved, log_probs_of, logits_at
+from robustok.scoring.forward import halved
+from robustok.scoring.head import log_probs_of, outputs_at
 from robustok.scoring.tree import Ints, build_tree
 
 
@@ -58,8 +59,8 @@ def sequence_log_probs(
                 inputs = {"past_key_values": past, "use_cache": True}
             ids = torch.as_tensor(whole[chosen, shared:widest], device=model.device)
             flat_ids = torch.as_tensor(wanted, device=model.device)
-            logits = logits_at(model, flat_ids, input_ids=ids, **inputs)
-            log_probs = log_probs_of(logits, which, reads[2, read])
+            outputs = outputs_at(model, flat_ids, input_ids=ids, **inputs)
+            log_probs = log_probs_of(outputs, which, reads[2, read])
         except (RuntimeError, MemoryError) as error:
             size = halved(size, error)
             continue

@@ -1,4 +1,4 @@
-"""Forward passes over rows of a prefix tree: masks, cached keys and values, few logits."""
+"""Forward passes over rows of a prefix tree: masks, cached keys and values, few outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from robustok.errors import RobustokError
+from robustok.scoring.head import outputs_at
+from robustok.scoring.linear import fast_linear
 from robustok.scoring.tree import Ints, Rows, Tree
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
@@ -24,46 +25,10 @@ def quiet(model: Any) -> Iterator[None]:
     training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), fast_linear(model):
             yield
     finally:
         model.train(training)
-
-
-def logits_at(model: Any, flat: torch.Tensor, **inputs: Any) -> torch.Tensor:
-    """Logits of the positions ``flat`` (indices into [batch · length]) and of no other.
-
-    The hidden states are picked before the output layer, so that whatever the model
-    does to its logits afterwards (scaling, soft-capping) is still done. Returns
-    float32 [len(flat), vocabulary].
-    """
-    head = model.get_output_embeddings()
-    if head is None:
-        logits = model(**inputs).logits
-        return logits.reshape(-1, logits.shape[-1])[flat].float()
-
-    def pick(_module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
-        hidden = args[0]
-        return (hidden.reshape(-1, hidden.shape[-1])[flat][None],)
-
-    hook = head.register_forward_pre_hook(pick)
-    try:
-        return model(**inputs).logits[0].float()
-    finally:
-        hook.remove()
-
-
-def log_probs_of(logits: torch.Tensor, rows: Ints, tokens: Ints) -> np.ndarray:
-    """log softmax(logits)[row, token] as float64 for each pair."""
-    if int(tokens.max(initial=0)) >= logits.shape[-1]:
-        raise RobustokError(
-            f"an option holds token {int(tokens.max())}, but the model scores only "
-            f"{logits.shape[-1]}: use the model's own vocabulary"
-        )
-    row = torch.as_tensor(rows, device=logits.device)
-    token = torch.as_tensor(tokens, device=logits.device)
-    chosen = logits[row, token] - torch.logsumexp(logits, dim=-1)[row]
-    return chosen.double().cpu().numpy()
 
 
 def halved(size: int, error: BaseException) -> int:
@@ -139,8 +104,8 @@ class TreePass:
             new = [_joined(a, b, -2) for a, b in zip(self.cached, new, strict=True)]
         self.cached = new
 
-    def run(self, rows: Rows, reads: Ints, keep: bool) -> torch.Tensor:
-        """Compute some rows; logits float32 [len(reads), vocabulary] of the nodes ``reads``.
+    def run(self, rows: Rows, reads: Ints, keep: bool) -> Any:
+        """Compute some rows; the model's outputs at the nodes ``reads``.
 
         ``reads`` must be among the rows' nodes; with ``keep``, what later rows need
         of these nodes is stored.
@@ -156,15 +121,15 @@ class TreePass:
         by_node = np.argsort(nodes)
         at = flat[by_node[np.searchsorted(nodes, reads, sorter=by_node)]]
         where = torch.as_tensor(positions, device=device)
-        logits = self._forward(ids, where, masks, cache, at)
+        outputs = self._forward(ids, where, masks, cache, at)
         if keep and cache is not None:
             self._store(nodes, flat, cache)
-        return logits
+        return outputs
 
     def _forward(
         self, ids: torch.Tensor, positions: torch.Tensor, masks: Any, cache: Any, flat: Ints
-    ) -> torch.Tensor:
-        return logits_at(
+    ) -> Any:
+        return outputs_at(
             self.model,
             torch.as_tensor(flat, device=ids.device),
             input_ids=ids,

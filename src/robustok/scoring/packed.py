@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from robustok.scoring.forward import PrefixCache, TreePass, halved, log_probs_of
+from robustok.scoring.forward import PrefixCache, TreePass, halved
+from robustok.scoring.head import log_probs_of
 from robustok.scoring.tree import Ints, Rows, build_tree, levels
 
 
@@ -57,8 +58,8 @@ def _tree_log_probs(
             read = by_node[_members(node_of_read[by_node], nodes)]
             wanted, which = np.unique(node_of_read[read], return_inverse=True)
             try:
-                logits = run.run(chunk, wanted, keep)
-                chosen = log_probs_of(logits, which, reads[2, read])
+                outputs = run.run(chunk, wanted, keep)
+                chosen = log_probs_of(outputs, which, reads[2, read])
             except (RuntimeError, MemoryError) as error:
                 size = halved(len(chunk.nodes), error)
                 continue
@@ -72,11 +73,12 @@ def row_width(model: Any, prefix: int) -> int:
     """How many nodes a row may hold.
 
     Every node attends to its whole row and masks most of it, which costs about
-    width / (6 · hidden size) of the rest of a layer; a narrow row fills less well. A long
-    prefix is copied for each row, so rows grow with it.
+    width / (6 · hidden size) of the rest of a layer, more where attention is slower than
+    the rest; a narrow row fills less well. A long prefix is copied for each row, so rows
+    grow with it.
     """
     hidden = int(model.config.get_text_config().hidden_size)
-    return max(min(512, max(128, hidden // 2)), min(1024, prefix))
+    return max(min(512, max(112, hidden // 5)), min(1024, prefix))
 
 
 def _take(rows: Rows, chosen: Ints) -> Rows:

@@ -1,0 +1,118 @@
+"""Log-probabilities of given tokens: the output layer where it is read, in blocks of the vocabulary.
+
+A block of columns is multiplied, and its log-sum-exp taken, while it is in the processor's cache;
+all logits are never in memory. Only for models whose logits are those of a linear layer, on a CPU;
+others give their logits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from robustok.errors import RobustokError
+from robustok.scoring.tree import Ints
+
+_COLUMNS = 2048
+_linear_heads: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+class Outputs(NamedTuple):
+    """Outputs of a model at some positions: [positions, size].
+
+    ``values`` are hidden states before ``head``; float32 logits where it is None.
+    """
+
+    values: torch.Tensor
+    head: torch.nn.Linear | None
+
+
+def outputs_at(model: Any, flat: torch.Tensor, **inputs: Any) -> Outputs:
+    """Outputs of the positions ``flat`` (indices into [batch · length]) and of no other.
+
+    The hidden states are picked before the output layer. Where the model does something to its
+    logits afterwards (scaling, soft-capping), that is still done.
+    """
+    head = model.get_output_embeddings()
+    if head is None:
+        logits = model(**inputs).logits
+        return Outputs(logits.reshape(-1, logits.shape[-1])[flat].float(), None)
+    in_blocks = _in_blocks(model, head)
+    picked: list[torch.Tensor] = []
+
+    def pick(_module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+        hidden = args[0]
+        picked.append(hidden.reshape(-1, hidden.shape[-1])[flat][None])
+        return (picked[0][:, :0] if in_blocks else picked[0],)
+
+    hook = head.register_forward_pre_hook(pick)
+    try:
+        logits = model(**inputs).logits
+    finally:
+        hook.remove()
+    return Outputs(picked[0][0], head) if in_blocks else Outputs(logits[0].float(), None)
+
+
+def log_probs_of(outputs: Outputs, rows: Ints, tokens: Ints) -> np.ndarray:
+    """log p(token) at an output as float64, for each pair of int64 [pairs]."""
+    values, head = outputs
+    vocabulary = values.shape[-1] if head is None else head.weight.shape[0]
+    if int(tokens.max(initial=0)) >= vocabulary:
+        raise RobustokError(
+            f"an option holds token {int(tokens.max())}, but the model scores only "
+            f"{vocabulary}: use the model's own vocabulary"
+        )
+    if head is not None:
+        return _by_blocks(values, head, rows, tokens)
+    row = torch.as_tensor(rows, device=values.device)
+    token = torch.as_tensor(tokens, device=values.device)
+    chosen = values[row, token] - torch.logsumexp(values, dim=-1)[row]
+    return chosen.double().cpu().numpy()
+
+
+def _by_blocks(
+    states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: Ints
+) -> np.ndarray:
+    vocabulary = head.weight.shape[0]
+    begins = np.arange(0, vocabulary, _COLUMNS)
+    order = np.argsort(tokens, kind="stable")
+    row, token = torch.as_tensor(rows[order]), torch.as_tensor(tokens[order])
+    bounds = np.searchsorted(tokens[order], [*begins.tolist(), vocabulary]).tolist()
+    chosen = torch.empty(len(tokens), dtype=torch.float32)
+    sums = torch.empty(len(begins), len(states), dtype=torch.float32)
+    for i, begin in enumerate(begins.tolist()):
+        columns = slice(begin, begin + _COLUMNS)
+        bias = None if head.bias is None else head.bias[columns]
+        logits = torch.nn.functional.linear(states, head.weight[columns], bias).float()
+        sums[i] = torch.logsumexp(logits, dim=-1)
+        here = slice(bounds[i], bounds[i + 1])
+        chosen[here] = logits[row[here], token[here] - begin]
+    values = (chosen - torch.logsumexp(sums, dim=0)[row]).double().numpy()
+    unordered = np.empty_like(values)
+    unordered[order] = values
+    return unordered
+
+
+def _in_blocks(model: Any, head: Any) -> bool:
+    """Whether logits are those of ``head`` alone, and in more than one block; kept for a model."""
+    if type(head) is not torch.nn.Linear or head.weight.device.type != "cpu":
+        return False
+    if len(head.weight) <= _COLUMNS:
+        return False
+    known = _linear_heads.get(model)
+    if known is None:
+        known = _linear_heads[model] = _logits_are_of(model, head)
+    return known
+
+
+def _logits_are_of(model: Any, head: torch.nn.Linear) -> bool:
+    computed: list[torch.Tensor] = []
+    hook = head.register_forward_hook(lambda module, inputs, output: computed.append(output))
+    try:
+        logits = model(input_ids=torch.zeros(1, 2, dtype=torch.int64), use_cache=False).logits
+    finally:
+        hook.remove()
+    return len(computed) == 1 and bool((logits == computed[0]).all())
