@@ -1,0 +1,91 @@
+"""The output layer in blocks of the vocabulary, and float32 products by oneDNN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.models import tiny_model
+from tests.oracles.scoring import score_naively
+
+from robustok.scoring import head, linear, score, scoring_mode
+from robustok.scoring.forward import quiet
+
+QUESTIONS = [[1, 2, 3], [1, 2, 4, 4999], [7]]
+OPTIONS = [[5], [2047, 2048], [4096, 4999, 0], [4999]]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3", "bloom", "mamba"])
+def test_blocks_of_a_large_vocabulary_give_the_log_probs_of_all_logits(name: str) -> None:
+    model = tiny_model(name, 5000)
+    result = score(model, QUESTIONS, OPTIONS, [9, 8])
+    wanted = score_naively(model, QUESTIONS, OPTIONS, [9, 8])
+    assert np.ptp(wanted) > 1
+    np.testing.assert_allclose(result.log_probs, wanted, atol=1e-4, rtol=0)
+
+
+def test_an_output_layer_with_a_bias() -> None:
+    model = tiny_model("llama", 5000)
+    weight = model.lm_head.weight
+    model.lm_head = torch.nn.Linear(32, 5000)
+    torch.nn.init.normal_(model.lm_head.bias)
+    model.lm_head.weight = weight
+    wanted = score_naively(model, QUESTIONS, OPTIONS, [])
+    np.testing.assert_allclose(
+        score(model, QUESTIONS, OPTIONS).log_probs, wanted, atol=1e-4, rtol=0
+    )
+
+
+def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
+    model = tiny_model("gemma3", 5000)
+    assert head._in_blocks(model, model.lm_head)
+    capped = tiny_model("gemma3", 5000)
+    capped.config.final_logit_softcapping = 2.0
+    assert not head._in_blocks(capped, capped.lm_head)
+    wanted = score_naively(capped, QUESTIONS, OPTIONS, [])
+    np.testing.assert_allclose(
+        score(capped, QUESTIONS, OPTIONS).log_probs, wanted, atol=1e-4, rtol=0
+    )
+    uncapped = score_naively(model, QUESTIONS, OPTIONS, [])
+    assert np.abs(wanted - uncapped).max() > 0.1
+
+
+def test_no_whole_row_of_logits_is_computed_in_blocks() -> None:
+    model = tiny_model("llama", 5000)
+    scoring_mode(model)
+    head._in_blocks(model, model.lm_head)
+    rows = []
+    hook = model.lm_head.register_forward_hook(
+        lambda module, inputs, output: rows.append(output.shape[:-1].numel())
+    )
+    score(model, QUESTIONS, OPTIONS)
+    hook.remove()
+    assert rows
+    assert not any(rows)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_products_by_onednn_are_those_of_pytorch(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        pytest.skip("this PyTorch has no such operation")
+    model = tiny_model(name)
+    ids = torch.arange(20)[None]
+    with quiet(model):
+        plain = model(input_ids=ids).logits
+    products = []
+    onednn = linear._onednn
+    monkeypatch.setattr(linear, "_onednn", lambda *args: products.append(1) or onednn(*args))
+    monkeypatch.setattr(linear, "_LEAST", 0)
+    monkeypatch.setattr(linear, "_onednn_is_faster", lambda: True)
+    with quiet(model):
+        fast = model(input_ids=ids).logits
+    assert len(products) >= 12
+    torch.testing.assert_close(fast, plain, atol=1e-4, rtol=1e-4)
+    count = len(products)
+    model(input_ids=ids).logits.sum().backward()  # outside, and with gradients, nothing changes
+    with linear.fast_linear(model):
+        model(input_ids=ids).logits.sum().backward()
+    assert len(products) == count
+    assert isinstance(linear.fast_linear(tiny_model(name).bfloat16()), type(linear.nullcontext()))
