@@ -1,18 +1,25 @@
-"""The scoring engine against scoring each (tokenization, option) as a sequence of its own.
+"""The scoring engine beside two loops over the same requests, and beside the matrix rate.
 
-    python benchmarks/scoring.py --tokenizer PATH/tokenizer.json [--questions 3] [--neighbors 32]
+    python benchmarks/scoring.py [--case tiny attack few-shot long-target vocabulary] [--rounds 3]
 
-Same model, machine, process and requests; the two take turns, and each line gives the median
-of the ratios of their times. The model has a realistic shape (Llama, 12 layers, width
-512, the tokenizer's vocabulary) and random weights, which cost the same as trained ones. The
-requests are those of a real greedy attack on LangGame questions: the neighborhoods at
-distance 2 of each question, all questions of a round together, without prefix and then
-under K = 10 solved examples.
+The padded loop scores each (tokenization, option) as a sequence of its own, in padded batches. The
+careful loop scores each distinct sequence once, reads the prefix that all of a request share from a
+key-value cache, and computes logits only where a token is scored. Both are plain PyTorch. The limit
+is the time that the linear layers alone take for the nodes of the prefix tree, at the best rate of
+this machine, and the output layer for the scored positions.
+
+All take turns on the same model, process and thread; times are processor seconds. A case prints the
+median and the range of the ratios over its rounds. The models are Llamas of random weights, which
+cost the same as trained ones. The requests are those of a greedy attack on LangGame questions,
+the neighborhoods at distance 2 of each question, or the neighborhood of a prompt followed by a long
+target (``long-target``, ``vocabulary``).
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
+import copy
 import statistics
 import time
 from typing import Any
@@ -25,10 +32,16 @@ from robustok import Vocabulary
 from robustok.evaluation import attack_items, solved_examples
 from robustok.evaluation.adversarial import search as search_module
 from robustok.scoring import Request, score_many
+from robustok.scoring.forward import quiet
 from robustok.tasks.langgame_items import langgame
 from robustok.tasks.words import frequent_words
 
-_BATCH_TOKENS = 2048  # of one naive forward pass, about its best on a CPU
+_BATCH_TOKENS = 2048  # of one forward pass of a loop, about its best on a CPU
+PROMPT = (
+    "What color is the sky on a clear summer day, and what color is the grass in the garden "
+    "behind the house in the same season?"
+)
+TARGET = "The sky is blue and the grass is green, as far as anyone can see from the old garden."
 
 
 def naive(model: Any, request: Request) -> np.ndarray:
@@ -92,64 +105,175 @@ def rounds_of_an_attack(
     return rounds[1:]  # the first scores the starts alone
 
 
-def compare(name: str, model: Any, rounds: list[list[Request]], floor: float) -> None:
-    ratios, off = [], 0.0
-    computed = nodes = whole = 0
-    slow = fast = 0.0
+def careful(model: Any, request: Request) -> np.ndarray:
+    """Log-probabilities [questions, options]: no sequence twice, the shared prefix cached."""
+    prefix = () if request.prefix is None else tuple(int(i) for i in request.prefix)
+    rows = [
+        [(*prefix, *map(int, q), *map(int, o)) for o in request.options] for q in request.questions
+    ]
+    ordered = sorted({row[:-1] for group in rows for row in group})
+    carried = [a != b[: len(a)] for a, b in zip(ordered, [*ordered[1:], ()], strict=True)]
+    sequences = [row for row, kept in zip(ordered, carried, strict=True) if kept]
+    first, last = sequences[0], sequences[-1]  # in order: all share what these two share
+    shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+    shared = min([shared, *(len(q) + len(prefix) - 1 for q in request.questions)])
+    wanted: dict[tuple[int, ...], list[tuple[int, int, int]]] = {row: [] for row in sequences}
+    for i, group in enumerate(rows):
+        for j, row in enumerate(group):
+            host = sequences[bisect.bisect_left(sequences, row[:-1])]
+            begin = len(row) - len(request.options[j])
+            wanted[host] += [(i, j, at) for at in range(begin, len(row))]
+    scores = np.zeros((len(rows), len(request.options)))
+    with torch.inference_mode():
+        cache = None
+        if shared:
+            cache = model.model(torch.tensor([first[:shared]]), use_cache=True).past_key_values
+        sequences.sort(key=len, reverse=True)
+        size = max(1, _BATCH_TOKENS // len(sequences[0]))
+        for begin in range(0, len(sequences), size):
+            batch = sequences[begin : begin + size]
+            for (i, j, _), value in _read(model, batch, cache, shared, wanted, rows):
+                scores[i, j] += value
+    return scores
+
+
+def _read(
+    model: Any, batch: list, cache: Any, shared: int, wanted: Any, rows: Any
+) -> list[tuple[tuple[int, int, int], float]]:
+    """The scored places of a batch of sequences and the log-probabilities there."""
+    past = copy.deepcopy(cache)
+    if past is not None:
+        past.batch_repeat_interleave(len(batch))
+    width = max(map(len, batch))
+    ids = torch.tensor([row[shared:] + (0,) * (width - len(row)) for row in batch])
+    hidden = model.model(ids, past_key_values=past, use_cache=past is not None).last_hidden_state
+    places = [(b, place) for b, row in enumerate(batch) for place in wanted[row]]
+    at = sorted({(b, place[2] - 1 - shared) for b, place in places})
+    index = {where: n for n, where in enumerate(at)}
+    line, column = torch.tensor(at).T
+    log_probs = model.lm_head(hidden[line, column]).log_softmax(-1)
+    which = torch.tensor([index[b, place[2] - 1 - shared] for b, place in places])
+    token = torch.tensor([rows[i][j][k] for _, (i, j, k) in places])
+    values = log_probs[which, token].double().tolist()
+    return [(place, value) for (_, place), value in zip(places, values, strict=True)]
+
+
+def limit(model: Any, nodes: int, reads: int) -> float:
+    """Processor seconds of the linear layers for ``nodes`` and of the head for ``reads``."""
+    seconds = 0.0
+    with quiet(model):
+        for name, layer in model.named_modules():
+            if not isinstance(layer, torch.nn.Linear) or (
+                ".layers.0." not in name and name != "lm_head"
+            ):
+                continue
+            states = torch.randn(1024 if name != "lm_head" else 256, layer.in_features)
+            layer(states)
+            times = []
+            for _ in range(3):
+                began = time.process_time()
+                layer(states)
+                times.append((time.process_time() - began) / len(states))
+            count = reads if name == "lm_head" else nodes * model.config.num_hidden_layers
+            seconds += count * statistics.median(times)
+    return seconds
+
+
+def scored_positions(requests: list[Request]) -> int:
+    return len(
+        {
+            (*map(int, () if r.prefix is None else r.prefix), *map(int, q), *map(int, o[:j]))
+            for r in requests
+            for q in r.questions
+            for o in r.options
+            for j in range(len(o))
+        }
+    )
+
+
+def timed(function: Any) -> tuple[float, Any]:
+    began = time.process_time()
+    result = function()
+    return time.process_time() - began, result
+
+
+def compare(name: str, model: Any, rounds: list[list[Request]], padded: bool) -> None:
+    loops = {"careful loop": careful} | ({"padded loop": naive} if padded else {})
+    ratios: dict[str, list[float]] = {key: [] for key in [*loops, "limit"]}
+    ours, off = 0.0, 0.0
     for requests in rounds:
-        began = time.perf_counter()
-        scores = score_many(model, requests)
-        between = time.perf_counter()
-        wanted = [naive(model, request) for request in requests]
-        ended = time.perf_counter()
-        ratios.append((ended - between) / (between - began))
-        slow, fast = slow + ended - between, fast + between - began
-        computed += sum(s.tokens_computed for s in scores)
-        whole += sum(s.tokens_naive for s in scores)
-        nodes += prefix_tree_nodes(requests)
-        for score, want in zip(scores, wanted, strict=True):
-            off = max(off, float(np.abs(score.log_probs - want).max()))
+        seconds, scores = timed(lambda requests=requests: score_many(model, requests))
+        ours += seconds
+        for key, loop in loops.items():
+            slow, wanted = timed(lambda r=requests, loop=loop: [loop(model, x) for x in r])
+            ratios[key].append(slow / seconds)
+            for score, want in zip(scores, wanted, strict=True):
+                off = max(off, float(np.abs(score.log_probs - want).max()))
+        nodes = prefix_tree_nodes(requests)
+        ratios["limit"].append(limit(model, nodes, scored_positions(requests)) / seconds)
+    parts = [
+        f"{key} {statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})"
+        for key, r in ratios.items()
+    ]
     print(
-        f"{name}: {statistics.median(ratios):.1f} times faster (median of {len(ratios)} rounds, "
-        f"{min(ratios):.1f} to {max(ratios):.1f}; floor {floor:.0f}); {slow:.1f} s against "
-        f"{fast:.1f} s\n    tokens: {whole} naive, {computed} computed, {nodes} nodes "
-        f"(computed / nodes {computed / nodes:.3f}, at most 1.1); "
-        f"largest difference {off:.1e}",
+        f"{name}: ours 1 ({ours / len(rounds):.2f} s a round), {', '.join(parts)}; "
+        f"{len(rounds)} rounds, largest difference {off:.1e}",
         flush=True,
     )
 
 
+def llama(vocabulary: int, width: int, inner: int, layers: int) -> Any:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=inner,
+        num_hidden_layers=layers, num_attention_heads=max(4, width // 64), tie_word_embeddings=True,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def long_target(vocab: Vocabulary, text: str, target: str) -> list[list[Request]]:
+    """The neighborhood of a prompt's canonical tokenization, followed by one response."""
+    start = vocab.encode(text)
+    rows = [start, *vocab.lattice(text).neighbors(start, distance=2)]
+    return [[Request(rows, [vocab.encode(target)], [5, 6, 7])]]
+
+
 def main() -> None:
+    cases = ("tiny", "attack", "few-shot", "long-target", "vocabulary")
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--case", nargs="*", choices=cases, default=cases)
     parser.add_argument("--tokenizer", default="../shared/data/tokenizers/gpt2/tokenizer.json")
-    parser.add_argument("--questions", type=int, default=3)
-    parser.add_argument("--neighbors", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--large", default="../shared/data/tokenizers/llama3/tokenizer.json")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--skip-padded", action="store_true", help="leave the padded loop out")
     chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    padded = not chosen.skip_padded
     vocab = Vocabulary.load(chosen.tokenizer)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocab.size,
-        hidden_size=512,
-        intermediate_size=1376,
-        num_hidden_layers=12,
-        num_attention_heads=8,
-        num_key_value_heads=8,
-    )
-    model: Any = LlamaForCausalLM(config).eval()
-    print(f"{model.num_parameters() / 1e6:.0f}M parameters, {torch.get_num_threads()} threads")
-    warm = Request([[1, 2, 3]], [[4], [5]])
-    score_many(model, [warm])
-    naive(model, warm)
-    sizes = (chosen.questions, chosen.neighbors)
-    rounds = rounds_of_an_attack(model, vocab, *sizes, chosen.steps, None)
-    compare("attack, no prefix", model, rounds, 6)
-    solved = langgame(frequent_words(500), 10, seed=1, split="train", format="short")
-    prefix = solved_examples(vocab, solved, seed=0)
-    rounds = rounds_of_an_attack(model, vocab, 2, 12, 2, prefix)
-    compare(f"attack, K = 10 ({len(prefix)} tokens)", model, rounds, 30)
+    large = Vocabulary.load(chosen.large)
+    if {"attack", "few-shot"} & set(chosen.case):
+        model = llama(vocab.size, 512, 1376, 12)
+    if "tiny" in chosen.case:
+        small = llama(vocab.size, 128, 336, 3)
+        rounds = rounds_of_an_attack(small, vocab, 3, 24, chosen.rounds, None)
+        compare("attack, 3 layers of width 128", small, rounds, padded)
+    if "attack" in chosen.case:
+        rounds = rounds_of_an_attack(model, vocab, 3, 24, chosen.rounds, None)
+        compare("attack, 12 layers of width 512", model, rounds, padded)
+    if "few-shot" in chosen.case:
+        solved = langgame(frequent_words(500), 10, seed=1, split="train", format="short")
+        prefix = solved_examples(vocab, solved, seed=0)
+        rounds = rounds_of_an_attack(model, vocab, 2, 12, chosen.rounds, prefix)
+        compare(f"attack, K = 10 ({len(prefix)} tokens), 12 layers", model, rounds, padded)
+    rounds = long_target(large, PROMPT, TARGET) * chosen.rounds
+    if "long-target" in chosen.case:
+        small = llama(large.size, 64, 192, 4)
+        compare("long target, 4 layers of width 64, 128k tokens", small, rounds, padded)
+    if "vocabulary" in chosen.case:
+        model = llama(large.size, 512, 1376, 12)
+        compare("long target, 12 layers of width 512, 128k tokens", model, rounds, padded)
 
 
 if __name__ == "__main__":

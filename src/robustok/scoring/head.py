@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens: the output layer where it is read, in blocks of the vocabulary.
+"""Log-probabilities of given tokens: the output layer where it is read, in blocks of columns.
 
 A block of columns is multiplied, and its log-sum-exp taken, while it is in the processor's cache;
 all logits are never in memory. Only for models whose logits are those of a linear layer, on a CPU;
@@ -73,9 +73,7 @@ def log_probs_of(outputs: Outputs, rows: Ints, tokens: Ints) -> np.ndarray:
     return chosen.double().cpu().numpy()
 
 
-def _by_blocks(
-    states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: Ints
-) -> np.ndarray:
+def _by_blocks(states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: Ints) -> np.ndarray:
     vocabulary = head.weight.shape[0]
     begins = np.arange(0, vocabulary, _COLUMNS)
     order = np.argsort(tokens, kind="stable")
