@@ -22,13 +22,15 @@ _PREFIXES_KEPT = 4
 @contextmanager
 def quiet(model: Any) -> Iterator[None]:
     """Evaluation mode without gradients, put back as it was afterwards."""
-    training = model.training
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
     try:
         with torch.inference_mode(), fast_linear(model):
             yield
     finally:
-        model.train(training)
+        for module in training:
+            module.training = True
 
 
 def halved(size: int, error: BaseException) -> int:

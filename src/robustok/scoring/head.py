@@ -14,9 +14,11 @@ import numpy as np
 import torch
 
 from robustok.errors import RobustokError
+from robustok.scoring.linear import block_product
 from robustok.scoring.tree import Ints
 
-_COLUMNS = 2048
+_BLOCK = 1 << 18  # logits of a block, 1 MB in float32
+_COLUMNS = (1024, 4096)  # least and most columns of a block
 _linear_heads: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
@@ -75,19 +77,23 @@ def log_probs_of(outputs: Outputs, rows: Ints, tokens: Ints) -> np.ndarray:
 
 def _by_blocks(states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: Ints) -> np.ndarray:
     vocabulary = head.weight.shape[0]
-    begins = np.arange(0, vocabulary, _COLUMNS)
+    width = int(np.clip(_BLOCK // max(1, len(states)), *_COLUMNS)) & -64
+    begins = np.arange(0, vocabulary, width)
     order = np.argsort(tokens, kind="stable")
     row, token = torch.as_tensor(rows[order]), torch.as_tensor(tokens[order])
     bounds = np.searchsorted(tokens[order], [*begins.tolist(), vocabulary]).tolist()
     chosen = torch.empty(len(tokens), dtype=torch.float32)
     sums = torch.empty(len(begins), len(states), dtype=torch.float32)
-    for i, begin in enumerate(begins.tolist()):
-        columns = slice(begin, begin + _COLUMNS)
-        bias = None if head.bias is None else head.bias[columns]
-        logits = torch.nn.functional.linear(states, head.weight[columns], bias).float()
-        sums[i] = torch.logsumexp(logits, dim=-1)
-        here = slice(bounds[i], bounds[i + 1])
-        chosen[here] = logits[row[here], token[here] - begin]
+    product = block_product(states, head.weight)
+    with torch._C.DisableTorchFunction():  # the mode of `linear` costs as much as a small block
+        for i, begin in enumerate(begins.tolist()):
+            columns = slice(begin, begin + width)
+            bias = None if head.bias is None else head.bias[columns]
+            logits = product(states, head.weight[columns], bias).float()
+            torch.logsumexp(logits, dim=-1, out=sums[i])
+            if bounds[i] < bounds[i + 1]:
+                here = slice(bounds[i], bounds[i + 1])
+                chosen[here] = logits[row[here], token[here] - begin]
     values = (chosen - torch.logsumexp(sums, dim=0)[row]).double().numpy()
     unordered = np.empty_like(values)
     unordered[order] = values
@@ -98,7 +104,7 @@ def _in_blocks(model: Any, head: Any) -> bool:
     """Whether logits are those of ``head`` alone, and in more than one block; kept for a model."""
     if type(head) is not torch.nn.Linear or head.weight.device.type != "cpu":
         return False
-    if len(head.weight) <= _COLUMNS:
+    if len(head.weight) <= _COLUMNS[1]:
         return False
     known = _linear_heads.get(model)
     if known is None:

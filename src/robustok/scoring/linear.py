@@ -6,7 +6,7 @@ PyTorch contains for other types, uses AVX-512 there: about twice as fast, in th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,9 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-_LEAST = 20_000_000  # multiplications from which oneDNN pays for preparing a new shape (0.6 ms)
+Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+_LEAST = 10_000_000  # multiplications from which oneDNN pays for preparing a new shape (0.6 ms)
 
 
 def fast_linear(model: Any) -> AbstractContextManager:
@@ -36,6 +38,12 @@ class _FastLinear(TorchFunctionMode):
         if func is torch.addmm and not kwargs and _large(args[1], args[2].t()):  # Conv1D of GPT-2
             return _onednn(args[1], args[2].t(), args[0])
         return func(*args, **(kwargs or {}))
+
+
+def block_product(states: torch.Tensor, weight: torch.Tensor) -> Product:
+    """The product for many equal blocks of ``weight``, as large together as ``weight``."""
+    suitable = states.device.type == "cpu" and _large(states, weight) and _onednn_is_faster()
+    return _onednn if suitable else functional.linear
 
 
 def _large(states: torch.Tensor, weight: torch.Tensor) -> bool:

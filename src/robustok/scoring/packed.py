@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from robustok.scoring.forward import PrefixCache, TreePass, halved
-from robustok.scoring.head import log_probs_of
+from robustok.scoring.head import Outputs, log_probs_of
 from robustok.scoring.tree import Ints, Rows, build_tree, levels
 
 
@@ -45,6 +46,7 @@ def _tree_log_probs(
     costs = np.bincount(tree.owner, minlength=len(tree.path))
     costs[0] += run.prefix_computed
     cut = levels(tree, width)
+    pending: list[tuple[Outputs, Ints, Ints]] = []
     for level, rows in enumerate(cut):
         keep = level + 1 < len(cut)
         fill = (rows.nodes >= 0).sum(axis=1)
@@ -59,14 +61,32 @@ def _tree_log_probs(
             wanted, which = np.unique(node_of_read[read], return_inverse=True)
             try:
                 outputs = run.run(chunk, wanted, keep)
-                chosen = log_probs_of(outputs, which, reads[2, read])
             except (RuntimeError, MemoryError) as error:
                 size = halved(len(chunk.nodes), error)
                 continue
-            np.add.at(values, reads[0, read], chosen)
+            pending.append((outputs, which, read))
+            if outputs.head is None or sum(len(o.values) for o, *_ in pending) >= max_batch_tokens:
+                _add(values, reads, pending)
+                pending = []
             costs[0] += chunk.nodes.size - len(nodes)
             begin += len(chunk.nodes)
+    _add(values, reads, pending)
     return values, costs
+
+
+def _add(values: np.ndarray, reads: Ints, pending: list[tuple[Outputs, Ints, Ints]]) -> None:
+    """Add the log-probabilities at the outputs of several passes, by one run through the head.
+
+    Each pass has its outputs, and for each read (a column of ``reads``) the number of its output.
+    """
+    if not pending:
+        return
+    states = torch.cat([outputs.values for outputs, _, _ in pending])
+    begins = np.cumsum([0] + [len(outputs.values) for outputs, _, _ in pending])
+    which = np.concatenate([w + b for (_, w, _), b in zip(pending, begins, strict=False)])
+    read = np.concatenate([read for _, _, read in pending])
+    log_probs = log_probs_of(Outputs(states, pending[0][0].head), which, reads[2, read])
+    np.add.at(values, reads[0, read], log_probs)
 
 
 def row_width(model: Any, prefix: int) -> int:
