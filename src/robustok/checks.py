@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from numbers import Real
 from typing import Any
@@ -22,6 +23,7 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 MAX_COUNT = 2**31 - 1  # k, ways, min_length, draws
 _SEED_MASK = (1 << 64) - 1
 _INT64 = np.iinfo(np.int64)
+_LOWEST, _HIGHEST = int(_INT64.min), int(_INT64.max)
 
 
 def check_integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
@@ -30,7 +32,9 @@ def check_integer(name: str, value: Any, low: int | None = None, high: int | Non
     >>> check_integer("draws", np.int64(3), 1)
     3
     """
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+    if type(value) is not int and (
+        isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer))
+    ):
         raise RobustokError(f"{name} must be an integer, not {shown(value)}")
     number = int(value)
     if (low is not None and number < low) or (high is not None and number > high):
@@ -86,7 +90,12 @@ def check_seed(seed: Any) -> int:
 
 def check_epoch(epoch: Any) -> int:
     """An integer that fits int64."""
-    return check_integer("epoch", epoch, int(_INT64.min), int(_INT64.max))
+    return check_integer("epoch", epoch, _LOWEST, _HIGHEST)
+
+
+def check_key(key: Any) -> int:
+    """The name of one row, an integer that fits int64."""
+    return check_integer("key", key, _LOWEST, _HIGHEST)
 
 
 def check_keys(keys: Any, rows: int) -> np.ndarray:
@@ -112,6 +121,9 @@ def check_ids(ids: Any, size: int | None = None) -> np.ndarray:
     if size is None:
         if type(ids) is np.ndarray and ids.dtype == np.int32 and ids.ndim == 1:
             return np.ascontiguousarray(ids)
+        if type(ids) is list and {*map(type, ids)} == {int}:
+            with suppress(OverflowError):  # then the general check names the id
+                return np.array(ids, np.int32)
         return np.ascontiguousarray(_integers("token ids", ids, np.int32), np.int32)
     given = _integers("token ids", ids)
     wrong = np.flatnonzero((given < 0) | (given >= size))

@@ -351,7 +351,7 @@ def _check_optional(name: str, value: int | None, low: int | None = None) -> int
 def check_spelled(vocab: Vocabulary, ids: Sequence[int] | np.ndarray) -> np.ndarray:
     """Ids of the vocabulary that all have bytes, as int32; else a RobustokError."""
     checked = check_ids(ids, vocab.size)
-    empty = np.flatnonzero(np.diff(vocab.token_offsets)[checked] == 0)
+    empty = np.flatnonzero(vocab.token_offsets[checked + 1] == vocab.token_offsets[checked])
     if len(empty):
         raise RobustokError(
             f"id {checked[empty[0]]} at position {empty[0]} has no bytes in this vocabulary: take "

@@ -85,7 +85,7 @@ class Vocabulary:
     @property
     def special(self) -> frozenset[int]:
         """Ids that are no text: special and added control tokens; they stay where they are."""
-        return frozenset(np.flatnonzero(~self.readable).tolist())
+        return self.derived("special", lambda: frozenset(np.flatnonzero(~self.readable).tolist()))
 
     @property
     def trie(self) -> Trie:
@@ -130,6 +130,8 @@ class Vocabulary:
         For tables that follow from the vocabulary alone; they are not pickled with it. Safe to call
         from several threads, and from ``make`` with another key.
         """
+        if key in self._derived:  # without the lock, which costs a microsecond
+            return self._derived[key]
         with self._derived_lock:
             if key not in self._derived:
                 self._derived[key] = make()
@@ -238,6 +240,30 @@ class Vocabulary:
                 return None
         normalized = self.data.encoder.normalize(text)
         return None if normalized is None else normalized.encode("utf8")
+
+    @property
+    def plain_tokens(self) -> list[bytes | None]:
+        """The bytes of each id that stands for text, None for all others."""
+        return self.derived("plain tokens", self._plain_tokens)
+
+    def _plain_tokens(self) -> list[bytes | None]:
+        pairs = zip(self.tokens, self.readable.tolist(), strict=True)
+        return [token if readable else None for token, readable in pairs]
+
+    def plain_bytes(self, ids: np.ndarray) -> bytes | None:
+        """The bytes of ids, None where one is special or outside the vocabulary, or there is none.
+
+        Args:
+            ids: int32 [n]; for few of them faster than a call of a kernel.
+        """
+        listed = ids.tolist()
+        if not listed or min(listed) < 0:
+            return None
+        tokens: list[Any] = self.plain_tokens
+        try:
+            return b"".join([tokens[i] for i in listed])
+        except (IndexError, TypeError):
+            return None
 
     def lattice(self, text: Text) -> Lattice:
         """All tokenizations of one text; see :class:`robustok.lattice.Lattice`."""

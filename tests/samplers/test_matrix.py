@@ -119,6 +119,23 @@ def test_a_draw_depends_on_seed_epoch_key_and_number_alone(spec: str) -> None:
     assert scheme.sample_batch(texts, seed=3, draws=4, keys=keys + 1) != rows
 
 
+@pytest.mark.parametrize(
+    "spec", ["uniform", "stochastok(alpha=0.5)", "mix(0.5 canonical, 0.5 uniform)"]
+)
+def test_one_row_of_ids_is_drawn_as_in_a_batch(spec: str) -> None:
+    scheme = toy_sampler(spec)
+    text = TOY.encode("abc abcab").tolist()
+    for ids in ([], [8], text, [*text, 8, *text], text * 15, text * 30, [*text * 30, 8]):
+        row = np.array(ids, np.int32)
+        batch = scheme.sample_batch([row, row], seed=3, keys=[5, 6])
+        assert [scheme.sample(row, seed=3, key=key).tolist() for key in (5, 6)] == [
+            drawn.tolist() for drawn in batch
+        ]
+    for wrong in (-1, TOY.size):
+        with pytest.raises(rt.RobustokError, match="position 1"):
+            scheme.sample([0, wrong], seed=3)
+
+
 def _draw(spec: str, texts: list[str]) -> rt.Ragged:
     return rt.sampler(spec, TOY).sample_batch(texts, seed=9, threads=1)
 

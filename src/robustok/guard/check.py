@@ -29,7 +29,7 @@ from robustok.guard.findings import (
     join_tables,
 )
 from robustok.guard.inputs import Kept, Rows, blocks_of, check_row, flatten, keep_known
-from robustok.guard.plain import SHORT, PlainText, check_plain, plain_tokens
+from robustok.guard.plain import SHORT, PlainText, check_plain
 from robustok.guard.text import find_broken, find_special, special_pattern, to_ids
 from robustok.guard.verdict import (
     DEVIATES,
@@ -108,9 +108,12 @@ class Guard:
 
     @cached_property
     def _plain(self) -> PlainText:
-        tokens = self.vocab.derived("plain tokens", lambda: plain_tokens(self.vocab))
         return PlainText(
-            self.vocab, tokens, self._special_pattern, self._encoder.adds_space, *self._frame
+            self.vocab,
+            self.vocab.plain_tokens,
+            self._special_pattern,
+            self._encoder.adds_space,
+            *self._frame,
         )
 
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:

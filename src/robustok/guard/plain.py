@@ -32,12 +32,6 @@ class PlainText(NamedTuple):
     tail: list[int]  # and after it
 
 
-def plain_tokens(vocab: Vocabulary) -> list[bytes | None]:
-    """The bytes of each id that stands for text, None for all others."""
-    pairs = zip(vocab.tokens, vocab.readable.tolist(), strict=True)
-    return [token if readable else None for token, readable in pairs]
-
-
 def check_plain(plain: PlainText, ids: list[int]) -> Verdict | None:
     """The verdict on a row of at most SHORT integers, or None where only a block can tell."""
     head, tail = plain.head, plain.tail

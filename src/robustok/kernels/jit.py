@@ -95,6 +95,12 @@ def njit(**options: Any) -> Callable[[Callable], Any]:
                     dispatcher._cache = KernelCache(function)
                 finally:
                     config.CACHE_DIR = setting
+        # Kernels that call this one compile it without the code that converts Python objects.
+        callee: Any = numba.njit(**options, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
+            function
+        )
+        dispatcher.get_call_template = callee.get_call_template
+        dispatcher.get_overload = callee.get_overload
         return dispatcher
 
     return decorate

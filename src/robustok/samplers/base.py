@@ -34,6 +34,7 @@ from robustok.checks import (
     check_epoch,
     check_ids,
     check_integer,
+    check_key,
     check_keys,
     check_list,
     check_seed,
@@ -182,7 +183,7 @@ class Sampler:
 
         The result is one row of :meth:`sample_batch`, which raises the same errors.
         """
-        key = check_integer("key", key, -(2**63), 2**63 - 1)
+        key = check_key(key)
         if keep is not None:
             rows: list[Any] = [text]
             return self.sample_batch(rows, seed=seed, keys=[key], epoch=epoch, keep=keep)[0]

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _SMALL = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
 _MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
 _MOST_DRAWS = 2**28  # draws of one call, which cost time even of an empty text
+_FEW = 64  # ids of one call whose bytes Python joins faster than kernels
 _ONE_DRAW = np.int64(1)
+_FIRST_PART = np.zeros(1, np.int64)
 
 
 class Plan(NamedTuple):
@@ -47,6 +49,11 @@ def draw_row(sampler: Sampler, ids: np.ndarray, row: Row) -> np.ndarray:
     ``ids``: int32, contiguous and writable, for which the kernels are compiled.
     """
     vocab = sampler.vocab
+    text = vocab.plain_bytes(ids) if len(ids) < _FEW else None
+    if text is not None:
+        if sampler._from_bytes:
+            return draw_text(sampler, np.frombuffer(bytearray(text), np.uint8), row)
+        return _draw_alone(sampler, ids, len(text), row)
     offsets, byte_offsets = np.array([0, len(ids)]), np.empty(2, np.int64)
     surveyed: Any = kernels.survey(ids, offsets, vocab.readable, vocab.token_offsets, byte_offsets)
     bad, any_fixed = surveyed
@@ -55,21 +62,19 @@ def draw_row(sampler: Sampler, ids: np.ndarray, row: Row) -> np.ndarray:
     if any_fixed:
         plan = Plan(row.seed, row.epoch, 1, 1)
         return draw_rows(sampler, Ragged(ids, offsets), None, np.array([row.key]), plan).values
-    return _draw_alone(sampler, ids, offsets, int(byte_offsets[1]), row)
+    return _draw_alone(sampler, ids, int(byte_offsets[1]), row)
 
 
 def draw_text(sampler: Sampler, text: np.ndarray, row: Row) -> np.ndarray:
     """One draw of one text given as bytes (uint8)."""
-    return _draw_alone(sampler, text, np.array([0, len(text)]), len(text), row)
+    return _draw_alone(sampler, text, len(text), row)
 
 
-def _draw_alone(
-    sampler: Sampler, values: np.ndarray, offsets: np.ndarray, size: int, row: Row
-) -> np.ndarray:
+def _draw_alone(sampler: Sampler, values: np.ndarray, size: int, row: Row) -> np.ndarray:
     """One draw of a text of ``size`` bytes on this thread."""
-    keys, parts = np.array([row.key]), np.zeros(1, np.int64)
+    offsets, keys = np.array([0, len(values)]), np.array([row.key])
     whole = sampler._prepare(
-        kernels.Batch(values, offsets, keys, parts, row.seed, row.epoch, _ONE_DRAW)
+        kernels.Batch(values, offsets, keys, _FIRST_PART, row.seed, row.epoch, _ONE_DRAW)
     )
     room = sampler._room(1, len(values), size)
     if room >= _MOST_IDS:
@@ -179,7 +184,7 @@ def _close_gaps(
 
 def room_for(vocab: Vocabulary, values: np.ndarray) -> int:
     """The most tokens that ids can become: no token is shorter than a byte."""
-    return int(np.diff(vocab.token_offsets)[values].sum())
+    return int((vocab.token_offsets[values + 1] - vocab.token_offsets[values]).sum())
 
 
 def spread(total: int, weights: np.ndarray, threads: int) -> list[tuple[int, int]]:

@@ -79,4 +79,5 @@ class TabledSampler(Sampler):
         # 36 MB. A larger store serves only the rare text that fills one alone.
         if scale == 1:
             self._stores.append(store)
-            del self._stores[cores_read_once() :]
+            if len(self._stores) > 1:
+                del self._stores[cores_read_once() :]

@@ -20,11 +20,12 @@ def is_drawable(vocab: Vocabulary, canonical: np.ndarray, ids: np.ndarray) -> bo
     Where the canonical id of a span is a byte-fallback twin (same bytes as a token of V), it takes
     that token's place.
     """
-    lengths = np.diff(vocab.token_offsets)
+    offsets = vocab.token_offsets
 
     def spans(row: np.ndarray) -> np.ndarray:
-        ends = np.cumsum(lengths[row])
-        return ends * (ends[-1] + 1) + lengths[row] if len(row) else ends
+        lengths = offsets[row + 1] - offsets[row]
+        ends = np.cumsum(lengths)
+        return ends * (ends[-1] + 1) + lengths if len(row) else ends
 
     _, a, b = np.intersect1d(spans(canonical), spans(ids), assume_unique=True, return_indices=True)
     return bool((canonical[a] == ids[b]).all() and vocab.ordinary[np.delete(ids, b)].all())
