@@ -144,12 +144,15 @@ def small_llama(vocabulary: int) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--advtok", required=True, help="folder that holds the package advtok")
+    parser.add_argument("--advtok", help="folder that holds the package advtok")
     parser.add_argument("--model", help="folder of a chat model")
     parser.add_argument("--tokenizer", help="tokenizer.json for a random model")
     parser.add_argument("--iterations", type=int, default=4)
     parser.add_argument("--prompt", choices=PROMPTS, nargs="*", default=list(PROMPTS))
     given = parser.parse_args()
+    if not (given.advtok and (given.model or given.tokenizer)):
+        print("advtok.py: give --advtok, and --model or --tokenizer, to compare with AdvTok")
+        return
     torch.set_num_threads(1)
     if given.model:
         model: Any = tf.AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
