@@ -136,6 +136,19 @@ def test_too_many_draws_of_nothing_are_refused(spec: str) -> None:
         scheme.sample_batch([[]], seed=0, draws=2**31 - 1)
 
 
+def test_ids_are_checked_in_threads_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("robustok.samplers.run._MANY_IDS", 1)
+    monkeypatch.setattr("robustok.samplers.run._SMALL", 1)
+    vocab = toy([b"a", b"b", b"ab"], [b"<s>"])
+    scheme = rt.StochasTok(vocab, alpha=1)
+    rows: list[list[int]] = [[2, 0, 2], [], [3, 2], [1], [2, 3, 2, 2]]
+    assert scheme.sample_batch(rows, seed=1, threads=3) == scheme.sample_batch(
+        rows, seed=1, threads=1
+    )
+    with pytest.raises(rt.RobustokError, match="id 4 at position 9 is not in"):
+        scheme.sample_batch([*rows[:4], [2, 3, 2, 4]], seed=1, threads=3)
+
+
 def test_stores_do_not_grow_with_the_number_of_threads() -> None:
     scheme = rt.Uniform(TOY)
     start = threading.Barrier(12)
