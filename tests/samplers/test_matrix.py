@@ -127,7 +127,7 @@ def test_one_row_of_ids_is_drawn_as_in_a_batch(spec: str) -> None:
     text = TOY.encode("abc abcab").tolist()
     for ids in ([], [8], text, [*text, 8, *text], text * 15, text * 30, [*text * 30, 8]):
         row = np.array(ids, np.int32)
-        batch = scheme.sample_batch([row, row], seed=3, keys=[5, 6])
+        batch = scheme.sample_batch([ids, ids], seed=3, keys=[5, 6])
         assert [scheme.sample(row, seed=3, key=key).tolist() for key in (5, 6)] == [
             drawn.tolist() for drawn in batch
         ]
