@@ -146,6 +146,7 @@ def run_command(
     The same command continues an interrupted run.
     """
     from robustok.report import Results, findings, merged, write_report
+    from robustok.report.sources import read_source
     from robustok.study import run_study
 
     if engine not in ENGINES:
@@ -163,9 +164,9 @@ def run_command(
     folder = out or _default_folder(study, scale)
     console = Console(highlight=False)
     with Bars(console) as bars:
-        run = run_study(study, folder, cells_folder=cells, jobs=jobs, engine=engine, watch=bars)
+        run_study(study, folder, cells_folder=cells, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
-    for finding in findings(Results(merged(run.rows))):
+    for finding in findings(Results(merged(read_source(folder).rows))):
         console.print(f"{finding.number:>6} {finding.text}", soft_wrap=True, markup=False)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
 
