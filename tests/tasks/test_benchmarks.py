@@ -147,3 +147,12 @@ def test_every_start_of_blimp_has_all_paradigms(tmp_path: Path) -> None:
     items, _ = cell.test_and_examples(tmp_path, 0)
     counts = Counter(item.kind for item in items)
     assert (len(counts), set(counts.values())) == (67, {2})
+
+
+def test_a_hub_out_of_reach_is_one_line(monkeypatch) -> None:
+    def load(*_: Any, **__: Any) -> None:
+        raise ConnectionError("Couldn't reach the Hub")
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    with pytest.raises(RobustokError, match=r"connect, or give a file copa\.jsonl"):
+        read_items("copa", limit=1)

@@ -145,6 +145,16 @@ def _from_file(path: Path) -> Iterator[Item]:
 
 
 def _from_hub(name: str, revision: str | None, split: str | None) -> Iterator[Item]:
+    try:
+        yield from _hub_items(name, revision, split)
+    except ConnectionError as error:
+        raise RobustokError(
+            f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
+            f"{name}.jsonl (in a study its folder, as --benchmarks)"
+        ) from error
+
+
+def _hub_items(name: str, revision: str | None, split: str | None) -> Iterator[Item]:
     from datasets import get_dataset_config_names, load_dataset
 
     hub = HUB[name]
