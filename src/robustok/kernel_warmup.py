@@ -20,7 +20,7 @@ _COMPLETE = "all.compiled"  # marks a cache of all kernels
 _OTHERS = "others"  # kernels of the guard, the lattice and measures
 _MOST_PROCESSES = 4  # of half a GB each; the longest scheme alone takes a third of the time
 _COSTS = {"uniform-k": 6, "stochastok-uniform": 3, "bpe-dropout": 3}  # compile time, others 1
-_SAME_KERNELS = {"exactly": "uniform-k"}  # compiled by one process
+_SAME_KERNELS = {"exactly": "uniform-k"}  # costs more, and its process compiles both
 _WORKER = "import sys; from robustok.kernel_warmup import compile_jobs; compile_jobs(sys.argv[1:])"
 
 
@@ -52,10 +52,10 @@ def _compile_in_processes(jobs: list[str], processes: int, directory: Path) -> N
     What a process fails to compile is left to the caller.
     """
     shares: list[list[str]] = [[] for _ in range(processes)]
-    for job in sorted(set(jobs) - set(_SAME_KERNELS), key=lambda job: (-_COSTS.get(job, 1), job)):
-        min(shares, key=lambda share: sum(_COSTS.get(j, 1) for j in share)).append(job)
-    for job, other in _SAME_KERNELS.items():
-        next(share for share in shares if other in share).append(job)
+    for job in sorted(jobs, key=lambda job: -_COSTS.get(job, 1)):
+        same = next((share for share in shares if _SAME_KERNELS.get(job) in share), None)
+        share = same or min(shares, key=lambda share: sum(_COSTS.get(j, 1) for j in share))
+        share.append(job)
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         places = [Path(folder) / str(i) for i in range(processes)]
         path = os.pathsep.join(p for p in sys.path if p)
