@@ -250,18 +250,17 @@ class Vocabulary:
         pairs = zip(self.tokens, self.readable.tolist(), strict=True)
         return [token if readable else None for token, readable in pairs]
 
-    def plain_bytes(self, ids: np.ndarray) -> bytes | None:
+    def plain_bytes(self, ids: list[int]) -> bytes | None:
         """The bytes of ids, None where one is special or outside the vocabulary, or there is none.
 
         Args:
-            ids: int32 [n]; for few of them faster than a call of a kernel.
+            ids: integers; for few of them faster than a call of a kernel.
         """
-        listed = ids.tolist()
-        if not listed or min(listed) < 0:
+        if not ids or min(ids) < 0:
             return None
         tokens: list[Any] = self.plain_tokens
         try:
-            return b"".join([tokens[i] for i in listed])
+            return b"".join([tokens[i] for i in ids])
         except (IndexError, TypeError):
             return None
 

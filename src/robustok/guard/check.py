@@ -108,13 +108,7 @@ class Guard:
 
     @cached_property
     def _plain(self) -> PlainText:
-        return PlainText(
-            self.vocab,
-            self.vocab.plain_tokens,
-            self._special_pattern,
-            self._encoder.adds_space,
-            *self._frame,
-        )
+        return PlainText(self.vocab, self._special_pattern, self._encoder.adds_space, *self._frame)
 
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Ids for a model: as they are, or repaired and checked again; int32 [m].

@@ -25,7 +25,6 @@ class PlainText(NamedTuple):
     """What the verdict on a row of plain text needs of a vocabulary."""
 
     vocab: Vocabulary
-    tokens: list[bytes | None]  # the bytes of each ordinary id, None for all others
     special: re.Pattern[bytes] | None  # the text of any special token
     adds_space: bool  # the encoder puts a space before a text
     head: list[int]  # the ids that the tokenizer itself puts before a text
@@ -38,13 +37,12 @@ def check_plain(plain: PlainText, ids: list[int]) -> Verdict | None:
     begin = len(head) if head and ids[: len(head)] == head else 0
     end = len(ids) - (len(tail) if tail and ids[-len(tail) :] == tail else 0)
     body = ids[begin:end] if begin or end < len(ids) else ids
-    if not body or min(body) < 0:
+    spelled = plain.vocab.plain_bytes(body)
+    if spelled is None:
         return None
-    tokens = plain.tokens
     try:
-        spelled = b"".join([tokens[i] for i in body])  # type: ignore[misc]
         text = spelled.decode()
-    except (IndexError, TypeError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return None
     if plain.special is not None and plain.special.search(spelled):
         return None

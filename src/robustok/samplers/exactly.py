@@ -14,13 +14,14 @@ from robustok.kernels.batch import Rows
 from robustok.kernels.random import mixed
 from robustok.kernels.record import DISTANCE, SEGMENTS, SPLITS
 from robustok.kernels.strength import compare
-from robustok.kernels.uniform_k import Goal, draw_uniform_k
+from robustok.kernels.uniform_k import Goal
 from robustok.samplers.base import Sampler
 from robustok.samplers.parameters import Inner, per_token, schemes_in
 from robustok.samplers.run import room_for
 from robustok.samplers.spec import Spec
 from robustok.samplers.tabled import TabledSampler
 from robustok.samplers.uniform import Uniform
+from robustok.samplers.uniform_k import draw_at
 from robustok.vocabulary import Vocabulary
 
 MEASURES = ("splits", "distance", "length_ratio")
@@ -89,7 +90,8 @@ class Exactly(TabledSampler):
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if isinstance(self.scheme, Uniform):
-            self._draw_uniform(batch, first, last, out, ends)
+            goal = Goal(np.int64(_MODES[self.measure]), np.float64(self.target), np.int64(-1))
+            draw_at(self, goal, batch, first, last, Rows(out, ends))
             return
         draws = int(batch.draws)
         rows: list[np.ndarray] = []
@@ -104,17 +106,6 @@ class Exactly(TabledSampler):
         if rows:
             ends[:] = np.cumsum([len(row) for row in rows])
             out[: ends[-1]] = np.concatenate(rows)
-
-    def _draw_uniform(
-        self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray
-    ) -> None:
-        tokens = self.vocab.kernel_tokens
-        goal = Goal(np.int64(_MODES[self.measure]), np.float64(self.target), np.int64(-1))
-
-        def kernel(store: Any, first: int, rows: Any) -> int:
-            return draw_uniform_k(tokens, store, batch, goal, first, last, rows)
-
-        self._with_store(kernel, first, last, int(batch.draws), Rows(out, ends))
 
     def _search(self, batch: Any, ids: np.ndarray, room: int, draw: int) -> np.ndarray:
         """Draw in batches, each with its own key, until one fits."""

@@ -50,7 +50,7 @@ def draw_row(sampler: Sampler, ids: np.ndarray, row: Row) -> np.ndarray:
     ``ids``: int32, contiguous and writable, for which the kernels are compiled.
     """
     vocab = sampler.vocab
-    text = vocab.plain_bytes(ids) if len(ids) < _FEW else None
+    text = vocab.plain_bytes(ids.tolist()) if len(ids) < _FEW else None
     if text is not None:
         if sampler._from_bytes:
             return draw_text(sampler, np.frombuffer(bytearray(text), np.uint8), row)

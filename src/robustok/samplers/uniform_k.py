@@ -122,11 +122,18 @@ class UniformK(TabledSampler):
         return min(size, tokens + most)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        tokens = self.vocab.kernel_tokens
         fixed = np.int64(-1 if self.k is None else self.k)
         goal = Goal(np.int64(DISTANCE), np.float64(self.alpha or 0.0), fixed)
+        draw_at(self, goal, batch, first, last, Rows(out, ends))
 
-        def kernel(store: Any, first: int, rows: Any) -> int:
-            return draw_uniform_k(tokens, store, batch, goal, first, last, rows)
 
-        self._with_store(kernel, first, last, batch.draws, Rows(out, ends))
+def draw_at(
+    sampler: TabledSampler, goal: Goal, batch: Any, first: int, last: int, rows: Rows
+) -> None:
+    """Draw texts first..last of a batch uniformly at the cost of ``goal``, with a store."""
+    tokens = sampler.vocab.kernel_tokens
+
+    def kernel(store: Any, first: int, rows: Any) -> int:
+        return draw_uniform_k(tokens, store, batch, goal, first, last, rows)
+
+    sampler._with_store(kernel, first, last, int(batch.draws), rows)
