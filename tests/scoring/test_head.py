@@ -36,6 +36,15 @@ def test_an_output_layer_with_a_bias() -> None:
     )
 
 
+def test_the_log_sum_exp_of_a_block() -> None:
+    logits = torch.randn(3, 70) * 50
+    logits[1] = -torch.inf  # tokens that a bias rules out
+    logits[2, 1:] = -torch.inf
+    wanted, out = torch.logsumexp(logits, -1), torch.empty(3)
+    head._log_sum_exp_(logits.clone(), out)
+    torch.testing.assert_close(out, wanted)
+
+
 def test_logits_that_a_model_changes_are_not_computed_in_blocks() -> None:
     model = tiny_model("gemma3", 5000)
     assert head._in_blocks(model, model.lm_head)

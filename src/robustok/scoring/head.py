@@ -7,6 +7,7 @@ others give their logits.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -90,14 +91,25 @@ def _by_blocks(states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: 
             columns = slice(begin, begin + width)
             bias = None if head.bias is None else head.bias[columns]
             logits = product(states, head.weight[columns], bias).float()
-            torch.logsumexp(logits, dim=-1, out=sums[i])
             if bounds[i] < bounds[i + 1]:
                 here = slice(bounds[i], bounds[i + 1])
                 chosen[here] = logits[row[here], token[here] - begin]
+            _log_sum_exp_(logits, sums[i])
     values = (chosen - torch.logsumexp(sums, dim=0)[row]).double().numpy()
     unordered = np.empty_like(values)
     unordered[order] = values
     return unordered
+
+
+def _log_sum_exp_(logits: torch.Tensor, out: torch.Tensor) -> None:
+    """The log-sum-exp of each row of ``logits``, which it overwrites.
+
+    PyTorch vectorizes 2 ** x itself and leaves e ** x to MKL, which is four times as slow on
+    processors of AMD. A row of -inf gives -inf.
+    """
+    highest = logits.amax(dim=-1, keepdim=True).clamp_min_(torch.finfo(logits.dtype).min)
+    torch.sum(logits.sub_(highest).mul_(1 / math.log(2)).exp2_(), dim=-1, out=out)
+    out.log_().add_(highest[:, 0])
 
 
 def _in_blocks(model: Any, head: Any) -> bool:
