@@ -30,6 +30,10 @@ from robustok.attack_settings import AttackSettings
             "adversarial(distances=(2), start=canonical, steps=0, max_neighbors=9, beam=2, "
             "restarts=3)",
         ),
+        (
+            {"stop_when_wrong": True},
+            "adversarial(distances=(2), start=canonical, steps=10, stop_when_wrong=True)",
+        ),
     ],
 )
 def test_strings_stay_and_are_read_back(settings: dict[str, Any], text: str) -> None:
@@ -44,6 +48,7 @@ def test_strings_stay_and_are_read_back(settings: dict[str, Any], text: str) -> 
         ("adversarial(stepps=1)", "did you mean 'steps'"),
         ("adversarial(steps=few)", "whole number"),
         ("adversarial(steps=)", "whole number"),
+        ("adversarial(stop_when_wrong=1)", "give True or False"),
         ("random-search", "max_scored"),
     ],
 )

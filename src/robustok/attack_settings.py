@@ -48,6 +48,9 @@ class AttackSettings:
             ``"annealing"`` for chains that also accept worse neighbors, ever less often.
         max_scored: greatest number of tokenizations scored for an item, at least 1; by default
             there is no limit. Required by the random search and by annealing.
+        stop_when_wrong: whether the attack on a question ends when the prediction is wrong: the
+            same accuracy for fewer scored tokenizations, but smaller margins. By default it
+            continues while a step gains. Only for attacks on questions.
 
     Raises RobustokError for a value out of range.
     """
@@ -61,6 +64,7 @@ class AttackSettings:
     restarts: int = 0
     search: str = "greedy"
     max_scored: int | None = None
+    stop_when_wrong: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "distances", tuple(int(d) for d in self.distances))
@@ -174,6 +178,10 @@ def named_settings(text: str) -> dict[str, Any]:
 def _read(name: str, value: str) -> Any:
     if name in ("start", "objective"):
         return value
+    if name == "stop_when_wrong":
+        if value not in ("True", "False"):
+            raise RobustokError(f"{name}={value}: give True or False")
+        return value == "True"
     try:
         if name != "distances":
             return int(value)

@@ -133,6 +133,8 @@ def attack_prompt(
     settings = (settings or AttackSettings()).replaced(**changes)
     if settings.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
+    if settings.stop_when_wrong:
+        raise RobustokError("stop_when_wrong is for attacks on questions: leave it out")
     if not text:
         raise RobustokError("the prompt is empty: give a text to attack")
     began = time.perf_counter()

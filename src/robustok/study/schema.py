@@ -170,13 +170,15 @@ class Adversary(Strict):
     start: str = _ATTACK.start
     steps: int = Field(_ATTACK.steps, ge=1)
     objective: str = _ATTACK.objective
+    stop_when_wrong: bool = False  # the same accuracy in less time, at smaller margins
     suite: Literal["standard"] | None = None  # the worst of several searches
     max_scored: int | None = Field(None, ge=1)  # tokenizations that each of them scores [500]
     transfer: bool = False  # and those that the suite found against the study's other models
 
     @model_validator(mode="after")
     def _readable(self) -> Adversary:
-        fixed = {"distances", "start", "steps", "objective"} & self.model_fields_set
+        fixed = {"distances", "start", "steps", "objective", "stop_when_wrong"}
+        fixed &= self.model_fields_set
         if self.suite is not None and fixed:
             raise ValueError(f"a suite has its own searches: leave {', '.join(sorted(fixed))} out")
         if self.suite is None and self.max_scored is not None:
@@ -192,7 +194,10 @@ class Adversary(Strict):
     @property
     def settings(self) -> AttackSettings:
         """The attack without the number of its items."""
-        return AttackSettings(self.distances, self.start, self.steps, self.objective)
+        return AttackSettings(
+            self.distances, self.start, self.steps, self.objective,
+            stop_when_wrong=self.stop_when_wrong,
+        )  # fmt: skip
 
 
 class Perplexity(Strict):

@@ -12,6 +12,7 @@ from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary
 from robustok.evaluation import AttackEvaluation, attack, attack_items
+from robustok.evaluation.adversarial import search
 from robustok.evaluation.adversarial.ascent import choose
 
 TEXT = "Which baby starts with glad rain: happen? Answer:"
@@ -177,6 +178,26 @@ def test_a_wider_beam_and_restarts_lose_nothing(model, vocab, items) -> None:
         assert b.margins[-1] >= a.margins[-1] - 1e-6
         assert b.n_scored == a.n_scored if a.success else b.n_scored > a.n_scored
     assert again.accuracy <= plain.accuracy
+
+
+@pytest.mark.parametrize("changes", [{"max_neighbors": 1}, {"search": "random"}])
+def test_an_attack_that_stops_when_wrong_has_the_same_accuracy(
+    model, vocab, items, changes, monkeypatch
+) -> None:
+    monkeypatch.setattr(search, "_CHUNK", 1)
+    changes = {**changes, "max_scored": 4}
+    start = attack_items(model, vocab, items, seed=0, steps=0).attacks
+    right = [
+        replace(i, label=int(np.argmax(a.log_probs))) for i, a in zip(items, start, strict=True)
+    ]
+    whole = attack_items(model, vocab, right, seed=0, **changes)
+    short = attack_items(model, vocab, right, seed=0, stop_when_wrong=True, **changes)
+    assert 0 < whole.accuracy < 1
+    assert short.n_scored < whole.n_scored
+    for a, b in zip(whole.attacks, short.attacks, strict=True):
+        assert (a.success, a.flipped_at) == (b.success, b.flipped_at)
+        np.testing.assert_allclose(b.margins, a.margins[: len(b.margins)], atol=1e-5)
+        assert b.success or b.n_scored == a.n_scored
 
 
 def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None:

@@ -72,6 +72,10 @@ def command(
     max_scored: Annotated[
         int | None, typer.Option("--max-scored", min=1, help="tokenizations scored an item")
     ] = None,
+    stop_when_wrong: Annotated[
+        bool,
+        typer.Option("--stop-when-wrong", help="end at the first wrong answer: same accuracy"),
+    ] = False,
     chat: Annotated[
         bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
     ] = False,
@@ -214,7 +218,7 @@ def command(
             ),
             AttackSettings(
                 tuple(distance or PAPER.distances), start, steps, PAPER.objective, max_neighbors,
-                beam, restarts, search, max_scored,
+                beam, restarts, search, max_scored, stop_when_wrong,
             ),
         )  # fmt: skip
         return
@@ -229,7 +233,7 @@ def command(
     vocab = Vocabulary.load(tokenizer or model)
     settings = AttackSettings(
         tuple(distance or PAPER.distances), start, steps, objective, max_neighbors, beam, restarts,
-        search, max_scored,
+        search, max_scored, stop_when_wrong,
     )  # fmt: skip
     arguments: dict[str, Any] = {"settings": settings, "seed": seed, "overflow": overflow}
     if chat or system:

@@ -221,7 +221,8 @@ def climb(problem: Problem, settings: AttackSettings, seed: int) -> Search:
             elif gains[top] > current.margins[-1]:
                 current.move(rows[top], log_probs[top], n_scored)
             flipped_at = n_scored if flipped_at is None and current.wrong else flipped_at
-            rows = next_rows(ascent, gains)
+            stop = settings.stop_when_wrong and current.wrong
+            rows = None if stop else next_rows(ascent, gains)
         assert current is not None
         if best is None or current.margin > best.margin:
             best = current
@@ -241,6 +242,8 @@ def draw_at_random(problem: Problem, settings: AttackSettings, seed: int) -> Sea
     draws = problem.draw("uniform", seed, max(1, settings.max_scored - 1), epoch=1)
     draws = problem.eligible(draws)[: settings.max_scored - 1]
     for begin in range(0, len(draws), _CHUNK):
+        if settings.stop_when_wrong and best.wrong:
+            break
         rows = draws[begin : begin + _CHUNK]
         log_probs = yield Ragged.from_rows(rows)
         wrong = log_probs.argmax(axis=1) != problem.label

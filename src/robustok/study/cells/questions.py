@@ -190,9 +190,12 @@ class AttackCell(AccuracyCell):
     def fields(self) -> dict[str, Any]:
         attack = self.attack
         suite = {"suite": attack.suite, "max_scored": self.max_scored} if attack.suite else {}
+        # Without it the keys are those of earlier releases.
+        stops = {"stop_when_wrong": True} if attack.stop_when_wrong else {}
         return (
             self._few_shot_fields
             | suite
+            | stops
             | {
                 "items": attack.items,
                 "distances": attack.distances,
@@ -246,6 +249,7 @@ class AttackCell(AccuracyCell):
             seed=self.seed,
             prefix=prefix,
             overflow="left",
+            resume_file=self.path(folder) / "attacks.jsonl",
             progress=progress,
         )
         canonical = vocab.encode_batch([item.question for item in items])
