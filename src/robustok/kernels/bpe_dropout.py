@@ -13,119 +13,28 @@ space for the symbols of the longest pre-token. ``dropout``: `Dropout`. ``pre_to
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows
+from robustok.kernels.dropout_blocks import merge_by_blocks
+from robustok.kernels.dropout_queue import (
+    Dropout,
+    Scratch,
+    apply,
+    borrow_dropout,
+    kept_merges,
+    push_symbol,
+)
 from robustok.kernels.heap import pop, push
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
-from robustok.kernels.merges import (
-    CELLS,
-    FIRST,
-    MOST_TRIALS,
-    Merges,
-    borrow_merges,
-    rank_of,
-    symbols_of,
-)
+from robustok.kernels.merges import CELLS, FIRST, MOST_TRIALS, symbols_of
+from robustok.kernels.pre_tokens import TO_MERGE
 from robustok.kernels.random import stream, uniform
-from robustok.kernels.trie import Trie, borrow_trie
 
 PROVILKOV, HF, SENTENCEPIECE = 0, 1, 2
 _NEVER = 1 << 60
 _UNKNOWN = -1
-
-
-class Scratch(NamedTuple):
-    """Memory for merging one pre-token of up to n symbols.
-
-    Invariant: n merges push fewer than 3 n entries on the heap, and each may be dropped once.
-    """
-
-    token: np.ndarray  # int32 [n]: the id of a symbol
-    before: np.ndarray  # int32 [n]: the previous symbol, or -1
-    after: np.ndarray  # int32 [n]: the next symbol, or n
-    rank: np.ndarray  # int32 [n]: of the merge with the next symbol; -1: none, or merged away
-    heap: np.ndarray  # int64 [3 n]: priority << 32 | symbol
-    dropped: np.ndarray  # int64 [3 n]: entries that come back after the next merge
-    ids: np.ndarray  # int32 [n]: the outcome of a trial run
-
-
-class Dropout(NamedTuple):
-    """All that a draw of a pre-token needs."""
-
-    trie: Trie
-    merges: Merges
-    text: np.ndarray  # uint8
-    rule: int  # PROVILKOV, HF or SENTENCEPIECE
-    log_keep: float  # log(1 - p)
-    keep: np.ndarray  # float64 [MOST_TRIALS + 1]: the probability that so many trials drop nothing
-    scratch: Scratch
-
-
-@njit(cache=True, nogil=True)
-def _borrow_scratch(scratch):
-    """The same scratch without reference counts; see `memory`."""
-    return Scratch(
-        borrow(scratch.token), borrow(scratch.before), borrow(scratch.after), borrow(scratch.rank),
-        borrow(scratch.heap), borrow(scratch.dropped), borrow(scratch.ids),
-    )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _borrow_dropout(dropout):
-    """The same ``dropout`` without reference counts; see `memory`."""
-    return Dropout(
-        borrow_trie(dropout.trie), borrow_merges(dropout.merges), borrow(dropout.text),
-        dropout.rule, dropout.log_keep, borrow(dropout.keep), _borrow_scratch(dropout.scratch),
-    )  # fmt: skip
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _push_symbol(merges, scratch, size, i):
-    """Push the merge of symbol ``i`` with the next one, if there is one; returns the new size.
-
-    ``size``: entries of ``scratch.heap``, which has space for another one (see `Scratch`).
-    """
-    rank = scratch.rank[i]
-    if rank >= 0:
-        size = push(scratch.heap, size, (np.int64(merges.priority[rank]) << 32) | i)
-    return size
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _kept(u, log_keep):
-    """The number of merges kept before the next dropped one, geometric; int64.
-
-    ``u``: float64 in [0, 1), a uniform number. ``log_keep``: float64, log(1 - p), negative.
-    """
-    return np.int64(min(np.log(max(u, 1e-17)) / log_keep, 1e18))
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _apply(merges, scratch, n, size, i):
-    """Merge symbol ``i`` with the next one and push the new pairs' merges; returns the heap size.
-
-    ``n``: number of symbols that the pre-token started from. ``size``: entries of
-    ``scratch.heap``. scratch.rank[i] is a merge, so symbol i has a next one below n.
-    """
-    token, before, after, rank = scratch.token, scratch.before, scratch.after, scratch.rank
-    j = after[i]
-    token[i] = merges.result[rank[i]]
-    after[i] = after[j]
-    rank[j] = -1
-    rank[i] = -1
-    if after[j] < n:
-        before[after[j]] = i
-        rank[i] = rank_of(merges, token[i], token[after[i]])
-        size = _push_symbol(merges, scratch, size, i)
-    if before[i] >= 0:
-        b = before[i]
-        rank[b] = rank_of(merges, token[b], token[i])
-        size = _push_symbol(merges, scratch, size, b)
-    return size
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -143,7 +52,7 @@ def _merge(dropout, n, kept, kept_after, state, out, at):
     size, dropped, trials = 0, 0, 0
     for i in range(n):
         scratch.before[i], scratch.after[i] = i - 1, i + 1
-        size = _push_symbol(merges, scratch, size, i)
+        size = push_symbol(merges, scratch, size, i)
     while size > 0:
         key, size = pop(heap, size)
         i = key & 0xFFFFFFFF
@@ -161,7 +70,7 @@ def _merge(dropout, n, kept, kept_after, state, out, at):
             kept_after = np.int64(_UNKNOWN)
             if kept < 0:
                 u, state = uniform(state)
-                kept = _kept(u, dropout.log_keep)
+                kept = kept_merges(u, dropout.log_keep)
             if rule != SENTENCEPIECE:
                 scratch.dropped[dropped] = key
                 dropped += 1
@@ -170,7 +79,7 @@ def _merge(dropout, n, kept, kept_after, state, out, at):
             size = push(heap, size, scratch.dropped[x])
         dropped = 0
         if valid:
-            size = _apply(merges, scratch, n, size, i)
+            size = apply(merges, scratch, n, size, i)
     i = np.int64(0)
     while i < n:
         out[at] = scratch.token[i]
@@ -185,7 +94,7 @@ def _dry_run(dropout, begin, end, kept):
 
     Returns the number of ids and of trials; -1 ids where a symbol is missing.
     """
-    dropout = _borrow_dropout(dropout)
+    dropout = borrow_dropout(dropout)
     scratch = dropout.scratch
     n = symbols_of(
         dropout.trie, dropout.merges, dropout.text, begin, end, scratch.token, scratch.rank
@@ -256,7 +165,7 @@ def _draw_pre_token(dropout, begin, end, token, state, out, at):
     if trials >= 0 and u < keep[trials]:
         out[at] = token
         return at + 1, state
-    kept = _kept(u, dropout.log_keep)
+    kept = kept_merges(u, dropout.log_keep)
     kept_after = np.int64(_UNKNOWN)
     if trials >= 0:
         kept = min(kept, trials - 1)
@@ -272,7 +181,9 @@ def _draw_pre_token(dropout, begin, end, token, state, out, at):
                         return at + size, state
                     kept_after = np.int64(_NEVER)
                 else:
-                    kept_after = min(_kept(u, dropout.log_keep), trials_after - 1)
+                    kept_after = min(kept_merges(u, dropout.log_keep), trials_after - 1)
+    if dropout.rule == PROVILKOV and end - begin >= dropout.by_blocks:
+        return merge_by_blocks(dropout, begin, end, kept, kept_after, state, out, at)
     token_, rank = dropout.scratch.token, dropout.scratch.rank
     n = symbols_of(dropout.trie, merges, dropout.text, begin, end, token_, rank)
     if n < 0:
@@ -287,7 +198,7 @@ def _draw_texts(dropout, pre_tokens, batch, rows):
 
     Returns as :func:`draw_bpe_dropout`. Does not own the memory of ``dropout``.
     """
-    dropout, batch, rows = _borrow_dropout(dropout), borrow_batch(batch), borrow_rows(rows)
+    dropout, batch, rows = borrow_dropout(dropout), borrow_batch(batch), borrow_rows(rows)
     first, ends = borrow(pre_tokens.first), borrow(pre_tokens.end)
     tokens, added, out = borrow(pre_tokens.token), borrow(pre_tokens.added), rows.ids
     at = np.int64(0)
@@ -297,6 +208,9 @@ def _draw_texts(dropout, pre_tokens, batch, rows):
             end = batch.offsets[t]
             for x in range(first[t], first[t + 1]):
                 begin, end = end, ends[x]
+                if tokens[x] == TO_MERGE:
+                    size, _ = _dry_run(dropout, begin, end, np.int64(_NEVER))
+                    tokens[x] = dropout.scratch.ids[0] if size == 1 else -1
                 token = tokens[x]
                 if token >= 0 and added[token]:
                     out[at] = token
@@ -310,13 +224,14 @@ def _draw_texts(dropout, pre_tokens, batch, rows):
 
 
 @njit(cache=True, nogil=True)
-def draw_bpe_dropout(trie, merges, pre_tokens, batch, p, rule, rows):
+def draw_bpe_dropout(trie, merges, pre_tokens, batch, p, rule, by_blocks, rows):
     """Draw all texts of a batch, which are bytes; returns their number.
 
     Or the first text with a byte for which there is no symbol. ``trie``: the tokens that
     characters are looked up in. ``pre_tokens``: those of the batch's texts; they cover each text.
-    ``p``: float64, in (0, 1]. ``rule``: PROVILKOV, HF or SENTENCEPIECE. ``rows``: `batch.Rows` with
-    a place for every byte and draw.
+    ``p``: float64, in (0, 1]. ``rule``: PROVILKOV, HF or SENTENCEPIECE. ``by_blocks``: int,
+    the bytes from which on a pre-token is merged by blocks, which changes no draw. ``rows``:
+    `batch.Rows` with a place for every byte and draw.
     """
     log_keep = np.log1p(-p)
     keep = np.empty(MOST_TRIALS + 1)
@@ -331,5 +246,5 @@ def draw_bpe_dropout(trie, merges, pre_tokens, batch, p, rule, rows):
         np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32),
         np.empty(3 * n, np.int64), np.empty(3 * n, np.int64), np.empty(n, np.int32),
     )  # fmt: skip
-    dropout = Dropout(trie, merges, batch.values, rule, log_keep, keep, scratch)
+    dropout = Dropout(trie, merges, batch.values, rule, log_keep, keep, scratch, by_blocks)
     return _draw_texts(dropout, pre_tokens, batch, rows)

@@ -12,7 +12,7 @@ import numpy as np
 from robustok.kernels.hashing import slot_of
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
-from robustok.kernels.trie import find_token
+from robustok.kernels.trie import descend
 
 BITS = 21  # of an id or a rank
 MOST_TRIALS = 255  # trials that are counted for a token; pre-tokens with more are always merged
@@ -30,8 +30,9 @@ class Merges(NamedTuple):
     result: np.ndarray  # int32 [merges]: the id a merge makes
     priority: np.ndarray  # int32 [merges]: lower goes first; the rank, or that of the result
     symbol: np.ndarray  # int32 [256]: the id of each single byte, or -1
-    of_bytes: np.ndarray  # int32 [65536]: rank of two bytes or -1, where all texts start from
-    # bytes; else [0]
+    character: np.ndarray  # int32 [65536]: the id of each character below, or -1; [0] where all
+    # texts start from bytes
+    of_bytes: np.ndarray  # int32 [65536]: rank of two bytes, or of two ASCII characters, or -1
     trials: np.ndarray  # int16 [ids]: trials that merging a token takes if none drops its merge;
     # -1: not counted yet, -2: merging does not make the token, or takes more than MOST_TRIALS
     outcomes: np.ndarray  # int32 [ids, FIRST, CELLS]: the result of dropping only merge k: one
@@ -44,7 +45,8 @@ def borrow_merges(merges):
     """The same merges without reference counts; see `memory`."""
     return Merges(
         borrow(merges.slots), borrow(merges.result), borrow(merges.priority), borrow(merges.symbol),
-        borrow(merges.of_bytes), borrow(merges.trials), borrow(merges.outcomes),
+        borrow(merges.character), borrow(merges.of_bytes), borrow(merges.trials),
+        borrow(merges.outcomes),
     )  # fmt: skip
 
 
@@ -84,14 +86,30 @@ def rank_of(merges, left, right):
 
 @njit(cache=True, nogil=True)
 def fill_bytes(merges):
-    """The ranks of all pairs of bytes."""
-    for a in range(256):
-        for b in range(256):
-            merges.of_bytes[a * 256 + b] = (
-                rank_of(merges, merges.symbol[a], merges.symbol[b])
-                if merges.symbol[a] >= 0 and merges.symbol[b] >= 0
-                else -1
-            )
+    """The ranks of all pairs of bytes, or of ASCII characters where texts start from characters."""
+    symbol = merges.character[:128] if len(merges.character) else merges.symbol
+    for a in range(len(symbol)):
+        for b in range(len(symbol)):
+            if symbol[a] >= 0 and symbol[b] >= 0:
+                merges.of_bytes[a * 256 + b] = rank_of(merges, symbol[a], symbol[b])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _code_point(text, p, after):
+    """The code point of text[p:after] (uint8), a first byte and all continuation bytes after it.
+
+    -1 where it needs more than 16 bits, or is not UTF-8.
+    """
+    size, first = after - p, np.int64(text[p])
+    if size == 1 and first < 0x80:
+        return first
+    if size == 2 and 0xC2 <= first < 0xE0:
+        return (first & 0x1F) << 6 | (np.int64(text[p + 1]) & 0x3F)
+    if size == 3 and 0xE0 <= first < 0xF0:
+        code = (first & 0xF) << 12 | (np.int64(text[p + 1]) & 0x3F) << 6
+        code |= np.int64(text[p + 2]) & 0x3F
+        return code if code >= 0x800 else np.int64(-1)
+    return np.int64(-1)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -103,7 +121,7 @@ def symbols_of(trie, merges, text, start, end, token, rank):
     merge with the next one (not written for the last). A symbol has at least one byte, so they fit.
     """
     n = 0
-    if len(merges.of_bytes):
+    if len(merges.character) == 0:
         for p in range(start, end):
             if merges.symbol[text[p]] < 0:
                 return -1
@@ -113,33 +131,49 @@ def symbols_of(trie, merges, text, start, end, token, rank):
             n += 1
         return n
     p = start
+    plain = False  # whether the previous symbol is an ASCII character
     while p < end:
         after = p + 1
         while after < end and (text[after] & 0xC0) == 0x80:
             after += 1
-        known = find_token(trie, text, p, after)
+        code = _code_point(text, p, after)
+        if code >= 0:
+            known = merges.character[code]
+        else:
+            node = np.int32(0)
+            for q in range(p, after):
+                if node >= 0:
+                    node = descend(trie, node, text, p, q)
+            known = trie.token[node] if node >= 0 else np.int32(-1)
         for q in range(p, p + 1 if known >= 0 else after):
             token[n] = known if known >= 0 else merges.symbol[text[q]]
             if token[n] < 0:
                 return -1
             if n:
-                rank[n - 1] = rank_of(merges, token[n - 1], token[n])
+                rank[n - 1] = (
+                    merges.of_bytes[np.int64(text[q - 1]) * 256 + text[q]]
+                    if plain and 0 <= code < 128 and known >= 0
+                    else rank_of(merges, token[n - 1], token[n])
+                )
             n += 1
+        plain = 0 <= code < 128 and known >= 0
         p = after
     return n
 
 
 def build_merges(
     left: np.ndarray, right: np.ndarray, result: np.ndarray, priority: np.ndarray,
-    symbol: np.ndarray, from_bytes: bool, ids: int,
+    symbol: np.ndarray, character: np.ndarray, ids: int,
 ) -> Merges:  # fmt: skip
-    """The merges of a vocabulary of so many ids as arrays, pair r being (left[r], right[r])."""
+    """The merges of a vocabulary of so many ids as arrays, pair r being (left[r], right[r]).
+
+    ``symbol``, ``character``: as in `Merges`.
+    """
     slots = np.full(1 << int(max(16, len(left))).bit_length(), -1, np.int64)
     fill(left, right, slots)
     merges = Merges(
-        slots, result, priority, symbol, np.zeros(65536 if from_bytes else 0, np.int32),
+        slots, result, priority, symbol, character, np.full(65536, -1, np.int32),
         np.full(ids, -1, np.int16), np.zeros((ids, FIRST, CELLS), np.int32),
     )  # fmt: skip
-    if from_bytes:
-        fill_bytes(merges)
+    fill_bytes(merges)
     return merges

@@ -12,6 +12,7 @@ from robustok.kernels.memory import borrow
 END = 128  # the symbol for the end of a span
 UNKNOWN = 255  # the symbol of characters that were not looked up yet
 NOT_LEARNED, STUCK = -1, -2
+TO_MERGE = -2  # in `PreTokens.token`: the token that merging the pre-token makes, or -1
 
 
 class PreTokens(NamedTuple):
@@ -19,7 +20,7 @@ class PreTokens(NamedTuple):
 
     first: np.ndarray  # int64 [texts + 1]
     end: np.ndarray  # int64: end byte of each within the batch's values
-    token: np.ndarray  # int32: the canonical token that is exactly this pre-token, or -1
+    token: np.ndarray  # int32: the canonical token that is exactly this pre-token, -1 or TO_MERGE
     added: np.ndarray  # bool [ids]: added tokens, which are never cut
 
 

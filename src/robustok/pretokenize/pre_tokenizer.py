@@ -49,6 +49,7 @@ class PreTokenizer:
             pattern = None
         self._part = _split(pattern) if pattern else part
         self._pattern = read_pattern(pattern) if pattern else None
+        self.cuts = pattern != _NO_CUTS  # whether it cuts any text that is UTF-8
         # The automaton and the numbers of its symbols. Replaced in one assignment: other threads
         # may read it, and an interrupt may end `add_characters` early.
         self._compiled: tuple[Automaton | None, dict[tuple[str, tuple[bool, ...]], int]] = None, {}

@@ -15,7 +15,8 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
   kernels write without bounds checks: a value that is too small corrupts memory. The default, one
   id a byte, is always enough.
 - ``_prepare(batch)`` converts the batch once, before the threads start.
-- ``_from_bytes`` says that ``_prepare`` and ``_draw`` also take texts as bytes, without their ids.
+- ``_from_bytes`` says that ``_prepare`` and ``_draw`` also take texts as bytes, without their ids,
+  and ``_bytes_of(text)`` gives those of a text, or None where its ids are needed.
 - ``_log_prob_text(ids)`` is the log-probability of the ids of one text (set ``exact``).
 
 Attributes whose names start with ``_`` are caches: they are not pickled.
@@ -91,7 +92,8 @@ class Sampler:
     needs: ClassVar[Need | None] = None  # from the tokenizer
     color: ClassVar[str] = ""  # in figures, as "#e69f00"; empty: one is chosen
     inner: ClassVar[str] = ""  # the parameter that takes schemes without a name; set by the base
-    _from_bytes: ClassVar[bool] = False  # whether strings need no canonical ids
+    _from_bytes: bool = False  # whether strings need no canonical ids
+    _only_bytes: ClassVar[bool] = False  # whether ids given for a text matter by their bytes alone
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -199,7 +201,7 @@ class Sampler:
             ) from e
 
     def _sample_text(self, text: Text, row: Any) -> np.ndarray:
-        spelled = self.vocab.text_bytes(text) if self._from_bytes else None
+        spelled = self._bytes_of(text) if self._from_bytes else None
         if spelled is None:
             return run.draw_row(self, self.vocab.encode(text), row)
         return run.draw_text(self, np.frombuffer(bytearray(spelled), np.uint8), row)
@@ -251,7 +253,7 @@ class Sampler:
         if rows and isinstance(rows[0], (str, bytes)):
             texts = check_texts(rows)
             if self._from_bytes and keep is None:
-                spelled = [s for s in map(self.vocab.text_bytes, texts) if s is not None]
+                spelled = [s for s in map(self._bytes_of, texts) if s is not None]
                 if len(spelled) == len(texts):
                     return run.draw_bytes(self, spelled, keys, plan)
             rows = self.vocab.encode_batch(texts)
@@ -322,6 +324,10 @@ class Sampler:
     def _prepare(self, batch: Any) -> Any:
         """The batch as the kernel takes it, made once for all threads."""
         return batch
+
+    def _bytes_of(self, text: Text) -> bytes | None:
+        """The bytes that `_draw` takes instead of the ids of ``text``; None: it needs the ids."""
+        return self.vocab.text_bytes(text)
 
     def _room(self, texts: int, tokens: int, size: int) -> int:
         """Upper bound of the ids in a draw of texts with this many tokens and bytes.

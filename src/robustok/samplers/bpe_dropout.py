@@ -10,9 +10,10 @@ from robustok.errors import RobustokError
 from robustok.samplers.base import Sampler
 from robustok.samplers.needs import MERGES
 from robustok.samplers.parameters import Choice, probability
-from robustok.vocabulary import Vocabulary
+from robustok.vocabulary import Text, Vocabulary
 
 _RULES = ("provilkov", "hf", "sentencepiece")
+_BY_BLOCKS = 512  # bytes of a pre-token that is faster merged by blocks than from one queue
 
 
 class BpeDropout(Sampler):
@@ -58,11 +59,16 @@ class BpeDropout(Sampler):
             Canonical(self.vocab)._draw(batch, first, last, out, ends)
             return
         v = self.vocab
-        texts = spelled(batch, v.token_bytes, v.token_offsets, first, last)
-        pre_tokens = self._pre_tokens(batch.values, batch.offsets[first : last + 1], texts)
+        if batch.values.dtype == np.uint8:
+            offsets, keys = batch.offsets[first : last + 1], batch.keys[first:last]
+            texts = batch._replace(offsets=offsets, keys=keys, parts=batch.parts[first:last])
+            pre_tokens = self._whole_texts(offsets)
+        else:
+            texts = spelled(batch, v.token_bytes, v.token_offsets, first, last)
+            pre_tokens = self._pre_tokens(batch.values, batch.offsets[first : last + 1], texts)
         drawn = kernels.draw_bpe_dropout(
             v.trie, self._merges(), pre_tokens, texts, self.p, _RULES.index(self.rule),
-            Rows(out, ends),
+            _BY_BLOCKS, Rows(out, ends),
         )  # fmt: skip
         if drawn < last - first:
             raise RobustokError("bpe-dropout: the vocabulary has no token for a character here")
@@ -89,6 +95,35 @@ class BpeDropout(Sampler):
         lengths = self.vocab.token_offsets
         whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, lengths)
         return PreTokens(first, ends, whole_ids, added)
+
+    @property
+    def _from_bytes(self) -> bool:  # type: ignore[override]
+        """Whether a text without added tokens is one pre-token, whatever its ids are."""
+        return self.p > 0.0 and not self._cutter()[0].cuts
+
+    def _bytes_of(self, text: Text) -> bytes | None:
+        spelled = self.vocab.text_bytes(text)
+        if spelled is None:
+            return None
+        marks = self.vocab.derived("bpe-dropout marks", self._marks_of_added)
+        return None if any(mark in spelled for mark in marks) else spelled
+
+    def _marks_of_added(self) -> list[bytes]:
+        """The first bytes of added tokens: a text without them has no added token."""
+        tokens = [self.vocab.tokens[i] for i in np.flatnonzero(self._cutter()[1])]
+        return sorted({token[:4] for token in tokens})
+
+    def _whole_texts(self, offsets: np.ndarray) -> Any:
+        """Each text as one pre-token; offsets: int64 [texts + 1], of their bytes."""
+        from robustok.kernels.pre_tokens import TO_MERGE, PreTokens
+
+        sizes, added = np.diff(offsets), self._cutter()[1]
+        first = np.zeros(len(offsets), np.int64)
+        np.cumsum(sizes > 0, out=first[1:])
+        ends, sizes = offsets[1:][sizes > 0], sizes[sizes > 0]
+        longest = np.diff(self.vocab.token_offsets).max(initial=0)
+        token = np.where(sizes <= longest, np.int32(TO_MERGE), np.int32(-1))
+        return PreTokens(first, ends, token, added)
 
     def _cutter(self) -> tuple[Any, np.ndarray]:
         """The pre-token cutter and which ids are added tokens, made once a vocabulary."""
@@ -128,8 +163,20 @@ def _tables(vocab: Vocabulary, by_result: bool) -> Any:
     symbol = np.full(256, -1, np.int32)
     for byte, i in vocab._byte_ids.items():
         symbol[byte] = i
-    from_bytes = vocab.data.family.startswith("byte-level")
-    return build_merges(left, right, result, ranks, symbol, from_bytes, vocab.size)
+    by_character = not vocab.data.family.startswith("byte-level")
+    character = _characters(vocab) if by_character else np.empty(0, np.int32)
+    return build_merges(left, right, result, ranks, symbol, character, vocab.size)
+
+
+def _characters(vocab: Vocabulary) -> np.ndarray:
+    """The id of each character below 65,536, or -1; int32 [65536]."""
+    character = np.full(1 << 16, -1, np.int32)
+    lengths = np.diff(vocab.token_offsets)
+    for i in np.flatnonzero(vocab.ordinary & (lengths > 0) & (lengths <= 3)).tolist():
+        token = vocab.tokens[i].decode("utf8", "ignore")
+        if len(token) == 1 and len(token.encode("utf8")) == lengths[i]:
+            character[ord(token)] = i  # of equal tokens the last one, as in the trie
+    return character
 
 
 def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -52,7 +52,7 @@ def draw_row(sampler: Sampler, ids: np.ndarray, row: Row) -> np.ndarray:
     vocab = sampler.vocab
     text = vocab.plain_bytes(ids.tolist()) if len(ids) < _FEW else None
     if text is not None:
-        if sampler._from_bytes:
+        if sampler._only_bytes:
             return draw_text(sampler, np.frombuffer(bytearray(text), np.uint8), row)
         return _draw_alone(sampler, ids, len(text), row)
     offsets, byte_offsets = np.array([0, len(ids)]), np.empty(2, np.int64)

@@ -29,6 +29,7 @@ class Uniform(TabledSampler):
     exact = True
     given = {"distance": "uniform-k"}
     _from_bytes = True
+    _only_bytes = True
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number of tokenizations; minus infinity off V."""
