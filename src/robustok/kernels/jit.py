@@ -14,9 +14,9 @@ import numpy as np
 from numba import config
 from numba.core import environment
 from numba.core.caching import FunctionCache
-from numba.core.runtime import rtsys
 
 from robustok.kernels.cache import cache_directory
+from robustok.kernels.runtime import initialize_runtime
 from robustok.locks import ForkSafeLock
 
 _lock = ForkSafeLock()
@@ -43,7 +43,7 @@ class KernelCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The cached code for these argument types, or None."""
-        rtsys.initialize(target_context)
+        initialize_runtime(target_context)
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)
 
