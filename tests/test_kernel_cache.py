@@ -83,6 +83,40 @@ def test_a_cached_kernel_is_loaded_without_the_compiler(tmp_path: Path) -> None:
     assert second.strip() == "[]"
 
 
+RUNTIME = """
+import numpy as np
+from llvmlite import binding
+from numba.core.runtime import nrtdynmod, rtsys
+from robustok.kernels.batch import gather, split_at_fixed
+
+compiled, create = [], nrtdynmod.create_nrt_module
+nrtdynmod.create_nrt_module = lambda context: compiled.append(1) or create(context)
+texts = split_at_fixed(np.array([0, 2]), np.array([False, True]))
+print(len(compiled))
+kernel = split_at_fixed.overloads[split_at_fixed.signatures[0]].library
+assert (kernel._shared_module is None) == (not compiled)
+assert rtsys.library._get_module_for_linking().get_function("NRT_incref")
+assert gather(np.array([7, 8], np.int32), texts)[0].tolist() == [7]
+"""
+
+
+def test_the_runtime_and_the_code_for_inlining_are_not_compiled_again(tmp_path: Path) -> None:
+    """The runtime stays linkable: a kernel that is compiled later is linked with it."""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", RUNTIME]
+    outputs = []
+    for _ in range(3):
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
+        outputs.append(done.stdout.strip())
+        for file in tmp_path.glob("robustok/*/*/batch.gather*"):
+            file.unlink()  # so that the next process compiles it
+    assert outputs == ["1", "0", "0"]
+    (runtime,) = tmp_path.glob("robustok/*/runtime.pickle")
+    runtime.write_bytes(b"")
+    subprocess.run([sys.executable, "-c", CODE], check=True, env=env, stdout=subprocess.DEVNULL)
+    assert runtime.stat().st_size
+
+
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of two kernel files whose hash is taken instead of the real one."""

@@ -24,6 +24,7 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.gigatoken_check import check_texts
+from robustok.heap import give_back_memory
 from robustok.locks import ForkSafeLock
 from robustok.pretokenize.pre_tokenizer import isolates, stage_of
 from robustok.tokenizer_data import TokenizerData, library_errors, steps
@@ -115,6 +116,7 @@ class GigatokenEncoder:
         if different is not None:
             self.reason = f"gigatoken gives other ids for {different!r}"
             return None
+        give_back_memory()
         self._encoded, self._size = 0, _process_size()
         return backend
 

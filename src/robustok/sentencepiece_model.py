@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.tokenizer_data import TokenizerData, library_errors
+from robustok.tokenizer_data import IdSet, TokenizerData, library_errors
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _read(processor: Any) -> TokenizerData:
         ordinary.add(i)
     scores = {i: processor.get_score(i) for i in ordinary}
     return TokenizerData(
-        tokens, frozenset(ordinary), frozenset(fallback), SentencePieceEncoder(processor),
+        tokens, IdSet(ordinary), frozenset(fallback), SentencePieceEncoder(processor),
         f"sentencepiece {_model_kind(processor.serialized_model_proto())}", scores=scores,
         source=processor,
     )  # fmt: skip

@@ -7,8 +7,6 @@ What it does not read: WordPiece and WordLevel, whose tokens are not parts of th
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +16,9 @@ from robustok.errors import RobustokError
 from robustok.hub_names import check_hub_name, hub_failure, split_revision
 from robustok.packaged import is_packaged, packaged_folder
 from robustok.sentencepiece_model import from_model_file, from_processor
+from robustok.tokenizer_data import IdSet, library_errors
 from robustok.tokenizer_data import TokenizerData as TokenizerData
 from robustok.tokenizer_data import byte_alphabet as byte_alphabet
-from robustok.tokenizer_data import library_errors
 from robustok.tokenizer_data import steps as steps
 from robustok.tokenizer_json import from_json
 from robustok.tokenizers_encoder import TokenizersEncoder as TokenizersEncoder
@@ -32,21 +30,6 @@ def read_tokenizer(source: Any) -> TokenizerData:
     Raises RobustokError for a missing or broken file and for tokenizers whose tokens are not bytes
     of the text.
     """
-    data = _read(source)
-    give_back_memory()
-    return data
-
-
-def give_back_memory() -> None:
-    """Return to the system what reading a large tokenizer took for a moment, where libc can.
-
-    For Llama 3's it is 150 MB, which glibc otherwise holds on to in every process.
-    """
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def _read(source: Any) -> TokenizerData:
     if isinstance(source, (str, Path)):
         return _from_name(str(source))
     source = getattr(source, "wrapped_tokenizer", source)  # of one that draws: the canonical one
@@ -143,6 +126,6 @@ def _from_tiktoken(encoding: Any) -> TokenizerData:
     ordinary = frozenset(ranks.values()) - frozenset(special.values())
     complete = len({tokens[i] for i in ordinary if len(tokens[i]) == 1}) == 256
     return TokenizerData(
-        tokens, ordinary, frozenset(), TiktokenEncoder(encoding, complete), "byte-level BPE",
+        tokens, IdSet(ordinary), frozenset(), TiktokenEncoder(encoding, complete), "byte-level BPE",
         source=encoding,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.tokenizer_data import TokenizerData, byte_alphabet, library_errors, steps
+from robustok.tokenizer_data import IdSet, TokenizerData, byte_alphabet, library_errors, steps
 from robustok.tokenizers_encoder import make_encoder
 
 
@@ -29,10 +29,11 @@ def from_json(text: str, name: str) -> TokenizerData:
     with _malformed(name):
         spec = json.loads(text)
         kind = _check_kind(spec["model"], name)
+        merges = _take_merges(spec["model"])
     with library_errors(f"{name}: the tokenizers library refuses it"):
         tokenizer = Tokenizer.from_str(text)
     with _malformed(name):
-        return _read(tokenizer, spec, kind, name)
+        return _read(tokenizer, spec, merges, kind, name)
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def _check_kind(model: dict, name: str) -> str:
     return kind
 
 
-def _read(tokenizer: Any, spec: dict, kind: str, name: str) -> TokenizerData:
+def _read(tokenizer: Any, spec: dict, merges: np.ndarray, kind: str, name: str) -> TokenizerData:
     model = spec["model"]
     byte_level, metaspace = _spelling(spec, name)
     tokenizer.no_truncation()
@@ -75,22 +76,40 @@ def _read(tokenizer: Any, spec: dict, kind: str, name: str) -> TokenizerData:
         # The library leaves out what it has no token for; where the name is not in the vocabulary
         # it raises instead.
         tokenizer.model.unk_token = "<unk>" * (1 + max(map(len, vocab), default=0))
-    encoder = make_encoder(tokenizer, spec, vocab, ordinary, metaspace, complete)
-    merges = scores = None
+    encoder = make_encoder(tokenizer, spec, vocab, merges, ordinary, metaspace, complete)
+    pairs = scores = None
     if kind == "BPE":
-        pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
-        known = ordinary | fallback
-        merges = np.array(
-            [(vocab[a], vocab[b]) for a, b in pairs if {vocab[a], vocab[b], vocab[a + b]} <= known],
-            np.int32,
-        ).reshape(-1, 2)
+        known = np.zeros(len(tokens), np.bool_)
+        known[list(ordinary)] = known[list(fallback)] = True
+        pairs = merges[known[merges].all(axis=1), :2].astype(np.int32)
     else:
         scores = {i: float(spelling[1]) for i, spelling in enumerate(model["vocab"])}
     family = "byte-level" if byte_level else "sentencepiece"
     return TokenizerData(
-        tokens, ordinary, fallback, encoder, f"{family} {kind}", merges,
+        tokens, IdSet(ordinary), fallback, encoder, f"{family} {kind}", pairs,
         bool(model.get("ignore_merges")), scores, tokenizer,
     )  # fmt: skip
+
+
+def _take_merges(model: dict) -> np.ndarray:
+    """Remove the merges, which are most of a large file's objects, and return their ids.
+
+    int64 [merges, 3]: both tokens and their result, -1 for one that is not in the vocabulary, which
+    the library refuses.
+    """
+    merges, vocab = model.get("merges"), model.get("vocab")
+    if not merges or not isinstance(vocab, dict):
+        return np.empty((0, 3), np.int64)
+    model["merges"] = ()
+
+    def ids() -> Iterator[int]:
+        for merge in merges:
+            first, second = merge.split(" ") if isinstance(merge, str) else merge
+            yield vocab.get(first, -1)
+            yield vocab.get(second, -1)
+            yield vocab.get(first + second, -1)
+
+    return np.fromiter(ids(), np.int64, 3 * len(merges)).reshape(-1, 3)
 
 
 def _spelling(spec: dict, name: str) -> tuple[bool, bool]:
@@ -191,7 +210,7 @@ def _token_bytes(
             )
         elif byte_level:
             try:
-                tokens[i] = bytes([alphabet[c] for c in spelling])
+                tokens[i] = bytes(map(alphabet.__getitem__, spelling))
             except KeyError as e:
                 raise RobustokError(
                     f"{name}: token {spelling!r} (id {i}) is not in the byte-level alphabet"

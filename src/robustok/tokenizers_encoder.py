@@ -10,9 +10,11 @@ import itertools
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.tokenizer_data import library_errors, steps
@@ -122,11 +124,15 @@ def make_encoder(
     tokenizer: Any,
     spec: dict,
     vocab: dict[str, int],
-    ordinary: frozenset[int],
+    merges: np.ndarray,
+    ordinary: Set[int],
     metaspace: bool,
     complete: bool,
 ) -> TokenizersEncoder:
-    """The encoder of a tokenizer whose tokenizer.json is ``spec``."""
+    """The encoder of a tokenizer whose tokenizer.json is ``spec``.
+
+    ``merges``: int64 [merges, 3], the ids of two tokens and of their result.
+    """
     model = spec["model"]
     pre = steps(spec.get("pre_tokenizer"), "pretokenizers")
     normalizers = steps(spec.get("normalizer"), "normalizers")
@@ -135,7 +141,9 @@ def make_encoder(
     local = all(s["type"] in _LOCAL for s in normalizers)
     added = tokenizer.get_added_tokens_decoder()
     plain = {i: token for i, token in added.items() if not token.special}
-    reachable = _reachable(model, [t.content for t in added.values() if t.special and t.content])
+    reachable = _reachable(
+        model, merges, [t.content for t in added.values() if t.special and t.content]
+    )
     unknown = model.get("unk_token")
     if model["vocab"] and isinstance(model.get("unk_id"), int):
         unknown = model["vocab"][model["unk_id"]][0]
@@ -174,17 +182,15 @@ def _first_space(normalizer: Any) -> str | None:
     return " " if stages == [{"type": "Prepend", "prepend": "▁"}, spaces] else None
 
 
-def _reachable(model: dict, special: list[str]) -> tuple[str, ...]:
+def _reachable(model: dict, merges: np.ndarray, special: list[str]) -> tuple[str, ...]:
     """The special tokens that the model itself would find in a text, where none are parsed."""
     if model.get("type") == "Unigram":
         spellings = {spelling[0] for spelling in model["vocab"]}
         return tuple(content for content in special if content in spellings)
     inside = {content for content in special if content in model["vocab"]}
     if not model.get("ignore_merges") and inside:
-        results = {
-            m.replace(" ", "", 1) if isinstance(m, str) else "".join(m) for m in model["merges"]
-        }
-        inside = {content for content in inside if len(content) == 1 or content in results}
+        results = set(merges[:, 2].tolist())
+        inside = {c for c in inside if len(c) == 1 or model["vocab"][c] in results}
     return tuple(sorted(inside))
 
 

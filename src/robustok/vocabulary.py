@@ -17,6 +17,7 @@ import numpy as np
 from robustok.checks import check_ids, check_text, check_texts, shown
 from robustok.errors import RobustokError
 from robustok.gigatoken_encoder import GigatokenEncoder, gigatoken_encoder
+from robustok.heap import give_back_memory
 from robustok.locks import ForkSafeLock
 from robustok.ragged import Ragged
 from robustok.tokenizer_files import TokenizerData, read_tokenizer
@@ -80,7 +81,11 @@ class Vocabulary:
         Raises RobustokError for a tokenizer that is missing, broken, or of a kind that cannot be
         read as bytes.
         """
-        return source if isinstance(source, Vocabulary) else cls(read_tokenizer(source))
+        if isinstance(source, Vocabulary):
+            return source
+        vocab = cls(read_tokenizer(source))
+        give_back_memory()
+        return vocab
 
     @property
     def special(self) -> frozenset[int]:
@@ -135,6 +140,7 @@ class Vocabulary:
         with self._derived_lock:
             if key not in self._derived:
                 self._derived[key] = make()
+                give_back_memory()
             return self._derived[key]
 
     def _forget_derived(self) -> None:

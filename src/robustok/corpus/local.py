@@ -9,8 +9,8 @@ from functools import partial
 from robustok.corpus.shard import Job, make_shard
 from robustok.corpus.sources import Chunk
 from robustok.errors import RobustokError
+from robustok.heap import give_back_memory
 from robustok.processes import DIED, PROGRESS, Run, Worker, receive
-from robustok.tokenizer_files import give_back_memory
 
 TRIES = 3  # attempts at a chunk whose process died
 

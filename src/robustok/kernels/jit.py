@@ -11,6 +11,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import binding
 from numba import config
 from numba.core import environment
 from numba.core.caching import FunctionCache
@@ -30,22 +31,42 @@ class KernelCache(FunctionCache):
     installed packages (awkward, on which gigatoken depends). That takes three quarters of the time
     of a first call and 80 MB. Compiled code needs only numba's runtime; where the cache has no such
     code, numba prepares its compiler when it starts to compile.
+
+    numba also keeps the LLVM module of each function, for functions that inline it. Kernels are
+    inlined from their sources (see `njit`), so only the names that the module defines are kept.
     """
 
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
         cache_file: Any = self._cache_file
-        cache_file._load_data = self._load_data
+        cache_file._load_data, self._save_data_as = self._load_data, cache_file._save_data
+        cache_file._save_data = self._save_data
 
     def _load_data(self, name: str) -> Any:
         """`IndexDataCacheFile._load_data` without an import of modules that numba compiled."""
         return _Unpickler(io.BytesIO(Path(self._cache_path, name).read_bytes())).load()
 
+    def _save_data(self, name: str, data: Any) -> None:
+        """`IndexDataCacheFile._save_data` without the code of the LLVM module."""
+        (library, kind, (object_code, module)), *rest = data
+        self._save_data_as(name, ((library, kind, (object_code, _names_of(module))), *rest))
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The cached code for these argument types, or None."""
         initialize_runtime(target_context)
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+            result = self._load_overload(sig, target_context)
+            if result is not None:
+                result.library._shared_module = None  # raises an error where numba would inline it
+            return result
+
+
+def _names_of(bitcode: bytes) -> bytes:
+    """Bitcode of a module that defines the same functions, without their code."""
+    functions = binding.parse_bitcode(bitcode).functions
+    names = [function.name for function in functions if not function.is_declaration]
+    text = "\n".join(f'define void @"{name}"() {{ unreachable }}' for name in names)
+    return binding.parse_assembly(text).as_bitcode()
 
 
 class _Unpickler(pickle.Unpickler):

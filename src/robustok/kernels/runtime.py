@@ -6,7 +6,6 @@ LLVM's optimizer and code generator: 0.1 s, and 25 MB of LLVM's code that are ot
 
 from __future__ import annotations
 
-import os
 import pickle
 import tempfile
 from contextlib import suppress
@@ -52,8 +51,4 @@ def _write(path: Path, content: bytes) -> None:
     """Write a file under a temporary name and rename it: other processes may read it."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
-    try:
-        os.replace(file.name, path)
-    except OSError:
-        os.unlink(file.name)
-        raise
+    Path(file.name).replace(path)
