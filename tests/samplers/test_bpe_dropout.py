@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import pickle
 from dataclasses import replace
 
@@ -243,3 +245,21 @@ def test_more_ids_than_the_merge_table_holds_are_refused(monkeypatch) -> None:
     vocab = rt.Vocabulary.load(tokenizer())
     with pytest.raises(rt.RobustokError, match=r"merges are too many.* at most 256"):
         rt.BpeDropout(vocab, p=0.5).sample("abc", seed=0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_processes_fill_one_cache_of_outcomes() -> None:
+    vocab = rt.Vocabulary.load(tokenizer())
+    s = rt.sampler("bpe-dropout(p=0.5)", vocab)
+    s.sample("a", seed=0)
+    outcomes = s._merges().outcomes
+    assert not outcomes.any()
+    drawing = multiprocessing.get_context("fork").Process(
+        target=s.sample_batch, args=([b"abcabc"] * 50,), kwargs={"seed": 0}
+    )
+    drawing.start()
+    drawing.join()
+    assert drawing.exitcode == 0 and outcomes.any()
+    fresh = rt.sampler("bpe-dropout(p=0.5)", rt.Vocabulary.load(tokenizer()))
+    drawn, expected = (x.sample_batch([b"abcabc"] * 200, seed=1) for x in (s, fresh))
+    assert np.array_equal(drawn.values, expected.values)
