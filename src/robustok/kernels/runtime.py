@@ -7,7 +7,7 @@ LLVM's optimizer and code generator: 0.1 s, and 25 MB of LLVM's code that are ot
 from __future__ import annotations
 
 import pickle
-import tempfile
+import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,6 @@ def _runtime_library(target_context: Any, directory: Path) -> Any:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file under a temporary name and rename it: other processes may read it."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(path)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
