@@ -42,13 +42,16 @@ class Finding:
 
 
 class FindingTable(NamedTuple):
-    """Findings of a batch, a row each, sorted by ``begin``, ``end`` and kind."""
+    """Findings of a batch, a row each, sorted by ``begin``, ``end`` and kind.
+
+    Positions are arrays, or lists for one short row, which take less time to make.
+    """
 
     kind: np.ndarray  # uint8: index into KINDS
-    begin: np.ndarray  # int64: position in all given ids
-    end: np.ndarray  # int64
-    canonical_begin: np.ndarray  # int64: position in all repaired ids, or SAME
-    canonical_end: np.ndarray  # int64
+    begin: Any  # int64: position in all given ids
+    end: Any  # int64
+    canonical_begin: Any  # int64: position in all repaired ids, or SAME
+    canonical_end: Any  # int64
 
     @classmethod
     def of(
@@ -94,7 +97,7 @@ class Findings(Sequence[Finding]):
 
     Args:
         table: the findings, with positions in the ids of the whole batch.
-        given: the ids that were checked, integers [n].
+        given: the ids that were checked, integers [n], as an array or a list.
         repaired: their canonical ids, int32 [m].
         given_start: position in the batch of the first id of ``given``, by default 0.
         repaired_start: position in the repaired batch of the first id of ``repaired``, by default
@@ -105,7 +108,7 @@ class Findings(Sequence[Finding]):
     """
 
     def __init__(
-        self, table: FindingTable, given: np.ndarray, repaired: np.ndarray,
+        self, table: FindingTable, given: np.ndarray | list[int], repaired: np.ndarray,
         given_start: int = 0, repaired_start: int = 0,
     ) -> None:  # fmt: skip
         self._table = table  # its positions count from the starts
@@ -133,7 +136,7 @@ class Findings(Sequence[Finding]):
         i = range(len(self))[index]
         kind, begin, end, first, last = (int(column[i]) for column in self._table)
         begin, end = begin - self._given_start, end - self._given_start
-        ids = canonical = tuple(self._given[begin:end].tolist())
+        ids = canonical = tuple(map(int, self._given[begin:end]))
         if first != SAME:
             start = self._repaired_start
             canonical = tuple(self._repaired[first - start : last - start].tolist())

@@ -58,13 +58,10 @@ def check_plain(plain: PlainText, ids: list[int]) -> Verdict | None:
     if b"".join([plain.vocab.tokens[i] for i in canonical]) != spelled:
         return None
     distance, splits, runs = _compare(plain.vocab.tokens, body, canonical)
-    columns = np.array(runs)
     if begin:
-        columns += begin
-    table = FindingTable(
-        _KIND[: len(runs) // 4], columns[::4], columns[1::4], columns[2::4], columns[3::4]
-    )
-    findings = Findings(table, np.array(ids), repaired)
+        runs = [position + begin for position in runs]
+    table = FindingTable(_KIND[: len(runs) // 4], runs[::4], runs[1::4], runs[2::4], runs[3::4])
+    findings = Findings(table, ids.copy(), repaired)
     return Verdict(False, distance, splits, False, findings, repaired)
 
 
