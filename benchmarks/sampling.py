@@ -163,8 +163,9 @@ def tiktoken_encoding(vocab: rt.Vocabulary) -> Any:
 
 
 def arguments(
-    description: str, size: int = 600_000, names: tuple[str, ...] = ("gpt2", "llama3")
-) -> argparse.Namespace:
+    description: str, size: int = 600_000, names: tuple[str, ...] = ("gpt2", "llama3"),
+    parts: tuple[str, ...] = ("english", "languages", "known"),
+) -> argparse.Namespace:  # fmt: skip
     """What to measure on: by default these tokenizers and the English text of ROBUSTOK_DATA."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
@@ -173,7 +174,7 @@ def arguments(
     parser.add_argument("--text", type=Path, default=data / "corpus" / "english_val.jsonl.xz")
     parser.add_argument("--bytes", type=int, default=size)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--part", choices=("english", "languages", "known"))
+    parser.add_argument("--part", choices=parts)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.tokenizer = options.tokenizer or here

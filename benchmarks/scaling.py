@@ -1,9 +1,10 @@
 """How a draw's time grows with its text, and what more threads give.
 
-    python benchmarks/scaling.py [--tokenizer T.json] [--text FILE.jsonl]
+    python benchmarks/scaling.py [--part model] [--tokenizer T.json] [--text FILE.jsonl]
 
 Prints, for every scheme, processor seconds at 64 KB over those at 8 KB, the throughput of two
-threads over that of one (wall clock, so it wants two quiet cores), and a model of 2 and 8 threads.
+threads over that of one (wall clock, so it wants two quiet cores), and a model of 2 and 8 threads;
+with ``--part model`` the model alone. All from ids, `uniform` from strings.
 The model needs no quiet cores: it is the processor time of one thread over that of the calling
 thread without its draws plus the longest draws of a thread, and threads take turns. It leaves out
 that cores share caches and memory.
@@ -21,7 +22,13 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 import robustok as rt
+from robustok.samplers import tabled
 from sampling import FLOORS, arguments, read_documents
+
+MODELLED = (
+    "stochastok(alpha=0.1)", "stochastok(alpha=1)", "stochastok(alpha=3)",
+    "stochastok-uniform(alpha=1)", "uniform", "uniform-k(alpha=1)", "bpe-dropout(p=0.1)",
+)  # fmt: skip
 
 
 def median(job: Callable[[], object], clock: Callable[[], float], rounds: int) -> float:
@@ -46,8 +53,11 @@ class Model(NamedTuple):
         return self.alone / (self.serial + self.longest)
 
 
-def modelled(scheme: rt.Sampler, rows: rt.Ragged, threads: int, rounds: int) -> Model:
-    """The median of batches whose threads draw one after another, each for itself."""
+def modelled(scheme: rt.Sampler, rows: Any, threads: int, rounds: int) -> Model:
+    """The median of batches whose threads draw one after another, each for itself.
+
+    ``rows``: ids (Ragged) or strings.
+    """
     draws: dict[int, float] = {}  # seconds by thread
     draw, turn = scheme._draw, threading.Lock()
 
@@ -58,6 +68,8 @@ def modelled(scheme: rt.Sampler, rows: rt.Ragged, threads: int, rounds: int) -> 
             draws[threading.get_ident()] = time.thread_time() - start
 
     scheme._draw = timed  # type: ignore[method-assign]
+    cores = tabled.cores_read_once
+    tabled.cores_read_once = lambda: threads  # type: ignore[assignment]  # each keeps its store
     models = []
     for i in range(rounds + 1):
         start = time.thread_time()
@@ -70,17 +82,39 @@ def modelled(scheme: rt.Sampler, rows: rt.Ragged, threads: int, rounds: int) -> 
         serial = caller - draws[threading.get_ident()]
         models.append(Model(alone, serial, max(draws.values())))
     del scheme._draw
+    tabled.cores_read_once = cores
     return sorted(models[1:], key=lambda m: m.speedup)[rounds // 2]  # the first one fills caches
 
 
+def print_model(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> None:
+    """A table of the modelled threads: of ids, and of strings where they need no ids."""
+    print("| scheme | serial share | modelled: 2 threads | 8 |\n|---|---|---|---|")
+    ids = vocab.encode_batch(texts)
+    for spec in MODELLED:
+        scheme = rt.sampler(spec, vocab)
+        for kind, rows in (("ids", ids), ("strings", texts)):
+            if kind == "ids" or scheme._from_bytes:
+                pair, eight = (modelled(scheme, rows, n, rounds) for n in (2, 8))
+                print(
+                    f"| {spec}, {kind} | {eight.serial / eight.alone:.1%} | {pair.speedup:.2f} "
+                    f"| {eight.speedup:.1f} |",
+                    flush=True,
+                )
+
+
 def main() -> None:
-    options = arguments(__doc__ or "")
+    options = arguments(__doc__ or "", parts=("model",))
     texts = read_documents(options.text, 4_000_000)
     whole = "\n".join(texts)
+    copies = -(-8_000_000 // len(whole.encode("utf8")))
     for path in options.tokenizer:
         vocab = rt.Vocabulary.load(path)
+        if options.part == "model":
+            print(f"\n{Path(path).parent.name}\n")
+            print_model(vocab, texts * copies, options.rounds)
+            continue
         many = vocab.encode_batch(texts)
-        twice = rt.Ragged.from_rows([*many, *many])  # 8 MB
+        repeated = rt.Ragged.from_rows([*many] * copies)  # 8 MB
         print(f"\n{Path(path).parent.name}\n\n| scheme | 64 KB over 8 KB | two threads over one "
               "| serial share | modelled: 2 threads | 8 |\n|---|---|---|---|---|---|")  # fmt: skip
         for spec in FLOORS:
@@ -110,7 +144,7 @@ def main() -> None:
                 )
                 for n in (1, 2)
             )
-            pair, eight = (modelled(scheme, twice, n, options.rounds) for n in (2, 8))
+            pair, eight = (modelled(scheme, repeated, n, options.rounds) for n in (2, 8))
             print(
                 f"| {spec} | {times[1] / times[0]:.1f} | {one / two:.2f} "
                 f"| {eight.serial / eight.alone:.1%} | {pair.speedup:.2f} | {eight.speedup:.1f} |",
