@@ -6,6 +6,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import numba
 import numpy as np
 from llvmlite import binding
 from numba import config
-from numba.core import environment
+from numba.core import environment, types
 from numba.core.caching import FunctionCache
 
 from robustok.kernels.cache import cache_directory
+from robustok.kernels.linking import KernelCompiler
 from robustok.kernels.runtime import initialize_runtime
 from robustok.locks import ForkSafeLock
 
@@ -105,7 +107,10 @@ def njit(**options: Any) -> Callable[[Callable], Any]:
     cached = options.pop("cache", False)
 
     def decorate(function: Callable) -> Any:
-        dispatcher: Any = numba.njit(**options)(function)
+        # Kernels that call this one compile it without the code that converts Python objects.
+        variant = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        callee: Any = numba.njit(**variant)(function)
+        dispatcher: Any = numba.njit(**variant, pipeline_class=KernelCompiler)(function)
         # Extensions of other packages define types that kernels do not take.
         dispatcher._compilation_chain_init_hook = _nothing
         directory = cache_directory() if cached else None
@@ -116,15 +121,19 @@ def njit(**options: Any) -> Callable[[Callable], Any]:
                     dispatcher._cache = KernelCache(function)
                 finally:
                     config.CACHE_DIR = setting
-        # Kernels that call this one compile it without the code that converts Python objects.
-        callee: Any = numba.njit(**options, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
-            function
-        )
-        dispatcher.get_call_template = callee.get_call_template
+        dispatcher.get_call_template = partial(_call_template, callee)
         dispatcher.get_overload = callee.get_overload
         return dispatcher
 
     return decorate
+
+
+def _call_template(callee: Any, args: Any, kws: Any) -> Any:
+    """numba's template of a call; a constant argument does not need a function of its own."""
+    return callee.get_call_template(
+        [types.unliteral(argument) for argument in args],
+        {name: types.unliteral(argument) for name, argument in kws.items()},
+    )
 
 
 def _nothing() -> None:

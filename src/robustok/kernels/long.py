@@ -35,7 +35,8 @@ class Edges(NamedTuple):
 def enlarged(array, size):
     """A copy of ``array`` (int32 [values] or of any other dtype) with space for ``size`` values."""
     larger = np.empty(size, array.dtype)
-    larger[: len(array)] = array
+    for x in range(len(array)):  # not as slices, for which numba compiles formatted messages
+        larger[x] = array[x]
     return larger
 
 

@@ -49,7 +49,8 @@ def enlarge(table, used, extra):
     if used + extra <= len(table):
         return table
     larger = np.empty(2 * len(table) + extra)
-    larger[:used] = table[:used]
+    for x in range(used):
+        larger[x] = table[x]
     return larger
 
 
