@@ -8,8 +8,9 @@ import sys
 
 import numba
 import pytest
+from numba import config
 
-pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 
 PROCESS = """
 import numba
