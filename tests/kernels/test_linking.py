@@ -8,9 +8,10 @@ import sys
 
 import numba
 import pytest
-from numba import config
 
-pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled"
+)
 
 PROCESS = """
 import numba
