@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numba
 import pytest
@@ -60,6 +61,26 @@ def test_numba_compiles_its_functions_for_callers_after_a_kernel() -> None:
     assert calls == "('index', -1) 0.0 0.0 ('index', -5)", done.stderr
     allocated, freed = map(int, allocations.split())
     assert allocated == freed
+
+
+OTHER_RELEASE = """
+import sys
+import numba
+numba.__version__ = "0.67.9"
+import numpy as np
+from robustok.kernels.batch import split_at_fixed
+print(split_at_fixed(np.array([0, 2]), np.array([False, True])).tolist())
+print([name for name in sys.modules if name.startswith("robustok.kernels.numba_")])
+"""
+
+
+def test_another_release_of_numba_compiles_kernels_as_it_does(tmp_path: Path) -> None:
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for _ in ("compiled", "loaded"):
+        command = [sys.executable, "-c", OTHER_RELEASE]
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert done.stdout.splitlines() == ["[[0, 0, 0, 1]]", "[]"], done.stderr
+    assert list(tmp_path.glob("robustok/*/*/*.nbc"))
 
 
 def test_a_call_with_a_constant_compiles_no_function_of_its_own() -> None:
