@@ -12,7 +12,7 @@ import pytest
 
 from robustok.cli.app import run
 from robustok.errors import RobustokError
-from robustok.report import merged, write_report
+from robustok.report import merged, write, write_report
 from robustok.report.accuracies import accuracy_table, versus_canonical
 from robustok.report.paper import beside_paper
 from robustok.report.sources import read_source
@@ -144,6 +144,14 @@ def test_differences_to_canonical_training_are_marked_where_holm_keeps_them() ->
     more = [row(f"uniform-k(alpha={i})", "uniform", 0.5) for i in range(1, 9)]
     lines = versus_canonical(Results(merged([base, near, far, *more])))[1]
     assert [line[2].endswith("*") for line in lines[:2]] == [False, True]
+
+
+def test_differences_between_few_shot_examples_are_not_called_training() -> None:
+    rows = [row(context, "uniform", 0.5) for context in ("canonical", "uniform")]
+    assert write._versus_title(Results(merged(rows))) == {}
+    rows = [r | {"context": r["train"]} for r in rows]
+    title = write._versus_title(Results(merged(rows)))["versus"]
+    assert title == "Difference to canonical few-shot examples"
 
 
 def test_report_writes_the_table_of_readme(

@@ -117,9 +117,12 @@ def _evaluation(study: Part) -> str:
     benchmarks = (study.get("benchmarks") or {}).get("names", ())
     tasks = [GAMES[study["task"]["kind"]]] if study.get("task") else []
     tasks += [f"{name}" for name in benchmarks]
+    tokenized = f"tokenized with {_count(schemes, 'scheme')}, {part['draws']} draws of each"
+    if tuple(schemes) == ("canonical",):
+        tokenized = "tokenized canonically"
     return (
         f"It is evaluated on up to {part['items']:,} held-out questions of {', '.join(tasks)}, "
-        f"tokenized with {_count(schemes, 'scheme')}, {part['draws']} draws of each."
+        f"{tokenized}."
     )
 
 

@@ -16,6 +16,7 @@ from robustok.report.table import Results, Row, percent, points
 from robustok.study.cells.models import FINETUNED, PRETRAINED
 
 NOT_RUN = "not run"
+FEW_SHOT = "few-shot examples"
 Entry = dict[str, Any]
 
 
@@ -114,7 +115,7 @@ def first_title(rows: Sequence[Row]) -> str:
     if any("file" in row for row in rows):
         return "results of"
     if any("context" in row for row in rows):
-        return "few-shot examples"
+        return FEW_SHOT
     kinds = {training(row) for row in rows}
     return "fine-tuned" if FINETUNED in kinds else "pre-trained" if PRETRAINED in kinds else "model"
 

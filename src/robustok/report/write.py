@@ -11,7 +11,13 @@ from typing import Any
 from robustok.errors import RobustokError
 from robustok.files import disk_full_in_one_line, read_json, write_whole
 from robustok.report.about import about
-from robustok.report.accuracies import accuracy_table, first_title, versus_canonical, write_table
+from robustok.report.accuracies import (
+    FEW_SHOT,
+    accuracy_table,
+    first_title,
+    versus_canonical,
+    write_table,
+)
 from robustok.report.curve import draw_curve
 from robustok.report.embeddings import draw_layers, merged_layers
 from robustok.report.examples import groups
@@ -179,7 +185,7 @@ def _values(
     return {
         "study": study,
         "about": about(study, raw),
-        "titles": TITLES,
+        "titles": TITLES | _versus_title(results),
         "notes": NOTES,
         "missing": missing(study, raw),
         "facts": _facts(raw),
@@ -203,6 +209,11 @@ def _values(
         "configuration": json.dumps(study, indent=2, ensure_ascii=False),
         "versions": raw[-1].get("versions", {}) if raw else {},
     }
+
+
+def _versus_title(results: Results) -> dict[str, str]:
+    few_shot = first_title(results.rows) == FEW_SHOT
+    return {"versus": f"Difference to canonical {FEW_SHOT}"} if few_shot else {}
 
 
 def _data_url(svg: str) -> str:
