@@ -250,7 +250,7 @@ def test_more_ids_than_the_merge_table_holds_are_refused(monkeypatch) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_fill_one_cache_of_outcomes() -> None:
     vocab = rt.Vocabulary.load(tokenizer())
-    s = rt.sampler("bpe-dropout(p=0.5)", vocab)
+    s: Any = rt.sampler("bpe-dropout(p=0.5)", vocab)
     s.sample("a", seed=0)
     outcomes = s._merges().outcomes
     assert not outcomes.any()
