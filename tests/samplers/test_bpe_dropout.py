@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
