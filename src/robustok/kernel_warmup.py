@@ -19,7 +19,7 @@ from robustok.samplers.registry import BUILT_IN
 _COMPLETE = "all.compiled"  # marks a cache of all kernels
 _OTHERS = "others"  # kernels of the guard, the lattice and measures
 _MOST_PROCESSES = 4  # of half a GB each; the longest scheme alone takes a third of the time
-_COSTS = {"uniform-k": 6, "stochastok-uniform": 3, "bpe-dropout": 3}  # compile time, others 1
+_COSTS = {"uniform-k": 6, "bpe-dropout": 4, "stochastok-uniform": 3}  # compile time, others 1
 _SAME_KERNELS = {"exactly": "uniform-k"}  # costs more, and its process compiles both
 _WORKER = "import sys; from robustok.kernel_warmup import compile_jobs; compile_jobs(sys.argv[1:])"
 
@@ -29,7 +29,7 @@ def warmup() -> None:
 
     >>> warmup()
 
-    Where kernels are missing, up to four processes compile, at most one a core: about two minutes
+    Where kernels are missing, up to four processes compile, at most one a core: about 80 seconds
     of processor time together. Later processes load each kernel in hundredths of a second. Worth
     calling in an image's build or before timing anything.
     """

@@ -157,9 +157,11 @@ def joined(longs):
     node, at = np.int64(0), np.int64(0)
     for x in range(len(longs)):
         n, edges = len(longs[x].first) - 1, len(longs[x].token)
-        first[node : node + n] = longs[x].first[:n] + at
-        token[at : at + edges] = longs[x].token
-        step[at : at + edges] = longs[x].step
+        for i in range(n):
+            first[node + i] = longs[x].first[i] + at
+        for i in range(edges):
+            token[at + i] = longs[x].token[i]
+            step[at + i] = longs[x].step[i]
         node, at = node + n, at + edges
     first[nodes] = count
     return Edges(first, token, step)

@@ -79,7 +79,8 @@ def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
         for p in range(np.int64(store.floats[counts + s])):
             path = store.ints[base + p * stride + 1 : base + p * stride + 1 + s]
             if is_pairwise(table, path, s, token_offsets, cuts, merged):
-                store.ints[base + kept * stride + 1 : base + kept * stride + 1 + s] = path
+                for i in range(s):
+                    store.ints[base + kept * stride + 1 + i] = path[i]
                 kept += 1
         store.floats[counts + s] = kept
 

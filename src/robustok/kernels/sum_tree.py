@@ -33,7 +33,8 @@ def build_tree(types, kind):
     high = np.zeros(2 * leaves, np.int64)
     size = len(types.probability)
     table = np.empty(size + 1 + 64 * len(kind))
-    table[:size] = types.probability
+    for i in range(size):
+        table[i] = types.probability[i]
     table[size] = 1.0
     used = np.int64(size + 1)
     for t in range(leaves):

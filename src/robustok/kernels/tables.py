@@ -111,8 +111,10 @@ def copy_records(store, larger):
 
     ``larger`` has at least as many slots and words, so everything fits.
     """
-    larger.used[:] = store.used
-    larger.single[:] = store.single
+    for i in range(len(store.used)):
+        larger.used[i] = store.used[i]
+    for i in range(len(store.single)):
+        larger.single[i] = store.single[i]
     for at in range(store.used[0]):
         larger.words[at] = store.words[at]
     for slot in range(len(store.slots)):

@@ -65,6 +65,25 @@ def _bounds(edges, probability, node, row, low, high):
 
 
 @njit(cache=True, nogil=True)
+def _wider(rows, width):
+    """A copy of ``rows`` (float64 [rows, less than ``width``]) with zeros up to ``width``."""
+    wider = np.zeros((len(rows), width))
+    for x in range(len(rows)):
+        for d in range(rows.shape[1]):
+            wider[x, d] = rows[x, d]
+    return wider
+
+
+@njit(cache=True, nogil=True)
+def _appended(table, used, row, size):
+    """``table`` (float64 [>= ``used``]) with the first ``size`` of ``row`` from ``used`` on."""
+    table = enlarge(table, used, size)
+    for d in range(size):
+        table[used + d] = row[d]
+    return table
+
+
+@njit(cache=True, nogil=True)
 def build_tail(edges, probability, k):
     """The distances up to k of paths through the tail, as `Tail`.
 
@@ -90,9 +109,7 @@ def build_tail(edges, probability, k):
             lowest, highest = _bounds(edges, probability, i, r, low, high)
             highest = min(highest, np.int64(k))
             if highest - lowest + 1 > rows.shape[1]:
-                wider = np.zeros((ring, 2 * (highest - lowest + 1)))
-                wider[:, : rows.shape[1]] = rows
-                rows = wider
+                rows = _wider(rows, 2 * (highest - lowest + 1))
             row = rows[i % ring]
             row[: max(highest - lowest + 1, 0)] = 0.0
             for e in range(edges.first[i], edges.first[i + 1]):
@@ -121,8 +138,7 @@ def build_tail(edges, probability, k):
                     best[s] = max(best[s], row[d])
         if keep and last >= first:
             size = last - first + 1
-            table = enlarge(table, used, size)
-            table[used : used + size] = row[:size]
+            table = _appended(table, used, row, size)
             base[r] = used
             used += size
     return Tail(stages, best, Sums(table, base, low, high))
