@@ -76,7 +76,10 @@ def _wider(rows, width):
 
 @njit(cache=True, nogil=True)
 def _appended(table, used, row, size):
-    """``table`` (float64 [>= ``used``]) with the first ``size`` of ``row`` from ``used`` on."""
+    """``table`` with the first ``size`` values of a row from ``used`` on, enlarged where needed.
+
+    ``table``: float64 [at least ``used``]; ``row``: float64 [at least ``size``].
+    """
     table = enlarge(table, used, size)
     for d in range(size):
         table[used + d] = row[d]
