@@ -20,9 +20,11 @@ from robustok.kernels.dropout_blocks import merge_by_blocks
 from robustok.kernels.dropout_queue import (
     Dropout,
     Scratch,
+    append_symbols,
     apply,
     borrow_dropout,
     kept_merges,
+    next_kept,
     push_symbol,
 )
 from robustok.kernels.heap import pop, push
@@ -66,11 +68,8 @@ def _merge(dropout, n, kept, kept_after, state, out, at):
         trials += 1
         kept -= 1
         if kept < 0:
-            kept = kept_after
+            kept, state = next_kept(kept_after, dropout.log_keep, state)
             kept_after = np.int64(_UNKNOWN)
-            if kept < 0:
-                u, state = uniform(state)
-                kept = kept_merges(u, dropout.log_keep)
             if rule != SENTENCEPIECE:
                 scratch.dropped[dropped] = key
                 dropped += 1
@@ -80,11 +79,7 @@ def _merge(dropout, n, kept, kept_after, state, out, at):
         dropped = 0
         if valid:
             size = apply(merges, scratch, n, size, i)
-    i = np.int64(0)
-    while i < n:
-        out[at] = scratch.token[i]
-        at += 1
-        i = np.int64(scratch.after[i])
+    at = append_symbols(scratch, n, out, at)
     return at, trials, state
 
 

@@ -22,12 +22,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.dropout_queue import apply, borrow_dropout, join, kept_merges, push_symbol
+from robustok.kernels.dropout_queue import (
+    append_symbols,
+    apply,
+    borrow_dropout,
+    join,
+    next_kept,
+    push_symbol,
+)
 from robustok.kernels.heap import pop, push
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.merges import symbols_of
-from robustok.kernels.random import uniform
 from robustok.kernels.words import word_ends
 
 SHORT = 24  # symbols of the longest block whose best pair is found by a search of all pairs
@@ -221,10 +227,8 @@ def _run_trials(dropout, blocks, steps, order, size, kept, kept_after, state):
                 size = push(heap, size, scratch.dropped[x])
             dropped = 0
             continue
-        kept, kept_after = kept_after, np.int64(-1)
-        if kept < 0:
-            u, state = uniform(state)
-            kept = kept_merges(u, dropout.log_keep)
+        kept, state = next_kept(kept_after, dropout.log_keep, state)
+        kept_after = np.int64(-1)
         if from_heap:
             scratch.dropped[dropped], size = pop(heap, size)
             dropped += 1
@@ -271,10 +275,5 @@ def merge_by_blocks(dropout, begin, end, kept, kept_after, state, out, at):
             size = _make_live(dropout, blocks, steps, b, number, np.int64(_NOTHING), size)
     order = _sorted_steps(steps.key[:number], len(dropout.merges.result))
     state = _run_trials(dropout, blocks, steps, order, size, kept, kept_after, state)
-    token, after = dropout.scratch.token, dropout.scratch.after
-    i = np.int64(0)
-    while i < n:
-        out[at] = token[i]
-        at += 1
-        i = np.int64(after[i])
+    at = append_symbols(dropout.scratch, n, out, at)
     return at, state

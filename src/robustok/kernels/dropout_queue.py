@@ -14,6 +14,7 @@ from robustok.kernels.heap import push
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.merges import Merges, borrow_merges, rank_of
+from robustok.kernels.random import uniform
 from robustok.kernels.trie import Trie, borrow_trie
 
 
@@ -86,6 +87,20 @@ def kept_merges(u, log_keep):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def next_kept(kept_after, log_keep, state):
+    """The number of merges kept before the next dropped one, and the state.
+
+    ``kept_after``: int64, this number, or -1 where it is not drawn yet. ``log_keep``: float64, as
+    in `kept_merges`. ``state``: uint64, of the random numbers.
+    """
+    kept = kept_after
+    if kept < 0:
+        u, state = uniform(state)
+        kept = kept_merges(u, log_keep)
+    return kept, state
+
+
+@njit(cache=True, nogil=True, inline="always")
 def join(merges, scratch, n, i):
     """Merge symbol ``i`` with the next one, and set the ranks of the new pairs.
 
@@ -118,3 +133,17 @@ def apply(merges, scratch, n, size, i):
     if scratch.before[i] >= 0:
         size = push_symbol(merges, scratch, size, scratch.before[i])
     return size
+
+
+@njit(cache=True, nogil=True, inline="always")
+def append_symbols(scratch, n, out, at):
+    """Append the ids of the symbols that are left of ``n`` to ``out`` from ``at``; returns the end.
+
+    ``out``: int32 [at least ``at + n``].
+    """
+    i = np.int64(0)
+    while i < n:
+        out[at] = scratch.token[i]
+        at += 1
+        i = np.int64(scratch.after[i])
+    return at

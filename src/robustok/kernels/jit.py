@@ -31,24 +31,24 @@ def njit(**options: Any) -> Callable[[Callable], Any]:
     cached = options.pop("cache", False)
 
     def decorate(function: Callable) -> Any:
-        is_known = numba.__version__.startswith(_RELEASE)
-        if is_known:
-            from robustok.kernels.numba_068 import KernelCache, make_dispatcher
-
-            dispatcher = make_dispatcher(function, options)
-        else:
-            dispatcher = numba.njit(**options)(function)
+        dispatcher = _dispatcher(function, options)
         directory = cache_directory() if cached else None
         if directory is not None:
             with _lock:
                 setting, config.CACHE_DIR = config.CACHE_DIR, str(directory)
                 try:
-                    if is_known:
-                        dispatcher._cache = KernelCache(function)
-                    else:
-                        dispatcher.enable_caching()
+                    dispatcher.enable_caching()
                 finally:
                     config.CACHE_DIR = setting
         return dispatcher
 
     return decorate
+
+
+def _dispatcher(function: Callable, options: dict[str, Any]) -> Any:
+    """``numba.njit(**options)(function)``, faster to compile and to load with a known release."""
+    if not numba.__version__.startswith(_RELEASE):
+        return numba.njit(**options)(function)
+    from robustok.kernels.numba_068 import make_dispatcher
+
+    return make_dispatcher(function, options)

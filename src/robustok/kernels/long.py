@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.copying import copy_to
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.powers import exponent_of, two_to
@@ -35,8 +36,7 @@ class Edges(NamedTuple):
 def enlarged(array, size):
     """A copy of ``array`` (int32 [values] or of any other dtype) with space for ``size`` values."""
     larger = np.empty(size, array.dtype)
-    for x in range(len(array)):  # not as slices, for which numba compiles formatted messages
-        larger[x] = array[x]
+    copy_to(array, len(array), larger, 0)
     return larger
 
 
@@ -159,9 +159,8 @@ def joined(longs):
         n, edges = len(longs[x].first) - 1, len(longs[x].token)
         for i in range(n):
             first[node + i] = longs[x].first[i] + at
-        for i in range(edges):
-            token[at + i] = longs[x].token[i]
-            step[at + i] = longs[x].step[i]
+        copy_to(longs[x].token, edges, token, at)
+        copy_to(longs[x].step, edges, step, at)
         node, at = node + n, at + edges
     first[nodes] = count
     return Edges(first, token, step)

@@ -13,7 +13,7 @@ import numpy as np
 from robustok.kernels.hashing import slot_of
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
-from robustok.kernels.trie import descend
+from robustok.kernels.trie import find_token
 
 BITS = 21  # of an id or a rank
 MOST_TRIALS = 255  # trials that are counted for a token; pre-tokens with more are always merged
@@ -139,14 +139,7 @@ def symbols_of(trie, merges, text, start, end, token, rank):
         while after < end and (text[after] & 0xC0) == 0x80:
             after += 1
         code = _code_point(text, p, after)
-        if code >= 0:
-            known = merges.character[code]
-        else:
-            node = np.int32(0)
-            for q in range(p, after):
-                if node >= 0:
-                    node = descend(trie, node, text, p, q)
-            known = trie.token[node] if node >= 0 else np.int32(-1)
+        known = merges.character[code] if code >= 0 else find_token(trie, text, p, after)
         for q in range(p, p + 1 if known >= 0 else after):
             token[n] = known if known >= 0 else merges.symbol[text[q]]
             if token[n] < 0:

@@ -20,7 +20,7 @@ from robustok.kernels.runtime import initialize_runtime
 
 
 def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
-    """``numba.njit(**options)(function)``, without a cache."""
+    """``numba.njit(**options)(function)``, whose cache is a `KernelCache` once it is enabled."""
     # Kernels that call this one compile it without the code that converts Python objects.
     variant = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     callee: Any = numba.njit(**variant)(function)
@@ -29,7 +29,12 @@ def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
     dispatcher._compilation_chain_init_hook = _nothing
     dispatcher.get_call_template = partial(_call_template, callee)
     dispatcher.get_overload = callee.get_overload
+    dispatcher.enable_caching = partial(_enable_caching, dispatcher, function)
     return dispatcher
+
+
+def _enable_caching(dispatcher: Any, function: Callable) -> None:
+    dispatcher._cache = KernelCache(function)
 
 
 def _call_template(callee: Any, args: Any, kws: Any) -> Any:

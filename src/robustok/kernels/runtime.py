@@ -7,7 +7,6 @@ LLVM's optimizer and code generator: 0.1 s, and 25 MB of LLVM's code that are ot
 from __future__ import annotations
 
 import pickle
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import nrtdynmod, rtsys
 
+from robustok.files import write_whole
 from robustok.kernels.cache import cache_directory
 
 _FILE = "runtime.pickle"  # a library as numba serializes it: name, kind, object code and bitcode
@@ -43,12 +43,5 @@ def _runtime_library(target_context: Any, directory: Path) -> Any:
     library.add_ir_module(module)
     library.finalize()
     with suppress(OSError):
-        _write(directory / _FILE, pickle.dumps(library.serialize_using_object_code()))
+        write_whole(directory / _FILE, pickle.dumps(library.serialize_using_object_code()))
     return library
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name and rename it: other processes may read it."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    temporary.write_bytes(content)
-    temporary.replace(path)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
+from robustok.kernels.copying import copy_to
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
@@ -79,8 +80,7 @@ def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
         for p in range(np.int64(store.floats[counts + s])):
             path = store.ints[base + p * stride + 1 : base + p * stride + 1 + s]
             if is_pairwise(table, path, s, token_offsets, cuts, merged):
-                for i in range(s):
-                    store.ints[base + kept * stride + 1 + i] = path[i]
+                copy_to(path, s, store.ints, base + kept * stride + 1)
                 kept += 1
         store.floats[counts + s] = kept
 

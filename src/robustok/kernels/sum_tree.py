@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from robustok.kernels.copying import copy_to
 from robustok.kernels.distances import borrow_types
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
@@ -33,8 +34,7 @@ def build_tree(types, kind):
     high = np.zeros(2 * leaves, np.int64)
     size = len(types.probability)
     table = np.empty(size + 1 + 64 * len(kind))
-    for i in range(size):
-        table[i] = types.probability[i]
+    copy_to(types.probability, size, table, 0)
     table[size] = 1.0
     used = np.int64(size + 1)
     for t in range(leaves):

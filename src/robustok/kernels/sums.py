@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.copying import copy_to
 from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 
@@ -49,8 +50,7 @@ def enlarge(table, used, extra):
     if used + extra <= len(table):
         return table
     larger = np.empty(2 * len(table) + extra)
-    for x in range(used):
-        larger[x] = table[x]
+    copy_to(table, used, larger, 0)
     return larger
 
 

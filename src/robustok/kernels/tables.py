@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.copying import copy_to
 from robustok.kernels.hashing import hash_key
 from robustok.kernels.jit import njit
 from robustok.kernels.long import edges_of, mark_boundaries, mark_reference
@@ -111,12 +112,9 @@ def copy_records(store, larger):
 
     ``larger`` has at least as many slots and words, so everything fits.
     """
-    for i in range(len(store.used)):
-        larger.used[i] = store.used[i]
-    for i in range(len(store.single)):
-        larger.single[i] = store.single[i]
-    for at in range(store.used[0]):
-        larger.words[at] = store.words[at]
+    copy_to(store.used, len(store.used), larger.used, 0)
+    copy_to(store.single, len(store.single), larger.single, 0)
+    copy_to(store.words, store.used[0], larger.words, 0)
     for slot in range(len(store.slots)):
         if store.slots[slot] != 0:
             _enter(larger.slots, store.slots[slot])

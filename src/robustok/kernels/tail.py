@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.copying import copy_to
 from robustok.kernels.jit import njit
 from robustok.kernels.long import longest_edge
 from robustok.kernels.memory import borrow
@@ -69,8 +70,7 @@ def _wider(rows, width):
     """A copy of ``rows`` (float64 [rows, less than ``width``]) with zeros up to ``width``."""
     wider = np.zeros((len(rows), width))
     for x in range(len(rows)):
-        for d in range(rows.shape[1]):
-            wider[x, d] = rows[x, d]
+        copy_to(rows[x], rows.shape[1], wider[x], 0)
     return wider
 
 
@@ -81,8 +81,7 @@ def _appended(table, used, row, size):
     ``table``: float64 [at least ``used``]; ``row``: float64 [at least ``size``].
     """
     table = enlarge(table, used, size)
-    for d in range(size):
-        table[used + d] = row[d]
+    copy_to(row, size, table, used)
     return table
 
 

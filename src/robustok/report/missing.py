@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robustok.errors import RobustokError
+from robustok.report.accuracies import FEW_SHOT
 from robustok.report.merge import training
 from robustok.report.table import Row
 from robustok.study.cells import AccuracyCell, MeasurementCell
@@ -81,7 +82,7 @@ def _model_of(cell: MeasurementCell) -> tuple[str, int]:
     if cell.model.training == FINETUNED and cell.model.pretrain_scheme != "canonical":
         name = f"{name} after {cell.model.pretrain_scheme}"
     if isinstance(cell, AccuracyCell) and cell.few_shot:
-        name = f"{cell.few_shot.scheme} few-shot examples"
+        name = f"{cell.few_shot.scheme} {FEW_SHOT}"
     return name, cell.seed
 
 

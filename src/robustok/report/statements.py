@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from robustok.report.accuracies import FEW_SHOT
 from robustok.report.comparison import Difference, clear_differences
 from robustok.report.merge import training
 from robustok.report.names import in_words
@@ -149,7 +150,7 @@ def _name(results: Results, train: str) -> str:
     row = next(row for row in results.rows if row["train"] == train)
     bar, how = results.bars[train], training(row)
     if "context" in row:
-        return f"{bar} few-shot examples"
+        return f"{bar} {FEW_SHOT}"
     if "file" in row:
         return f"the model of {bar}"
     return "" if how == UNTRAINED else f"{bar} {how}"

@@ -177,6 +177,17 @@ def command(
         raise RobustokError("an attack draws at random: give --seed")
     if start_token is not None and (chat or system is not None):
         raise RobustokError("a chat template has its own start token: leave --start-token out")
+    chosen: dict[str, Any] = {
+        "distances": tuple(distance or PAPER.distances),
+        "start": start,
+        "steps": steps,
+        "max_neighbors": max_neighbors,
+        "beam": beam,
+        "restarts": restarts,
+        "search": search,
+        "max_scored": max_scored,
+        "stop_when_wrong": stop_when_wrong,
+    }
     other = objective not in OBJECTIVES or search == "annealing"
     if other or suite or prompts or replay or jointly:
         from robustok.cli import redteam
@@ -216,11 +227,8 @@ def command(
                 as_json=as_json,
                 start_token=start_token,
             ),
-            AttackSettings(
-                tuple(distance or PAPER.distances), start, steps, PAPER.objective, max_neighbors,
-                beam, restarts, search, max_scored, stop_when_wrong,
-            ),
-        )  # fmt: skip
+            AttackSettings(**chosen),
+        )
         return
     if transfer or generate or judge or server:
         raise RobustokError("--transfer, --generate, --judge and --server need another --objective")
@@ -231,10 +239,7 @@ def command(
     if items is not None and (option or label is not None):
         raise RobustokError("--option and --label are about one --text: the items have their own")
     vocab = Vocabulary.load(tokenizer or model)
-    settings = AttackSettings(
-        tuple(distance or PAPER.distances), start, steps, objective, max_neighbors, beam, restarts,
-        search, max_scored, stop_when_wrong,
-    )  # fmt: skip
+    settings = AttackSettings(**chosen, objective=objective)
     arguments: dict[str, Any] = {"settings": settings, "seed": seed, "overflow": overflow}
     if chat or system:
         arguments |= _chat(tokenizer or model, system)
