@@ -12,12 +12,12 @@ import pytest
 from filelock import FileLock, Timeout
 
 from robustok import kernel_warmup
-from robustok.kernels import cache, compilation
+from robustok.kernels.compiler import cache, first_use
 
 CODE = """
 import numpy as np
 from robustok.kernels.batch import split_at_fixed
-from robustok.kernels.cache import cache_directory
+from robustok.kernels.compiler.cache import cache_directory
 
 assert split_at_fixed(np.array([0, 2]), np.array([False, True])).tolist() == [[0, 0, 0, 1]]
 calls = split_at_fixed.stats
@@ -124,7 +124,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("called.py", "caller.py"):
         (folder / name).write_text("x = 1\n")
-    monkeypatch.setattr(cache, "files", lambda package: folder)
+    monkeypatch.setattr(cache, "_KERNELS", folder)
     return folder
 
 
@@ -181,7 +181,7 @@ def test_directories_unused_for_a_day_are_removed_except_the_newest(
 FIRST_USE = """
 import numpy as np
 from robustok.kernels.batch import split_at_fixed
-from robustok.kernels.compilation import first_use
+from robustok.kernels.compiler.first_use import first_use
 
 input()  # all processes start at once
 with first_use("texts"):
@@ -209,7 +209,7 @@ def test_of_processes_that_start_at_once_one_compiles(tmp_path: Path) -> None:
 
 
 def test_a_compilation_within_another_does_not_wait_for_it(tmp_path: Path) -> None:
-    with compilation.one_process(tmp_path), compilation.one_process(tmp_path):
+    with first_use.one_process(tmp_path), first_use.one_process(tmp_path):
         lock = FileLock(tmp_path / "compiling.lock", blocking=False)
         with pytest.raises(Timeout):
             lock.acquire()

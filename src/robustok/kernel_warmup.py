@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from robustok.kernels.cache import cache_directory, move_into
-from robustok.kernels.compilation import one_process
+from robustok.kernels.compiler.cache import cache_directory, move_into
+from robustok.kernels.compiler.first_use import one_process
 from robustok.processes import available_cores
 from robustok.samplers.needs import SCORES
 from robustok.samplers.registry import BUILT_IN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from robustok.kernels.compilation import announce_compilation
+from robustok.kernels.compiler.first_use import announce_compilation
 
 
 @pytest.fixture(scope="session", autouse=True)

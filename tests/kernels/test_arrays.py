@@ -12,8 +12,9 @@ from tests.oracles import lattice
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
-from robustok.kernels import batch, compilation, guard, hashing, trie
+from robustok.kernels import batch, guard, hashing, trie
 from robustok.kernels import random as streams
+from robustok.kernels.compiler import first_use
 from robustok.pretokenize.pre_tokenizer import PreTokenizer
 from robustok.strength import measure
 
@@ -190,9 +191,9 @@ def test_a_text_that_the_pattern_does_not_cover_is_left_to_the_library() -> None
 
 
 def test_the_reason_for_a_slow_first_draw_is_given_once(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(compilation, "_announced", False)
-    monkeypatch.setattr(compilation.config, "DISABLE_JIT", False)
-    monkeypatch.setattr(compilation, "cache_directory", lambda: None)
-    compilation.announce_compilation()
-    compilation.announce_compilation()
+    monkeypatch.setattr(first_use, "_announced", False)
+    monkeypatch.setattr(first_use.config, "DISABLE_JIT", False)
+    monkeypatch.setattr(first_use, "cache_directory", lambda: None)
+    first_use.announce_compilation()
+    first_use.announce_compilation()
     assert capsys.readouterr().err.count("compiling its kernels in memory") == 1

@@ -13,8 +13,8 @@ from tests.oracles.vocabulary import Greedy, toy
 import robustok as rt
 from robustok.kernels import counting, feasible, long, words
 from robustok.kernels.coefficient import _by_angles, _by_table, edge_probabilities, log_coefficient
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.cost_table import draw_by_table
-from robustok.kernels.jit import njit
 from robustok.kernels.lattice import at_distance, row_edges
 from robustok.kernels.nearest_cost import nearest_of_paths
 from robustok.kernels.staged import Draws

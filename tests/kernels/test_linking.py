@@ -18,7 +18,7 @@ PROCESS = """
 import numba
 import numpy as np
 from numba.core.runtime import rtsys
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 
 def check(index):
     if index < 0:
@@ -84,7 +84,7 @@ def test_another_release_of_numba_compiles_kernels_as_it_does(tmp_path: Path) ->
 
 
 def test_a_call_with_a_constant_compiles_no_function_of_its_own() -> None:
-    from robustok.kernels.jit import njit
+    from robustok.kernels.compiler.jit import njit
 
     @njit(nogil=True)
     def add(a, b):

@@ -15,7 +15,7 @@ from tests.oracles.vocabulary import toy
 
 from robustok.kernels import distances, nearest_cost, tables
 from robustok.kernels import record as record_of
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.pairwise import is_pairwise, reachable_sizes, spans
 from robustok.kernels.sum_tree import build_tree, draw_tree
 from robustok.kernels.sums import largest, probability_of

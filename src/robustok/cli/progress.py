@@ -15,7 +15,7 @@ from rich.progress import Progress
 @contextmanager
 def compiling() -> Iterator[None]:
     """Show on a terminal that kernels are being compiled, on their first use."""
-    from robustok.kernels.cache import kernels_are_cached
+    from robustok.kernels.compiler.cache import kernels_are_cached
 
     console = Console(stderr=True)
     if not console.is_terminal or kernels_are_cached():

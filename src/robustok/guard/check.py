@@ -41,7 +41,7 @@ from robustok.guard.verdict import (
     join_verdicts,
 )
 from robustok.kernels import guard as kernels
-from robustok.kernels.compilation import first_use
+from robustok.kernels.compiler.first_use import first_use
 from robustok.kernels.guard import Canonical, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
 from robustok.vocabulary import Vocabulary

@@ -1,7 +1,8 @@
 """The numeric code: functions over numpy arrays, compiled by numba.
 
-Only this package imports numba. ``tests/kernels`` compares the kernels with slow, obvious Python
-twins, compiled and as plain Python (NUMBA_DISABLE_JIT=1).
+Only this package imports numba. Its part ``compiler`` compiles, caches and loads the kernels.
+``tests/kernels`` compares them with slow, obvious Python twins, compiled and as plain Python
+(NUMBA_DISABLE_JIT=1).
 
 Arguments that every kernel uses with one meaning, unless its docstring documents them otherwise:
 

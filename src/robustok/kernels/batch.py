@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.trie import Trie, borrow_trie
 

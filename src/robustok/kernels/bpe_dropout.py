@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.dropout_blocks import merge_by_blocks
 from robustok.kernels.dropout_queue import (
     Dropout,
@@ -28,7 +29,6 @@ from robustok.kernels.dropout_queue import (
     push_symbol,
 )
 from robustok.kernels.heap import pop, push
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.merges import CELLS, FIRST, MOST_TRIALS, symbols_of
 from robustok.kernels.pre_tokens import TO_MERGE

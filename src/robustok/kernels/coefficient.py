@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.long import backward, longest_edge, moments, write_backward
 from robustok.kernels.newton import STEEPEST, inside, logit_step
 from robustok.kernels.powers import two_to

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 
 
 @njit(cache=True, nogil=True, inline="always")

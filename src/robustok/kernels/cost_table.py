@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.random import uniform
 from robustok.kernels.tables import NOT_DRAWN
 

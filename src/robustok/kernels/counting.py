@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 
 EXACT = 1 << 53  # counts from here on do not fit a machine integer with room to add them
 BITS = 56  # a modulus is 2**BITS minus a deficit below 2**20

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.feasible import flexible, largest_feasible
-from robustok.kernels.jit import njit
 from robustok.kernels.long import extremes, moments, write_backward
 from robustok.kernels.memory import borrow
 from robustok.kernels.newton import STEEPEST, inside, logit_step

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.dropout_queue import (
     append_symbols,
     apply,
@@ -31,7 +32,6 @@ from robustok.kernels.dropout_queue import (
     push_symbol,
 )
 from robustok.kernels.heap import pop, push
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.merges import symbols_of
 from robustok.kernels.words import word_ends

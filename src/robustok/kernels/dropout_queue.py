@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.heap import push
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.merges import Merges, borrow_merges, rank_of
 from robustok.kernels.random import uniform

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.long import longest_edge
 
 SEGMENT = 256  # bytes of the longest segment whose distances are listed

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.strength import match_rows
 

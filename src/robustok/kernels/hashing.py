@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.random import GOLDEN
 
 _HALF = np.uint64(32)

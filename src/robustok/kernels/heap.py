@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 
 
 @njit(cache=True, nogil=True, inline="always")

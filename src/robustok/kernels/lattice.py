@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.long import Edges, append_edges, enlarged, mark_reference
 
 MOST = 1 << 31  # tokens of all neighbors together

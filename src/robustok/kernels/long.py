@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.copying import copy_to
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.powers import exponent_of, two_to
 from robustok.kernels.random import uniform

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.hashing import slot_of
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.trie import find_token
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.distances import borrow_types
 from robustok.kernels.feasible import SEGMENT, cost_bits, costs_between
-from robustok.kernels.jit import njit
 from robustok.kernels.long import extremes
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 
 STEEPEST = 60.0  # |slope|: beyond it only the nearest or the farthest path has weight
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.memory import borrow
 
 END = 128  # the symbol for the end of a span

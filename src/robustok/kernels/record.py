@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.random import uniform
 
 ALL, SEGMENTS, DISTANCE, SPLITS = 0, 1, 2, 3

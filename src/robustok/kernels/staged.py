@@ -8,8 +8,8 @@ import numpy as np
 
 from robustok.kernels.batch import borrow_tokens
 from robustok.kernels.coefficient import edge_probabilities
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.distances import LANES, borrow_types
-from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, joined
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import uniform

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import below, stream, uniform
 from robustok.kernels.record import counts_of, degrees_of, draw

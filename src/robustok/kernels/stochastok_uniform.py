@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.copying import copy_to
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
 from robustok.kernels.random import stream, uniform

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.copying import copy_to
 from robustok.kernels.distances import borrow_types
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import uniform
 from robustok.kernels.sums import Sums, borrow_sums, enlarge, trim

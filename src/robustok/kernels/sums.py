@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.copying import copy_to
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 
 NEGLIGIBLE = 1e-24  # probabilities below are rounding errors of a convolution

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.copying import copy_to
 from robustok.kernels.hashing import hash_key
-from robustok.kernels.jit import njit
 from robustok.kernels.long import edges_of, mark_boundaries, mark_reference
 from robustok.kernels.memory import borrow
 from robustok.kernels.record import (

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.copying import copy_to
-from robustok.kernels.jit import njit
 from robustok.kernels.long import longest_edge
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import uniform

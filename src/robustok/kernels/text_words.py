@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.batch import borrow_tokens, spell
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.record import next_stamp, number_of, set_number
 from robustok.kernels.tables import borrow_store, find, insert, priced_edges

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.hashing import slot_of
-from robustok.kernels.jit import njit
 from robustok.kernels.memory import borrow
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.random import stream

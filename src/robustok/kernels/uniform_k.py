@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens, spell
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.cost_table import draw_by_table
 from robustok.kernels.distances import (
     accumulate,
@@ -39,7 +40,6 @@ from robustok.kernels.distances import (
     solve_unbroken,
 )
 from robustok.kernels.feasible import largest_feasible
-from robustok.kernels.jit import njit
 from robustok.kernels.long import backward, draw_long, edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.nearest_cost import nearest_of_paths, nearest_of_words

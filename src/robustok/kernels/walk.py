@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.long import Edges, edges_of
 from robustok.kernels.memory import borrow
 from robustok.kernels.trie import borrow_trie, find_token

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.jit import njit
+from robustok.kernels.compiler.jit import njit
 from robustok.kernels.memory import borrow
 from robustok.kernels.trie import borrow_trie, descend
 

@@ -43,7 +43,7 @@ from robustok.checks import (
     check_texts,
 )
 from robustok.errors import RobustokError, nearest
-from robustok.kernels.compilation import first_use
+from robustok.kernels.compiler.first_use import first_use
 from robustok.ragged import Ragged
 from robustok.samplers import run
 from robustok.samplers.needs import Need

@@ -73,7 +73,7 @@ def _check_hub(as_json: bool) -> None:
 
 
 def _findings() -> dict[str, Any]:
-    from robustok.kernels.cache import cache_directory
+    from robustok.kernels.compiler.cache import cache_directory
 
     return {
         "versions": versions(),

@@ -15,7 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import nrtdynmod, rtsys
 
 from robustok.files import write_whole
-from robustok.kernels.cache import cache_directory
+from robustok.kernels.compiler.cache import cache_directory
 
 _FILE = "runtime.pickle"  # a library as numba serializes it: name, kind, object code and bitcode
 

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 from numba import config
 
-from robustok.kernels.cache import cache_directory
+from robustok.kernels.compiler.cache import cache_directory
 from robustok.locks import ForkSafeLock
 
 # `numba_068` replaces internals of this release. With another one kernels are compiled and loaded
@@ -49,6 +49,6 @@ def _dispatcher(function: Callable, options: dict[str, Any]) -> Any:
     """``numba.njit(**options)(function)``, faster to compile and to load with a known release."""
     if not numba.__version__.startswith(_RELEASE):
         return numba.njit(**options)(function)
-    from robustok.kernels.numba_068 import make_dispatcher
+    from robustok.kernels.compiler.numba_068 import make_dispatcher
 
     return make_dispatcher(function, options)

@@ -15,8 +15,8 @@ from llvmlite import binding
 from numba.core import environment, types
 from numba.core.caching import FunctionCache
 
-from robustok.kernels.linking import KernelCompiler
-from robustok.kernels.runtime import initialize_runtime
+from robustok.kernels.compiler.linking import KernelCompiler
+from robustok.kernels.compiler.runtime import initialize_runtime
 
 
 def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from numba import config
 
-from robustok.kernels.cache import cache_directory, kernels_are_cached
+from robustok.kernels.compiler.cache import cache_directory, kernels_are_cached
 from robustok.locks import ForkSafeLock
 
 _PATIENCE = 120  # seconds to wait for another process; then both compile
