@@ -17,7 +17,7 @@ from robustok.kernels.copying import copy_to
 from robustok.kernels.memory import borrow
 from robustok.kernels.powers import exponent_of, two_to
 from robustok.kernels.random import uniform
-from robustok.kernels.trie import borrow_trie, descend
+from robustok.kernels.trie import ROOT, borrow_trie, descend, token_of
 
 
 class Edges(NamedTuple):
@@ -57,23 +57,25 @@ def append_edges(trie, text, start, end, first, token, step, count):
 
     A search along the trie stops at ``end``, so no edge ends after it. ``first``: int64 [end -
     start + 1], written. ``token``, ``step``: int32 [capacity], of which ``count`` places are in
-    use; returned, enlarged where they were full, with the new count.
+    use; returned, enlarged where they were full, with the new count. A byte starts at most as many
+    tokens as the longest one has bytes, so the search writes within the capacity without a check.
     """
     trie, text, first = borrow_trie(trie), borrow(text), borrow(first)
     n = end - start
     for p in range(n):
         first[p] = count
-        node = np.int32(0)
-        for q in range(p, n):
+        most = min(n - p, trie.longest)
+        if count + most > len(token):
+            size = 2 * count + most
+            token, step = enlarged(token, size), enlarged(step, size)
+        node = np.int64(ROOT)
+        for q in range(p, p + most):
             node = descend(trie, node, text, start + p, start + q)
             if node < 0:
                 break
-            if trie.token[node] >= 0:
-                if count == len(token):
-                    token, step = enlarged(token, 2 * count), enlarged(step, 2 * count)
-                token[count] = trie.token[node]
-                step[count] = (q + 1 - p) * 2 + 1
-                count += 1
+            # Whether a token ends here is unpredictable: written at every node, kept at a token.
+            token[count], step[count] = token_of(trie, node), (q + 1 - p) * 2 + 1
+            count += token[count] >= 0
     first[n] = count
     return token, step, count
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from robustok.kernels.compiler.jit import njit
 from robustok.kernels.memory import borrow
-from robustok.kernels.trie import borrow_trie, child
+from robustok.kernels.trie import ROOT, borrow_trie, child, token_of
 
 MOST = 256  # bytes of the longest token that is split under support="pairwise"
 
@@ -26,12 +26,12 @@ def spans(trie, text, start, end):
     n = end - start
     is_token = np.zeros((n + 1, n + 1), np.bool_)
     for i in range(n):
-        node = np.int32(0)
+        node = np.int64(ROOT)
         for j in range(i + 1, n + 1):
             node = child(trie, node, text[start + j - 1])
             if node < 0:
                 break
-            is_token[i, j] = trie.token[node] >= 0
+            is_token[i, j] = token_of(trie, node) >= 0
     return is_token
 
 

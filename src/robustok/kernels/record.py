@@ -179,30 +179,28 @@ def write_list(store, edges, body, counts, strides):
         group[g] = ints
         store.words[body + g] = _pack_group(ints, strides[g])
         ints += np.int64(counts[g]) * strides[g]
-    edge = np.empty(n + 1, np.int64)  # by depth: the edge taken, its node, the degree before it
-    node = np.empty(n + 1, np.int64)
-    degree = np.zeros(n + 1, np.int64)
+    edge, node, degree = 0, 1, 2
+    stack = np.empty((n + 1, 3), np.int64)  # by depth: the edge, its node, the degree before it
+    stack[0, edge], stack[0, node], stack[0, degree] = first[0], 0, 0
     depth = 0
-    node[0] = 0
-    edge[0] = first[0]
     while depth >= 0:
-        if edge[depth] == first[node[depth] + 1]:
+        e = stack[depth, edge]
+        if e == first[stack[depth, node] + 1]:
             depth -= 1
             if depth >= 0:
-                edge[depth] += 1
+                stack[depth, edge] += 1
             continue
-        e = edge[depth]
-        end, g = node[depth] + (step[e] >> 1), degree[depth] + (step[e] & 1)
+        end, g = stack[depth, node] + (step[e] >> 1), stack[depth, degree] + (step[e] & 1)
         if end < n:
             depth += 1
-            node[depth], degree[depth], edge[depth] = end, g, first[end]
+            stack[depth, edge], stack[depth, node], stack[depth, degree] = first[end], end, g
             continue
         at = group[g]
         store.ints[at] = depth + 1
         for x in range(depth + 1):
-            store.ints[at + 1 + x] = token[edge[x]]
+            store.ints[at + 1 + x] = token[stack[x, edge]]
         group[g] += strides[g]
-        edge[depth] += 1
+        stack[depth, edge] += 1
 
 
 @njit(cache=True, nogil=True)

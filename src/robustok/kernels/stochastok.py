@@ -21,7 +21,7 @@ from robustok.kernels.memory import borrow
 from robustok.kernels.random import below, stream, uniform
 from robustok.kernels.record import counts_of, degrees_of, draw
 from robustok.kernels.tables import borrow_store, lookup_token
-from robustok.kernels.trie import child, find_token
+from robustok.kernels.trie import ROOT, child, find_token, token_of
 
 MOST_PICKS = 2.0**62
 FEW = 8.0  # picks a token, up to which neither bytes nor splittable tokens are counted
@@ -68,15 +68,15 @@ def pairs_of(trie, token_bytes, token_offsets, ordinary):
     for t in range(size):
         if ordinary[t]:
             b, e = token_offsets[t], token_offsets[t + 1]
-            node = np.int32(0)
+            node = np.int64(ROOT)
             for cut in range(b + 1, e):
                 node = child(trie, node, token_bytes[cut - 1])
                 if node < 0:
                     break
-                if trie.token[node] >= 0:
+                if token_of(trie, node) >= 0:
                     other = find_token(trie, token_bytes, cut, e)
                     if other >= 0:
-                        left[n], right[n] = trie.token[node], other
+                        left[n], right[n] = token_of(trie, node), other
                         n += 1
         start[t + 1] = n
     return Pairs(start, left[:n].copy(), right[:n].copy())

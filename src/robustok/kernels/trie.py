@@ -14,45 +14,62 @@ from robustok.kernels.hashing import slot_of
 from robustok.kernels.memory import borrow
 
 
-class Trie(NamedTuple):
-    """Node 0 is the root; ``second`` skips the hash for the first two bytes.
+NODE_BITS = 28  # of a node
+ROOT = 1  # the root has number 0 and children
+_NODE = (1 << NODE_BITS) - 1
 
-    Invariant: every child is a node, below len(token), and at least one slot is free.
+
+class Trie(NamedTuple):
+    """A node is an int64: its number * 2, and 1 if it has children.
+
+    The root has number 0 and a token its id + 1; other nodes come after all tokens. So `token_of`
+    reads no memory, and a look-up reads one word. ``second`` skips the hash for the first two
+    bytes.
+
+    Invariant: every number is below 2**27, and at least one slot is free.
     """
 
-    keys: np.ndarray  # int64 [power of two]: node * 256 + byte, or -1 for a free slot
-    children: np.ndarray  # int32 [power of two]
-    token: np.ndarray  # int32 [nodes]: the id that ends here, or -1
+    entries: np.ndarray  # int64 [power of two]: (number * 256 + byte) << 28 | child, or -1 if free
     first: np.ndarray  # int32 [256]: child of the root, or -1
     second: np.ndarray  # int32 [65536]: grandchild of the root, or -1
     joined: np.ndarray  # bool [65536]: some token holds byte a directly followed by byte b
+    size: int  # ids of the vocabulary
+    longest: int  # bytes of the longest token
 
 
 @njit(cache=True, nogil=True)
 def borrow_trie(trie):
     """The same trie without reference counts; see `memory`."""
     return Trie(
-        borrow(trie.keys), borrow(trie.children), borrow(trie.token), borrow(trie.first),
-        borrow(trie.second), borrow(trie.joined),
+        borrow(trie.entries), borrow(trie.first), borrow(trie.second), borrow(trie.joined),
+        trie.size, trie.longest,
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True, inline="always")
-def child(trie, node, byte):
-    """The child of a ``node`` along a ``byte``, or -1.
+def token_of(trie, node):
+    """The id of the token that ends at ``node`` (int64), or -1."""
+    number = node >> 1
+    return np.int32(number - 1) if number <= trie.size else np.int32(-1)
 
-    ``node``: int, below len(trie.token). ``byte``: int in 0..255. At least one slot is free, so the
-    search ends.
+
+@njit(cache=True, nogil=True, inline="always")
+def child(trie, node, byte):
+    """The child of a ``node`` (int64) along a ``byte`` (int in 0..255), or -1.
+
+    At least one slot is free, so the search ends.
     """
-    mask = len(trie.keys) - 1
-    key = (np.int64(node) << 8) | np.int64(byte)
+    if node & 1 == 0:
+        return np.int64(-1)
+    mask = len(trie.entries) - 1
+    key = (node >> 1) << 8 | np.int64(byte)
     s = slot_of(key, mask)
     while True:
-        k = trie.keys[s]
-        if k == key:
-            return trie.children[s]
-        if k < 0:
-            return np.int32(-1)
+        entry = trie.entries[s]
+        if entry >> NODE_BITS == key:
+            return entry & _NODE
+        if entry < 0:
+            return np.int64(-1)
         s = (s + 1) & mask
 
 
@@ -60,33 +77,34 @@ def child(trie, node, byte):
 def descend(trie, node, text, start, p):
     """The child of ``node`` along text[p], or -1, where text[start:p] leads from the root to it.
 
-    As `child`, but without the hash for the first two bytes. ``node``: int, below len(trie.token).
-    ``start``, ``p``: indices in ``text``, ``start`` not above ``p``.
+    As `child`, but without the hash for the first two bytes. ``node``: int64. ``start``, ``p``:
+    indices in ``text``, ``start`` not above ``p``.
     """
     if p == start:
-        return trie.first[text[p]]
+        return np.int64(trie.first[text[p]])
     if p == start + 1:
-        return trie.second[np.int64(text[start]) * 256 + text[p]]
+        return np.int64(trie.second[np.int64(text[start]) * 256 + text[p]])
     return child(trie, node, text[p])
 
 
 @njit(cache=True, nogil=True)
 def find_token(trie, text, start, end):
     """The token whose bytes are text[start:end], or -1; ``text`` is uint8. The root's is -1."""
-    node = np.int32(0)
+    node = np.int64(ROOT)
     for p in range(start, end):
         node = descend(trie, node, text, start, p)
         if node < 0:
             return np.int32(-1)
-    return trie.token[node]
+    return token_of(trie, node)
 
 
 @njit(cache=True, nogil=True)
-def _fill(token_bytes, token_offsets, ids, keys, children, token):
+def _collect(token_bytes, token_offsets, ids, keys, children, token):
     """Insert the tokens ``ids`` into empty tables; returns the number of nodes, and ``joined``.
 
-    ``keys``: int64 [slots], all -1, and ``children``: int32 [slots]; slots are a power of two, more
-    than the bytes of all tokens. ``token``: int32 [nodes or more], all -1.
+    ``keys``: int64 [slots], all -1, for parent * 256 + byte, and ``children``: int32 [slots]; slots
+    are a power of two, more than the bytes of all tokens. ``token``: int32 [nodes or more], all -1.
+    Nodes are counted in the order of insertion, and the root is 0.
     """
     mask = len(keys) - 1
     nodes = 1
@@ -111,32 +129,66 @@ def _fill(token_bytes, token_offsets, ids, keys, children, token):
 
 
 @njit(cache=True, nogil=True)
-def _shortcuts(trie):
-    """Fill ``first`` and ``second``."""
+def _number(keys, children, token, size):
+    """The nodes of `_collect` as those of a `Trie`; int64 [nodes].
+
+    ``keys``, ``children``: as `_collect` wrote them. ``token``: int32 [nodes]. ``size``: the ids of
+    the vocabulary.
+    """
+    node = np.empty(len(token), np.int64)
+    others = size
+    for x in range(len(token)):
+        others += x > 0 and token[x] < 0
+        node[x] = (0 if x == 0 else token[x] + 1 if token[x] >= 0 else others) * 2
+    for s in range(len(keys)):
+        if keys[s] >= 0:
+            node[keys[s] >> 8] |= 1
+    return node
+
+
+@njit(cache=True, nogil=True)
+def _enter(keys, children, node, trie):
+    """Enter all children in an empty ``trie``, with free slots, and fill the shortcuts.
+
+    ``keys``, ``children``: as `_collect` wrote them. ``node``: int64 [nodes], from `_number`.
+    """
+    mask = len(trie.entries) - 1
+    for c in range(len(keys)):
+        if keys[c] >= 0:
+            key = (node[keys[c] >> 8] >> 1) << 8 | (keys[c] & 0xFF)
+            s = slot_of(key, mask)
+            while trie.entries[s] >= 0:
+                s = (s + 1) & mask
+            trie.entries[s] = key << NODE_BITS | node[children[c]]
     for a in range(256):
-        trie.first[a] = child(trie, 0, a)
+        trie.first[a] = child(trie, np.int64(ROOT), a)
         for b in range(256):
             if trie.first[a] >= 0:
-                trie.second[a * 256 + b] = child(trie, trie.first[a], b)
+                trie.second[a * 256 + b] = child(trie, np.int64(trie.first[a]), b)
 
 
 def build_trie(token_bytes: np.ndarray, token_offsets: np.ndarray, ids: np.ndarray) -> Trie:
-    """The trie of the tokens ``ids``.
+    """The trie of the tokens ``ids``, each of a byte or more.
 
     Token t is ``token_bytes[token_offsets[t]:token_offsets[t + 1]]``.
     """
+    size = len(token_offsets) - 1
     lengths = np.diff(token_offsets)[ids]
-    slots = 1 << int(max(16, 2 * int(lengths.sum()))).bit_length()
-    keys = np.full(slots, -1, np.int64)
-    children = np.zeros(slots, np.int32)
-    token = np.full(int(lengths.sum()) + 1, -1, np.int32)
-    nodes, joined = _fill(token_bytes, token_offsets, ids, keys, children, token)
-    slots = 1 << int(max(16, 2 * nodes)).bit_length()
-    if slots < len(keys):  # a table that fits the nodes stays in the processor's cache
-        keys, children = np.full(slots, -1, np.int64), np.zeros(slots, np.int32)
-        token = np.full(nodes, -1, np.int32)
-        nodes, joined = _fill(token_bytes, token_offsets, ids, keys, children, token)
+    total = int(lengths.sum())
+    if size + total >= 1 << (NODE_BITS - 1):
+        raise ValueError(f"a vocabulary of {size} tokens with {total} bytes is too large")
+    slots = _slots(total)
+    keys, children = np.full(slots, -1, np.int64), np.zeros(slots, np.int32)
+    token = np.full(total + 1, -1, np.int32)
+    nodes, joined = _collect(token_bytes, token_offsets, ids, keys, children, token)
     first, second = np.full(256, -1, np.int32), np.full(65536, -1, np.int32)
-    trie = Trie(keys, children, token[:nodes], first, second, joined)
-    _shortcuts(trie)
+    # A table that fits the nodes stays in the processor's cache.
+    entries = np.full(_slots(nodes), -1, np.int64)
+    trie = Trie(entries, first, second, joined, size, int(lengths.max(initial=0)))
+    _enter(keys, children, _number(keys, children, token[:nodes], size), trie)
     return trie
+
+
+def _slots(entries: int) -> int:
+    """Slots of a table for ``entries``, more than twice as many."""
+    return 1 << max(16, 2 * entries).bit_length()

@@ -11,7 +11,7 @@ import numpy as np
 
 from robustok.kernels.compiler.jit import njit
 from robustok.kernels.memory import borrow
-from robustok.kernels.trie import borrow_trie, descend
+from robustok.kernels.trie import ROOT, borrow_trie, descend, token_of
 
 LONG = 48  # bytes; shorter words are not searched for further cuts
 
@@ -25,12 +25,12 @@ def longest(trie, text, start, end):
     """
     trie, text = borrow_trie(trie), borrow(text)
     best = start
-    node = np.int32(0)
+    node = np.int64(ROOT)
     for p in range(start, end):
         node = descend(trie, node, text, start, p)
         if node < 0:
             break
-        if trie.token[node] >= 0:
+        if token_of(trie, node) >= 0:
             best = p + 1
     return best
 
