@@ -190,5 +190,5 @@ def build_trie(token_bytes: np.ndarray, token_offsets: np.ndarray, ids: np.ndarr
 
 
 def _slots(entries: int) -> int:
-    """Slots of a table for ``entries``, more than twice as many."""
-    return 1 << max(16, 2 * entries).bit_length()
+    """Slots of a table for ``entries``: a power of two, more than 1.5 times as many."""
+    return 1 << max(16, entries + entries // 2).bit_length()
