@@ -13,7 +13,6 @@ from robustok.kernels.compiler.jit import njit
 from robustok.kernels.hashing import slot_of
 from robustok.kernels.memory import borrow
 
-
 NODE_BITS = 28  # of a node
 ROOT = 1  # the root has number 0 and children
 _NODE = (1 << NODE_BITS) - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -105,13 +107,13 @@ class BpeDropout(Sampler):
         spelled = self.vocab.text_bytes(text)
         if spelled is None:
             return None
-        marks = self.vocab.derived("bpe-dropout marks", self._marks_of_added)
-        return None if any(mark in spelled for mark in marks) else spelled
+        added = self.vocab.derived("bpe-dropout added", self._search_of_added)
+        return None if added is not None and added(spelled) else spelled
 
-    def _marks_of_added(self) -> list[bytes]:
-        """The first bytes of added tokens: a text without them has no added token."""
+    def _search_of_added(self) -> Callable[[bytes], object] | None:
+        """A search of bytes for an added token; None where the vocabulary has none."""
         tokens = [self.vocab.tokens[i] for i in np.flatnonzero(self._cutter()[1])]
-        return sorted({token[:4] for token in tokens})
+        return re.compile(b"|".join(map(re.escape, tokens))).search if tokens else None
 
     def _whole_texts(self, offsets: np.ndarray) -> Any:
         """Each text as one pre-token; offsets: int64 [texts + 1], of their bytes."""
