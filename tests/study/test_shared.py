@@ -57,6 +57,18 @@ def test_a_run_does_not_change_its_cells_for_others(tmp_path: Path) -> None:
         run_study(study, tmp_path / "one", cells_folder=tmp_path / "others")
 
 
+def test_a_run_finds_cells_that_were_moved(tmp_path: Path) -> None:
+    study = small("one", "canonical")
+    run_study(study, tmp_path / "one", cells_folder=tmp_path / "cells")
+    results = (tmp_path / "one" / "results.jsonl").read_bytes()
+    (tmp_path / "cells").rename(tmp_path / "moved")
+    with pytest.raises(RobustokError, match="which is gone: give the folder"):
+        run_study(study, tmp_path / "one")
+    run_study(study, tmp_path / "one", cells_folder=tmp_path / "moved")
+    assert (tmp_path / "one" / "cells").resolve() == tmp_path / "moved"
+    assert (tmp_path / "one" / "results.jsonl").read_bytes() == results
+
+
 def test_a_cell_leaves_a_log(tmp_path: Path) -> None:
     run_study(small("one", "canonical"), tmp_path)
     for log in tmp_path.glob("cells/*/log.txt"):

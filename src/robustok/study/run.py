@@ -217,12 +217,18 @@ def _remove_damaged_copies(records: Mapping[str, dict[str, Any]], folder: Path) 
 @contextmanager
 def _sharing(folder: Path, cells_folder: Path | None) -> Iterator[None]:
     """Link `cells` of a run to a folder that several studies share."""
+    link = folder / "cells"
     if cells_folder is None:
+        if link.is_symlink() and not link.exists():
+            raise RobustokError(
+                f"{folder} has its cells in {link.readlink()}, which is gone: give the folder that "
+                "they are in as --cells, or --out another folder"
+            )
         yield
         return
     with locked(cells_folder):
-        link = folder / "cells"
         if not link.exists():
+            link.unlink(missing_ok=True)  # a link to a folder that was moved or removed
             link.symlink_to(cells_folder.resolve(), target_is_directory=True)
         elif link.resolve() != cells_folder.resolve():
             raise RobustokError(
