@@ -119,19 +119,20 @@ def test_the_runtime_and_the_code_for_inlining_are_not_compiled_again(tmp_path: 
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of two kernel files whose hash is taken instead of the real one."""
+    """Files in place of those of the kernels, whose hash is taken instead of the real one."""
     folder = tmp_path / "sources"
-    folder.mkdir()
-    for name in ("called.py", "caller.py"):
+    (folder / "compiler").mkdir(parents=True)
+    for name in ("called.py", "caller.py", "compiler/jit.py"):
         (folder / name).write_text("x = 1\n")
     monkeypatch.setattr(cache, "_KERNELS", folder)
     return folder
 
 
-def test_the_name_depends_on_every_source(sources: Path) -> None:
+@pytest.mark.parametrize("name", ["called.py", "compiler/jit.py"])
+def test_the_name_depends_on_every_source(sources: Path, name: str) -> None:
     before = cache._fingerprint()
     assert before == cache._fingerprint()
-    (sources / "called.py").write_text("x = 2\n")
+    (sources / name).write_text("x = 2\n")
     assert cache._fingerprint() != before
 
 

@@ -68,7 +68,7 @@ def append_edges(trie, text, start, end, first, token, step, count):
         if count + most > len(token):
             size = 2 * count + most
             token, step = enlarged(token, size), enlarged(step, size)
-        node = np.int64(ROOT)
+        node = ROOT
         for q in range(p, p + most):
             node = descend(trie, node, text, start + p, start + q)
             if node < 0:

@@ -26,7 +26,7 @@ def spans(trie, text, start, end):
     n = end - start
     is_token = np.zeros((n + 1, n + 1), np.bool_)
     for i in range(n):
-        node = np.int64(ROOT)
+        node = ROOT
         for j in range(i + 1, n + 1):
             node = child(trie, node, text[start + j - 1])
             if node < 0:

@@ -68,7 +68,7 @@ def pairs_of(trie, token_bytes, token_offsets, ordinary):
     for t in range(size):
         if ordinary[t]:
             b, e = token_offsets[t], token_offsets[t + 1]
-            node = np.int64(ROOT)
+            node = ROOT
             for cut in range(b + 1, e):
                 node = child(trie, node, token_bytes[cut - 1])
                 if node < 0:

@@ -14,7 +14,7 @@ from robustok.kernels.hashing import slot_of
 from robustok.kernels.memory import borrow
 
 NODE_BITS = 28  # of a node
-ROOT = 1  # the root has number 0 and children
+ROOT = np.int64(1)  # the root has number 0 and children
 _NODE = (1 << NODE_BITS) - 1
 
 
@@ -89,7 +89,7 @@ def descend(trie, node, text, start, p):
 @njit(cache=True, nogil=True)
 def find_token(trie, text, start, end):
     """The token whose bytes are text[start:end], or -1; ``text`` is uint8. The root's is -1."""
-    node = np.int64(ROOT)
+    node = ROOT
     for p in range(start, end):
         node = descend(trie, node, text, start, p)
         if node < 0:
@@ -160,7 +160,7 @@ def _enter(keys, children, node, trie):
                 s = (s + 1) & mask
             trie.entries[s] = key << NODE_BITS | node[children[c]]
     for a in range(256):
-        trie.first[a] = child(trie, np.int64(ROOT), a)
+        trie.first[a] = child(trie, ROOT, a)
         for b in range(256):
             if trie.first[a] >= 0:
                 trie.second[a * 256 + b] = child(trie, np.int64(trie.first[a]), b)

@@ -25,7 +25,7 @@ def longest(trie, text, start, end):
     """
     trie, text = borrow_trie(trie), borrow(text)
     best = start
-    node = np.int64(ROOT)
+    node = ROOT
     for p in range(start, end):
         node = descend(trie, node, text, start, p)
         if node < 0:

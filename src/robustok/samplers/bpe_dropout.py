@@ -123,7 +123,9 @@ class BpeDropout(Sampler):
         first = np.zeros(len(offsets), np.int64)
         np.cumsum(sizes > 0, out=first[1:])
         ends, sizes = offsets[1:][sizes > 0], sizes[sizes > 0]
-        longest = np.diff(self.vocab.token_offsets).max(initial=0)
+        longest = self.vocab.derived(
+            "bpe-dropout longest", lambda: np.diff(self.vocab.token_offsets).max(initial=0)
+        )
         token = np.where(sizes <= longest, np.int32(TO_MERGE), np.int32(-1))
         return PreTokens(first, ends, token, added)
 

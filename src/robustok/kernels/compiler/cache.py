@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 import llvmlite
@@ -28,7 +29,7 @@ from numba import config
 
 from robustok.user_cache import user_cache
 
-_KERNELS = Path(__file__).parents[1]  # directory of their sources
+_KERNELS = files("robustok.kernels")  # their sources, also where they are in an archive
 _PREFIX = "kernels-"
 _KEPT = 8  # directories of other sources or settings that stay
 _IN_USE = 24 * 3600  # seconds since the last start of a process that uses a directory
@@ -88,15 +89,17 @@ def move_into(directory: Path, other: Path) -> None:
 def _fingerprint() -> str:
     """A hash of everything that the machine code of the kernels depends on."""
     digest = hashlib.sha256()
-    for source in sorted(_KERNELS.rglob("*.py")):
-        name = source.relative_to(_KERNELS).as_posix()
-        digest.update(f"{name}\0".encode() + source.read_bytes() + b"\0")
+    for folder in (_KERNELS, _KERNELS / "compiler"):
+        sources = [f for f in folder.iterdir() if f.name.endswith(".py")]
+        for source in sorted(sources, key=lambda f: f.name):
+            name = f"{folder.name}/{source.name}"
+            digest.update(f"{name}\0".encode() + source.read_bytes() + b"\0")
     features = binding.get_host_cpu_features().flatten()
     versions = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
     processor = (binding.get_process_triple(), binding.get_host_cpu_name(), features)
     settings = [getattr(config, name, None) for name in _SETTINGS]
-    # numba keeps the kernels of each installation apart, so their place is part of the name.
-    digest.update(repr((versions, processor, settings, str(_KERNELS))).encode())
+    place = str(Path(__file__).parents[1])  # numba keeps the kernels of each installation apart
+    digest.update(repr((versions, processor, settings, place)).encode())
     return digest.hexdigest()[:24]
 
 
