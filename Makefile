@@ -9,13 +9,16 @@ STAMP := .venv/.installed
 
 venv: $(STAMP)
 
-# torch goes first and alone, so that a CPU build at hand is taken before anything asks for another;
-# the kernels are compiled last, so that the first study does not wait for them.
+# Python compiles the modules that it imports; pip would compile 21,000, over a minute of processor time.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
+# The kernels are compiled while all else is installed, so that the first study does not wait for them.
+# torch goes alone and before that, so that a CPU build at hand is taken before anything asks for another.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
-	$(BIN)/python -c 'from robustok.kernel_warmup import warmup; warmup()'
+	$(PIP) -c constraints.txt -e .
+	$(BIN)/python -c 'from robustok.kernel_warmup import warmup; warmup()' & warmup=$$!; \
+	$(PIP) torch==2.13.0 && $(PIP) -c constraints.txt -e '.[all,dev]' && wait $$warmup
 	touch $@
 
 study: $(STAMP)
@@ -26,9 +29,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/cycles.py
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The kernels as plain Python, whose lines coverage can count.
 coverage: $(STAMP)
@@ -39,14 +43,15 @@ coverage: $(STAMP)
 # The kernels with every array access checked.
 bounds: $(STAMP)
 	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 \
-	$(BIN)/python -m pytest -n 2 -q tests/samplers tests/pretokenize tests/guard \
-	tests/test_lattice.py tests/test_strength.py tests/test_vocabulary.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q tests/samplers tests/tokenizer tests/guard \
+	tests/lattice
 
 # Random calls of the public API for a minute; hours with SECONDS=20000 CALLS=100000000.
 SECONDS ?= 60
 CALLS ?= 60000
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --workers 2 --seconds $(SECONDS) --calls $(CALLS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --target bodies --workers 2 --seconds $(SECONDS) --calls $(CALLS)
 
 bench: $(STAMP)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

@@ -1,13 +1,16 @@
-"""Install a built wheel into empty environments and use it.
+"""Install a built wheel into empty environments, use it, and build wheels with machine code.
 
     python .ci/release.py build/dist
 
-Uses the Python that runs it and all newer ones on the PATH.
+Uses the Python that runs it and all newer ones on the PATH. In each environment all kernels are
+compiled for a processor whose code many others execute, and a second wheel is built with them
+(`hatch_build.py`). Its first draws must compile nothing and write no file.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,10 +19,12 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 NEEDED = ("robustok/studies/quick.yaml", "robustok/play/page.html",
           "robustok/report/templates/report.html.jinja", "robustok/py.typed")  # fmt: skip
-CORE = """
-import sys, robustok as rt
+TOY = """
+import sys, time
+import robustok as rt
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers, decoders
 t = Tokenizer(models.BPE()); t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 t.decoder = decoders.ByteLevel()
@@ -27,11 +32,31 @@ alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
 t.train_from_iterator(["hello world"] * 9, trainers.BpeTrainer(
     vocab_size=270, initial_alphabet=alphabet, show_progress=False))
 vocab = rt.Vocabulary.load(t)
+"""
+CORE = f"""{TOY}
 ids = rt.sampler("uniform-k(alpha=1)", vocab).sample("hello world", seed=0)
 assert vocab.decode_bytes(ids) == b"hello world", ids
-assert not {"torch", "transformers"} & set(sys.modules)
+assert not {{"torch", "transformers"}} & set(sys.modules)
 print("robustok", rt.__version__, "draws", ids.tolist())
 """
+COMPILE = "from robustok.kernel_warmup import warmup; warmup()"
+BASELINE = "from robustok.kernels.compiler.cache import BASELINE; print(BASELINE)"
+# The wheels of numba, which the machine code depends on, name the platforms.
+TAGS = """
+from importlib.metadata import distribution
+tags = [line.split()[1] for line in distribution("numba").read_text("WHEEL").splitlines()
+        if line.startswith("Tag:")]
+print(tags[0].rpartition("-")[0] + "-" + ".".join(tag.rpartition("-")[2] for tag in tags))
+"""
+FIRST_DRAW = f"""{TOY}
+sampler, ids = rt.sampler(sys.argv[1], vocab), vocab.encode("hello world")
+start = time.process_time()
+sampler.sample(ids, seed=0)
+seconds = time.process_time() - start
+print(sys.argv[1], "draws after", round(seconds, 2), "seconds of processor time")
+assert "numba.np.arraymath" not in sys.modules, "a kernel was compiled"
+"""
+SPECS = ("stochastok", "uniform", "stochastok-uniform", "bpe-dropout", "uniform-k(alpha=1)")
 
 
 def check_contents(dist: Path) -> Path:
@@ -73,33 +98,70 @@ def runs(path: str) -> bool:
     return not subprocess.run([path, "--version"], capture_output=True).returncode
 
 
-def smoke(python: str, wheel: Path, folder: Path) -> None:
-    run(python, "-m", "venv", str(folder))
-    interpreter = str(folder / "bin" / "python")
-    run(interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+def smoke(python: str, wheel: Path, dist: Path, folder: Path) -> None:
+    run(python, "-m", "venv", str(folder / "venv"))
+    binaries = folder / "venv" / "bin"
+    interpreter = str(binaries / "python")
+    install = (interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(*install, str(wheel))
     packages = run(interpreter, "-m", "pip", "list", "--format=freeze").lower()
     assert "torch" not in packages and "transformers" not in packages, packages
     print(run(interpreter, "-c", CORE).strip())
-    extras = f"{wheel}[cli,study,report]"
-    run(interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", extras)
-    command = str(folder / "bin" / "robustok")
+    if platform.machine() == "x86_64":
+        wheel = compiled_wheel(interpreter, dist, folder)
+        print(wheel.name)
+        run(*install, "--no-deps", "--no-index", "--force-reinstall", str(wheel))
+        check_first_draws(interpreter, folder / "user")
+    run(*install, f"{wheel}[cli,study,report]")
+    command = str(binaries / "robustok")
     assert "finetune" in run(command, "--help")
     assert "quick" in run(command, "study", "list")
 
 
-def run(*command: str) -> str:
+def compiled_wheel(python: str, dist: Path, folder: Path) -> Path:
+    """A wheel with the kernels of the package that is installed for an interpreter."""
+    cache = folder / "cache"
+    settings = {"NUMBA_CPU_NAME": run(python, "-c", BASELINE).strip(), "NUMBA_CPU_FEATURES": ""}
+    run(python, "-c", COMPILE, NUMBA_CACHE_DIR=str(cache), **settings)
+    shutil.copytree(
+        cache / "robustok", folder / "machine_code", ignore=shutil.ignore_patterns("*.lock")
+    )
+    run(
+        sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist"),
+        folder=ROOT, ROBUSTOK_MACHINE_CODE=str(folder / "machine_code"),
+        ROBUSTOK_WHEEL_TAG=run(python, "-c", TAGS).strip(),
+    )  # fmt: skip
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return Path(shutil.copy2(wheel, dist))
+
+
+def check_first_draws(python: str, empty: Path) -> None:
+    """Draw by every scheme, each in a new process of a user without files."""
+    empty.mkdir()
+    places = ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "TMPDIR")
+    settings = {name: str(empty / name) for name in places}
+    (empty / "TMPDIR").mkdir()
+    for spec in SPECS:
+        print(run(python, "-B", "-c", FIRST_DRAW, spec, **settings).strip())
+    written = [path for path in empty.rglob("*") if path.is_file()]
+    assert not written, written
+
+
+def run(*command: str, folder: Path | None = None, **settings: str) -> str:
     # Only the wheel is tested, so nothing of the checkout may be imported.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=tempfile.gettempdir()
-    )
+        command, capture_output=True, text=True, env=environment | settings,
+        cwd=folder or tempfile.gettempdir(),
+    )  # fmt: skip
     assert not done.returncode, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
 if __name__ == "__main__":
-    built = check_contents(Path(sys.argv[1]).resolve())
+    dist = Path(sys.argv[1]).resolve()
+    built = check_contents(dist)
     for python in pythons():
         with tempfile.TemporaryDirectory() as empty:
             print(run(python, "--version").strip())
-            smoke(python, built, Path(empty) / "venv")
+            smoke(python, built, dist, Path(empty))

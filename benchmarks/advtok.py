@@ -31,8 +31,8 @@ import torch
 import transformers as tf
 
 from robustok import Vocabulary
+from robustok.attack import TargetLikelihood, attack_prompt
 from robustok.evaluation import chat_frame
-from robustok.redteam import TargetLikelihood, attack_prompt
 
 PROMPTS = {
     "ASCII": "What color is the sky on a clear summer day, and what color is the grass in the "
@@ -113,7 +113,7 @@ def run_robustok(
     result = attack_prompt(vocab, text, timed, steps=iterations, seed=0)  # type: ignore
     ended = time.process_time()
     rounds = [*begins[1:], ended]
-    return result.ids, statistics.median(np.diff([begins[0], *rounds])[1:].tolist())
+    return result.ids.tolist(), statistics.median(np.diff([begins[0], *rounds])[1:].tolist())
 
 
 def log_prob(model: Any, ids: list[int], frame: Any, target: list[int]) -> float:

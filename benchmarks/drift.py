@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 import robustok as rt
-from robustok.files import read_rows, write_rows
 from robustok.guard import Audit
 from robustok.models import load_model, load_tokenizer
-from robustok.packaged import packaged_folder
-from robustok.report.drawing import new_figure, save_figure
-from robustok.report.style import house_style
+from robustok.report.style import figure_style, new_figure, save_figure
+from robustok.runtime.files import read_rows, write_rows
+from robustok.runtime.packaged import packaged_folder
 
 TEMPERATURES = (0.7, 1.0, 1.3)
 PROMPTS = [
@@ -78,7 +77,7 @@ def _ends(vocab: Any, ids: Any) -> list[int]:
 
 def draw(marks: dict[float, list[np.ndarray]], length: int, path: Path) -> None:
     """Both panels, a line for each temperature."""
-    with house_style():
+    with figure_style():
         figure, (left, right) = new_figure((8.2, 3.8), 1, 2)
         width = max(1, length // 6)
         for (temperature, rows), color in zip(marks.items(), COLORS, strict=False):

@@ -113,7 +113,7 @@ def sentencepiece_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Calla
         pb: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")  # needs protobuf
     except ImportError:
         return {}
-    from robustok.tokenizer_files import byte_alphabet
+    from robustok.tokenizer.data import byte_alphabet
 
     letters = {byte: letter for letter, byte in byte_alphabet().items()}
     model = pb.ModelProto()

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 import robustok as rt
-from robustok.samplers import tabled
+from robustok.samplers import stored
 from sampling import FLOORS, arguments, read_documents
 
 MODELLED = (
@@ -68,8 +68,8 @@ def modelled(scheme: rt.Sampler, rows: Any, threads: int, rounds: int) -> Model:
             draws[threading.get_ident()] = time.thread_time() - start
 
     scheme._draw = timed  # type: ignore[method-assign]
-    cores = tabled.cores_read_once
-    tabled.cores_read_once = lambda: threads  # type: ignore[assignment]  # each keeps its store
+    cores = stored.cores_read_once
+    stored.cores_read_once = lambda: threads  # type: ignore[assignment]  # each keeps its store
     models = []
     for i in range(rounds + 1):
         start = time.thread_time()
@@ -82,7 +82,7 @@ def modelled(scheme: rt.Sampler, rows: Any, threads: int, rounds: int) -> Model:
         serial = caller - draws[threading.get_ident()]
         models.append(Model(alone, serial, max(draws.values())))
     del scheme._draw
-    tabled.cores_read_once = cores
+    stored.cores_read_once = cores
     return sorted(models[1:], key=lambda m: m.speedup)[rounds // 2]  # the first one fills caches
 
 

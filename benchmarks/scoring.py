@@ -29,8 +29,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from robustok import Vocabulary
-from robustok.evaluation import attack_items, solved_examples
-from robustok.evaluation.adversarial import search as search_module
+from robustok.attack import attack_items
+from robustok.attack import search as search_module
+from robustok.evaluation import solved_examples
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import quiet
 from robustok.tasks.langgame_items import langgame

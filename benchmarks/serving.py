@@ -1,25 +1,32 @@
 """Cost of the guard in front of a server, and of drawing in a tokenizer and a collator.
 
-    python benchmarks/serving.py --tokenizer PATH            # about two minutes on one core
+    python benchmarks/serving.py --tokenizer PATH            # about four minutes on one core
 
 Requests: an ASGI application that parses the body and answers at once, called in one process by
 32 concurrent clients, with and without GuardMiddleware. No network and no model, so that the
-difference is the guard alone. Encoding: a transformers tokenizer, and the same one wrapped by
-rt.stochastic; a collator that pads, and the same one after Perturb. Rounds are interleaved; the
-table has medians over the rounds.
+difference is the guard alone. Latency: 50 clients ask for /ping, one after another each, while
+the largest bodies that a hostile client can send are judged; the same without such a body; and the
+memory of the process. Other processes delay a ping, too. Beside its time therefore stands the
+longest time for which judging the body keeps another thread from the interpreter lock, in processor
+time of the judging thread, which the load changes by a time slice (4 ms) at most. Encoding: a
+transformers tokenizer, and the same one wrapped by rt.stochastic; a collator that pads, and the
+same one after Perturb. Rounds are interleaved; the table has medians over the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import numpy as np
+import psutil
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerFast
 
 import robustok as rt
@@ -97,6 +104,140 @@ def requests(vocab: Any, texts: list[str], rounds: int) -> None:
               f"| {p50:.1f} | {p99:.1f} |", flush=True)  # fmt: skip
 
 
+def _joined(item: bytes, count: int) -> bytes:
+    return b",".join([item] * count)
+
+
+# Bodies of at most 16 MiB that cost a JSON parser or the guard most.
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "1 million ids": lambda: b'{"prompt":[%s]}' % _joined(b"12345", 1_000_000),
+    "8 million ids, 1 prompt": lambda: b'{"prompt":[%s]}' % _joined(b"1", 8_000_000),
+    "8 million ids, 1,024 prompts": lambda: (
+        b'{"prompt":[%s]}' % _joined(b"[%s]" % _joined(b"1", 7_800), 1_024)
+    ),
+    "1.1 million prompts": lambda: b'{"prompt":[%s]}' % _joined(b"[12345]", 1_100_000),
+    "5.5 million empty lists": lambda: b'{"prompt":[%s]}' % _joined(b"[]", 5_500_000),
+    "16,000 keys, one doubled": lambda: b'{%s,"k0":0}' % _keys(16_000),
+    "1.2 million keys, one doubled": lambda: b'{%s,"k0":0}' % _keys(1_200_000),
+    "16,000 empty objects": lambda: b'{"messages":[%s]}' % _joined(b"{}", 16_000),
+    "text with escapes": lambda: b'{"prompt":"%s"}' % (b"abc \\n" * 2_790_000),
+    "escaped code points": lambda: b'{"prompt":"%s"}' % (b"\\u0041" * 2_790_000),
+    "16 million digits": lambda: b'{"prompt":["%s"]}' % (b"0" * 16_700_000),
+    "16 million minus signs": lambda: b'{"prompt":["%s"]}' % (b"-" * 16_700_000),
+    "32,000 strings of escapes": lambda: (
+        b'{"prompt":[%s]}' % _joined(b'"%s"' % (b"\\u0041" * 42), 32_000)
+    ),
+    "16,000 long keys": lambda: b"{%s}" % _joined(b'"%s":0', 16_000) % _names(16_000),
+}
+
+
+def _keys(count: int) -> bytes:
+    return b",".join(b'"k%d":0' % number for number in range(count))
+
+
+def _names(count: int) -> tuple[bytes, ...]:
+    return tuple(b"%s%05d" % (b"k" * 245, number) for number in range(count))
+
+
+def held(app: Any, body: bytes) -> float:
+    """The longest time for which judging a body holds the interpreter lock, in milliseconds.
+
+    Another thread wakes up every half millisecond. What the judging thread computed between two of
+    its turns is at most that and the time for which it waited for the lock.
+    """
+    scope = {"headers": []}
+    clocks: list[int] = []
+    done = threading.Event()
+
+    def judge() -> None:
+        clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
+        with contextlib.suppress(rt.RobustokError):  # a refusal
+            app._judged(scope, bytearray(body))
+        done.set()
+        finished.wait()  # the clock ends with the thread
+
+    finished = threading.Event()
+    thread = threading.Thread(target=judge)
+    thread.start()
+    while not clocks:
+        time.sleep(0.0001)
+    last, longest = time.clock_gettime(clocks[0]), 0.0
+    while not done.is_set():
+        time.sleep(0.0005)
+        now = time.clock_gettime(clocks[0])
+        longest, last = max(longest, now - last), now
+    finished.set()
+    thread.join()
+    return 1000 * longest
+
+
+async def pings(app: Any, body: bytes | None, clients: int = 50) -> list[float]:
+    """Milliseconds of each /ping while ``body`` is sent twice at a time, or for half a second."""
+    milliseconds: list[float] = []
+    done = asyncio.Event()
+
+    async def send(_: Any) -> None:
+        await asyncio.sleep(0)
+
+    def receiver(raw: bytes) -> Any:
+        chunks = [raw[at : at + 65_536] for at in range(0, len(raw), 65_536)] or [b""]
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.sleep(0)
+            return {"type": "http.request", "body": chunks.pop(0), "more_body": bool(chunks)}
+
+        return receive
+
+    async def client() -> None:
+        scope = {"type": "http", "method": "GET", "path": "/ping", "headers": []}
+        while not done.is_set():
+            due = time.perf_counter() + 0.005  # a blocked loop also delays the start of a request
+            await asyncio.sleep(0.005)
+            await app(scope, receiver(b""), send)
+            milliseconds.append(1000 * (time.perf_counter() - due))
+
+    running = [asyncio.create_task(client()) for _ in range(clients)]
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    if body is None:
+        await asyncio.sleep(0.5)
+    else:
+        await asyncio.gather(*(app(scope, receiver(body), send) for _ in range(2)))
+    done.set()
+    await asyncio.gather(*running)
+    return milliseconds
+
+
+async def answer_at_once(scope: Any, receive: Any, send: Any) -> None:
+    """An application that reads nothing, so that the latency is the guard's."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+def latency(vocab: Any, rounds: int) -> None:
+    app = GuardMiddleware(answer_at_once, prompts=PromptGuard(vocab, policy="repair"))
+    process = psutil.Process()
+    idle: list[float] = []
+    for _ in range(rounds):
+        idle += asyncio.run(pings(app, None))
+    base = median(idle)
+    print(f"\n/ping of 50 clients without such a body: median {base:.2f} ms, longest "
+          f"{max(idle):.0f} ms; {process.memory_info().rss / 2**20:.0f} MiB\n")  # fmt: skip
+    print(
+        "| body, two at a time | MB | median | 99th | longest | / idle median | lock | MiB after |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name, make in HOSTILE.items():
+        body = make()
+        times = [asyncio.run(pings(app, body)) for _ in range(rounds)]
+        p50, p99 = (median(np.quantile(t, q) for t in times) for q in (0.5, 0.99))
+        size, longest = len(body) / 1e6, median(map(max, times))
+        lock = median(held(app, body) for _ in range(rounds))
+        del body
+        memory = process.memory_info().rss / 2**20
+        print(f"| {name} | {size:.1f} | {p50:.2f} | {p99:.1f} | {longest:.0f} "
+              f"| {p50 / base:.1f} | {lock:.1f} | {memory:.0f} |", flush=True)  # fmt: skip
+
+
 def ratio(run: Callable[[], Any], base: Callable[[], Any], rounds: int) -> float:
     """Median of the processor time of one call divided by that of another."""
     run()
@@ -141,6 +282,7 @@ def main() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=given.tokenizer)
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(0)
     requests(vocab, texts, given.rounds)
+    latency(vocab, given.rounds)
     encoding(vocab, tokenizer, texts, given.rounds)
 
 

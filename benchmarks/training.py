@@ -1,6 +1,7 @@
 """What drawing tokenizations on the fly adds to a training step, and what the training loop adds.
 
     python benchmarks/training.py [--steps 60] [--rounds 5] [--skip-drawing]
+    python benchmarks/training.py --price [--model smollm2-135m] [--rows 16] [--steps 6]
 
 The same model, rows and token counts twice, in turns: tokens drawn by the data set at every
 step, and the very same tokens made beforehand. Each line gives the median over the rounds of
@@ -10,6 +11,12 @@ The model is the one of the study `quick`: small, so that a step hides as little
 Then pre-training by `pretrain` beside a plain PyTorch loop (forward, backward, clipping, AdamW, a
 learning-rate schedule) on full blocks of the same shape that are in memory already, and beside the
 time of the matrix products alone. Each line gives medians over the steps, in processor seconds.
+
+With --price: the processor seconds of a fine-tuning step on LangGame, all weights and LoRA, without
+and with what `robustok.training.model_changes` and the order of rows do, in turns. Without: rows in
+random order, PyTorch's attention, the head as it is, in float32 and in bfloat16. With: the
+precision that `auto` chooses here. The ratio is the median over the rounds. Then the products
+alone, in both types and libraries.
 """
 
 from __future__ import annotations
@@ -19,13 +26,20 @@ import itertools
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
 import robustok as rt
-from robustok.models import SHAPES, small_model, train_tokenizer
+from robustok.models import SHAPES, add_lora, load_model, small_model, train_tokenizer
+from robustok.models.devices import resolve_precision
+from robustok.runtime.packaged import is_packaged, packaged_folder
 from robustok.tasks import frequent_words, langgame
 from robustok.training import AnswerCollator, PromptDataset, Recipe, Training
+from robustok.training.model_changes import fast_steps
 from robustok.training.pretraining import pretrain
 from robustok.training.run import train
 
@@ -129,13 +143,121 @@ def compare_loops(vocab: rt.Vocabulary, shape: str, steps: int, rounds: int) -> 
     )
 
 
+class Price(NamedTuple):
+    """One way to compute the steps."""
+
+    name: str
+    precision: str
+    fast: bool
+
+
+def question_batches(vocab: rt.Vocabulary, scheme: str, rows: int) -> Iterator[dict]:
+    """Batches of LangGame in the paper's wording, in random order."""
+    items = langgame(frequent_words(1000), 50 * rows, seed=0)
+    drawn = PromptDataset(
+        vocab, items, rt.sampler(scheme, vocab), seed=0, prefix=[0], overflow="canonical"
+    )
+    order = list(drawn.order())
+    collate = AnswerCollator(0)
+    for begin in range(0, len(order), rows):
+        yield collate(drawn.__getitems__(order[begin : begin + rows]))
+
+
+def step_seconds(model: Any, batches: Iterator[dict], price: Price, steps: int) -> float:
+    """Processor seconds of a step, the first one left out.
+
+    Batches have different numbers of tokens, so it is the time of a token times those of a step.
+    """
+    trained = [weights for weights in model.parameters() if weights.requires_grad]
+    optimizer = torch.optim.AdamW(trained, 1e-5, fused=True)
+    began, tokens = 0.0, 0
+    batches, every = itertools.tee(batches)
+    sizes = [int(batch["attention_mask"].sum()) for batch in every]
+    with fast_steps(model, price.precision, 128) if price.fast else nullcontext():
+        for step, batch in enumerate(itertools.islice(batches, steps + 1)):
+            if step == 1:
+                began = time.process_time()
+            tokens += sizes[step] if step else 0
+            with torch.autocast("cpu", torch.bfloat16, enabled=price.precision == "bfloat16"):
+                loss = model(**batch).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(trained, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    return (time.process_time() - began) / tokens * statistics.mean(sizes)
+
+
+def compare_prices(options: argparse.Namespace) -> None:
+    folder = packaged_folder(options.model) if is_packaged(options.model) else options.model
+    vocab = rt.Vocabulary.load(folder)
+    print("| training | scheme | without, float32 | without, bfloat16 | with | ratio |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for lora in (False, True):
+        model: Any = load_model(folder, dtype="float32").train()
+        chosen = resolve_precision("auto", model.num_parameters())
+        if lora:
+            model = add_lora(model, seed=0)
+        prices = [
+            Price("without, float32", "float32", False),
+            Price("without, bfloat16", "bfloat16", False),
+            Price(f"with, {chosen}", chosen, True),
+        ]
+        for scheme in ("canonical", "uniform-k(alpha=1)"):
+            rounds: list[list[float]] = []
+            for turn in range(options.rounds):
+                seconds = {}
+                for price in reversed(prices) if turn % 2 else prices:
+                    batches = question_batches(vocab, scheme, options.rows)
+                    seconds[price] = step_seconds(model, batches, price, options.steps)
+                rounds.append([seconds[price] for price in prices])
+            medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
+            # Before, LoRA computed in float32 by default; full training in the faster one.
+            ratio = statistics.median((row[0] if lora else min(row[:2])) / row[2] for row in rounds)
+            print(
+                f"| {'LoRA' if lora else 'full'} | {scheme} | {medians[0]:.2f} | {medians[1]:.2f} "
+                f"| {medians[2]:.2f}, {chosen} | {ratio:.2f} |",
+                flush=True,
+            )
+
+
+def compare_products() -> None:
+    """Billions of operations a second of a layer's product: float32 by both libraries, bfloat16."""
+    print("| rows x inputs x outputs | float32, MKL | float32, oneDNN | bfloat16 |")
+    print("|---|---|---|---|")
+    for rows, width, outputs in ((512, 576, 1536), (512, 1536, 576), (64, 576, 49_152)):
+        states, weight = torch.randn(rows, width), torch.randn(outputs, width)
+        halves = states.bfloat16(), weight.bfloat16()
+        onednn = partial(torch.ops.mkldnn._linear_pointwise, states, weight, None, "none", [], "")
+        products: list[Callable[[], Any]] = [
+            partial(torch.nn.functional.linear, states, weight), onednn,
+            partial(torch.nn.functional.linear, *halves),
+        ]  # fmt: skip
+        best = [min(_seconds(product) for _ in range(10)) for product in products]
+        speeds = " | ".join(f"{2e-9 * rows * width * outputs / one:.0f}" for one in best)
+        print(f"| {rows} x {width} x {outputs} | {speeds} |", flush=True)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    with torch.inference_mode():
+        began = time.process_time()
+        call()
+        return time.process_time() - began
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--skip-drawing", action="store_true", help="only compare the loops")
+    parser.add_argument("--price", action="store_true", help="seconds of a fine-tuning step")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--rows", type=int, default=16)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.price:
+        compare_prices(options)
+        compare_products()
+        return
     items = langgame(frequent_words(100), options.steps * BATCH, seed=0, format="short")
     vocab = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in items], 600))
     if not options.skip_drawing:

@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
 from robustok.guard import Audit
+from robustok.guard.rollouts import align, prefix_of, stitch
 from robustok.models import Shape, small_model, train_tokenizer
-from robustok.rollouts import align, prefix_of, stitch
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"

@@ -74,7 +74,7 @@ def main(policy: str = "reject", requests: int = 60) -> dict[str, Any]:
     app = server_of(vocab, model)
 
     prompts = PromptGuard(vocab, policy=policy, max_length=512)
-    app.add_middleware(GuardMiddleware, prompts=prompts, audit_billing=True)  # the added lines
+    app.add_middleware(GuardMiddleware, prompts=prompts)  # the added lines
 
     listener = socket.create_server(("127.0.0.1", 0))
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"

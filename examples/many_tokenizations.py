@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 
 import robustok as rt
-from robustok.ensemble import choose, generate
-from robustok.evaluation import evaluate
+from robustok.evaluation import choose, evaluate, generate
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words, langgame
 from robustok.training import finetune

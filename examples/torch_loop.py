@@ -29,7 +29,7 @@ def main(out: str = "runs/torch-loop") -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     sampler = rt.sampler("uniform-k(alpha=0.5)", vocab)
-    collate = TorchCollator(Perturb(sampler, seed=0, workers=2), pad_id=0)  # draws the prompts
+    collate = TorchCollator(Perturb(sampler, seed=0), pad_id=0)  # draws the prompts
     loader = DataLoader(
         rows,  # type: ignore[arg-type]
         batch_size=32,

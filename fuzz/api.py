@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 import robustok as rt
 from fuzz import values
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 @cache
@@ -35,7 +35,7 @@ def vocabularies() -> list[Vocabulary]:
     return loaded
 
 
-@cache
+@lru_cache(maxsize=200)  # a sampler keeps what it analyzed
 def _sampler(vocab: int, spec: str) -> Any:
     return rt.sampler(spec, vocabularies()[vocab])
 

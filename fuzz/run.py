@@ -1,8 +1,9 @@
-"""Fuzz the public API: random calls in a child process that may crash or hang.
+"""Fuzz the public API or the guard middleware: random calls in a child that may crash or hang.
 
     python -m fuzz.run --seconds 60            # what CI does
     python -m fuzz.run --calls 1000000 --workers 2
     python -m fuzz.run --seed 7 --only 12345   # repeat one call, with its traceback
+    python -m fuzz.run --target bodies         # requests to the guard middleware instead
 
 Each call depends on the seed and its number only, so a finding is repeated by its number. The
 child writes the number of the call it is about to make into shared memory; after a crash or a
@@ -15,18 +16,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import importlib
+import logging
 import multiprocessing
 import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 START_SECONDS = 300  # loading and compiling count as no call
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz the public API.")
+    parser = argparse.ArgumentParser(description="Fuzz the public API, or bodies of requests.")
+    parser.add_argument("--target", choices=("api", "bodies"), default="api")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--calls", type=int, default=sys.maxsize)
@@ -36,9 +41,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="make this call alone, in this process")
     options = parser.parse_args()
     if options.only is not None:
-        from fuzz.api import call
-
-        print(call(options.seed, options.only))
+        print(_target(options.target)(options.seed, options.only))
         return 0
     if options.seconds == float("inf") and options.calls == sys.maxsize:
         options.seconds = 60.0
@@ -59,7 +62,8 @@ def main() -> int:
     findings = Counter(f for worker in workers for f in worker.findings)
     numbers = {f: n for worker in workers for f, n in worker.numbers.items()}
     for finding, count in findings.most_common():
-        print(f"\n{count} x, first --seed {options.seed} --only {numbers[finding]}:\n{finding}")
+        repeat = f"--target {options.target} --seed {options.seed} --only {numbers[finding]}"
+        print(f"\n{count} x, first {repeat}:\n{finding}")
     calls = sum(w.n_calls for w in workers)
     print(f"\n{calls:,} calls, {findings.total()} findings of {len(findings)} kinds")
     return 1 if findings else 0
@@ -84,7 +88,8 @@ class _Worker:
         self.current: Any = self.context.Value("q", -1)
         self.finished: Any = self.context.Value("q", 0)
         self.pipe, child = self.context.Pipe(duplex=False)
-        run = (self.options.seed, number, self.options.workers, self.last)
+        options = self.options
+        run = (options.target, options.seed, number, options.workers, self.last)
         shared = (self.current, self.finished, child)
         self.process = self.context.Process(target=_work, args=(*run, *shared), daemon=True)
         self.process.start()
@@ -138,12 +143,18 @@ class _Worker:
             self.process.kill()
 
 
-def _work(
-    seed: int, first: int, step: int, last: int, current: Any, finished: Any, pipe: Any
-) -> None:
-    faulthandler.enable()
-    from fuzz.api import call
+def _target(name: str) -> Callable[[int, int], Any]:
+    """The function that makes the call of a seed and a number."""
+    return importlib.import_module(f"fuzz.{name}").call
 
+
+def _work(
+    target: str, seed: int, first: int, step: int, last: int, current: Any, finished: Any,
+    pipe: Any,
+) -> None:  # fmt: skip
+    faulthandler.enable()
+    logging.getLogger("robustok").setLevel(logging.ERROR)  # a warning a call is no finding
+    call = _target(target)
     with contextlib.suppress(Exception):
         call(seed, first)  # loads and compiles, before the clock of the first call
     for number in range(first, last, step):

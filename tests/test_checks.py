@@ -10,6 +10,7 @@ import pytest
 
 import robustok as rt
 from robustok import checks
+from robustok.samplers.parameters import per_token, probability, temperature
 
 NO_IDS = [
     [1.0], ["1"], "12", b"12", bytearray(b"12"), [True], [1, False], np.array([True]), [[1, 2]],
@@ -70,19 +71,19 @@ def test_a_wrong_row_is_named() -> None:
 
 def test_numbers_are_finite_and_within_their_range() -> None:
     for value in (1, 1.0, np.float32(1), np.int8(1), Fraction(1), 10_000):
-        assert checks.check_strength("alpha", value, "s") == float(value)
+        assert per_token().check("s", "alpha", value) == float(value)
     for value in (True, "1", b"1", None, [1], np.array([1.0]), float("nan"), float("inf"), -1,
                   -1e-300, 10**400, 10_001, 1e300, 1j, Decimal(1), 10**5000):  # fmt: skip
         with pytest.raises(
             rt.RobustokError, match="s: alpha must be a number from 0 to 10000"
         ) as e:
-            checks.check_strength("alpha", value, "s")
+            per_token().check("s", "alpha", value)
         assert one_line(e)
     for value in (0, 5e-324, 1e308):
         with pytest.raises(rt.RobustokError, match="from 1e-06 to 1e"):
-            checks.check_temperature("temperature", value, "s")
+            temperature().check("s", "temperature", value)
     with pytest.raises(rt.RobustokError, match=r"from 0 to 1, not 1\.5"):
-        checks.check_probability("p", 1.5, "s")
+        probability().check("s", "p", 1.5)
 
 
 def test_counts_are_whole() -> None:
@@ -102,6 +103,11 @@ def test_seeds_epochs_and_keys() -> None:
             checks.check_seed(value)
     with pytest.raises(rt.RobustokError, match="epoch"):
         checks.check_epoch(2**63)
+    assert checks.check_draw(-1, 2, 3) == (2**64 - 1, 2, 3)
+    assert checks.check_draw(np.int8(-1), np.int16(2), np.uint64(3)) == (2**64 - 1, 2, 3)
+    for draw, name in (((1.0, 0, 0), "seed"), ((0, 2**63, 0), "epoch"), ((0, 0, True), "key")):
+        with pytest.raises(rt.RobustokError, match=name):
+            checks.check_draw(*draw)
     assert checks.check_keys(None, 3).tolist() == [0, 1, 2]
     assert checks.check_keys([-(2**63), 2**63 - 1], 2).dtype == np.int64
     for keys in ([0.5, 1.7], [True, False], np.array([1, 2**63], np.uint64), [1], "ab", [[1, 2]]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import doctest
 import importlib
-import importlib.util
 import inspect
+import json
 import os
 import pkgutil
 import re
@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.oracles.scripts import ROOT, script
 
 import robustok as rt
+from robustok import samplers
+from robustok.samplers import BUILT_IN
 
-ROOT = Path(__file__).parents[1]
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -34,7 +36,8 @@ def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
     assert build.returncode == 0, build.stderr
     for page in ("index", "concepts/index", "reference/index", "results/index"):
         assert (tmp_path / f"{page}.html").is_file()
-    assert "robustok.sampler" in (tmp_path / "reference/index.html").read_text()
+    page = (tmp_path / "reference/index.html").read_text()
+    assert all(f'id="robustok.samplers.{name}"' in page for name in samplers.__all__)
 
 
 def test_the_lattice_of_the_concepts_is_the_one_of_the_picture(tmp_path: Path) -> None:
@@ -61,11 +64,7 @@ def test_the_weight_of_the_design_notes_aims_at_k(tmp_path: Path) -> None:
 
 
 def diagram(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/diagrams/{name}.py")
-    assert spec and spec.loader
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
+    return script(f"docs/diagrams/{name}.py")
 
 
 def draws_svg(script: Any, folder: Path) -> bool:
@@ -75,10 +74,10 @@ def draws_svg(script: Any, folder: Path) -> bool:
 
 REFERENCE = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
 PACKAGES = (
-    "guard", "models", "training", "scoring", "evaluation", "redteam", "tasks", "analysis",
-    "corpus", "study", "report", "play",
+    "guard", "models", "training", "scoring", "evaluation.public", "attack.public", "tasks",
+    "analysis", "corpus", "study", "report", "play",
 )  # fmt: skip
-NOT_RUN = {"robustok.play.serve", "robustok.redteam.complete_on_server"}  # they need a network
+NOT_RUN = {"robustok.play.serve", "robustok.attack.complete_on_server"}  # they need a network
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -93,7 +92,37 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"^::: (\S+)", REFERENCE, re.M)) - NOT_RUN))
+@pytest.mark.parametrize("scheme", BUILT_IN, ids=lambda scheme: scheme.name)
+def test_every_scheme_is_exported_and_has_its_row(scheme: type[rt.Sampler]) -> None:
+    assert getattr(rt, scheme.__name__, None) is scheme
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| `{re.escape(scheme.name)}[(`]", readme, re.M)
+
+
+def test_the_scheme_of_the_documentation_passes_the_type_checker(tmp_path: Path) -> None:
+    """Its class as a file of `samplers/`, where no `rt.register` completes it."""
+    page = (ROOT / "docs/schemes.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0].replace("@rt.register\n", "")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["SpellDropout"].example == "spell-dropout"
+    pytest.importorskip("pyright", reason="pyright is not installed")
+    (tmp_path / "spell_dropout.py").write_text(code, encoding="utf-8")
+    settings = {"include": [str(tmp_path)], "extraPaths": [str(ROOT / "src")]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "pyright", "-p", str(tmp_path), "--pythonpath", sys.executable]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+def names_on_the_page() -> list[str]:
+    """What the reference describes; of the package of schemes all that it exports."""
+    names = re.findall(r"^::: (\S+)", REFERENCE, re.M)
+    names.remove("robustok.samplers")
+    return names + [f"robustok.{name}" for name in samplers.__all__]
+
+
+@pytest.mark.parametrize("name", sorted({*names_on_the_page()} - NOT_RUN))
 def test_every_name_of_the_reference_has_an_example_that_runs(name: str) -> None:
     try:
         docstring = inspect.getdoc(object_named(name)) or ""
@@ -105,7 +134,7 @@ def test_every_name_of_the_reference_has_an_example_that_runs(name: str) -> None
 
 def reference() -> Iterator[str]:
     """The names on the page, without those that need a library that is not installed."""
-    for name in re.findall(r"^::: (\S+)", REFERENCE, re.M):
+    for name in names_on_the_page():
         with contextlib.suppress(ModuleNotFoundError):
             object_named(name)
             yield name

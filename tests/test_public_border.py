@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import toy
+from tests.oracles.vocabulary import canonical, toy
 
 import robustok as rt
 
@@ -47,8 +47,8 @@ CALLS: dict[str, Call] = {
     "sampler": lambda v, x, y: rt.sampler(x, v),
     "sampler vocabulary": lambda v, x, y: rt.sampler("uniform", x),
     "schedule": lambda v, x, y: rt.schedule(x, v),
-    "at_progress": lambda v, x, y: rt.at_progress(x, y),
-    "progress": lambda v, x, y: rt.at_progress("stochastok(alpha=0->1)", x),
+    "at": lambda v, x, y: rt.Spec.parse(x).at(y),
+    "progress": lambda v, x, y: rt.Spec.parse("stochastok(alpha=0->1)").at(x),
     "StochasTok": lambda v, x, y: rt.StochasTok(v, alpha=x, ways=y),
     "StochasTokUniform": lambda v, x, y: rt.StochasTokUniform(v, alpha=x, support=y),
     "UniformK": lambda v, x, y: (rt.UniformK(v, alpha=x), rt.UniformK(v, k=y)),
@@ -89,7 +89,7 @@ def test_a_call_gives_a_result_or_one_line(name: str, x: Any, y: Any) -> None:
 @settings(max_examples=40, deadline=None)
 def test_rows_of_any_kind_keep_their_text(scheme: str, case: Any, rows: Any, seed: int) -> None:
     vocab, text = case
-    ids = vocab.data.encoder.encode_bytes(text)
+    ids = canonical(vocab, text)
     for batch in ([ids, *rows], [*rows, ids]):
         try:
             drawn = rt.sampler(scheme, vocab).sample_batch(batch, seed=seed, draws=2)

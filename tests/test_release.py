@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
+import yaml
 
 import robustok as rt
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_wheel_has_studies_and_pages_and_asks_for_no_torch(tmp_path: Path) -> None:
+def build(folder: Path, **settings: str) -> Path:
     pytest.importorskip("hatchling", reason="hatchling is not installed")
     done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, **settings},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def test_a_wheel_with_machine_code_is_for_one_python_and_system(tmp_path: Path) -> None:
+    compiled = tmp_path / "compiled"
+    (compiled / "kernels-1").mkdir(parents=True)
+    (compiled / "kernels-1" / "walk.draw").write_bytes(b"code")
+    tag = "cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64"
+    wheel = build(tmp_path, ROBUSTOK_MACHINE_CODE=str(compiled), ROBUSTOK_WHEEL_TAG=tag)
+    assert wheel.name.endswith(f"-{tag}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("robustok/kernels/machine_code/kernels-1/walk.draw") == b"code"
+
+
+def test_the_wheel_has_studies_and_pages_and_asks_for_no_torch(tmp_path: Path) -> None:
+    wheel = build(tmp_path)
+    assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (place,) = [name for name in names if name.endswith(".dist-info/METADATA")]
@@ -36,8 +58,37 @@ def test_the_wheel_has_studies_and_pages_and_asks_for_no_torch(tmp_path: Path) -
     plain = [need for need in metadata.get_all("Requires-Dist") or [] if "extra ==" not in need]
     assert sorted(need.split(">")[0] for need in plain) == [
         "filelock",
-        "gigatoken",
         "numba",
         "numpy",
         "tokenizers",
     ]
+
+
+def test_the_metadata_of_a_package_index() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "Typing :: Typed" in project["classifiers"]
+    assert project["urls"]["Paper"] == "https://arxiv.org/abs/2604.16037"
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == rt.__version__
+    assert citation["references"][0]["url"] == project["urls"]["Paper"]
+
+
+def test_the_links_of_the_readme_become_absolute(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    shutil.copy(ROOT / "README.md", readme)
+    script = [sys.executable, str(ROOT / ".ci/readme_links.py"), str(readme)]
+    subprocess.run([*script, "https://github.com/o/n", "v1"], check=True)
+    text = readme.read_text()
+    assert "](https://github.com/o/n/raw/v1/docs/images/quick.png)" in text
+    assert "](https://github.com/o/n/blob/v1/docs/training.md)" in text
+    assert not [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
+
+
+def test_a_tag_runs_the_checks_before_it_publishes() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    commands = [step.get("run", "") for step in jobs["build"]["steps"]]
+    for target in ("make test", "make docs", "make release"):
+        assert target in commands
+    assert jobs["publish"]["needs"] == jobs["site"]["needs"] == "build"
+    # The step that compares the tag with the version reads the line that is in the file.
+    assert f'__version__ = "{rt.__version__}"' in (ROOT / "src/robustok/version.py").read_text()

@@ -28,3 +28,6 @@ def test_warmup_leaves_no_kernel_to_compile_later() -> None:
     outermost = {n for n in compiled if len(re.findall(rf"\b{n}\(", source)) == 1}
     assert len(outermost) > 15
     assert {n for n in outermost if compiled[n] == "0"} == set()
+    # Without the code of rare cases, and with it.
+    for name in ("draw_texts", "merge_texts", "draw_stochastok_uniform"):
+        assert compiled[name] == "2", name

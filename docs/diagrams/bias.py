@@ -11,8 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from robustok.report.drawing import new_figure, save_figure
-from robustok.report.style import INK, MUTED, house_style
+from robustok.report.style import INK, MUTED, figure_style, new_figure, save_figure
 
 SPLITS = {"abcd": ("ab cd", "a bcd"), "ab": ("a b",), "cd": ("c d",), "bcd": ("b cd",)}
 PLACES = {
@@ -47,7 +46,7 @@ def reached(picks: int) -> dict[str, Fraction]:
 
 def draw(path: Path) -> None:
     law = reached(2)
-    with house_style():
+    with figure_style():
         figure, (axes,) = new_figure((8.0, 3.0))
         axes.set_axis_off()
         for tokens, (x, y) in PLACES.items():

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robustok.report.drawing import new_figure, save_figure
-from robustok.report.style import INK, MUTED, house_style
+from robustok.report.style import INK, MUTED, figure_style, new_figure, save_figure
 
 WAYS = ([1, 0, 2, 1], [1, 0, 1, 2, 1], [1], [1, 0, 3, 4, 1])  # by distance, of a kind of word
 WORDS, K = 120, 100
@@ -45,7 +44,7 @@ def aimed(k: int) -> float:
 
 def draw(path: Path) -> None:
     right = aimed(K)
-    with house_style():
+    with figure_style():
         figure, (axes,) = new_figure((8.0, 2.8))
         for z, color, named in (
             (right / 1.6, "#b8c2cc", "z too small"),

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from robustok.report.drawing import new_figure, save_figure
-from robustok.report.style import INK, MUTED, house_style
+from robustok.report.style import INK, MUTED, figure_style, new_figure, save_figure
 
 WORD = "tokens"
 TOKENS = ("t", "o", "k", "e", "n", "s", "to", "ok", "en", "ken", "tok", "token", "ens")
@@ -43,7 +42,7 @@ def draw(path: Path) -> None:
     for token in CANONICAL:
         places.add((at, at + len(token)))
         at += len(token)
-    with house_style():
+    with figure_style():
         figure, (axes,) = new_figure((8.0, 2.9))
         axes.set_axis_off()
         for begin, end, token in edges():

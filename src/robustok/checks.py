@@ -56,25 +56,6 @@ def check_count(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> i
     return int(number)
 
 
-def check_strength(name: str, value: Any, scheme: str) -> float:
-    """A strength per canonical token: a number from 0 to ``MAX_STRENGTH``, as float.
-
-    >>> check_strength("alpha", 1, "stochastok")
-    1.0
-    """
-    return check_number(f"{scheme}: {name}", value, 0.0, MAX_STRENGTH)
-
-
-def check_probability(name: str, value: Any, scheme: str) -> float:
-    """A probability: a number from 0 to 1, as float."""
-    return check_number(f"{scheme}: {name}", value, 0.0, 1.0)
-
-
-def check_temperature(name: str, value: Any, scheme: str) -> float:
-    """A temperature: a number from ``MIN_TEMPERATURE`` to ``MAX_TEMPERATURE``, as float."""
-    return check_number(f"{scheme}: {name}", value, MIN_TEMPERATURE, MAX_TEMPERATURE)
-
-
 def check_number(name: str, value: Any, low: float, high: float) -> float:
     """A real number from ``low`` to ``high`` (no bool, no string, no NaN), as float."""
     number = _number(value)
@@ -96,6 +77,19 @@ def check_epoch(epoch: Any) -> int:
 def check_key(key: Any) -> int:
     """The name of one row, an integer that fits int64."""
     return check_integer("key", key, _LOWEST, _HIGHEST)
+
+
+def check_draw(seed: Any, epoch: Any, key: Any) -> tuple[np.uint64, np.int64, int]:
+    """What one draw of one row depends on: seed, epoch and key, as the kernels take them.
+
+    >>> check_draw(-1, 0, 7)
+    (np.uint64(18446744073709551615), np.int64(0), 7)
+    """
+    # A call for each of the three takes as long as the draw of a short text.
+    is_plain = type(seed) is type(epoch) is type(key) is int
+    if not (is_plain and _LOWEST <= epoch <= _HIGHEST and _LOWEST <= key <= _HIGHEST):
+        key, seed, epoch = check_key(key), check_seed(seed), check_epoch(epoch)
+    return np.uint64(seed & _SEED_MASK), np.int64(epoch), key
 
 
 def check_keys(keys: Any, rows: int) -> np.ndarray:

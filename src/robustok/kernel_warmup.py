@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from robustok.kernels.compiler.cache import cache_directory, move_into
-from robustok.kernels.compiler.first_use import one_process
-from robustok.processes import available_cores
-from robustok.samplers.needs import SCORES
-from robustok.samplers.registry import BUILT_IN
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-_COMPLETE = "all.compiled"  # marks a cache of all kernels
+from robustok.guard import Guard
+from robustok.kernels.json_ids import find_lists
+from robustok.kernels.store import clear, copy_records, new_store
+from robustok.ragged import Ragged
+from robustok.runtime.processes import available_cores
+from robustok.samplers import BUILT_IN, measure, sampler
+from robustok.samplers.parameters import SCORES
+from robustok.tokenizer.data import TokenizerData, byte_alphabet
+from robustok.tokenizer.sources import read_tokenizer
+from robustok.tokenizer.vocabulary import Vocabulary
+
+_COMPLETE = "all"  # file that marks a cache of all kernels
 _OTHERS = "others"  # kernels of the guard, the lattice and measures
 _MOST_PROCESSES = 4  # of half a GB each; the longest scheme alone takes a third of the time
 _COSTS = {"uniform-k": 6, "bpe-dropout": 4, "stochastok-uniform": 3}  # compile time, others 1
@@ -29,75 +33,70 @@ def warmup() -> None:
 
     >>> warmup()
 
-    Where kernels are missing, up to four processes compile, at most one a core: about 80 seconds
+    Where kernels are missing, up to four processes compile, at most one a core: about 90 seconds
     of processor time together. Later processes load each kernel in hundredths of a second. Worth
     calling in an image's build or before timing anything.
     """
+    from robustok.kernels.compiler import cache  # imports numba
+
     jobs = [scheme.name for scheme in BUILT_IN] + [_OTHERS]
     processes = min(available_cores(), _MOST_PROCESSES)
-    directory = cache_directory()
-    if directory is not None and processes > 1 and not (directory / _COMPLETE).exists():
-        with one_process(directory):
-            _compile_in_processes(jobs, processes, directory)
+    is_complete = cache.read(_COMPLETE) is not None
+    if processes > 1 and not is_complete and cache.cache_directory() is not None:
+        _compile_in_processes(jobs, processes)
     compile_jobs(jobs)
-    if directory is not None:
-        (directory / _COMPLETE).touch()
+    if not is_complete:
+        cache.write(_COMPLETE, b"")
 
 
-def _compile_in_processes(jobs: list[str], processes: int, directory: Path) -> None:
-    """Compile in processes with a cache each, and collect what they compiled in ``directory``.
+def _compile_in_processes(jobs: list[str], processes: int) -> None:
+    """Compile in processes that share the cache.
 
-    Processes that share a cache overwrite each other's entries. They are started as commands, for
-    a script that calls :func:`warmup` at its top level would call it again where it is imported.
-    What a process fails to compile is left to the caller.
+    They are started as commands, for a script that calls :func:`warmup` at its top level would call
+    it again where it is imported. What a process fails to compile is left to the caller.
     """
     shares: list[list[str]] = [[] for _ in range(processes)]
     for job in sorted(jobs, key=lambda job: -_COSTS.get(job, 1)):
         same = next((share for share in shares if _SAME_KERNELS.get(job) in share), None)
         share = same or min(shares, key=lambda share: sum(_COSTS.get(j, 1) for j in share))
         share.append(job)
-    with tempfile.TemporaryDirectory(dir=directory) as folder:
-        places = [Path(folder) / str(i) for i in range(processes)]
-        path = os.pathsep.join(p for p in sys.path if p)
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-c", _WORKER, *share],
-                env={**os.environ, "NUMBA_CACHE_DIR": str(place), "PYTHONPATH": path},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            for share, place in zip(shares, places, strict=True)
-        ]
-        for process, place in zip(running, places, strict=True):
-            process.wait()
-            move_into(directory, place / "robustok" / directory.name)
+    path = os.pathsep.join(p for p in sys.path if p)
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WORKER, *share],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for share in shares
+    ]
+    for process in running:
+        process.wait()
 
 
 def compile_jobs(jobs: list[str]) -> None:
     """Call every kernel of the named schemes once."""
-    from robustok.ragged import Ragged
-    from robustok.samplers import sampler
-    from robustok.vocabulary import Vocabulary
-
     data = _toy_tokenizer()
     vocab = Vocabulary(data)
     scored = Vocabulary(replace(data, family="Unigram", scores=dict.fromkeys(range(258), 0.0)))
     rows = Ragged.from_rows([[257, 97], [257, 258, 257]])  # the second with a special token
+    # `bpe-dropout` merges a long pre-token by another kernel. The other kernel of `uniform-k` is
+    # that of `exactly`.
+    long_row = Ragged.from_rows([[97] * 1024])
     for scheme in BUILT_IN:
         for spec in (scheme.example, *scheme.variants) if scheme.name in jobs else ():
             drawing = sampler(spec, scored if scheme.needs is SCORES else vocab)
             drawing.sample_batch(rows, seed=0)
+            if scheme.name == "bpe-dropout":
+                drawing.sample_batch(long_row, seed=0)
             if scheme.exact:
                 drawing.log_prob([257])
+                drawing.log_prob([97, 98, 99])  # a token in three segments
     if _OTHERS in jobs:
         _compile_others(vocab, rows)
 
 
-def _toy_tokenizer() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    from robustok.tokenizer_files import byte_alphabet, read_tokenizer
-
+def _toy_tokenizer() -> TokenizerData:
     ids = {**byte_alphabet(), "ab": 256, "abc": 257}
     toy = Tokenizer(models.BPE(ids, [("a", "b"), ("ab", "c")]))
     toy.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -105,11 +104,7 @@ def _toy_tokenizer() -> Any:
     return read_tokenizer(toy)
 
 
-def _compile_others(vocab: Any, rows: Any) -> None:
-    from robustok.guard import Guard
-    from robustok.kernels.tables import clear, copy_records, new_store
-    from robustok.strength import measure
-
+def _compile_others(vocab: Vocabulary, rows: Ragged) -> None:
     measure(vocab, rows, rows)
     vocab.decode_bytes([257] * 1024)
     lattice = vocab.lattice("abc")
@@ -117,6 +112,7 @@ def _compile_others(vocab: Any, rows: Any) -> None:
     lattice.count()
     lattice.count(distance=2)
     Guard(vocab).check_batch(rows)
+    find_lists(b"[[1]]", 4, 4)
     store = new_store()  # otherwise compiled when a store is full for the first time
     copy_records(store, new_store())
     clear(store)

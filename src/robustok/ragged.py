@@ -95,6 +95,19 @@ class Ragged:
         """Each row as a view of ``values``."""
         return list(self)
 
+    def between(self, begin: int, end: int) -> Ragged:
+        """The rows from ``begin`` to before ``end``, on the same ``values``.
+
+        >>> Ragged.from_rows([[5, 6], [], [7]]).between(1, 3).lengths
+        array([0, 1])
+
+        Args:
+            begin: number of the first row.
+            end: number of the row after the last one.
+        """
+        offsets = self.offsets[begin : end + 1]
+        return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

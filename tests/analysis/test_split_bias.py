@@ -13,7 +13,7 @@ from tests.oracles.vocabulary import toy
 
 import robustok as rt
 from robustok.analysis import bias, summarize
-from robustok.samplers.stochastok_chain import stochastok_distribution
+from robustok.analysis.split_bias import stochastok_distribution
 
 TOKENS = [b"a", b"b", b"c", b"d", b"ab", b"cd", b"abc", b"bcd", b"abcd"]
 

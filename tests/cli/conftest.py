@@ -1,12 +1,109 @@
-"""Kernels that were never compiled here say so once, on stderr; do that before stderr is read."""
+"""A tokenizer, a model with questions, and a shell that runs commands in this process."""
 
 from __future__ import annotations
 
+import json
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
 import pytest
 
-from robustok.kernels.compiler.first_use import announce_compilation
+from robustok import Vocabulary
+from robustok.cli import progress
+from robustok.cli.app import run
+from robustok.kernels.compiler import message
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.tasks import Item, write_items
+
+TEXT = "which word starts with street"
+ITEMS = [
+    Item(f"q{i}", f"which word starts with {letter}? Answer:", (" street", " house"), label)
+    for i, (letter, label) in enumerate([("s", 0), ("h", 1), ("st", 0), ("ho", 1)])
+]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def announced() -> None:
-    announce_compilation()
+def silent() -> None:
+    """Nothing on stderr that depends on time: compilation, and progress in a log."""
+    message.DELAY = threading.TIMEOUT_MAX
+    progress.EVERY = threading.TIMEOUT_MAX
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    train_tokenizer([TEXT] * 3, 290).save(str(path))
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def vocab(tokenizer: str) -> Vocabulary:
+    return Vocabulary.load(tokenizer)
+
+
+def save_model(folder: Path, *, seed: int = 0, layers: int = 1, tokens: Sequence[str] = ()) -> Path:
+    """A folder with a random model, its tokenizer with these special tokens, and `ITEMS`."""
+    tokenizer = train_tokenizer([item.question + item.answer for item in ITEMS], 290)
+    tokenizer.add_special_tokens(list(tokens))
+    shape = Shape(layers, 16, 2, 2, 32, 256)
+    small_model(290 + len(tokens), shape, seed=seed, end_id=0).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    write_items(folder / "items.jsonl", ITEMS)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that no test changes; its questions are in ``items.jsonl``."""
+    return save_model(tmp_path_factory.mktemp("models") / "model")
+
+
+class Output(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs commands in this process and reads what they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def run(self, *args: str) -> Output:
+        code = run(args)
+        out, err = self._capsys.readouterr()
+        return Output(code, out, err)
+
+    def ok(self, *args: str) -> str:
+        """What a call prints that succeeds and warns of nothing."""
+        output = self.run(*args)
+        assert (output.code, output.err) == (0, "")
+        return output.out
+
+    def rows(self, *args: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.ok(*args, "--json").splitlines()]
+
+    def json(self, *args: str) -> Any:
+        return json.loads(self.ok(*args, "--json"))
+
+    def fails(self, *args: str) -> str:
+        """The one line that a wrong call gives, at the most after the types of weights."""
+        output = self.run(*args)
+        assert (output.code, re.sub(r".*: weights in \w+\n", "", output.out)) == (2, "")
+        assert output.err.startswith("robustok: ")
+        assert output.err.count("\n") == 1 and output.err.endswith("\n")
+        return output.err
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON Lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]

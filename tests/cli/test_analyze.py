@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cli.conftest import Shell
 from tests.guard.tokenizers_of import byte_level
-
-from robustok.cli.app import run
 
 TEXT = "the theater is there"
 
@@ -21,70 +18,49 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def rows_of(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
-    code = run(["analyze", *args, "--json"])
-    out, err = capsys.readouterr()
-    assert (code, err) == (0, "")
-    return json.loads(out)
-
-
-def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    code = run(["analyze", *args])
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, "") and err.count("\n") == 1
-    return err
-
-
-def test_each_analysis_tells_its_rows(
-    capsys: pytest.CaptureFixture[str], tokenizer: str, tmp_path: Path
-) -> None:
+def test_each_analysis_tells_its_rows(shell: Shell, tokenizer: str, tmp_path: Path) -> None:
     same = ("-t", tokenizer, "--seed", "0")
-    rows = rows_of(capsys, "split-counts", *same, "--text", TEXT, "--draws", "100")
+    rows = shell.json("analyze", "split-counts", *same, "--text", TEXT, "--draws", "100")
     assert {r["scheme"] for r in rows} >= {"uniform", "uniform-k(alpha=1)"}
-    rows = rows_of(capsys, "segmentations", *same, "--text", TEXT, "--draws", "100")
+    rows = shell.json("analyze", "segmentations", *same, "--text", TEXT, "--draws", "100")
     assert {r["splits"] for r in rows} >= {1}
-    rows = rows_of(capsys, "dropout", *same, "--text", TEXT, "--draws", "20", "--p", "0.5")
+    rows = shell.json("analyze", "dropout", *same, "--text", TEXT, "--draws", "20", "--p", "0.5")
     assert [r["rule"] for r in rows][:3] == ["provilkov", "hf", "sentencepiece"]
     words = tmp_path / "words.txt"
     words.write_text("the\nrest\nthen\n")
-    rows = rows_of(capsys, "bias", *same, "--words-file", str(words), "--draws", "200")
+    rows = shell.json("analyze", "bias", *same, "--words-file", str(words), "--draws", "200")
     assert {r["tokenizer"] for r in rows} == {Path(tokenizer).parent.name}
     texts = tmp_path / "texts.txt"
     texts.write_text(TEXT)
-    rows = rows_of(capsys, "growth", *same, "--texts", str(texts), "--alpha", "0", "--alpha", "1")
+    rows = shell.json(
+        "analyze", "growth", *same, "--texts", str(texts), "--alpha", "0", "--alpha", "1"
+    )
     assert [r["alpha"] for r in rows] == [0, 1] * 3
     assert {r["ratio"] for r in rows if r["alpha"] == 0} == {1.0}
 
 
-def test_a_figure_and_a_table(
-    capsys: pytest.CaptureFixture[str], tokenizer: str, tmp_path: Path
-) -> None:
+def test_a_figure_and_a_table(shell: Shell, tokenizer: str, tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("the\nrest\nthen\n")
     args = ("bias", "-t", f"mine={tokenizer}", "--seed", "0", "--words-file", str(words), "--draws",
             "200", "--out", str(tmp_path / "out"))  # fmt: skip
-    assert run(["analyze", *args]) == 0
-    out = capsys.readouterr().out
+    out = shell.ok("analyze", *args)
     assert "total variation" in out and "mine" in out
     names = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert names == ["bias-words.csv", "bias.csv", "bias.png", "bias.svg"]
 
 
-def test_a_mistake_is_an_error_of_one_line(
-    capsys: pytest.CaptureFixture[str], tokenizer: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_an_error_of_one_line(shell: Shell, tokenizer: str, tmp_path: Path) -> None:
     same = ("-t", tokenizer, "--seed", "0")
-    assert "no canonical token 99" in refused(
-        capsys, "split-counts", *same, "--text", TEXT, "--token", "99"
+    assert "no canonical token 99" in shell.fails(
+        "analyze", "split-counts", *same, "--text", TEXT, "--token", "99"
     )
-    assert "two tokenizers are called" in refused(
-        capsys, "segmentations", *same, "-t", tokenizer, "--text", TEXT
+    assert "two tokenizers are called" in shell.fails(
+        "analyze", "segmentations", *same, "-t", tokenizer, "--text", TEXT
     )
-    assert "did you mean 'uniform'" in refused(
-        capsys, "split-counts", *same, "--text", TEXT, "-s", "unifrom"
+    assert "did you mean 'uniform'" in shell.fails(
+        "analyze", "split-counts", *same, "--text", TEXT, "-s", "unifrom"
     )
     (tmp_path / "file").write_text("")
-    assert "is a file: give a folder" in refused(
-        capsys, "dropout", *same, "--text", TEXT, "--draws", "5", "--out", str(tmp_path / "file"),
-        "--json",
-    )  # fmt: skip
+    given = ("--text", TEXT, "--draws", "5", "--out", str(tmp_path / "file"), "--json")
+    assert "is a file: give a folder" in shell.fails("analyze", "dropout", *same, *given)

@@ -3,69 +3,29 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.cli.conftest import TEXT, Shell
 
+import robustok as rt
 from robustok.cli.app import run
 from robustok.cli.bars import Bars
-from robustok.models import train_tokenizer
+from robustok.samplers.spec import SCHEMES
 from robustok.study import Cell
-from robustok.study.cells import DataCell
-
-TEXT = "which word starts with street"
-
-
-@pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    train_tokenizer([TEXT] * 3, 290).save(str(path))
-    return str(path)
-
-
-class Shell:
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def ok(self, *args: str) -> str:
-        code = run(args)
-        out, err = self._capsys.readouterr()
-        assert (code, err) == (0, "")
-        return out
-
-    def json(self, *args: str) -> Any:
-        return json.loads(self.ok(*args, "--json"))
-
-    def fails(self, *args: str) -> str:
-        """The one line that a wrong call gives."""
-        code = run(args)
-        out, err = self._capsys.readouterr()
-        assert (code, out) == (2, "")
-        assert err.startswith("robustok: ")
-        assert err.count("\n") == 1 and err.endswith("\n")
-        assert "Traceback" not in err
-        return err
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
+from robustok.study.cells.inputs import DataCell
 
 
 def sample(tokenizer: str, text: str, scheme: str = "uniform") -> Sequence[str]:
     return ("sample", text, "--tokenizer", tokenizer, "--scheme", scheme, "--seed", "7")
 
 
-def test_sample_draws_what_the_library_draws(shell: Shell, tokenizer: str) -> None:
-    import robustok as rt
-
-    vocab = rt.Vocabulary.load(tokenizer)
+def test_sample_draws_what_the_library_draws(
+    shell: Shell, tokenizer: str, vocab: rt.Vocabulary
+) -> None:
     record = shell.json(*sample(tokenizer, TEXT), "--draws", "3")
     expected = rt.sampler("uniform", vocab).sample_batch([TEXT], seed=7, draws=3)
     assert record["ids"] == [row.tolist() for row in expected]
@@ -108,27 +68,31 @@ def test_doctor_reports_versions_and_caches(shell: Shell) -> None:
     assert record["devices"][0] == "cpu"
 
 
-def test_study_list_and_plan(shell: Shell) -> None:
-    assert shell.ok("study", "list").startswith("quick")
-    assert "pretrain canonical" in shell.ok("study", "plan", "quick")
+def test_doctor_says_that_gigatoken_is_missing(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gigatoken", None)
+    entry = {"package": "gigatoken", "for": "fast canonical encoding",
+             "install": "pip install 'robustok[fast]'"}  # fmt: skip
+    assert entry in shell.json("doctor")["missing"]
+    monkeypatch.undo()
+    assert entry not in shell.json("doctor")["missing"]
 
 
 def test_study_alone_lists_and_runs_nothing(shell: Shell) -> None:
-    assert shell.ok("study") == shell.ok("study", "list")
+    text = shell.ok("study")
+    assert text.startswith("quick") and text == shell.ok("study", "list")
 
 
 def test_study_list_and_plan_as_json(shell: Shell, tmp_path: Path) -> None:
-    first = json.loads(shell.ok("study", "list", "--json").splitlines()[0])
+    first, *_ = shell.rows("study", "list")
     assert first["name"] == "quick" and {"full", "cpu"} == first["needs"].keys()
-    plan = shell.ok("study", "plan", "quick", "--out", str(tmp_path), "--json")
-    cells = [json.loads(line) for line in plan.splitlines()]
+    cells = shell.rows("study", "plan", "quick", "--out", str(tmp_path))
     assert {"key", "done", "label", "work"} == cells[0].keys()
     assert not any(cell["done"] for cell in cells)
 
 
 def test_sample_help_names_every_scheme(shell: Shell) -> None:
-    from robustok.samplers.registry import SCHEMES
-
     help_text = "".join(shell.ok("sample", "--help").split())
     assert all(name in help_text for name in SCHEMES)
 
@@ -140,6 +104,7 @@ def test_each_study_command_has_its_own_help(shell: Shell, action: str) -> None:
 
 def test_study_plan_says_what_a_folder_of_cells_already_holds(shell: Shell, tmp_path: Path) -> None:
     lines = shell.ok("study", "plan", "quick", "--cells", str(tmp_path)).splitlines()
+    assert any("pretrain canonical" in line for line in lines)
     keys = [line.split()[0] for line in lines]
     assert not any(" done " in line for line in lines)
     for key in (keys[0], keys[3]):
@@ -156,32 +121,39 @@ def cells_of_a_minute(count: int) -> tuple[Cell, ...]:
     return tuple(Minute("cute", 100, train=8, test=8, seed=seed) for seed in range(count))
 
 
-def test_a_log_says_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(float(10 * second) for second in range(100))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    log = io.StringIO()
-    cells = cells_of_a_minute(3)
-    with Bars(Console(file=log, width=200)) as bars:
-        bars.plan(cells, set())
-        for cell in cells:
+def lines_of_log(
+    cells: tuple[Cell, ...], seconds: float, ended: Sequence[Cell], *, count: int, at_once: int = 1
+) -> list[str]:
+    """The log of a run of ``cells``, of which ``count`` after the ``ended`` ones take so long."""
+    log, record = io.StringIO(), {"result": {}, "seconds": seconds}
+    with Bars(Console(file=log, width=200), at_once=at_once) as bars:
+        bars.plan(cells, {cell.key: record for cell in ended})
+        for cell in cells[len(ended) : len(ended) + count]:
             bars.start(cell)
-            bars.finish(cell, {"result": {}, "seconds": 1.0})
-    lines = log.getvalue().splitlines()
-    assert [line.partition("; ")[2][-5:] for line in lines] == [" left", " left", ""]
+            bars.finish(cell, record)
+    return log.getvalue().splitlines()
 
 
-def test_what_was_resumed_is_not_taken_for_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    log = io.StringIO()
-    begun, rest = cells_of_a_minute(2)
-    with Bars(Console(file=log, width=200)) as bars:
-        bars.plan((begun, rest), set())
-        bars.start(begun)
-        bars.progress(begun, 50, 60)
-        now[0] = 10.0
-        bars.finish(begun, {"result": {}, "seconds": 1.0})
-    assert log.getvalue().strip().endswith("; 1:00 left")
+def minutes_left(line: str) -> int:
+    return int(line.partition("; ")[2].partition(":")[0])
+
+
+def test_a_log_says_how_much_time_is_left() -> None:
+    first, *lines = lines_of_log(cells_of_a_minute(3), 60.0, [], count=3, at_once=2)
+    assert first == "3 cells to do, about 1:30"
+    assert [line.partition("; ")[2] for line in lines] == ["1:00 left", "0:30 left", ""]
+
+
+def test_the_time_left_follows_what_finished_cells_took() -> None:
+    cells = cells_of_a_minute(20)
+    *_, last = lines_of_log(cells, 120.0, cells[:1], count=10)
+    assert 17 <= minutes_left(last) <= 18  # nine cells of two minutes
+
+
+def test_a_short_first_cell_does_not_decide_the_time_left() -> None:
+    cells = (DataCell("cute", 100, train=8, test=8, seed=0), *cells_of_a_minute(10))
+    *_, last = lines_of_log(cells, 30.0, [], count=1)  # its cost is a second
+    assert 10 <= minutes_left(last) <= 20
 
 
 def test_help_is_no_error(shell: Shell) -> None:
@@ -192,53 +164,37 @@ def test_help_is_no_error(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("args", "hint"),
     [
-        (("sampel",), "sample"),
-        (("sample", "x", "--frob"), "--frob"),
-        (("sample", "x", "-t", "T", "-s", "uniform"), "seed"),
-        (("sample", "x", "-t", "T", "-s", "uniform", "--seed", "abc"), "seed"),
-        (("sample", "x", "-t", "T", "-s", "unifrom", "--seed", "0"), "uniform"),
-        (("sample", "x", "-t", "T", "-s", "uniform-k(alpa=1)", "--seed", "0"), "alpha"),
-        (("sample", "x", "-t", "T", "-s", "uniform-k(alpha=-1)", "--seed", "0"), "alpha"),
-        (("sample", "x", "-t", "T", "-s", "stochastok(alpha=nan)", "--seed", "0"), "alpha"),
-        (("sample", "x", "-t", "nowhere.json", "-s", "uniform", "--seed", "0"), "nowhere.json"),
-        (("count", "x", "-t", "BROKEN"), "tokenizer.json"),
-        (("study", "quik"), "quick"),
-        (("study", "nowhere.yaml"), "nowhere.yaml"),
-        (("study", "quick", "again"), "again"),
-        (("study", "quick", "--words-file", "EMPTY", "--out", "OUT"), "words"),
-        (("attack", "m", "--items", "i", "--label", "1", "--seed", "0"), "--label"),
-        (("attack", "m", "--items", "i", "--option", "a", "--seed", "0"), "--option"),
-        (
-            (
-                "finetune",
-                "m",
-                "--items",
-                "i",
-                "-s",
-                "uniform",
-                "--seed",
-                "0",
-                "-o",
-                "OUT",
-                "--lora-rank",
-                "4",
-            ),
-            "--lora",
-        ),
-        (("study", "run"), "NAME"),
-        (("study", "--out", "OUT"), "NAME"),
-        (("study", "quick", "--jobs", "2", "--engine", "ray", "--out", "OUT"), "--jobs"),
-        (("study", "quick", "--corpus", "EMPTY", "--out", "OUT"), "--corpus"),
-        (("study", "plan", "quick", "--held-out", "EMPTY"), "--held-out"),
-        (("study", "quick", "--benchmarks", "OUT", "--out", "OUT"), "--benchmarks"),
-        (("study", "list", "quick"), "quick"),
-        (("report", "OUT"), "results.jsonl"),
-        (("evaluate", "nowhere", "--items", "none.jsonl", "--seed", "0"), "none.jsonl"),
-        (("attack", "nowhere", "--seed", "0"), "--text"),
+        ("sampel", "sample"),
+        ("sample x --frob", "--frob"),
+        ("sample x -t T -s uniform", "seed"),
+        ("sample x -t T -s uniform --seed abc", "seed"),
+        ("sample x -t T -s unifrom --seed 0", "uniform"),
+        ("sample x -t T -s uniform-k(alpa=1) --seed 0", "alpha"),
+        ("sample x -t T -s uniform-k(alpha=-1) --seed 0", "alpha"),
+        ("sample x -t T -s stochastok(alpha=nan) --seed 0", "alpha"),
+        ("sample x -t nowhere.json -s uniform --seed 0", "nowhere.json"),
+        ("count x -t BROKEN", "tokenizer.json"),
+        ("study quik", "quick"),
+        ("study nowhere.yaml", "nowhere.yaml"),
+        ("study quick again", "again"),
+        ("study quick --words-file EMPTY --out OUT", "words"),
+        ("attack m --items i --label 1 --seed 0", "--label"),
+        ("attack m --items i --option a --seed 0", "--option"),
+        ("finetune m --items i -s uniform --seed 0 -o OUT --lora-rank 4", "--lora"),
+        ("study run", "NAME"),
+        ("study --out OUT", "NAME"),
+        ("study quick --jobs 2 --engine ray --out OUT", "--jobs"),
+        ("study quick --corpus EMPTY --out OUT", "--corpus"),
+        ("study plan quick --held-out EMPTY", "--held-out"),
+        ("study quick --benchmarks OUT --out OUT", "--benchmarks"),
+        ("study list quick", "quick"),
+        ("report OUT", "results.jsonl"),
+        ("evaluate nowhere --items none.jsonl --seed 0", "none.jsonl"),
+        ("attack nowhere --seed 0", "--text"),
     ],
 )
 def test_bad_input_is_one_line(
-    shell: Shell, tokenizer: str, tmp_path: Path, args: tuple[str, ...], hint: str
+    shell: Shell, tokenizer: str, tmp_path: Path, args: str, hint: str
 ) -> None:
     broken, empty = tmp_path / "tokenizer.json", tmp_path / "empty.txt"
     broken.write_text('{"model": ')
@@ -246,7 +202,7 @@ def test_bad_input_is_one_line(
     places = {
         "T": tokenizer, "BROKEN": str(broken), "EMPTY": str(empty), "OUT": str(tmp_path / "out"),
     }  # fmt: skip
-    assert hint in shell.fails(*(places.get(arg, arg) for arg in args))
+    assert hint in shell.fails(*(places.get(arg, arg) for arg in args.split()))
     assert not (tmp_path / "out").exists()
 
 

@@ -7,42 +7,37 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.cli.conftest import Shell
 from tests.corpus.conftest import documents, inline, tokenizer, write_jsonl
 
-from robustok.cli.app import run
-from robustok.cli.commands.corpus import log_line
+from robustok.cli.progress import log_line
 
 __all__ = ["inline", "tokenizer"]
 pytestmark = pytest.mark.usefixtures("inline")
 
 
-def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, capsys) -> None:
+def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, shell: Shell) -> None:
     write_jsonl(tmp_path / "in" / "a.jsonl", [*documents(30), 5])
     write_jsonl(tmp_path / "in" / "b.jsonl", documents(10, seed=1))
     call = [str(tmp_path / "in" / "a.jsonl"), str(tmp_path / "in" / "b.*"), str(tmp_path / "out")]
     call = ["corpus", *call, "-t", str(tokenizer), "-s", "uniform", "--seed", "3", "--draws", "2"]
-    assert run(call) == 0
-    output, err = capsys.readouterr()
-    assert "robustok:" not in err
-    first, second, third = output.splitlines()
+    first, second, third = shell.ok(*call).splitlines()
     assert first.startswith("40 documents, 80 rows and ")
     assert second.startswith("a canonical token: ")
     assert third.startswith("1 rows were rejected")
     tables = [pq.read_table(p) for p in sorted((tmp_path / "out" / "data").iterdir())]
     assert sum(map(len, tables)) == 80
-    assert run([*call, "--json"]) == 0
-    receipt = json.loads(capsys.readouterr().out)
+    receipt = shell.json(*call)
     assert receipt == json.loads((tmp_path / "out" / "__run__" / "receipt.json").read_text())
     assert (receipt["rows"], receipt["rejects"], receipt["settings"]["seed"]) == (80, 1, 3)
 
 
-def test_packed_needs_an_end(tmp_path: Path, tokenizer: Path, capsys) -> None:
+def test_packed_needs_an_end(tmp_path: Path, tokenizer: Path, shell: Shell) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents(5))
     call = ["corpus", str(source), str(tmp_path / "out"), "-t", str(tokenizer), "-s", "uniform",
             "--seed", "0", "--format", "packed", "--block-size", "32"]  # fmt: skip
-    assert run([*call, "--end", "</end>"]) == 2
-    assert "no such special token" in capsys.readouterr().err
-    assert run(call) == 0
+    assert "no such special token" in shell.fails(*call, "--end", "</end>")
+    shell.ok(*call)
     assert sorted(p.name for p in (tmp_path / "out" / "data").iterdir()) == [
         "part-000000.draw0.npy",
         "part-000000.draw0.offsets.npy",
@@ -59,19 +54,15 @@ def test_packed_needs_an_end(tmp_path: Path, tokenizer: Path, capsys) -> None:
     (["-s", "uniformk"], "unknown scheme 'uniformk': did you mean"),
 ])  # fmt: skip
 def test_one_line_on_what_cannot_be(
-    tmp_path: Path, tokenizer: Path, capsys, more: list[str], message: str
+    tmp_path: Path, tokenizer: Path, shell: Shell, more: list[str], message: str
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents(5))
-    code = run(["corpus", str(source), str(tmp_path / "out"), "-t", str(tokenizer), "--seed", "0",
-                *more])  # fmt: skip
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
+    call = ["corpus", str(source), str(tmp_path / "out"), "-t", str(tokenizer), "--seed", "0"]
+    assert message in shell.fails(*call, *more)
 
 
 def test_a_log_has_rate_and_time_left() -> None:
-    assert log_line(50_000_000, 200_000_000, 50_000_000, 10.0) == (
+    assert log_line(50_000_000, 200_000_000, 50_000_000, 10.0, "B") == (
         "25.0% of 200.0 MB, 5.0 MB/s, 0:00:30 left"
     )
-    assert log_line(0, 200_000_000, 0, 10.0).endswith("no rate yet")
+    assert log_line(0, 200_000_000, 0, 10.0, "B") == "0.0% of 200.0 MB"

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Shell
 
-from robustok.cli.app import run
 from robustok.tasks import read_items
 
 
 @pytest.mark.parametrize(("game", "language"), [("langgame", "en"), ("cute", "en"), ("cute", "de")])
-def test_the_folder_is_a_data_set(
-    game: str, language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_is_a_data_set(game: str, language: str, tmp_path: Path, shell: Shell) -> None:
     import datasets
 
     out = tmp_path / "made"
     size = ["--words", "300", "--train", "420", "--test", "420", "--language", language]
-    assert run(["data", game, "--seed", "0", "--out", str(out), *size, "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
+    record = shell.json("data", game, "--seed", "0", "--out", str(out), *size)
     loaded = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))
     assert {split: len(rows) for split, rows in loaded.items()} == {"train": 420, "test": 420}
     items = read_items(out / "test.jsonl")
     row = loaded["test"][0]
-    assert (row["query"], tuple(row["choices"])) == (items[0].question, items[0].choices)
+    assert (row["question"], tuple(row["choices"])) == (items[0].question, items[0].choices)
     chance = sum(1 / len(item.choices) for item in items) / len(items)
     # A sixth of LangGame asks for the longest word and a sixth for the shortest: 0.33 is theirs.
     # Beyond that, three standard errors of 420 questions.
@@ -45,9 +41,6 @@ def test_the_folder_is_a_data_set(
     ],
 )
 def test_what_is_wrong_is_one_line(
-    args: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    args: list[str], message: str, tmp_path: Path, shell: Shell
 ) -> None:
-    assert run(["data", *args, "--seed", "0", "--out", str(tmp_path / "out")]) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert err.count("\n") == 1
+    assert message in shell.fails("data", *args, "--seed", "0", "--out", str(tmp_path / "out"))

@@ -9,25 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import TEXT, Shell
 
 import robustok as rt
 from robustok.cli.app import run
-from robustok.models import train_tokenizer
-from robustok.report.drift import share
-
-TEXT = "which word starts with street"
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    train_tokenizer([TEXT] * 3, 290).save(str(path))
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def vocab(tokenizer: str) -> rt.Vocabulary:
-    return rt.Vocabulary.load(tokenizer)
+from robustok.report.page import share
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +21,10 @@ def drawn(vocab: rt.Vocabulary) -> list[int]:
     return rt.sampler("uniform", vocab).sample(TEXT, seed=0).tolist()
 
 
-class Output:
-    def __init__(self, capsys: pytest.CaptureFixture[str], *args: str) -> None:
-        self.code = run(args)
-        self.out, self.err = capsys.readouterr()
-
-
 def test_json_is_the_verdict(
-    capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
+    shell: Shell, tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
 ) -> None:
-    output = Output(capsys, "guard", ",".join(map(str, drawn)), "-t", tokenizer, "--json")
+    output = shell.run("guard", ",".join(map(str, drawn)), "-t", tokenizer, "--json")
     record: dict[str, Any] = json.loads(output.out)
     canonical = vocab.encode(TEXT)
     assert output.code == 1
@@ -56,38 +36,34 @@ def test_json_is_the_verdict(
 
 
 @pytest.mark.parametrize("form", ["{}", "[{}]"])
-def test_canonical_ids_pass(
-    capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, form: str
-) -> None:
+def test_canonical_ids_pass(shell: Shell, tokenizer: str, vocab: rt.Vocabulary, form: str) -> None:
     ids = form.format(", ".join(map(str, vocab.encode(TEXT).tolist())))
     for mode in ("report", "strict", "repair"):
-        output = Output(capsys, "guard", ids, "-t", tokenizer, "--mode", mode)
+        output = shell.run("guard", ids, "-t", tokenizer, "--mode", mode)
         assert (output.code, output.err) == (0, "")
-    assert Output(capsys, "guard", ids, "-t", tokenizer).out.startswith("canonical: distance 0")
+    assert shell.run("guard", ids, "-t", tokenizer).out.startswith("canonical: distance 0")
 
 
-def test_strict_says_one_line(
-    capsys: pytest.CaptureFixture[str], tokenizer: str, drawn: list[int]
-) -> None:
-    output = Output(capsys, "guard", str(drawn), "-t", tokenizer, "--mode", "strict")
+def test_strict_says_one_line(shell: Shell, tokenizer: str, drawn: list[int]) -> None:
+    output = shell.run("guard", str(drawn), "-t", tokenizer, "--mode", "strict")
     assert (output.code, output.out) == (1, "")
     assert output.err.startswith("robustok: id") and output.err.count("\n") == 1
 
 
 def test_repair_prints_ids_and_fails_only_on_what_is_left(
-    capsys: pytest.CaptureFixture[str], tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
+    shell: Shell, tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
 ) -> None:
-    output = Output(capsys, "guard", str([*drawn, 99999]), "-t", tokenizer, "--mode", "repair")
+    output = shell.run("guard", str([*drawn, 99999]), "-t", tokenizer, "--mode", "repair")
     assert (output.code, json.loads(output.out)) == (0, vocab.encode(TEXT).tolist())
     special = [*drawn, 0]
-    output = Output(capsys, "guard", str(special), "-t", tokenizer, "--mode", "repair")
+    output = shell.run("guard", str(special), "-t", tokenizer, "--mode", "repair")
     assert (output.code, json.loads(output.out)) == (1, [*vocab.encode(TEXT).tolist(), 0])
     allowed = (str(special), "-t", tokenizer, "--mode", "repair", "--allow-special")
-    assert Output(capsys, "guard", *allowed).code == 0
+    assert shell.run("guard", *allowed).code == 0
 
 
 def test_lines_of_standard_input(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
     tokenizer: str,
     vocab: rt.Vocabulary,
     drawn: list[int],
@@ -95,25 +71,22 @@ def test_lines_of_standard_input(
 ) -> None:
     lines = [vocab.encode(TEXT).tolist(), drawn, []]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
-    output = Output(capsys, "guard", "-", "-t", tokenizer, "--json")
-    verdicts = [json.loads(line)["canonical"] for line in output.out.splitlines()]
-    assert (output.code, verdicts) == (1, [True, False, True])
+    output = shell.run("guard", "-", "-t", tokenizer, "--json")
+    rows = [json.loads(line) for line in output.out.splitlines()]
+    verdicts = [(row["line"], row["canonical"]) for row in rows]
+    assert (output.code, verdicts) == (1, [(1, True), (2, False), (3, True)])
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
-    output = Output(capsys, "guard", "-", "-t", tokenizer, "--mode", "strict")
+    output = shell.run("guard", "-", "-t", tokenizer, "--mode", "strict")
     assert output.err.startswith("robustok: line 2, id")
 
 
 @pytest.mark.parametrize("ids", ["1,x", "[1, 2", "[1.5]", '["a"]', "[[1]]"])
-def test_what_is_no_sequence_is_bad_input(
-    capsys: pytest.CaptureFixture[str], tokenizer: str, ids: str
-) -> None:
-    output = Output(capsys, "guard", ids, "-t", tokenizer)
-    assert (output.code, output.out) == (2, "")
-    assert output.err.startswith("robustok: ") and output.err.count("\n") == 1
+def test_what_is_no_sequence_is_bad_input(shell: Shell, tokenizer: str, ids: str) -> None:
+    shell.fails("guard", ids, "-t", tokenizer)
 
 
 def test_audit_reports_drift_and_its_code(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
     tokenizer: str,
     vocab: rt.Vocabulary,
     drawn: list[int],
@@ -122,20 +95,20 @@ def test_audit_reports_drift_and_its_code(
     path = tmp_path / "rollouts.jsonl"
     rows = [vocab.encode(TEXT).tolist(), drawn]
     path.write_text("".join(json.dumps({"completion_ids": row}) + "\n" for row in rows))
-    output = Output(capsys, "audit", str(path), "-t", tokenizer, "--json")
+    output = shell.run("audit", str(path), "-t", tokenizer, "--json")
     record = json.loads(output.out)
     assert output.code == 1
     assert (record["rows"], record["drifted_rows"], record["first_rows"]) == (2, 1, [1])
     assert record["drifted"] == rt.distance(vocab, vocab.encode(TEXT), drawn)
     assert sum(p["drifted"] for p in record["by_position"]) == record["drifted"]
-    output = Output(capsys, "audit", str(path), "-t", tokenizer)
+    output = shell.run("audit", str(path), "-t", tokenizer)
     assert output.out.startswith("1 of 2 sequences drifted (50%)")
     assert "by position" in output.out and "by token" in output.out
     path.write_text(json.dumps(rows[0]))
-    output = Output(capsys, "audit", str(path), "-t", tokenizer)
+    output = shell.run("audit", str(path), "-t", tokenizer)
     assert output.code == 0 and output.out.startswith("0 of 1 sequences drifted (0%)")
-    assert Output(capsys, "audit", str(path), "-t", tokenizer, "--column", "x").code == 0
-    assert Output(capsys, "audit", str(tmp_path / "none.jsonl"), "-t", tokenizer).code == 2
+    assert shell.run("audit", str(path), "-t", tokenizer, "--column", "x").code == 0
+    assert shell.run("audit", str(tmp_path / "none.jsonl"), "-t", tokenizer).code == 2
 
 
 def test_each_line_is_answered_before_the_next_is_read(
@@ -157,7 +130,7 @@ def test_each_line_is_answered_before_the_next_is_read(
 
 
 def test_a_bad_line_gets_an_error_and_the_others_their_verdict(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
     tokenizer: str,
     vocab: rt.Vocabulary,
     drawn: list[int],
@@ -167,13 +140,13 @@ def test_a_bad_line_gets_an_error_and_the_others_their_verdict(
     lines = f"{good}\n[1.5]\n{'[' * 100_000}\n{drawn}\n{good * 9}\n"
     command = ("guard", "-", "-t", tokenizer, "--max-length", str(len(drawn)))
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    answer = Output(capsys, *command, "--json")
+    answer = shell.run(*command, "--json")
     objects = [json.loads(line) for line in answer.out.splitlines()]
     assert answer.code == 2
     assert [o.get("canonical", o.get("line")) for o in objects] == [True, 2, 3, False, 5]
     assert "integers" in objects[1]["error"] and "at most" in objects[4]["error"]
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    answer = Output(capsys, *command, "--mode", "repair")
+    answer = shell.run(*command, "--mode", "repair")
     assert answer.code == 2
     assert [json.loads(line) for line in answer.out.splitlines()] == [good, good]
     assert [line.split(":")[1] for line in answer.err.splitlines()] == [
@@ -191,7 +164,7 @@ def test_shares_have_no_exponent(part: int, whole: int, text: str) -> None:
 
 
 def test_audit_of_a_folder_of_conversations(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, tokenizer: str, vocab: rt.Vocabulary,
+    shell: Shell, tmp_path: Path, tokenizer: str, vocab: rt.Vocabulary,
     drawn: list[int],
 ) -> None:  # fmt: skip
     canonical = vocab.encode(TEXT).tolist()
@@ -201,7 +174,7 @@ def test_audit_of_a_folder_of_conversations(
         ]  # fmt: skip
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"turns": turns}))
     page = tmp_path / "page.html"
-    output = Output(capsys, "audit", str(tmp_path), "-t", tokenizer, "--html", str(page))
+    output = shell.run("audit", str(tmp_path), "-t", tokenizer, "--html", str(page))
     assert output.code == 1
     assert "1 of 4 sequences in 2 files drifted (25%)" in output.out
     assert [line.split()[:3] for line in output.out.splitlines() if line.startswith("tool:")] == [
@@ -210,7 +183,34 @@ def test_audit_of_a_folder_of_conversations(
     html = page.read_text()
     assert "b.jsonl, sequence 1, turn 1 (tool:find), ids" in html
     assert "<td>tool:find</td><td>2</td><td>1</td>" in html
-    as_json = json.loads(Output(capsys, "audit", str(tmp_path), "-t", tokenizer, "--json").out)
+    as_json = json.loads(shell.run("audit", str(tmp_path), "-t", tokenizer, "--json").out)
     assert [g["name"] for g in as_json["by_turn"]] == ["0", "1"]
-    output = Output(capsys, "audit", str(tmp_path), "-t", tokenizer, "--html", "page.txt")
-    assert (output.code, output.err) == (2, "robustok: page.txt: the name must end in .html\n")
+    error = shell.fails("audit", str(tmp_path), "-t", tokenizer, "--html", "page.txt")
+    assert error == "robustok: page.txt: the name must end in .html\n"
+
+
+def test_recorded_requests_are_read_and_numbered(
+    shell: Shell, tokenizer: str, drawn: list[int], monkeypatch: Any
+) -> None:
+    requests = [{"prompt_token_ids": drawn, "stop": [], "n": 1}, {"text": "the"},
+                {"a": [1], "b": [2]}]  # fmt: skip
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(json.dumps, requests))))
+    output = shell.run("guard", "-", "-t", tokenizer)
+    assert output.code == 2
+    assert output.out.startswith("line 1: not canonical")
+    assert "line 2: the object has no list of ids" in output.err
+    assert "line 3: the object has several lists of ids (a, b)" in output.err
+
+
+def test_an_audit_takes_several_files_and_refuses_none(
+    shell: Shell, tokenizer: str, drawn: list[int], tmp_path: Any
+) -> None:
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "empty.jsonl"]
+    for file, count in zip(files, (1, 2, 0), strict=True):
+        file.write_text(f"{json.dumps({'ids': drawn})}\n" * count)
+    output = shell.run("audit", *map(str, files), "-t", tokenizer, "--json")
+    assert output.code == 1
+    assert json.loads(output.out)["drifted_rows"] == 3
+    output = shell.run("audit", str(files[2]), "-t", tokenizer)
+    assert output.code == 2
+    assert "empty.jsonl: no sequence of ids to audit" in output.err

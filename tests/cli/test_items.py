@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import Shell
 
 from robustok.cli.app import run
 from robustok.errors import RobustokError
-from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
 
 SEED = ["--seed", "0"]
@@ -20,22 +19,14 @@ RECIPE = ["-s", "uniform", "--steps", "1", "--batch-size", "1", "--learning-rate
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "evaluate": ("robustok.evaluation.tasks.evaluate", []),
     "icl": ("robustok.evaluation.tasks.evaluate", ["-k", "1"]),
-    "attack": ("robustok.evaluation.attack_items", []),
-    "certify": ("robustok.evaluation.certify_items", []),
+    "attack": ("robustok.attack.attack_items", []),
+    "certify": ("robustok.attack.certify_items", []),
     "bound": ("robustok.evaluation.lipschitz_ratios", []),
     "finetune": ("robustok.training.finetune", RECIPE),
 }
 COPA = {"id": "c1", "query": "It rained.", "question": "effect", "label": 0,
         "choices": ["It is wet.", "It is dry."]}  # fmt: skip
 BLIMP = {"id": "b1", "query": "", "UID": "island", "choices": ["He runs.", "He run."], "label": 0}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    train_tokenizer(["It rained. effect? It is wet."], 280).save(str(folder / "tokenizer.json"))
-    small_model(280, Shape(1, 16, 2, 2, 32, 256), seed=0).save_pretrained(folder)
-    return folder
 
 
 def items_of(
@@ -79,25 +70,17 @@ def test_every_command_keeps_what_write_items_wrote(
 
 @pytest.mark.parametrize("command", ["attack", "certify", "bound", "finetune"])
 def test_a_command_that_needs_questions_refuses_sentences(
-    command: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, model: Path, tmp_path: Path, shell: Shell
 ) -> None:
     path = tmp_path / "blimp.jsonl"
     path.write_text(json.dumps(BLIMP) + "\n")
     options = COMMANDS[command][1]
     if command == "finetune":
         options = [*options, "--out", str(tmp_path / "out")]
-    assert run([command, str(model), "--items", str(path), *SEED, *options]) == 2
-    _, err = capsys.readouterr()
-    assert len(err.strip().splitlines()) == 1 and "'b1'" in err
+    assert "'b1'" in shell.fails(command, str(model), "--items", str(path), *SEED, *options)
 
 
-def test_sentences_are_evaluated(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sentences_are_evaluated(model: Path, tmp_path: Path, shell: Shell) -> None:
     path = tmp_path / "blimp.jsonl"
     path.write_text(json.dumps(BLIMP) + "\n")
-    started = shutil.copytree(model, tmp_path / "model")  # a whole sentence needs a start token
-    config = json.loads((started / "config.json").read_text())
-    (started / "config.json").write_text(json.dumps({**config, "bos_token_id": 0}))
-    assert run(["evaluate", str(started), "--items", str(path), *SEED, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["n"] == 1
+    assert shell.rows("evaluate", str(model), "--items", str(path), *SEED)[0]["n"] == 1

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from robustok.cli.app import run
-from robustok.training.arguments import check_launch
+from robustok.training.run import check_launch
 
 
 @pytest.mark.parametrize(("rank", "printed"), [("0", True), ("1", False)])
@@ -31,7 +31,7 @@ def test_accelerate_with_one_process_in_place_of_two_is_named() -> None:
     torch = pytest.importorskip("torch")
     if torch.accelerator.is_available():
         pytest.skip("accelerate starts all processes where there are accelerators")
-    script = "from robustok.training.arguments import check_launch; check_launch()"
+    script = "from robustok.training.run import check_launch; check_launch()"
     launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
     clean = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK", "MASTER_ADDR")}
     for count in (1, 2):

@@ -14,17 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import save_model
 
-from robustok.cli.app import COMMANDS
-from robustok.models import Shape, small_model, train_tokenizer
-from robustok.tasks import Item, write_items
+from robustok.cli.app import application
 
-TEXT = "which word starts with street house"
-ITEMS = [
-    Item(f"q{i}", f"{TEXT} {i}? Answer:", (" street", " house"), label)
-    for i, label in enumerate([0, 1, 0, 1])
-]
-ON_ITEMS = "--items items.jsonl --seed 0"
+ON_ITEMS = "--items m/items.jsonl --seed 0"
 RECIPE = "--steps 2 --batch-size 2 --learning-rate 1e-3"
 LINES = {
     "sample": "sample street -t m/tokenizer.json -s uniform --seed 0",
@@ -45,9 +39,9 @@ LINES = {
     "bound": "bound m",
     "study list": "study list",
     "study plan": "study plan quick",
-    "an error": "evaluate nowhere/at --items items.jsonl --seed 0",
+    "an error": f"evaluate nowhere/at {ON_ITEMS}",
     "a usage error": "evaluate --unknown",
-} | {f"{module.NAME} --help": f"{module.NAME} --help" for module in COMMANDS}
+} | {f"{one.name} --help": f"{one.name} --help" for one in application().registered_commands}
 PROGRAM = """
 import json, sys
 from robustok.cli.app import run
@@ -64,11 +58,7 @@ Outputs = dict[str, str]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0, end_id=0).save_pretrained(folder / "m")
-    train_tokenizer([item.question + item.answer for item in ITEMS], 290).save(
-        str(folder / "m" / "tokenizer.json")
-    )
-    write_items(folder / "items.jsonl", ITEMS)
+    save_model(folder / "m")
     (folder / "ids.jsonl").write_text("[1, 2, 3]\n")
     return folder
 
@@ -111,7 +101,7 @@ def test_a_pipe_gets_no_escape_codes_and_no_warnings(
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
 def test_no_color_removes_the_colors_of_a_terminal(folder: Path) -> None:
     prefix = [sys.executable, "-c", TERMINAL]
-    names = ("sample", "inspect", "doctor", "guard", "audit", "evaluate", "study list", "an error")
+    names = ("sample", "inspect", "doctor", "guard", "audit", "evaluate", "study plan", "an error")
     lines = {name: LINES[name] for name in names}
     colored, _ = outputs(folder, lines, prefix)
     plain, _ = outputs(folder, lines, prefix, NO_COLOR="1")

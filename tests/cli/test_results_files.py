@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import ITEMS, Shell, rows_in
 
 from robustok.cli.app import run
-from robustok.models import Shape, small_model, train_tokenizer
-from robustok.tasks import Item, write_items
-
-ITEMS = [
-    Item(f"q{i}", f"which word starts with {letter}? Answer:", (" street", " house"), label)
-    for i, (letter, label) in enumerate([("s", 0), ("h", 1), ("st", 0), ("ho", 1), ("hou", 1)])
-]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
     """A folder with predictions.jsonl of `evaluate`, and attacks.jsonl of `attack`."""
     folder = tmp_path_factory.mktemp("results")
-    model = folder / "model"
-    small_model(290, Shape(1, 16, 2, 2, 32, 256), seed=0, end_id=0).save_pretrained(model)
-    train_tokenizer([item.question + item.answer for item in ITEMS], 290).save(
-        str(model / "tokenizer.json")
-    )
-    write_items(folder / "items.jsonl", ITEMS)
-    given = [str(model), "--items", str(folder / "items.jsonl"), "--seed", "0"]
+    given = [str(model), "--items", str(model / "items.jsonl"), "--seed", "0"]
     out = [str(folder / f"{name}.jsonl") for name in ("predictions", "attacks")]
     schemes = ["-s", "canonical", "-s", "uniform"]
     assert run(["evaluate", *given, *schemes, "--draws", "3", "--out", out[0]]) == 0
@@ -46,18 +33,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_predictions_of_evaluate_have_a_report(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_predictions_of_evaluate_have_a_report(results: Path, shell: Shell) -> None:
     path = results / "predictions.jsonl"
-    assert run(["report", str(path)]) == 0
     page = results / "predictions-report" / "report.html"
-    assert capsys.readouterr().out == f"The report is at {page}\n"
+    assert shell.ok("report", str(path)) == f"The report is at {page}\n"
     text = page.with_suffix(".md").read_text()
     assert text.startswith("# Results of predictions.jsonl\n")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = rows_in(path)
     for scheme, draws in (("canonical", 1), ("uniform", 3)):
-        shares = [row["correct"] for row in rows if row["query"] == scheme]
+        shares = [row["correct"] for row in rows if row["eval_scheme"] == scheme]
         accuracy = 100 * sum(shares) / len(ITEMS)
         line = rf"\| predictions \| {scheme} \| {accuracy:.1f} \| .* \| {len(ITEMS)} \| {draws} \|"
         assert re.search(line, text)
@@ -68,7 +52,7 @@ def test_the_attacks_of_attack_have_a_report_with_a_curve(results: Path) -> None
     assert run(["report", str(results / "attacks.jsonl")]) == 0
     folder = results / "attacks-report"
     text = (folder / "report.md").read_text()
-    attacks = [json.loads(line) for line in (results / "attacks.jsonl").read_text().splitlines()]
+    attacks = rows_in(results / "attacks.jsonl")
     held = [not row["success"] for row in attacks[1:]]
     line = rf"adversarial\(.*steps=1\) \| {100 * sum(held) / len(held):.1f} \|"
     assert re.search(line, text)
@@ -78,14 +62,14 @@ def test_the_attacks_of_attack_have_a_report_with_a_curve(results: Path) -> None
 
 
 def test_every_row_says_seed_and_draws(results: Path) -> None:
-    rows = [json.loads(line) for line in (results / "predictions.jsonl").read_text().splitlines()]
-    assert {(row["query"], row["seed"], row["draws"]) for row in rows} == {
+    rows = rows_in(results / "predictions.jsonl")
+    assert {(row["eval_scheme"], row["seed"], row["draws"]) for row in rows} == {
         ("canonical", 0, 1), ("uniform", 0, 3),
     }  # fmt: skip
     assert all(len(row["predictions"]) == row["draws"] for row in rows)
     for name, skipped in (("attacks", 1), ("suite", 0), ("answers", 0)):
-        lines = (results / f"{name}.jsonl").read_text().splitlines()[skipped:]
-        assert [json.loads(line)["seed"] for line in lines] == [0] * len(ITEMS), name
+        kept = rows_in(results / f"{name}.jsonl")[skipped:]
+        assert [row["seed"] for row in kept] == [0] * len(ITEMS), name
 
 
 def test_certificates_have_a_report(results: Path) -> None:
@@ -93,7 +77,7 @@ def test_certificates_have_a_report(results: Path) -> None:
     assert run(["report", str(path)]) == 0
     folder = path.with_name("certificates-model-report")
     text = (folder / "report.md").read_text()
-    rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    rows = rows_in(path)[1:]
     for at, distance in enumerate((2, 4)):
         verdicts = [row["certificates"][at]["verdict"] for row in rows]
         counts = " | ".join(str(verdicts.count(v)) for v in ("same", "open", "flips", "attacked"))
@@ -107,13 +91,13 @@ def test_attacks_of_other_objectives_and_their_answers_have_a_report(results: Pa
     paths = [str(results / f"{name}.jsonl") for name in ("suite", "answers")]
     assert run(["report", *paths, "--out", str(results / "both")]) == 0
     text = (results / "both" / "report.md").read_text()
-    rows = [json.loads(line) for line in Path(paths[0]).read_text().splitlines()]
+    rows = rows_in(Path(paths[0]))
     for row in rows:
         gain = row["score"] - row["canonical_score"]
         assert f"| {row['canonical_score']:+.4g} | {row['score']:+.4g} | {gain:+.4g} |" in text
     broken = sum(row["success"] for row in rows)
     assert f"{100 * broken / len(rows):.1f}% broken (95% interval " in text
-    answers = [json.loads(line) for line in Path(paths[1]).read_text().splitlines()]
+    answers = rows_in(Path(paths[1]))
     mean = sum(row["attacked_verdict"] for row in answers) / len(answers)
     assert f"{mean:.3f} attacked" in text
     assert (results / "both" / "figures" / "suite-scores.svg").is_file()
@@ -149,14 +133,12 @@ def test_several_files_have_one_report(results: Path, tmp_path: Path) -> None:
     ],
 )
 def test_another_file_is_refused_in_one_line(
-    content: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str | None, message: str, tmp_path: Path, shell: Shell
 ) -> None:
     path = tmp_path / "other.jsonl"
     if content is not None:
         path.write_text(content)
-    assert run(["report", str(path)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    assert message in shell.fails("report", str(path))
     assert not (tmp_path / "other-report").exists()
 
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from robustok.corpus.local import ShardProgress
-from robustok.corpus.shard import Job, make_shard
+from robustok.corpus.shard import Job, ShardProgress, make_shard
 from robustok.corpus.sources import Chunk
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 def documents(count: int, seed: int = 0) -> list[str]:
@@ -65,7 +64,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             done.append(chunk.number)
             yield make_shard(job, chunk, lambda read, n=chunk.number: progress(n, read))
 
-    monkeypatch.setattr("robustok.corpus.local.run_local", run)
+    monkeypatch.setattr("robustok.corpus.run.run_local", run)
     return done
 
 

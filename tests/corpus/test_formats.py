@@ -3,83 +3,20 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.corpus.conftest import documents, write_jsonl
 from tests.corpus.test_run import rows_of
 
-import robustok as rt
-from robustok.corpus import run_corpus, write
+from robustok.corpus import run_corpus
 from robustok.errors import RobustokError
 
 pytestmark = pytest.mark.usefixtures("inline")
 SCHEME = "uniform-k(alpha=0.5)"
-
-
-def read_megatron(path: Path) -> list[list[int]]:
-    """Sequences of an indexed data set, whose every document is one sequence."""
-    index = path.with_suffix(".idx").read_bytes()
-    assert index[:9] == b"MMIDIDX\x00\x00"
-    version, code, sequences, documents = struct.unpack("<QBQQ", index[9:34])
-    assert version == 1
-    dtype = np.dtype({4: np.int32, 8: np.uint16}[code])
-    at = 34
-    lengths = np.frombuffer(index, np.int32, sequences, at)
-    pointers = np.frombuffer(index, np.int64, sequences, at := at + 4 * sequences)
-    starts = np.frombuffer(index, np.int64, documents, at := at + 8 * sequences)
-    assert len(index) == at + 8 * documents
-    assert starts.tolist() == list(range(sequences + 1))
-    tokens = path.with_suffix(".bin").read_bytes()
-    assert len(tokens) == lengths.sum() * dtype.itemsize
-    return [
-        np.frombuffer(tokens, dtype, n, p).tolist() for n, p in zip(lengths, pointers, strict=True)
-    ]
-
-
-def read_nanotron(path: Path) -> list[list[int]]:
-    """Documents of a token file of datatrove."""
-    size = int(Path(f"{path}.metadata").read_text().splitlines()[0].rpartition("|")[2])
-    tokens = np.fromfile(path, {2: np.uint16, 4: np.uint32}[size])
-    ends = np.fromfile(f"{path}.index", np.uint64).astype(int)
-    assert ends[-1] == len(tokens) == int(Path(f"{path}.metadata").read_text().splitlines()[1])
-    return [part.tolist() for part in np.split(tokens, ends)[:-1]]
-
-
-READERS = {"megatron": (read_megatron, ".bin"), "nanotron": (read_nanotron, ".ds")}
-
-
-@pytest.mark.parametrize("format", READERS)
-def test_token_files(tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, format: str) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", [*documents(20), ""])
-    run_corpus(source, tmp_path / "rows", tokenizer, SCHEME, seed=1, draws=2)
-    run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=1, draws=2, format=format)
-    (end,) = vocab.special
-    rows = rows_of(tmp_path / "rows")
-    read, suffix = READERS[format]
-    for draw in range(2):
-        wanted = [[*row["input_ids"], end] for row in rows if row["draw"] == draw]
-        assert read(tmp_path / "out" / "data" / f"part-000000.draw{draw}{suffix}") == wanted
-
-
-@pytest.mark.parametrize("format", READERS)
-def test_a_large_vocabulary_has_wider_tokens(
-    tmp_path: Path, vocab: rt.Vocabulary, format: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents(3))
-    run_corpus(source, tmp_path / "narrow", vocab, SCHEME, seed=1, format=format)
-    monkeypatch.setitem(write._UINT16, format, 0)
-    run_corpus(source, tmp_path / "wide", vocab, SCHEME, seed=1, format=format)
-    read, suffix = READERS[format]
-    name = f"part-000000.draw0{suffix}"
-    narrow, wide = tmp_path / "narrow" / "data" / name, tmp_path / "wide" / "data" / name
-    assert wide.stat().st_size == 2 * narrow.stat().st_size
-    assert read(wide) == read(narrow)
 
 
 def test_datasets_loads_the_output_folder(tmp_path: Path, tokenizer: Path) -> None:
@@ -98,8 +35,8 @@ def test_datasets_loads_the_output_folder(tmp_path: Path, tokenizer: Path) -> No
 def test_columns_are_kept(tmp_path: Path, tokenizer: Path) -> None:
     texts = documents(4)
     lines: list[dict[str, Any]] = [
-        {"text": texts[0], "url": "a", "score": 1, "ok": True, "meta": {"x": [1]}},
-        {"text": texts[1], "url": None, "score": 0.5, "more": "é"},
+        {"text": texts[0], "url": "a", "score": 1, "ok": True, "meta": {"x": [1]}, "n": None},
+        {"text": texts[1], "url": None, "score": 0.5, "more": "é", "n": 7},
         {"text": texts[2], "score": "high"},
     ]
     source = tmp_path / "in" / "a.jsonl"
@@ -121,10 +58,11 @@ def test_columns_are_kept(tmp_path: Path, tokenizer: Path) -> None:
     assert [row["url"] for row in rows] == ["a", None, None, "b"]
     assert [row["text"] for row in rows] == texts
     rows = kept("all", "all")
-    assert list(rows[0])[7:] == ["url", "score", "ok", "meta", "more"]
+    assert list(rows[0])[7:] == ["url", "score", "ok", "meta", "n", "more"]
     assert [row["score"] for row in rows] == ["1", "0.5", "high", None]
     assert [row["meta"] for row in rows] == ['{"x": [1]}', None, None, None]
     assert [row["ok"] for row in rows] == [True, None, None, None]
+    assert [row["n"] for row in rows] == [None, 7, None, None]
     plain = tmp_path / "plain"
     run_corpus(tmp_path / "in", plain, tokenizer, SCHEME, seed=1, draws=2)
     assert [r["input_ids"] for r in rows_of(plain)][::2] == [row["input_ids"] for row in rows]

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from tests.corpus.conftest import write_jsonl
 
 from robustok.corpus.read import find_column, read_chunk
-from robustok.corpus.rows import Column, Reject
-from robustok.corpus.sources import cut_chunks, find_sources
+from robustok.corpus.sources import Column, Reject, cut_chunks, find_sources
 from robustok.errors import RobustokError
 
 TEXT = Column("text", "text")
@@ -93,6 +92,22 @@ def test_parquet(tmp_path: Path, groups: int) -> None:
     assert rows == [t.encode() for t in texts if t]
     assert [r.position for r in rejects] == list(range(0, 40, 7))
     assert rejects[0].reason == "field 'text' is null"
+
+
+@pytest.mark.parametrize("sizes", [[40], [1, 38, 1], [0, 20, 0, 20], [13, 13, 14]])
+def test_a_large_row_group_is_cut(tmp_path: Path, sizes: list[int]) -> None:
+    texts = [f"document {i}" * 9 for i in range(sum(sizes))]
+    path, begin = tmp_path / "a.parquet", 0
+    schema = pa.schema([("text", pa.string())])
+    with pq.ParquetWriter(path, schema, use_dictionary=False) as file:
+        for size in sizes:
+            file.write_table(pa.table({"text": texts[begin : begin + size]}, schema))
+            begin += size
+    chunks = cut_chunks(find_sources(path), 500)
+    assert len(chunks) > len([size for size in sizes if size])
+    assert [c.start for c in chunks[1:]] == [c.stop for c in chunks[:-1]]
+    assert read(path, shard=500) == ([text.encode() for text in texts], [])
+    assert len(cut_chunks(find_sources(path), 1)) <= 16 * len(sizes)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.large_list(pa.uint16()),
@@ -238,7 +253,7 @@ BOMB = """
 import resource, sys
 from pathlib import Path
 from robustok.corpus.read import find_column, read_chunk
-from robustok.corpus.rows import Column
+from robustok.corpus.sources import Column
 from robustok.corpus.sources import cut_chunks, find_sources
 limit = int(Path("/proc/self/statm").read_text().split()[0]) * 4096 + (250 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -271,11 +286,9 @@ def test_a_parquet_file_that_expands_is_read_in_bounded_memory(
     table = pa.table({"text": ["x" * (1 << 20)] * 600})
     pq.write_table(table, path, compression="zstd", use_dictionary=dictionary)
     assert path.stat().st_size < 2 << 20
-    counts = [line.split() for line in read_in_250_mb(path)]
-    if not dictionary:
-        assert counts == [["0", "1"]]
-    else:
-        assert sum(int(rows) for rows, _ in counts) == 600
+    counts = [tuple(map(int, line.split())) for line in read_in_250_mb(path)]
+    rows, rejects = (sum(column) for column in zip(*counts, strict=True))
+    assert (rows, rejects) == ((600, 0) if dictionary else (0, 1))
 
 
 def read_in_250_mb(path: Path) -> list[str]:

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.corpus.conftest import documents, write_jsonl
-from tests.test_processes import kill_at_start
+from tests.runtime.test_processes import kill_at_start
 
 import robustok as rt
-from robustok.corpus import local, run_corpus
+from robustok.corpus import run_corpus
+from robustok.corpus.run import TRIES
 from robustok.corpus.shard import make_shard
 from robustok.errors import RobustokError
-from robustok.files import sha256_of
+from robustok.runtime.files import sha256_of
 
 SCHEME = "uniform-k(alpha=0.5)"
 SMALL: dict[str, Any] = {"seed": 5, "shard_bytes": 3000}
@@ -308,4 +309,4 @@ def test_a_worker_that_always_dies_ends_the_run(
     kills = kill_at_start(monkeypatch, times=100)
     with pytest.raises(RobustokError, match=r"a.jsonl died 3 times, the last time killed by SIGK"):
         run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, workers=1, **SMALL)
-    assert len(kills) == local.TRIES
+    assert len(kills) == TRIES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -89,3 +90,16 @@ def test_special_tokens_stay(vocab: rt.Vocabulary) -> None:
 def test_what_cannot_be(vocab: rt.Vocabulary, given: dict, message: str) -> None:
     with pytest.raises(RobustokError, match=message):
         Retokenize(vocab, "uniform", seed=0)(pa.table(given))
+
+
+@pytest.mark.parametrize("form", [None, "arrow"])
+def test_datasets_map_it_as_it_is(vocab: rt.Vocabulary, tmp_path: Path, form: str | None) -> None:
+    datasets = pytest.importorskip("datasets")
+    texts = documents(5)
+    work = Retokenize(vocab, SCHEME, seed=1, draws=2)
+    rows = datasets.Dataset.from_dict({"text": texts}).with_format(form)
+    mapped = rows.map(
+        work, batched=True, batch_size=2, cache_file_name=str(tmp_path / "cache.arrow")
+    )
+    expected = work(pa.table({"text": texts}))
+    assert mapped.with_format(None)["input_ids"][:] == expected.column("input_ids").to_pylist()

@@ -7,14 +7,8 @@ import pytest
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, sampler
-from robustok.evaluation import (
-    attack,
-    certify,
-    drawn_strength,
-    embedding_distances,
-    evaluate,
-    solved_examples,
-)
+from robustok.attack import attack, certify
+from robustok.evaluation import drawn_strength, embedding_distances, evaluate, solved_examples
 from robustok.evaluation.questions import item_key
 from robustok.tasks import Item
 
@@ -98,7 +92,7 @@ def test_results_pickle_print_and_make_a_table(model, vocab, items) -> None:
 def test_mistakes_are_errors(model, vocab, items) -> None:
     with pytest.raises(RobustokError, match="no items"):
         evaluate(model, vocab, [], "uniform", seed=0)
-    with pytest.raises(RobustokError, match="at least 1"):
+    with pytest.raises(RobustokError, match="1 or more"):
         evaluate(model, vocab, items, "uniform", draws=0, seed=0)
     with pytest.raises(RobustokError, match="have the key"):
         evaluate(model, vocab, [items[0], items[0]], "uniform", seed=0)
@@ -131,3 +125,17 @@ def test_one_string_is_no_list_of_options_words_or_examples(model, vocab) -> Non
         embedding_distances(model, vocab, "glad", seed=0)
     with pytest.raises(RobustokError, match="examples: give a list"):
         solved_examples(vocab, "glad", seed=0)  # pyright: ignore[reportArgumentType]
+
+
+def test_consistency_counts_questions_with_one_answer_in_all_draws(model, vocab, items) -> None:
+    result = evaluate(model, vocab, items, "uniform", draws=4, seed=5)
+    same = [len(set(one.predictions)) == 1 for one in result.outcomes]
+    assert 0 < sum(same) < len(same)
+    assert result.consistency == pytest.approx(np.mean(same))
+    assert f"consistency {result.consistency:.3f}" in str(result)
+    for one_answer in (
+        evaluate(model, vocab, items, "canonical", draws=4, seed=5),
+        evaluate(model, vocab, items, "uniform", draws=4, seed=5, ensemble="mean"),
+    ):
+        assert one_answer.consistency is None
+        assert "consistency" not in str(one_answer)

@@ -7,7 +7,8 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from robustok import RobustokError, Vocabulary
-from robustok.evaluation import attack, chat_frame
+from robustok.attack import attack
+from robustok.evaluation import chat_frame
 from robustok.models import train_tokenizer
 
 TEMPLATE = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,11 @@ import torch
 from scipy.stats import beta
 
 import robustok as rt
-from robustok.ensemble import choose, choose_many, generate
-from robustok.evaluation import evaluate
+from robustok.evaluation import choose, choose_many, evaluate, generate
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.scoring import score
 from robustok.study import load_study, plan
-from robustok.study.cells import EvaluateCell
+from robustok.study.cells.measurements import EvaluateCell
 from robustok.tasks import Item
 
 TEXT = "the theater is there, the rest rests; which word? Answer: yes no maybe"
@@ -110,14 +110,9 @@ def test_evaluation_gives_one_answer_for_all_draws(
 
 
 def test_a_study_adds_a_column_and_keeps_its_other_keys() -> None:
-    from tests.study.test_keys import TEXT as STUDY
-
-    assert "evaluate: {" in STUDY or "evaluate:\n" in STUDY
-    before = plan(load_study(STUDY, "a"))
-    if "evaluate: {" in STUDY:
-        changed = STUDY.replace("evaluate: {", "evaluate: {ensemble: 8, ", 1)
-    else:
-        changed = STUDY.replace("evaluate:\n", "evaluate:\n  ensemble: 8\n", 1)
+    text = (Path(__file__).parents[1] / "study" / "study.yaml").read_text(encoding="utf-8")
+    before = plan(load_study(text, "a"))
+    changed = text.replace("evaluate:\n", "evaluate:\n  ensemble: 8\n", 1)
     after = plan(load_study(changed, "a"))
     added = [cell for cell in after if cell.key not in {c.key for c in before}]
     assert {c.key for c in before} <= {c.key for c in after}
@@ -125,4 +120,4 @@ def test_a_study_adds_a_column_and_keeps_its_other_keys() -> None:
     for cell in added:
         assert isinstance(cell, EvaluateCell)
         assert (cell.ensemble, cell.draws) == ("mean", 8)
-        assert "8 draws at inference" in cell.label
+        assert "draws=8" in cell.label

@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from robustok import RobustokError
-from robustok.evaluation import FewShot, evaluate, evaluate_tasks, solved_examples
-from robustok.evaluation.tasks import item_rows, table
-from robustok.models import small_model
+from robustok.evaluation import (
+    FewShot,
+    compare_models,
+    evaluate,
+    evaluate_tasks,
+    paired,
+    solved_examples,
+)
+from robustok.evaluation.tasks import item_rows, model_table, table
+from robustok.models import Shape, small_model
 
 
 def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
@@ -65,10 +72,12 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
         ({"draws": 3}, "draws"),
         ({"model": small_model(vocab.size, seed=5)}, "model"),
         ({"tasks": reworded}, "items"),
+        ({"schemes": ["canonical"]}, "schemes"),
     ):
-        call: dict[str, Any] = {"model": model, "tasks": tasks, "draws": 2} | change
+        call: dict[str, Any] = {"model": model, "tasks": tasks, "draws": 2}
+        call |= {"schemes": ["canonical", "uniform"]} | change
         with pytest.raises(RobustokError, match=f"other {message}:"):
-            evaluate_tasks(vocab=vocab, schemes=["canonical"], seed=0, resume_file=kept, **call)
+            evaluate_tasks(vocab=vocab, seed=0, resume_file=kept, **call)
 
 
 def test_the_table_has_the_papers_form(model, vocab, items) -> None:
@@ -92,3 +101,20 @@ def test_a_start_token_stands_before_questions_and_examples(model, vocab, items)
     prefix = solved_examples(vocab, items[-2:], seed=0, start=[0])
     wanted = evaluate(model, vocab, items[:-2], "canonical", seed=0, prefix=prefix)
     assert shown[0].evaluation.outcomes == wanted.outcomes
+
+
+def test_models_are_compared_item_by_item(model, vocab, items) -> None:
+    other = small_model(vocab.size, Shape(1, 16, 2, 2, 32, 256), seed=1, end_id=0)
+    results = {
+        name: evaluate_tasks(one, vocab, {"odd": items}, ["canonical", "uniform"], draws=2, seed=0)
+        for name, one in [("a", model), ("b", other)]
+    }
+    differences = compare_models(results)
+    assert [(d.model, d.against, d.eval_scheme) for d in differences] == [
+        ("b", "a", "canonical"), ("b", "a", "uniform"),
+    ]  # fmt: skip
+    for difference, before, after in zip(differences, results["a"], results["b"], strict=True):
+        assert difference.paired == paired(before.evaluation, after.evaluation)
+    head, _, first, second = model_table(results).splitlines()
+    assert [cell.strip() for cell in head.split("|")[1:-1]] == ["task", "scheme", "n", "a", "b"]
+    assert " p = " in first and " p = " in second

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.oracles.scripts import script
 from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
@@ -16,15 +17,17 @@ from robustok.integrations.perturb import Perturb
 from robustok.integrations.stochastic.fast import StochasticTokenizer
 from robustok.models import Shape, load_model, small_model, train_tokenizer
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 # Of transformers, TRL and datasets among themselves; none is about what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
 Rows = list[dict[str, Any]]
 
 
-def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Rows, Rows]:
+def example(name: str) -> Any:
+    return script(f"examples/{name}.py")
+
+
+def run(name: str, out: Path) -> tuple[Rows, Rows]:
     """Run an example; the rows it trained on, before and after, in order."""
     given: Rows = []
     drawn: Rows = []
@@ -36,26 +39,30 @@ def run(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Rows, Ro
         drawn.extend(moved)
         return moved
 
-    monkeypatch.setattr(Perturb, "__call__", spy)
-    main_of(name)(str(out))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Perturb, "__call__", spy)
+        example(name).main(str(out))
     return given, drawn
 
 
-def main_of(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+@pytest.fixture(scope="module")
+def sft(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows, Rows]:
+    """The folder and the rows of the chat example, which takes long."""
+    pytest.importorskip("trl", reason="trl is not installed")
+    out = tmp_path_factory.mktemp("trl_sft")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return out, *run("trl_sft", out)
 
 
 @pytest.mark.parametrize("name", ["hf_trainer", "trl_sft"])
-def test_two_epochs_are_drawn_apart_and_answers_stay(name, tmp_path, monkeypatch, capsys):
+def test_two_epochs_are_drawn_apart_and_answers_stay(name, tmp_path, request, capsys):
     if name == "trl_sft":
-        pytest.importorskip("trl", reason="trl is not installed")
-    given, drawn = run(name, tmp_path / "out", monkeypatch)
-    assert load_model(tmp_path / "out").num_parameters() > 0
+        out, given, drawn = request.getfixturevalue("sft")
+    else:
+        out = tmp_path / "out"
+        given, drawn = run(name, out)
+    assert load_model(out).num_parameters() > 0
     assert len(given) == 2 * 512
     epochs: list[dict[tuple[int, ...], tuple[int, ...]]] = [{}, {}]
     for at, (old, new) in enumerate(zip(given, drawn, strict=True)):
@@ -64,7 +71,7 @@ def test_two_epochs_are_drawn_apart_and_answers_stay(name, tmp_path, monkeypatch
         assert len(new["labels"]) == len(new["input_ids"])
     differ = [epochs[0][ids] != epochs[1][ids] for ids in epochs[0]]
     assert np.mean(differ) > 0.95
-    vocab = rt.Vocabulary.load(str(tmp_path / "out"))
+    vocab = rt.Vocabulary.load(str(out))
     for old, new in list(zip(given, drawn, strict=True))[:20]:
         assert vocab.decode_bytes(new["input_ids"]) == vocab.decode_bytes(old["input_ids"])
 
@@ -80,7 +87,7 @@ def test_the_plain_loop_draws_in_every_epoch(tmp_path, monkeypatch, capsys):
         return encodings
 
     monkeypatch.setattr(StochasticTokenizer, "encode_batch", spy)
-    main_of("stochastic_tokenizer")(str(tmp_path / "out"))
+    example("stochastic_tokenizer").main(str(tmp_path / "out"))
     vocab = rt.Vocabulary.load(str(tmp_path / "out"))
     epochs = [
         {vocab.decode(ids): ids for batch in batches for ids in batch}
@@ -92,9 +99,9 @@ def test_the_plain_loop_draws_in_every_epoch(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["trl_packing", "trl_dpo", "trl_grpo"])
-def test_what_other_trainers_draw_spells_the_same(name, tmp_path, monkeypatch, capsys):
+def test_what_other_trainers_draw_spells_the_same(name, tmp_path, capsys):
     pytest.importorskip("trl", reason="trl is not installed")
-    given, drawn = run(name, tmp_path / "out", monkeypatch)
+    given, drawn = run(name, tmp_path / "out")
     vocab = rt.Vocabulary.load(str(tmp_path / "out"))
     assert load_model(tmp_path / "out").num_parameters() > 0
     assert len(given) >= 20
@@ -115,14 +122,13 @@ def test_what_other_trainers_draw_spells_the_same(name, tmp_path, monkeypatch, c
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_torch_loop_runs_with_workers(tmp_path, capsys):
-    main_of("torch_loop")(str(tmp_path / "out"))
+    example("torch_loop").main(str(tmp_path / "out"))
     assert load_model(tmp_path / "out").num_parameters() > 0
 
 
-def test_the_chat_example_leaves_all_but_the_user_alone(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("trl", reason="trl is not installed")
-    given, drawn = run("trl_sft", tmp_path / "out", monkeypatch)
-    vocab = rt.Vocabulary.load(str(tmp_path / "out"))
+def test_the_chat_example_leaves_all_but_the_user_alone(sft):
+    out, given, drawn = sft
+    vocab = rt.Vocabulary.load(str(out))
     for old, new in list(zip(given, drawn, strict=True))[:100]:
         special = [np.isin(row["input_ids"], list(vocab.special)) for row in (old, new)]
         turns = [
@@ -135,18 +141,8 @@ def test_the_chat_example_leaves_all_but_the_user_alone(tmp_path, monkeypatch, c
         assert sum(changed) == 1
 
 
-def loaded(name: str) -> Any:
-    """An example as a module."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_agent_keeps_its_sampled_ids(tmp_path, capsys):
-    totals = loaded("agent_rollouts").main(str(tmp_path))
+    totals = example("agent_rollouts").main(str(tmp_path))
     out = capsys.readouterr().out
     assert "ids begin the next step" in out
     assert "through text: id" in out
@@ -158,7 +154,7 @@ def test_the_agent_keeps_its_sampled_ids(tmp_path, capsys):
 @pytest.mark.parametrize("policy", ["reject", "repair"])
 def test_the_guarded_server_answers_concurrent_requests(policy, capsys):
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-    result = loaded("guarded_server").main(policy, 40)
+    result = example("guarded_server").main(policy, 40)
     text, canonical, batch, drawn = (result["answers"][n::4] for n in range(4))
     assert {status for status, _ in text + canonical + batch} == {200}
     answer = text[0][1]["choices"][0]["text"]
@@ -175,14 +171,14 @@ def test_the_guarded_server_answers_concurrent_requests(policy, capsys):
 
 
 def test_generation_is_canonical_with_the_processor(capsys):
-    results = loaded("canonical_generation").main()
+    results = example("canonical_generation").main()
     assert results == {"plain": False, "healed and canonical": True}
     lines = capsys.readouterr().out.splitlines()
     assert all(": 'see htt" in line for line in lines)
 
 
 def test_one_answer_from_eight_tokenizations(tmp_path, capsys):
-    accuracies = loaded("many_tokenizations").main(str(tmp_path), steps=3)
+    accuracies = example("many_tokenizations").main(str(tmp_path), steps=3)
     assert set(accuracies) == {"None", "mean", "vote"}
     assert all(0 <= accuracy <= 1 for accuracy in accuracies.values())
     assert "of all tokenizations agree" in capsys.readouterr().out
@@ -209,7 +205,7 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_defenses_are_measured_and_a_stopped_run_continues(chat_model, tmp_path, capsys):
     arguments = ["--out", str(tmp_path), "--model", str(chat_model), "--questions", "8"]
     arguments += ["--max-scored", "4", "--draws", "2", "--steps", "1"]
-    main = loaded("defenses").main
+    main = example("defenses").main
     main(arguments)
     first = json.loads((tmp_path / "defenses.json").read_text())
     assert (first["n"], first["survived"], len(first["rows"])) == (8, 0, 9)
@@ -223,14 +219,14 @@ def test_defenses_are_measured_and_a_stopped_run_continues(chat_model, tmp_path,
     assert [r | {"seconds": 0} for r in again["rows"]] == [
         r | {"seconds": 0} for r in first["rows"]
     ]
-    main_of("defenses")([*arguments[:5], "4", *arguments[6:]])  # other questions, same attacks
+    main([*arguments[:5], "4", *arguments[6:]])  # other questions, same attacks
     capsys.readouterr()
-    with pytest.raises(rt.RobustokError, match="holds results with other settings: delete it"):
+    with pytest.raises(rt.RobustokError, match="holds attacks with other settings: delete it"):
         main([*arguments[:-5], "8", *arguments[-4:]])
 
 
 def test_the_red_team_writes_attacks_and_answers(chat_model, tmp_path, capsys):
-    loaded("red_team").main(
+    example("red_team").main(
         ["--out", str(tmp_path), "--model", str(chat_model), "--max-scored", "6"]
     )
     record = json.loads((tmp_path / "attack.json").read_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="session", params=["gpt2", "llama3", "nfc", "roberta", "metaspace", "prefix"])

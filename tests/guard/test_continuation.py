@@ -8,9 +8,9 @@ from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
 from tests.oracles.data import data_path, real
 
 import robustok as rt
-from robustok.files import read_rows
 from robustok.guard.continuation import Continuation, _cut_short
-from robustok.utf8 import broken_stretches
+from robustok.runtime.files import read_rows
+from robustok.tokenizer.data import broken_stretches
 
 
 @pytest.fixture(scope="module", params=["byte-level", "metaspace"])

@@ -245,7 +245,7 @@ def test_many_blocks_change_nothing(
 ) -> None:
     rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT * 5, seed=0)
     expected = Guard(gpt2_like).check_batch(rows)
-    monkeypatch.setattr("robustok.guard.inputs.BLOCK", 64)
+    monkeypatch.setattr("robustok.guard.check.BLOCK", 64)
     verdicts = Guard(gpt2_like).check_batch(rows)
     assert verdicts[:] == expected[:]
     assert verdicts.repaired == expected.repaired

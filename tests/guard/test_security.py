@@ -166,3 +166,17 @@ def test_a_row_that_is_no_id_sequence_is_one_line(row: Any) -> None:
     with pytest.raises(rt.RobustokError, match="token ids are a list of integers") as error:
         rt.Guard(toy([b"a", b"b"])).check(row)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("max_length", ["1", [1], 1j, True, 0, -3, 1.5])
+def test_a_limit_that_is_no_length(gpt2_like: rt.Vocabulary, max_length: Any) -> None:
+    with pytest.raises(rt.RobustokError, match="max_length"):
+        Guard(gpt2_like, max_length=max_length)
+
+
+@pytest.mark.parametrize("ids", [np.array(0.5), np.array(3), np.array("x"), 0.5, None])
+def test_ids_that_are_no_sequence(gpt2_like: rt.Vocabulary, ids: Any) -> None:
+    guard = Guard(gpt2_like)
+    for call in (guard.check, guard.admit, guard.repair, guard.require, guard.check_batch):
+        with pytest.raises(rt.RobustokError, match="token ids"):
+            call(ids)

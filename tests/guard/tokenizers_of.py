@@ -7,7 +7,7 @@ import json
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"

@@ -33,7 +33,7 @@ SOURCE = """
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: {file}}}}}
 test_split: test
-doc_to_text: "{{{{query}}}}"
+doc_to_text: "{{{{question}}}}"
 """
 TASK = (
     SOURCE
@@ -336,3 +336,8 @@ def test_a_chat_template_is_drawn_around_and_its_special_tokens_stay(
     # One turn of the user's question and answer, the question asked, and the assistant's opening.
     assert {row.count(0) for row in seen} == {4}
     assert len({tuple(row) for row in seen}) > len(ITEMS) / 2
+
+
+def test_a_mistyped_argument_names_the_right_one(folder: Path) -> None:
+    with pytest.raises(RobustokError, match="unknown model argument 'shceme': did you mean scheme"):
+        model(folder, shceme="uniform")

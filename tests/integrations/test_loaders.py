@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,11 +21,11 @@ from transformers import (
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.integrations.chat import user_turns
-from robustok.integrations.perturb import Perturb, TorchCollator
+from robustok.integrations.perturb import Perturb, TorchCollator, check_rows
 from robustok.integrations.trainer import robustify
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words
+from robustok.tokenizer.chat import user_turns
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
@@ -438,3 +438,77 @@ def test_a_group_shares_its_prompt_or_not(share, distinct, tmp_path):
         groups.setdefault(VOCAB.decode(ids), set()).add(tuple(ids))
     assert groups.keys() == set(TEXTS)
     assert np.mean([len(group) for group in groups.values()]) == pytest.approx(distinct, abs=0.3)
+
+
+def other_tokenizer() -> Any:
+    """A tokenizer of the same size whose ids stand for other texts."""
+    texts = [" ".join(RNG.choice(frequent_words(900)[600:], 8)) for _ in range(40)]
+    return PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(texts, 400))
+
+
+def test_rows_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
+    other = other_tokenizer()
+    texts = [" ".join(RNG.choice(frequent_words(600)[300:], 8)) for _ in range(8)]
+    rows = [
+        {"input_ids": ids.tolist(), "labels": ids.tolist()} for ids in VOCAB.encode_batch(texts)
+    ]
+    collate = TorchCollator(
+        Perturb(rt.sampler("uniform", rt.Vocabulary.load(other)), seed=0, where="all"), pad_id=0
+    )
+    with pytest.raises(RobustokError, match="another tokenizer encoded them, likely the model's"):
+        collate(rows)
+    args = TrainingArguments(str(tmp_path), max_steps=1, **COMMON)
+    trainer = Trainer(model(), args, train_dataset=cast(Any, rows), processing_class=TOKENIZER)
+    robustify(trainer, "uniform", seed=0, where="all", tokenizer=other)
+    with pytest.raises(RobustokError, match="likely the trainer's processing_class"):
+        trainer.train()
+
+
+def test_ids_beyond_the_tokenizer_are_refused() -> None:
+    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, where="all")
+    with pytest.raises(RobustokError, match=f"has {VOCAB.size} ids, and rows have id 99999"):
+        perturb([{"input_ids": [*IDS[0], 99999]}])
+
+
+def test_rows_that_were_cut_or_encoded_in_parts_are_taken() -> None:
+    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, where="all")
+    cut = [ids[2:-2] for ids in IDS]
+    joined = [[*a, *b] for a, b in zip(IDS, reversed(IDS), strict=True)]
+    perturb([{"input_ids": ids} for ids in [*cut, *joined, IDS[0][:3]]])
+
+
+def test_a_plain_loader_warns_of_rows_whose_draws_do_not_fit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = [{"input_ids": ids, "labels": [-100] * (len(ids) - 1) + ids[-1:]} for ids in IDS * 8]
+    fits = max(map(len, IDS))
+    perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, max_length=fits)
+    collate = TorchCollator(perturb, pad_id=PAD)
+    with caplog.at_level("WARNING"):
+        for _ in DataLoader(rows, batch_size=8, collate_fn=collate):  # type: ignore[arg-type]
+            pass
+    (record,) = caplog.records
+    assert "of 64 rows perturbed in epoch 1" in record.getMessage()
+    assert f"do not fit in max_length={fits}: raise it" in record.getMessage()
+    collate.set_epoch(1)
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["a text"], "not str: encode the texts first"),
+        ([{"text": "a text"}], "not columns text: encode the texts first"),
+        ([{"input_ids": "a text"}], "not columns input_ids: encode the texts first"),
+        ([{"input_ids": [1, 2], "labels": [1, 2, 3]}], "2 input_ids and 3 labels"),
+    ],
+)
+def test_rows_of_another_form_are_refused_in_one_line(rows: Any, message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
+        check_rows(rows)
+
+
+def test_a_model_is_no_trainer() -> None:
+    model = small_model(290, Shape(1, 16, 2, 1, 16, 64), seed=0)
+    with pytest.raises(RobustokError, match="takes a trainer"):
+        robustify(model, "uniform", seed=0)

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.integrations.packing import join_packed, rewrapped, split_packed
-from robustok.integrations.padding import with_padding, without_padding
 from robustok.integrations.perturb import Perturb
+from robustok.integrations.rows import (
+    join_packed,
+    repacked,
+    split_packed,
+    with_padding,
+    without_padding,
+)
 from robustok.models import train_tokenizer
 from robustok.tasks import frequent_words
 
@@ -84,7 +89,7 @@ def test_unknown_packing_is_refused(row, message):
 
 def test_wrapped_rows_lose_no_text():
     rows = [{"input_ids": ids, "labels": ids} for ids in IDS]
-    blocks = rewrapped(Perturb(rt.sampler("uniform", VOCAB), seed=0, where="all")(rows), 32)
+    blocks = repacked(Perturb(rt.sampler("uniform", VOCAB), seed=0, where="all")(rows), 32)
     assert {len(block["input_ids"]) for block in blocks[:-1]} == {32}
     spelled = b"".join(VOCAB.decode_bytes(block["input_ids"]) for block in blocks)
     assert spelled == "".join(TEXTS).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import sys
@@ -18,6 +19,7 @@ from tests.guard.tokenizers_of import LLAMA3, byte_level
 import robustok as rt
 from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.serving import PromptGuard, Refused
+from robustok.integrations.serving.bodies import FIELDS, MAX_NAME
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,13 +57,15 @@ class Server:
 
 
 def call(
-    app: Any, body: Any, *, kind: str = "application/json", path: str = "/v1/completions",
-    method: str = "POST", size: int | None = None,
+    app: Any, body: Any, *, kind: str | None = "application/json", path: str = "/v1/completions",
+    method: str = "POST", size: int | None = None, more: tuple[tuple[bytes, bytes], ...] = (),
 ) -> tuple[int, bytes]:  # fmt: skip
-    """One request, its body in chunks of 7 bytes; the status and the body of the response."""
+    """One request, its body in four chunks; the status and the body of the response."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    chunks = [raw[i : i + 7] for i in range(0, len(raw), 7)] or [b""]
-    headers = [(b"content-type", kind.encode())]
+    step = len(raw) // 4 + 1
+    chunks = [raw[i : i + step] for i in range(0, len(raw), step)] or [b""]
+    headers = [] if kind is None else [(b"content-type", kind.encode())]
+    headers += more
     if size is not None:
         headers.append((b"content-length", str(size).encode()))
     scope = {"type": "http", "method": method, "path": path, "headers": headers}
@@ -80,30 +84,37 @@ def call(
 
 
 def guarded(vocab: rt.Vocabulary, server: Server, policy: str, **settings: Any) -> GuardMiddleware:
-    outer = {k: settings.pop(k) for k in ("max_body", "audit_billing") if k in settings}
-    return GuardMiddleware(server, PromptGuard(vocab, policy=policy, **settings), **outer)
+    outer = {k: settings.pop(k) for k in ("max_body", "other_types") if k in settings}
+    prompts = PromptGuard(vocab, policy=policy, fields=["own"], **settings)
+    return GuardMiddleware(server, prompts, **outer)
 
 
-@pytest.mark.parametrize("policy", ["reject", "repair", "log"])
+@pytest.mark.parametrize("policy", ["reject", "repair", "log", "strict"])
 def test_text_and_canonical_ids_pass_byte_for_byte(
     vocab: rt.Vocabulary, ids: dict[str, list[int]], policy: str
 ) -> None:
     bodies = [
         b'{"prompt":  "the rest <|end|>",\n "n": 1.0}',
-        b'{"prompt": ["a", "b"]}',
+        b'{"prompt": ["a", "12"]}',
         b'{"messages": [{"role": "user", "content": "the \\ud800"}]}',
-        b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}',
+        b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, "y"]}]}',
+        b'{"text": [["2", "two"], ["3", "three"]]}',
+        b'\xef\xbb\xbf {"prompt": "the"}',
         json.dumps({"prompt": ids["canonical"], "stop_token_ids": [1, 2]}, indent=1).encode(),
-        json.dumps({"prompt": [ids["canonical"], []]}).encode(),
+        json.dumps({"prompt": [ids["canonical"], []], "user": "\ud800"}).encode(),
+        json.dumps({"prompt": [[ids["canonical"]], "the", None]}).encode(),
         b'{"prompt": []}',
-        b"[1, 2]",
+        b"[]",
+        b'"83"',
+        b'{"prompt": "%s", "a": "\xc3\xa9\\"[83, 258]"}' % (b"the " * 1000),
     ]
     server = Server()
     app = guarded(vocab, server, policy)
     for body in bodies:
-        assert call(app, body) == (200, b"{}")
-    assert server.bodies == bodies
-    call(app, b"--x\r\nfile", kind="multipart/form-data")
+        for kind in ("application/json", "text/plain", None):
+            assert call(app, body, kind=kind) == (200, b"{}"), body[:80]
+            assert server.bodies[-1] == body
+    call(app, b"--x\r\nfile", kind="multipart/form-data; boundary=x")
     call(app, b"", method="GET")
     assert server.bodies[-2:] == [b"--x\r\nfile", b""]
 
@@ -111,12 +122,16 @@ def test_text_and_canonical_ids_pass_byte_for_byte(
 FORMS = {
     "single": lambda i: {"prompt": i},
     "batch": lambda i: {"prompt": [i, i]},
-    "floats": lambda i: {"prompt": [float(x) for x in i]},
     "chat": lambda i: {"messages": [{"role": "user", "content": i}]},
     "message ids": lambda i: {"messages": [{"role": "user", "token_ids": i}]},
     "sglang": lambda i: {"input_ids": [i]},
     "embeddings": lambda i: {"input": i},
     "nested": lambda i: {"body": {"prompt": {"prompt_token_ids": i}}},
+    "list at the top": lambda i: i,
+    "objects at the top": lambda i: [{"prompt": i}],
+    "lists of lists": lambda i: {"prompt": ["a", [[i]]]},
+    "surrogate": lambda i: {"prompt": i, "user": "\ud800"},
+    "field of a setting": lambda i: {"own": i},
 }
 
 
@@ -126,11 +141,12 @@ def test_other_tokenizations_are_rejected_repaired_or_logged(
 ) -> None:
     body = FORMS[form](ids["split"])
     server = Server()
-    status, answer = call(guarded(vocab, server, "reject"), body)
-    error = json.loads(answer)["error"]
-    assert (status, server.bodies) == (400, [])
-    assert (error["code"], error["type"]) == ("not-canonical", "invalid_request_error")
-    assert "ids 0 to 1, 't|he', should be 'the'" in error["message"]
+    for policy in ("strict", "reject"):
+        status, answer = call(guarded(vocab, server, policy), body, kind="text/plain")
+        error = json.loads(answer)["error"]
+        assert (status, server.bodies) == (400, [])
+        assert (error["code"], error["type"]) == ("not-canonical", "invalid_request_error")
+        assert "ids 0 to 1, 't|he', should be 'the'" in error["message"]
 
     status, _ = call(guarded(vocab, server, "repair"), body, size=len(json.dumps(body)))
     assert (status, json.loads(server.bodies[-1])) == (200, FORMS[form](ids["canonical"]))
@@ -160,42 +176,179 @@ def test_special_and_unknown_ids_are_refused(
     ("body", "code"),
     [
         (b'{"prompt": [1, 2', "not-json"),
-        (b"{" * 100_000, "not-json"),
-        (b'{"prompt": [%s]}' % (b"9" * 5000), "not-json"),
+        (b"{" * 99, "not-json"),
+        (b'{"seed": %s}' % (b"9" * 5000), "not-json"),
+        (b'{"prompt": [01]}', "not-json"),
+        (b'{"prompt": [1,]}', "not-json"),
+        ('{"prompt": [1]}'.encode("utf-16-le"), "not-json"),
         (b'{"prompt": "a", "prompt": [1]}', "duplicate-key"),
+        (b'{"prompt": "a", "\\u0070rompt": [1]}', "duplicate-key"),
         (b'{"prompt": ["the", 1]}', "not-ids"),
         (b'{"prompt": [1, true]}', "not-ids"),
+        (b'{"prompt": [true, true]}', "not-ids"),
         (b'{"prompt": [1.5]}', "not-ids"),
-        (b'{"prompt": [[1], "the"]}', "mixed"),
+        (b'{"prompt": [83.0, 258.0]}', "not-ids"),
+        (b'{"prompt": [8e1]}', "not-ids"),
+        (b'{"prompt": [null, 83]}', "not-ids"),
+        (b'{"prompt": [["83", "258"]]}', "not-ids"),
+        (b'{"input_ids": ["83", " +2_58.0 "]}', "not-ids"),
+        (b'{"prompt_token_ids": ["83", null]}', "not-ids"),
+        (b'{"prompt_token_ids": ["%s83"]}' % (b" " * 3000), "not-ids"),
+        (b'["\\u0038\\u0033"]', "not-ids"),
         (b'{"prompt": [123456789012345678901234567890]}', "unknown-id"),
+        (b'{"prompt": [-1]}', "unknown-id"),
     ],
 )
 def test_bodies_that_servers_read_differently_are_refused(
     vocab: rt.Vocabulary, body: bytes, code: str
 ) -> None:
     server = Server()
-    for kind in ("application/json", "text/plain"):
+    for kind in ("application/json", "text/plain", "multipart/form-data", None):
         status, answer = call(guarded(vocab, server, "repair"), body, kind=kind)
-        if code == "not-json" and kind == "text/plain":
-            assert status == 200  # no server reads it as JSON
-            continue
-        assert (status, json.loads(answer)["error"]["code"]) == (400, code)
+        expected = 400 if code != "not-json" or kind in ("application/json", None) else 415
+        assert (status, json.loads(answer)["error"]["code"]) == (expected, code)
     app = guarded(vocab, server, "log")
     assert call(app, body)[0] == 200
 
 
-@pytest.mark.parametrize("policy", ["reject", "repair", "log"])
+def test_the_label_of_a_body_decides_nothing(
+    vocab: rt.Vocabulary, ids: dict[str, list[int]]
+) -> None:
+    server = Server()
+    app = guarded(vocab, server, "reject")
+    body = b" " * 16 + json.dumps({"prompt": ids["split"]}).encode()
+    plain, form = (b"content-type", b"text/plain"), (b"Content-Type", b"multipart/form-data")
+    for kind in ("application/json", "text/plain", "multipart/form-data", None):
+        for more in ((), (plain,), (form,), (form, form)):
+            for method in ("POST", "PUT", "GET", "DELETE"):
+                assert call(app, body, kind=kind, more=more, method=method)[0] == 400
+    # Neither JSON nor allowed.
+    for kind in ("text/plain", "application/msgpack", "application/x-www-form-urlencoded", None):
+        assert call(app, b"prompt=83&prompt=258", kind=kind)[0] in (400, 415)
+    assert call(app, b"--x", kind="multipart/form-data", more=(plain,))[0] == 415
+    for name in (b"content-encoding", b"x-body-compressed"):
+        status, answer = call(app, gzip.compress(body), more=((name, b"gzip"),))
+        assert (status, server.bodies) == (415, [])
+        assert "uncompressed" in json.loads(answer)["error"]["message"]
+    app = guarded(vocab, server, "reject", other_types=["audio/wav"])
+    assert call(app, b"RIFF", kind="audio/wav")[0] == 200
+    assert call(app, b"--x", kind="multipart/form-data")[0] == 415
+
+
+# Fields of vLLM's and SGLang's request models that take ids; docs/serving.md has the same table.
+MODEL_FIELDS: dict[str, Any] = {
+    "prompt": lambda i: [{"prompt": i}, {"prompt": [i, i]}],
+    "input": lambda i: [{"input": i}, {"input": [i]}],
+    "token_ids": lambda i: [{"token_ids": i, "sampling_params": {"stop_token_ids": [3]}}],
+    "input_ids": lambda i: [
+        {"input_ids": i}, {"input_ids": [i, i]}, {"input_ids": i, "messages": []},
+    ],
+    "query": lambda i: [{"query": i, "items": ["a"], "label_token_ids": [1, 2]}],
+    "queries": lambda i: [{"queries": [i]}],
+    "items": lambda i: [{"query": "a", "items": [i]}],
+    "documents": lambda i: [{"documents": [i]}],
+    "text_1": lambda i: [{"text_1": i}],
+    "text_2": lambda i: [{"text_2": [i]}],
+    "data_1": lambda i: [{"data_1": i}],
+    "data_2": lambda i: [{"data_2": [i]}],
+    "prompt_token_ids": lambda i: [{"prompt": {"prompt_token_ids": i}}],
+    "encoder_prompt": lambda i: [{"encoder_prompt": {"prompt_token_ids": i}}],
+    "decoder_prompt": lambda i: [{"decoder_prompt": i}],
+    "tokens": lambda i: [{"messages": [{"content": [{"type": "text", "tokens": i}]}]}],
+    **{
+        name: (lambda i, name=name: [{name: i}])
+        for name in ("suffix", "inputs", "prompts", "context", "prefix_token_ids", "text")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", MODEL_FIELDS)
+def test_every_field_of_the_request_models_is_judged(
+    vocab: rt.Vocabulary, ids: dict[str, list[int]], field: str
+) -> None:
+    server = Server()
+    for policy in ("reject", "strict"):
+        app = guarded(vocab, server, policy)
+        for body in MODEL_FIELDS[field](ids["split"]):
+            status, answer = call(app, body)
+            assert (status, json.loads(answer)["error"]["code"]) == (400, "not-canonical"), body
+    assert server.bodies == []
+    for body in MODEL_FIELDS[field](ids["canonical"]):
+        assert call(app, body)[0] == 200
+    assert f"`{field}`" in (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+
+
+def test_strict_refuses_integers_in_unknown_fields(vocab: rt.Vocabulary) -> None:
+    values: list[Any] = [
+        [5], [[5, 6]], ["5", " 6 "], [5.0], [True], [None, "5"], [["5"]], [{"a": [5]}],
+    ]  # fmt: skip
+    server = Server()
+    for value in values:
+        body = {"prompt": "a", "x": value}
+        status, answer = call(guarded(vocab, server, "strict"), body)
+        assert (status, json.loads(answer)["error"]["code"]) == (400, "unknown-field"), value
+        assert call(guarded(vocab, server, "reject"), body)[0] == 200
+    app = guarded(vocab, server, "strict")
+    assert call(app, {"prompt": ["5", "6"]})[0] == 400  # where a server takes no list of texts
+    known = {"stop_token_ids": [5], "top_logprobs_num": [1], "logit_bias": {"5": 1}, "n": 5}
+    assert call(app, {"prompt": "a", "x": [], "y": ["5", "a"], "z": [0.5], **known})[0] == 200
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    asyncio.run(app({"type": "websocket"}, None, send))  # type: ignore[arg-type]
+    assert sent == ["websocket.close"]
+
+
+def test_repairing_changes_no_other_byte(vocab: rt.Vocabulary, ids: dict[str, list[int]]) -> None:
+    server = Server()
+    split = json.dumps(ids["split"], separators=(" , ", ":")).encode()
+    canonical = json.dumps(ids["canonical"]).encode()
+    body = b'{"user" :"\\ud800\\u0000","x":1.50,"prompt":[ %s, "a",%s],\r"input":%s}'
+    call(guarded(vocab, server, "repair"), body % (split, canonical, split))
+    assert server.bodies == [body % (canonical, canonical, canonical)]
+
+
+def test_long_strings_and_keys_hide_no_ids(vocab: rt.Vocabulary, ids: dict[str, list[int]]) -> None:
+    server = Server()
+    app = guarded(vocab, server, "reject")
+    spaces = " " * 3000
+    split = json.dumps(ids["split"])
+    refused = [
+        json.dumps({"prompt_token_ids": [f"{spaces}83", "\u0662" * 3000]}),
+        f'{{"{"k" * 3000}": {{"prompt": {split}}}}}',
+        f'{{"{"k" * 3000}": {{"prompt": {split}}}, "{"k" * 3000}": 0}}',
+        "".join(f"\\u{ord(c):04x}" for c in "prompt").join(('{"', f'":{split}}}')),
+        f'{{"prompt": "{"a" * 3000}\\q"}}',
+    ]
+    for body in refused:
+        assert call(app, body.encode())[0] == 400, body[:80]
+    assert not server.bodies
+    for text in (spaces, "-" * 3000, "中" * 3000, "9" * 3000):
+        passes = json.dumps({"prompt": text, text: [text, "x"]}).encode()
+        assert call(app, passes)[0] == 200 and server.bodies[-1] == passes
+    with pytest.raises(rt.RobustokError, match="has at most 40 characters: kkk"):
+        PromptGuard(vocab, fields=["k" * 41])
+    assert max(map(len, FIELDS)) <= MAX_NAME == 40
+
+
+@pytest.mark.parametrize("policy", ["reject", "repair", "log", "strict"])
 def test_limits_hold_for_every_policy(
     vocab: rt.Vocabulary, ids: dict[str, list[int]], policy: str
 ) -> None:
     server = Server()
-    app = guarded(vocab, server, policy, max_length=4, max_prompts=2, max_body=100)
+    app = guarded(vocab, server, policy, max_length=4, max_prompts=2, max_body=100, max_values=20)
     long = vocab.encode("the rest the rest the rest").tolist()
     assert len(long) > 4
     assert b"at most 4 are allowed" in call(app, {"prompt": long})[1]
     assert b"at most 2 are allowed" in call(app, {"prompt": [[5]] * 3})[1]
     assert call(app, b'{"prompt": "' + b"x" * 200 + b'"}')[0] == 413
     assert call(app, b"{}", size=101)[0] == 413
+    assert call(app, b"[" * 21)[0] == 413
+    assert call(app, b'{"x": [%s]}' % (b"[]," * 30))[0] == 413
+    assert b"too-many-values" in call(app, b'{"a":%s' % (b'"",' * 30))[1]
+    assert b"too-deep" in call(guarded(vocab, server, policy), b"[" * 101)[1]
     assert server.bodies == []
     assert call(app, {"prompt": ids["canonical"]})[0] == 200
 
@@ -218,51 +371,6 @@ def test_counters_add_up(vocab: rt.Vocabulary, ids: dict[str, list[int]]) -> Non
     assert lines["robustok_guard_deviating_ids_total"] == "7"
 
 
-def completion(text: str, charged: int, **more: Any) -> dict[str, Any]:
-    usage = {"prompt_tokens": 3, "completion_tokens": charged}
-    return {"choices": [{"index": 0, "text": text, **more}], "usage": usage}
-
-
-def test_charged_tokens_are_compared_with_canonical_ones(vocab: rt.Vocabulary) -> None:
-    text = "the rest is there"
-    size = len(vocab.encode(text))
-    for charged, over in ((size, 0), (size + 1, 0), (size + 2, 1)):
-        app = guarded(
-            vocab, Server([json.dumps(completion(text, charged)).encode()]), "reject",
-            audit_billing=True,
-        )  # fmt: skip
-        call(app, {"prompt": "the"})
-        assert app.counters.value("charged_tokens", "completion") == charged
-        assert app.counters.value("canonical_tokens", "completion") == size
-        assert app.counters.value("canonical_tokens", "prompt") == len(vocab.encode("the"))
-        assert app.counters.value("overcharged") == over
-
-
-def test_a_stream_is_passed_on_and_audited(vocab: rt.Vocabulary) -> None:
-    deltas = ["the ", "rest", " is"]
-    events: list[Any] = [{"choices": [{"index": 0, "text": d}]} for d in deltas]
-    events.append({"choices": [], "usage": {"completion_tokens": 9, "prompt_tokens": 1}})
-    chunks = [f"data: {json.dumps(e)}\n\n".encode() for e in events] + [b"data: [DONE]\n\n"]
-    split = [c for chunk in chunks for c in (chunk[:9], chunk[9:])]
-    app = guarded(vocab, Server(split), "reject", audit_billing=True)
-    assert call(app, {"prompt": "the", "stream": True}) == (200, b"".join(chunks))
-    assert app.counters.value("canonical_tokens", "completion") == len(vocab.encode("the rest is"))
-    assert app.counters.value("overcharged") == 1
-
-
-def test_what_cannot_be_audited_is_counted(
-    vocab: rt.Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("robustok.integrations.serving.billing.MAX_AUDITED", 500)
-    tool = {"choices": [{"message": {"tool_calls": [{}]}}], "usage": {"completion_tokens": 1}}
-    bodies: list[Any] = [tool, {"choices": []}, [1], completion("x" * 600, 3)]
-    for number, body in enumerate(bodies):
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        app = guarded(vocab, Server([raw]), "reject", audit_billing=True)
-        assert call(app, {"prompt": "the"}) == (200, raw), number
-        assert app.counters.value("unaudited") == 1, number
-
-
 def test_the_environment_sets_the_policy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vocab: rt.Vocabulary
 ) -> None:
@@ -273,8 +381,10 @@ def test_the_environment_sets_the_policy(
     monkeypatch.setenv("ROBUSTOK_GUARD_TOKENIZER", str(tmp_path / "tokenizer.json"))
     monkeypatch.setenv("ROBUSTOK_GUARD_POLICY", "repair")
     monkeypatch.setenv("ROBUSTOK_GUARD_MAX_LENGTH", "7")
+    monkeypatch.setenv("ROBUSTOK_GUARD_FIELDS", "own, other")
     prompts = GuardMiddleware(Server()).prompts
     assert (prompts.policy, prompts.max_length) == ("repair", 7)
+    assert prompts.fields == ("own", "other")
     monkeypatch.setenv("ROBUSTOK_GUARD_POLICY", "repare")
     with pytest.raises(rt.RobustokError, match="unknown policy 'repare': did you mean 'repair'"):
         PromptGuard.from_environment()

@@ -509,3 +509,11 @@ def test_slow_tokenizers_and_other_objects_are_refused():
         rt.stochastic(PRETRAINED["byte-level"], "uniform", seed=0, roles="user")
     with pytest.raises(RobustokError, match="epoch"):
         drawing.set_epoch("1")
+
+
+def test_one_text_and_a_batch_have_equal_encodings():
+    """One text is drawn without the batch; runs between special tokens are one call for all."""
+    drawing = rt.stochastic(TOKENIZERS["untrimmed"], "uniform", seed=0)
+    for text in (TEXTS[0], "", "<s>", "the<s>on [x] é😀"):
+        alone, batched = drawing.encode(text), drawing.encode_batch([text, TEXTS[1]])[0]
+        assert alone.__getstate__() == batched.__getstate__()

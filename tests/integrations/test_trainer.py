@@ -10,11 +10,11 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Traine
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.integrations.chat import template_headers, user_turns
 from robustok.integrations.perturb import Perturb
 from robustok.integrations.trainer import robustify
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import frequent_words
+from robustok.tokenizer.chat import template_headers, user_turns
 
 WORDS = frequent_words(60)
 RNG = np.random.default_rng(0)
@@ -209,7 +209,7 @@ def test_bad_input_is_one_line():
     perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0)
     with pytest.raises(RobustokError, match="nothing may be perturbed"):
         perturb([row])
-    bare = SimpleNamespace(processing_class=None, args=None)
+    bare = SimpleNamespace(processing_class=None, args=None, get_train_dataloader=None)
     with pytest.raises(RobustokError, match="no tokenizer"):
         robustify(bare, "uniform", seed=0)
     bare.processing_class = TOKENIZER
@@ -224,11 +224,12 @@ def test_bad_input_is_one_line():
 
 
 def plain_trainer(folder, rows, **settings) -> Trainer:
-    settings = {"per_device_train_batch_size": 4, "num_train_epochs": 1, **settings}
+    settings = {"per_device_train_batch_size": 4, "num_train_epochs": 1,
+                "disable_tqdm": True, **settings}  # fmt: skip
     return Trainer(
         model=small_model(VOCAB.size, Shape(1, 16, 2, 1, 16, 64), seed=0),
         args=TrainingArguments(
-            output_dir=str(folder), report_to=[], save_strategy="no", disable_tqdm=True,
+            output_dir=str(folder), report_to=[], save_strategy="no",
             dataloader_pin_memory=False, **settings,
         ),
         train_dataset=rows,
@@ -236,16 +237,16 @@ def plain_trainer(folder, rows, **settings) -> Trainer:
     )  # fmt: skip
 
 
-def test_blocks_of_text_are_all_perturbed(tmp_path, caplog):
+def test_blocks_of_text_are_all_perturbed(tmp_path, capsys, caplog):
     """Rows of one length, as group_texts of the examples of transformers makes them."""
     ids = np.concatenate(list(VOCAB.encode_batch(TEXTS)))
     blocks = [ids[i : i + 32].tolist() for i in range(0, len(ids) - 31, 32)]
     rows = [{"input_ids": block, "labels": block} for block in blocks]
     trainer = plain_trainer(tmp_path, rows)
     robustify(trainer, "uniform", seed=0, where="all", tokenizer=TOKENIZER, max_length=32)
-    with caplog.at_level("INFO"):
-        trainer.train()
-    assert f"{len(rows)} of {len(rows)} rows perturbed in epoch 1" in caplog.text
+    trainer.train()
+    printed = capsys.readouterr().out + caplog.text
+    assert f"{len(rows)} of {len(rows)} rows perturbed in epoch 1" in printed
 
 
 def test_rows_are_padded_where_the_collator_does_not(tmp_path):
@@ -258,10 +259,21 @@ def test_rows_are_padded_where_the_collator_does_not(tmp_path):
     trainer.train()
 
 
-def test_workers_are_counted_together(tmp_path, caplog):
-    with caplog.at_level("INFO"):
-        trained(tmp_path, workers=2, epochs=1)
-    assert f"of {len(TEXTS)} rows perturbed in epoch 1" in caplog.text
+def test_workers_are_counted_together(tmp_path, capsys, caplog):
+    trained(tmp_path, workers=2, epochs=1)
+    printed = capsys.readouterr().out + caplog.text
+    assert f"of {len(TEXTS)} rows perturbed in epoch 1" in printed
+
+
+@pytest.mark.parametrize("bar", [True, False])
+def test_what_an_epoch_did_is_printed_with_the_losses(tmp_path, capsys, bar):
+    trainer = plain_trainer(tmp_path, Rows(), disable_tqdm=not bar, logging_steps=1)
+    robustify(trainer, "characters", seed=0, tokenizer=TOKENIZER)
+    trainer.train()
+    lines = capsys.readouterr().out.splitlines()
+    said = [i for i, line in enumerate(lines) if "rows perturbed in epoch 1 by characters" in line]
+    losses = [i for i, line in enumerate(lines) if "'loss'" in line]
+    assert len(said) == 1 and losses and losses[0] < said[0]
 
 
 def test_robustify_twice_is_refused(tmp_path):
@@ -295,12 +307,12 @@ def sft_trainer(folder, rows, **settings) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_rows_cut_by_trl_are_perturbed(tmp_path, caplog):
+def test_rows_cut_by_trl_are_perturbed(tmp_path, capsys, caplog):
     trainer = sft_trainer(tmp_path, [{"text": text} for text in TEXTS], max_length=12)
     robustify(trainer, "uniform", seed=0, where="all")
-    with caplog.at_level("INFO"):
-        trainer.train()
-    assert f"{len(TEXTS)} of {len(TEXTS)} rows perturbed in epoch 1" in caplog.text
+    trainer.train()
+    printed = capsys.readouterr().out + caplog.text
+    assert f"{len(TEXTS)} of {len(TEXTS)} rows perturbed in epoch 1" in printed
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -310,9 +322,3 @@ def test_a_loss_on_the_questions_names_the_option_of_trl(tmp_path, where):
     robustify(trainer, "uniform", seed=0, where=where)
     with pytest.raises(RobustokError, match="assistant_only_loss=True"):
         trainer.train()
-
-
-def test_the_former_spelling_of_unlabeled_is_deprecated():
-    with pytest.warns(DeprecationWarning, match="write 'unlabeled'"):
-        perturb = Perturb(rt.sampler("uniform", VOCAB), seed=0, where="unlabelled")
-    assert perturb.where == "unlabeled"

@@ -12,11 +12,10 @@ from tests.oracles import lattice
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
-from robustok.kernels import batch, guard, hashing, trie
-from robustok.kernels import random as streams
-from robustok.kernels.compiler import first_use
-from robustok.pretokenize.pre_tokenizer import PreTokenizer
-from robustok.strength import measure
+from robustok.kernels import arrays, batch, guard, trie
+from robustok.kernels import numbers as streams
+from robustok.samplers.strength import measure
+from robustok.tokenizer.pre_tokenizer import PreTokenizer
 
 VOCAB = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
 MASK = (1 << 64) - 1
@@ -64,8 +63,8 @@ def hashed(seed: int, key: bytes) -> int:
 def test_hashes_follow_the_seed() -> None:
     key = np.frombuffer(b"some bytes", np.uint8)
     for seed in (1, 2**63 + 11):
-        assert int(hashing.hash_key(np.uint64(seed), key, 0, 10)) == hashed(seed, b"some bytes")
-    slots = {hashing.slot_of(np.int64(i), np.int64(1023)) for i in range(512)}
+        assert int(arrays.hash_key(np.uint64(seed), key, 0, 10)) == hashed(seed, b"some bytes")
+    slots = {arrays.slot_of(np.int64(i), np.int64(1023)) for i in range(512)}
     assert min(slots) >= 0 and max(slots) < 1024 and len(slots) > 400
 
 
@@ -189,12 +188,3 @@ def test_a_text_that_the_pattern_does_not_cover_is_left_to_the_library() -> None
     tokenizer = PreTokenizer(byte_level(r"[a-f]+").data)
     ends = tokenizer.cut(np.frombuffer(bytearray(b"abxy"), np.uint8), np.array([0, 4]))
     assert ends.tolist() == tokenizer._by_library(b"abxy", [0, 4], [False]).tolist()
-
-
-def test_the_reason_for_a_slow_first_draw_is_given_once(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(first_use, "_announced", False)
-    monkeypatch.setattr(first_use.config, "DISABLE_JIT", False)
-    monkeypatch.setattr(first_use, "cache_directory", lambda: None)
-    first_use.announce_compilation()
-    first_use.announce_compilation()
-    assert capsys.readouterr().err.count("compiling its kernels in memory") == 1

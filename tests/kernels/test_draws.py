@@ -13,7 +13,7 @@ from tests.oracles.vocabulary import toy
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import robustok as rt
-from robustok.tokenizer_files import byte_alphabet
+from robustok.tokenizer.data import byte_alphabet
 
 DRAWS = 400
 VOCAB = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
@@ -28,10 +28,11 @@ def canonical(text: bytes) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("ways", [2, 3])
-def test_stochastok(ways: int) -> None:
+@pytest.mark.parametrize(("alpha", "most"), [(0.7, None), (20.0, 2)])  # few and many for a token
+def test_stochastok(ways: int, alpha: float, most: int | None) -> None:
     ids = canonical(b"abcab d")
-    scheme = rt.StochasTok(VOCAB, alpha=0.7, ways=ways)
-    assert_distribution(draws(scheme, ids), samplers.stochastok(VOCAB, ids, 0.7, ways))
+    scheme = rt.StochasTok(VOCAB, alpha=alpha, ways=ways, max_picks=most)
+    assert_distribution(draws(scheme, ids), samplers.stochastok(VOCAB, ids, alpha, ways, most))
 
 
 @pytest.mark.parametrize("ways", [2, 3])
@@ -67,18 +68,18 @@ def test_uniform_k(k: int) -> None:
 
 def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of more words than a small store holds, each text fitting alone."""
-    from robustok.kernels import tables
+    from robustok.kernels import store as stores
 
     rng = random.Random(1)
     texts = ["".join(rng.choices("abc d", k=12)) for _ in range(9)]
-    new_store = tables.new_store
+    new_store = stores.new_store
     schemes = ["uniform", "stochastok-uniform", "stochastok(alpha=1, ways=3)", "uniform-k(k=2)",
                "grampa"]  # fmt: skip
     for spec in schemes:
         expected = rt.sampler(spec, VOCAB).sample_batch(texts, seed=3, draws=2)
         sizes = []
 
-        def small(scale: int = 1, sizes: list[int] = sizes) -> tables.Store:
+        def small(scale: int = 1, sizes: list[int] = sizes) -> stores.Store:
             sizes.append(scale)
             store = new_store()
             words = store.words[: 80 * scale]
@@ -87,7 +88,7 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
                 bytes=words.view(np.uint8),
             )  # fmt: skip
 
-        monkeypatch.setattr("robustok.samplers.tabled.new_store", small)
+        monkeypatch.setattr("robustok.samplers.stored.new_store", small)
         drawn = rt.sampler(spec, VOCAB).sample_batch(texts, seed=3, draws=2, threads=1)
         assert drawn == expected
         assert max(sizes) < 2000

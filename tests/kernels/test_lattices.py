@@ -8,32 +8,31 @@ from math import log
 import numpy as np
 import pytest
 from tests.oracles import edges as oracle
-from tests.oracles.vocabulary import Greedy, toy
+from tests.oracles.vocabulary import canonical, toy
 
 import robustok as rt
-from robustok.kernels import counting, feasible, long, words
-from robustok.kernels.coefficient import _by_angles, _by_table, edge_probabilities, log_coefficient
+from robustok.kernels import blocks, counting, feasible, lattice
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.cost_table import draw_by_table
-from robustok.kernels.lattice import at_distance, row_edges
-from robustok.kernels.nearest_cost import nearest_of_paths
-from robustok.kernels.staged import Draws
-from robustok.kernels.tail import build_tail, chance, draw_tail, draw_to
+from robustok.kernels.conditional import (
+    Draws,
+    build_tail,
+    chance,
+    draw_by_table,
+    draw_tail,
+    draw_to,
+)
+from robustok.kernels.counting import _by_angles, _by_table, log_coefficient
+from robustok.kernels.feasible import nearest_of_paths
+from robustok.kernels.lattice import at_distance, edge_probabilities, row_edges
 
 VOCAB = toy([b"a", b"b", b"c", b" ", b"ab", b"aa", b"abc", b"bca", b" a"])
 TEXTS = [b"a", b"abcab", b"aabca aab", b"abc" * 4, b"b b b"]
 
 
-def canonical(vocab: rt.Vocabulary, text: bytes) -> list[int]:
-    encoder = vocab.data.encoder
-    assert isinstance(encoder, Greedy)
-    return encoder.encode_bytes(text)
-
-
 @njit(nogil=True)
 def joined_twice(edges):
     """Lists of lattices exist in compiled code alone."""
-    return long.joined([edges, edges])
+    return lattice.joined([edges, edges])
 
 
 def as_bytes(text: bytes) -> np.ndarray:
@@ -56,14 +55,14 @@ def same(a, b) -> bool:
 
 def test_edges_are_all_tokens_in_the_text(text: bytes, edges) -> None:
     ids = np.array(canonical(VOCAB, text), np.int32)
-    built = long.edges_of(VOCAB.trie, as_bytes(text), 0, len(text))
+    built = lattice.edges_of(VOCAB.trie, as_bytes(text), 0, len(text))
     assert same(built, oracle.lattice(VOCAB, text))
-    long.mark_reference(built, ids, 0, len(ids), VOCAB.token_offsets)
+    lattice.mark_reference(built, ids, 0, len(ids), VOCAB.token_offsets)
     assert same(built, edges)
     fixed = np.zeros(len(ids), np.bool_)
     row = row_edges(VOCAB.trie, as_bytes(text), VOCAB.token_offsets, ids, fixed)
     assert same(row, edges)
-    assert long.longest_edge(edges) == max(edges.step >> 1)
+    assert lattice.longest_edge(edges) == max(edges.step >> 1)
     twice = joined_twice(edges)
     assert len(oracle.paths(twice)) == len(oracle.paths(edges)) ** 2
 
@@ -77,16 +76,16 @@ def test_words_end_where_no_token_spans(text: bytes, edges) -> None:
         for p in range(i + 1, i + int(edges.step[e] >> 1))
     }
     cuts = [p for p in range(1, n + 1) if p not in spanned]
-    assert counting.block_ends(edges.first, edges.step).tolist() == cuts
+    assert counting.all_block_ends(edges.first, edges.step).tolist() == cuts
     ends = np.empty(n, np.int64)
-    count = words.word_ends(VOCAB.trie, as_bytes(text), 0, n, ends)
+    count = blocks.block_ends(VOCAB.trie, as_bytes(text), 0, n, ends)
     assert set(ends[:count].tolist()) <= set(cuts)  # short words are not searched for all cuts
     larger = toy([b"ab", b"ba", b"a", b"b", b"c"])  # every pair occurs, and cuts all the same
     long_text = b"abba" * 20
-    blocks = oracle.lattice(larger, long_text)
+    long_edges = oracle.lattice(larger, long_text)
     ends = np.empty(len(long_text), np.int64)
-    count = words.word_ends(larger.trie, as_bytes(long_text), 0, len(long_text), ends)
-    expected = counting.block_ends(blocks.first, blocks.step).tolist()
+    count = blocks.block_ends(larger.trie, as_bytes(long_text), 0, len(long_text), ends)
+    expected = counting.all_block_ends(long_edges.first, long_edges.step).tolist()
     assert ends[:count].tolist() == expected
 
 
@@ -94,9 +93,9 @@ def test_weights_and_moments_are_those_of_all_paths(edges) -> None:
     for z in (0.2, 1.0, 3.0):
         weights = np.array([z**cost for _, cost in oracle.paths(edges)])
         costs = np.array([cost for _, cost in oracle.paths(edges)])
-        mantissa, exponent = long.backward(edges, z)
+        mantissa, exponent = lattice.backward(edges, z)
         assert np.isclose(mantissa[0] * 2.0 ** exponent[0], weights.sum())
-        mean, variance = long.moments(edges, z, mantissa, exponent)
+        mean, variance = lattice.moments(edges, z, mantissa, exponent)
         p = weights / weights.sum()
         assert np.isclose(mean, (p * costs).sum())
         assert np.isclose(variance, (p * (costs - mean) ** 2).sum())
@@ -104,10 +103,10 @@ def test_weights_and_moments_are_those_of_all_paths(edges) -> None:
 
 def test_draws_are_paths_and_every_path_is_drawn(edges) -> None:
     expected = dict(oracle.paths(edges))
-    mantissa, exponent = long.backward(edges, 1.0)
+    mantissa, exponent = lattice.backward(edges, 1.0)
     out, state, drawn = np.empty(len(edges.first), np.int32), np.uint64(1), set()
     for _ in range(20 * len(expected)):
-        end, cost, state = long.draw_long(edges, 1.0, mantissa, exponent, state, out, 0)
+        end, cost, state = lattice.draw_long(edges, 1.0, mantissa, exponent, state, out, 0)
         path = tuple(out[:end].tolist())
         assert expected[path] == cost
         drawn.add(path)
@@ -117,7 +116,7 @@ def test_draws_are_paths_and_every_path_is_drawn(edges) -> None:
 
 def test_counts_by_cost_are_those_of_all_paths(edges) -> None:
     n, exact = len(edges.first) - 1, oracle.cost_counts(edges)
-    ends = counting.block_ends(edges.first, edges.step)
+    ends = counting.all_block_ends(edges.first, edges.step)
     assert np.prod(counting.block_counts(edges.first, edges.step, ends)) == sum(exact)
     assert counting.farthest(edges.first, edges.step) == len(exact) - 1
     deficits = np.array([5, 27])
@@ -128,7 +127,7 @@ def test_counts_by_cost_are_those_of_all_paths(edges) -> None:
     for k in range(n + 2):
         reached = max(d for d in range(min(k, len(exact) - 1) + 1) if exact[d])
         assert feasible.largest_feasible(edges, k) == reached
-    low, high = long.extremes(edges)
+    low, high = lattice.extremes(edges)
     assert (low[0], high[0]) == (min(d for d in range(len(exact)) if exact[d]), len(exact) - 1)
     costs = [d for d, number in enumerate(exact) if number]
     for k in range(n + 2):
@@ -139,7 +138,7 @@ def test_counts_by_cost_are_those_of_all_paths(edges) -> None:
 
 
 def test_a_probability_by_angles_is_that_by_a_table(edges) -> None:
-    mantissa, exponent = long.backward(edges, 0.7)
+    mantissa, exponent = lattice.backward(edges, 0.7)
     probability = edge_probabilities(edges, 0.7, mantissa, exponent)
     for cost in range(len(oracle.cost_counts(edges))):
         by_table = _by_table(edges, probability, cost)
@@ -170,7 +169,7 @@ def test_the_tail_has_the_distribution_of_its_distances() -> None:
     text = b"a" * 600
     reference = canonical(vocab, text)
     edges = oracle.lattice(vocab, text, reference)
-    mantissa, exponent = long.backward(edges, 1.0)
+    mantissa, exponent = lattice.backward(edges, 1.0)
     probability = edge_probabilities(edges, 1.0, mantissa, exponent)
     k = 250
     tail = build_tail(edges, probability, k)

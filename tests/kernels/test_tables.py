@@ -7,18 +7,24 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from tests.kernels.test_lattices import TEXTS, VOCAB, as_bytes, canonical
+from tests.kernels.test_lattices import TEXTS, VOCAB, as_bytes
 from tests.oracles import edges as oracle
 from tests.oracles import lattice as whole
 from tests.oracles import samplers as splits
-from tests.oracles.vocabulary import toy
+from tests.oracles.vocabulary import canonical, toy
 
-from robustok.kernels import distances, nearest_cost, tables
+from robustok.kernels import distances, feasible
 from robustok.kernels import record as record_of
+from robustok.kernels import store as stores
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.pairwise import is_pairwise, reachable_sizes, spans
-from robustok.kernels.sum_tree import build_tree, draw_tree
-from robustok.kernels.sums import largest, probability_of
+from robustok.kernels.conditional import (
+    build_tree,
+    convolve_group,
+    draw_tree,
+    largest,
+    probability_of,
+)
+from robustok.kernels.stochastok_uniform import is_pairwise, reachable_sizes, spans
 
 MODES = {
     "all": record_of.ALL, "segments": record_of.SEGMENTS, "distance": record_of.DISTANCE,
@@ -37,26 +43,26 @@ def by_degree(mode: str, text: bytes) -> dict[int, list[oracle.Path]]:
     return groups
 
 
-def insert(store: tables.Store, mode: str, text: bytes) -> int:
+def insert(store: stores.Store, mode: str, text: bytes) -> int:
     ids = np.array(canonical(VOCAB, text), np.int32)
     key = as_bytes(text) if mode == "all" else ids
     if mode == "segments":
         key = np.array([2**18 + TEXTS.index(text)], np.int32)  # an id that is looked up by its hash
     tokens = VOCAB.kernel_tokens
-    assert tables.find(store, MODES[mode], key, 0, len(key)) == -1
-    record = tables.insert(store, tokens, MODES[mode], key, as_bytes(text))
-    assert tables.find(store, MODES[mode], key, 0, len(key)) == record
+    assert stores.find(store, MODES[mode], key, 0, len(key)) == -1
+    record = stores.insert(store, tokens, MODES[mode], key, as_bytes(text))
+    assert stores.find(store, MODES[mode], key, 0, len(key)) == record
     return record
 
 
 @pytest.fixture(scope="module")
-def store() -> tables.Store:
-    return tables.new_store()
+def store() -> stores.Store:
+    return stores.new_store()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_record_has_all_tokenizations_by_degree(store: tables.Store, mode: str) -> None:
-    tables.clear(store)
+def test_a_record_has_all_tokenizations_by_degree(store: stores.Store, mode: str) -> None:
+    stores.clear(store)
     kinds = set()
     records = [(text, insert(store, mode, text)) for text in TEXTS]
     for text, record in records:
@@ -83,21 +89,21 @@ def test_a_record_has_all_tokenizations_by_degree(store: tables.Store, mode: str
     assert kinds == {True, False}
 
 
-def test_a_larger_store_has_the_same_records_at_the_same_positions(store: tables.Store) -> None:
-    tables.clear(store)
+def test_a_larger_store_has_the_same_records_at_the_same_positions(store: stores.Store) -> None:
+    stores.clear(store)
     records = {text: insert(store, "distance", text) for text in TEXTS}
-    larger = tables.new_store(4)
-    tables.copy_records(store, larger)
+    larger = stores.new_store(4)
+    stores.copy_records(store, larger)
     used = store.used[0]
     assert np.array_equal(larger.words[:used], store.words[:used])
     for text, record in records.items():
         key = np.array(canonical(VOCAB, text), np.int32)
-        assert tables.find(larger, record_of.DISTANCE, key, 0, len(key)) == record
+        assert stores.find(larger, record_of.DISTANCE, key, 0, len(key)) == record
     assert len(larger.slots) == 4 * len(store.slots)
 
 
-def test_a_number_counts_under_its_stamp_alone(store: tables.Store) -> None:
-    tables.clear(store)
+def test_a_number_counts_under_its_stamp_alone(store: stores.Store) -> None:
+    stores.clear(store)
     record = insert(store, "distance", b"abcab")
     first, second = record_of.next_stamp(store), record_of.next_stamp(store)
     record_of.set_number(store, record, first, 7)
@@ -105,14 +111,14 @@ def test_a_number_counts_under_its_stamp_alone(store: tables.Store) -> None:
     assert record_of.number_of(store, record, second) == -1
 
 
-def test_a_full_store_and_a_word_without_tokenization_are_codes(store: tables.Store) -> None:
-    tables.clear(store)
+def test_a_full_store_and_a_word_without_tokenization_are_codes(store: stores.Store) -> None:
+    stores.clear(store)
     tokens = VOCAB.kernel_tokens
     key = as_bytes(b"Z")
-    assert tables.insert(store, tokens, record_of.ALL, key, key) == tables.NO_PATH
+    assert stores.insert(store, tokens, record_of.ALL, key, key) == stores.NO_PATH
     small = store._replace(words=store.words[:8])
     key = as_bytes(b"abcab")
-    assert tables.insert(small, tokens, record_of.ALL, key, key) == tables.NO_ROOM
+    assert stores.insert(small, tokens, record_of.ALL, key, key) == stores.NO_ROOM
     assert store.used[0] == store.used[1] == 0
 
 
@@ -125,20 +131,20 @@ def solve_twice(types, lattice, unbroken, k):
 
 @njit(nogil=True)
 def feasible_words(types, lattice, k):
-    """`distances.feasible` without lattices."""
+    """`feasible.feasible` without lattices."""
     longs = [lattice]
     longs.pop()
-    return distances.feasible(types, longs, k)
+    return feasible.feasible(types, longs, k)
 
 
-def types_of(store: tables.Store, texts: list[bytes], times: list[int]) -> distances.Types:
-    tables.clear(store)
+def types_of(store: stores.Store, texts: list[bytes], times: list[int]) -> distances.Types:
+    stores.clear(store)
     records = np.array([insert(store, "distance", text) for text in texts])
     return distances.read_types(store, records, np.array(times))
 
 
-def test_distances_begin_at_the_smallest_degree(store: tables.Store) -> None:
-    tables.clear(store)
+def test_distances_begin_at_the_smallest_degree(store: stores.Store) -> None:
+    stores.clear(store)
     records = np.array([insert(store, "segments", text) for text in TEXTS])
     types = distances.read_types(store, records, np.ones(len(TEXTS), np.int64))
     for x, text in enumerate(TEXTS):
@@ -151,24 +157,24 @@ def test_distances_begin_at_the_smallest_degree(store: tables.Store) -> None:
 
 @njit(nogil=True)
 def nearest_with(types, lattice, unbroken, k):
-    """`nearest_cost.nearest_of_words` for the words and ``unbroken`` times a lattice."""
+    """`feasible.nearest_of_blocks` for the words and ``unbroken`` times a lattice."""
     longs = [lattice for _ in range(unbroken)]
-    return nearest_cost.nearest_of_words(types, longs, k)
+    return feasible.nearest_of_blocks(types, longs, k)
 
 
-def test_the_nearest_cost_of_words_is_that_of_their_sums(store: tables.Store) -> None:
+def test_the_nearest_cost_of_words_is_that_of_their_sums(store: stores.Store) -> None:
     """In a vocabulary with gaps in the costs of a token, and one without."""
     decided = 0
     for tokens in ([b"a", b"b", b"c", b"ab"], [b"a", b"b", b"c", b"abc"], [b"abc", b"a", b"bc"],
                    [b"a", b"b", b"c", b"ab", b"abcab", b"abcabca"]):  # fmt: skip
         vocab = toy(tokens)
         for text, unbroken in ((b"abcab", 0), (b"abc", 2), (b"abcabcabc", 1)):
-            tables.clear(store)
+            stores.clear(store)
             try:
                 ids = np.array(canonical(vocab, text), np.int32)
             except AssertionError:  # the vocabulary cannot spell the text
                 continue
-            record = tables.insert(
+            record = stores.insert(
                 store, vocab.kernel_tokens, record_of.SPLITS, ids, as_bytes(text)
             )
             types = distances.read_types(store, np.array([record]), np.array([2]))
@@ -193,7 +199,7 @@ def distribution(text: bytes, z: float) -> np.ndarray:
     return weights / weights.sum()
 
 
-def test_z_makes_the_wanted_distance_about_the_mean(store: tables.Store) -> None:
+def test_z_makes_the_wanted_distance_about_the_mean(store: stores.Store) -> None:
     texts, times = [b"abcab", b"aabca"], [3, 2]
     types = types_of(store, texts, times)
     lattice = oracle.lattice(VOCAB, b"abc" * 4, canonical(VOCAB, b"abc" * 4))
@@ -211,7 +217,7 @@ def test_z_makes_the_wanted_distance_about_the_mean(store: tables.Store) -> None
                 assert abs(mean - k) <= 0.2001 * np.sqrt(variance)
 
 
-def test_sums_of_words_are_convolutions(store: tables.Store) -> None:
+def test_sums_of_words_are_convolutions(store: stores.Store) -> None:
     texts = [b"abcab", b"aabca", b"a"]
     types = types_of(store, texts, [2, 2, 1])
     _, slope = solve_twice(types, oracle.lattice(VOCAB, b""), 0, 9)
@@ -222,8 +228,8 @@ def test_sums_of_words_are_convolutions(store: tables.Store) -> None:
     for s, p in enumerate(expected):
         assert np.isclose(probability_of(tree, 1, s), p, atol=1e-20)
     for k in (4, len(expected)):
-        sums, best = distances.convolve_block(types, kind, k)
-        assert best == largest(sums, 0)
+        sums = convolve_group(types, kind, k)
+        assert np.isclose(largest(sums, 0), max(expected[: k + 1]))
         for s, p in enumerate(expected[: k + 1]):
             assert np.isclose(probability_of(sums, 0, s), p, atol=1e-20)
     distance, state = np.zeros(5, np.int64), np.uint64(1)
@@ -233,7 +239,7 @@ def test_sums_of_words_are_convolutions(store: tables.Store) -> None:
         assert all(parts[x][d] > 0 for x, d in zip(kind, distance, strict=True))
 
 
-def test_feasible_distances_of_words_are_those_of_their_sums(store: tables.Store) -> None:
+def test_feasible_distances_of_words_are_those_of_their_sums(store: stores.Store) -> None:
     texts, times = [b"abcab", b"b b"], [2, 1]
     types = types_of(store, texts, times)
     reach = {0}

@@ -21,7 +21,7 @@ from robustok.models import (
     SHAPES,
     Shape,
     check_fit,
-    hub,
+    load,
     load_model,
     load_tokenizer,
     small_model,
@@ -201,14 +201,14 @@ def test_a_hub_name_is_pinned_to_the_commit_of_the_cache(tmp_path, monkeypatch):
     refs.mkdir(parents=True)
     (refs / "main").write_text(COMMIT)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(hub, "_commit_online", lambda *_: None)
-    hub.pinned.cache_clear()
-    assert hub.pinned("owner/name") == f"owner/name@{COMMIT}"
-    assert hub.pinned(f"owner/name@{COMMIT}") == f"owner/name@{COMMIT}"
-    assert hub.pinned("owner/name@v2") == "owner/name@v2"
-    assert hub.pinned("owner/other") == "owner/other"
-    assert hub.pinned(str(tmp_path)) == str(tmp_path)
-    hub.pinned.cache_clear()
+    monkeypatch.setattr(load, "_commit_online", lambda *_: None)
+    load.pinned.cache_clear()
+    assert load.pinned("owner/name") == f"owner/name@{COMMIT}"
+    assert load.pinned(f"owner/name@{COMMIT}") == f"owner/name@{COMMIT}"
+    assert load.pinned("owner/name@v2") == "owner/name@v2"
+    assert load.pinned("owner/other") == "owner/other"
+    assert load.pinned(str(tmp_path)) == str(tmp_path)
+    load.pinned.cache_clear()
 
 
 def test_a_revision_reaches_the_loader(monkeypatch):

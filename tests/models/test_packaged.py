@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from robustok import packaged
 from robustok.errors import RobustokError
-from robustok.files import sha256_of
 from robustok.models import small_model, train_tokenizer
-from robustok.models.hub import pinned
-from robustok.study.external import external_model
+from robustok.models.load import pinned
+from robustok.runtime import packaged
+from robustok.runtime.files import sha256_of
+from robustok.study.sources import external_model
 
 NAME = "smollm2-135m"
 

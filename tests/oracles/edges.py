@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Path = tuple[int, ...]
 
 
-def lattice(vocab: Vocabulary, text: bytes, reference: list[int] | None = None) -> Any:
-    """`kernels.long.Edges` of a text, by slicing it at every pair of positions."""
-    from robustok.kernels.long import Edges
+def lattice(vocab: Vocabulary, text: bytes, reference: Sequence[int] | None = None) -> Any:
+    """`kernels.lattice.Edges` of a text, by slicing it at every pair of positions."""
+    from robustok.kernels.lattice import Edges
 
     ids = {vocab.tokens[i]: int(i) for i in np.flatnonzero(vocab.ordinary)}
     spans, begin = set(), 0

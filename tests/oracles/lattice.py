@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Path = tuple[int, ...]
 
 
 def tokenizations(vocab: Vocabulary, text: bytes) -> list[Path]:
     """Every id sequence of ordinary tokens whose bytes concatenate to the text."""
-    ids = {vocab.tokens[i]: int(i) for i in vocab.ordinary.nonzero()[0]}
+    ids = ids_by_token(vocab)
 
     @cache
     def rest(at: int) -> list[Path]:
@@ -26,6 +26,13 @@ def tokenizations(vocab: Vocabulary, text: bytes) -> list[Path]:
         ]
 
     return rest(0)
+
+
+def ids_by_token(vocab: Vocabulary) -> dict[bytes, int]:
+    """The id of every ordinary token, made once a vocabulary."""
+    return vocab.derived(
+        "oracle ids", lambda: {vocab.tokens[i]: int(i) for i in vocab.ordinary.nonzero()[0]}
+    )
 
 
 def spans(vocab: Vocabulary, path: Path) -> set[tuple[int, int, int]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from fractions import Fraction
 from itertools import combinations, pairwise
 from math import ceil
 
-from tests.oracles.lattice import Path, distance, splits, tokenizations
+from tests.oracles.lattice import Path, distance, ids_by_token, splits, tokenizations
 
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Distribution = dict[Path, Fraction]
 
@@ -72,7 +72,7 @@ def is_pairwise(vocab: Vocabulary, token: int, cut: Path) -> bool:
     """Whether repeated two-way splits through tokens lead from the token to the cut."""
     if len(cut) == 1:
         return cut == (token,)
-    ids = {vocab.tokens[i]: int(i) for i in vocab.ordinary.nonzero()[0]}
+    ids = ids_by_token(vocab)
     for middle in range(1, len(cut)):
         left = ids.get(vocab.decode_bytes(cut[:middle]))
         right = ids.get(vocab.decode_bytes(cut[middle:]))
@@ -111,7 +111,3 @@ def stochastok_uniform(
         for path, p in partial.items():
             distribution[path] += p
     return dict(distribution)
-
-
-def frequencies(rows: list[Path]) -> Counter[Path]:
-    return Counter(rows)

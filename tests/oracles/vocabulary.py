@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from robustok.samplers import Sampler
-from robustok.samplers.needs import MERGES, SCORES
-from robustok.tokenizer_files import TokenizerData
-from robustok.vocabulary import Vocabulary
+from robustok.samplers.parameters import MERGES, SCORES
+from robustok.tokenizer.data import TokenizerData
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 class Greedy:
@@ -44,6 +44,14 @@ def toy(tokens: Sequence[bytes], special: Sequence[bytes] = ()) -> Vocabulary:
         [*tokens, *special], frozenset(range(len(tokens))), frozenset(), Greedy(tokens), "toy"
     )
     return Vocabulary(data)
+
+
+def canonical(vocab: Vocabulary, text: bytes) -> tuple[int, ...]:
+    """The canonical ids of a text, of a toy vocabulary for bytes of any kind."""
+    encoder = vocab.data.encoder
+    if isinstance(encoder, Greedy):
+        return tuple(encoder.encode_bytes(text))
+    return tuple(vocab.encode(text).tolist())
 
 
 def fitting(vocab: Vocabulary, scheme: type[Sampler]) -> Vocabulary:

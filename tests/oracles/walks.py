@@ -7,7 +7,7 @@ from math import exp
 
 from tests.oracles.lattice import Path, tokenizations
 
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Distribution = dict[Path, float]
 

@@ -19,7 +19,7 @@ from robustok.errors import RobustokError
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.play import answers, application
 from robustok.play.answers import SAMPLES, attack_steps, picture, probabilities
-from robustok.play.questions import LONGEST
+from robustok.play.server import LONGEST
 from robustok.scoring import score
 
 TEXT = "Which word starts with 'm': one, two, me? Answer:"
@@ -78,11 +78,11 @@ def test_an_attack_stops_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_attack_runs_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    from robustok import evaluation
+    from robustok import attack as package
 
     calls = []
-    run = evaluation.attack
-    monkeypatch.setattr(evaluation, "attack", lambda *a, **k: calls.append(a) or run(*a, **k))
+    run = package.attack
+    monkeypatch.setattr(package, "attack", lambda *a, **k: calls.append(a) or run(*a, **k))
     assert len(attack_steps(MODEL, VOCAB, TEXT, OPTIONS)) > 1
     assert len(calls) == 1
 
@@ -121,7 +121,7 @@ def test_questions_without_a_model_are_refused() -> None:
     from starlette.testclient import TestClient
 
     with TestClient(application({"tiny": VOCAB}), base_url="http://127.0.0.1") as client:
-        assert client.get("/api/about").json()["model"] is False
+        assert client.get("/api/about").json()["model"] is None
         assert client.post("/api/score", json={}).status_code == 404
 
 
@@ -165,3 +165,11 @@ def test_the_page_draws_and_asks_in_a_real_browser(address: str, tmp_path: Path)
     assert 'data-asked="yes"' in seen
     assert seen.count('class="row"') == 1 + 6 + 1
     assert f"{VOCAB.lattice(TEXT.replace('me?', 'me, which?')).count():,}" in seen
+
+
+def test_the_page_knows_the_name_of_its_model() -> None:
+    from starlette.testclient import TestClient
+
+    app = application({"tiny": VOCAB}, MODEL)
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.get("/api/about").json()["model"] == type(MODEL).__name__

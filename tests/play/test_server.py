@@ -19,7 +19,8 @@ from starlette.testclient import TestClient
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import train_tokenizer
-from robustok.play import allowed_hosts, answers, application, connection
+from robustok.play import allowed_hosts, answers, application
+from robustok.play.server import Connection
 
 TEXT = "hello world, the quick brown fox"
 TOKENIZER = train_tokenizer([TEXT] * 4, 290)
@@ -60,6 +61,27 @@ def draw(scheme: str) -> tuple[int, dict[str, Any]]:
 )
 def test_a_page_elsewhere_may_not_ask(headers: dict[str, str]) -> None:
     assert post(QUESTION, **headers)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Origin", "http://evil.test"),
+        ("Origin", "https://127.0.0.1:8765"),
+        ("Origin", "null"),
+        ("Content-Type", "text/plain"),
+        ("Sec-Fetch-Site", "cross-site"),
+    ],
+)
+def test_one_wrong_header_of_two_is_refused(name: str, value: str) -> None:
+    page = [
+        ("Content-Type", "application/json"), ("Origin", "http://127.0.0.1:8765"),
+        ("Sec-Fetch-Site", "same-origin"),
+    ]  # fmt: skip
+    with TestClient(application({"tiny": VOCAB}), base_url="http://127.0.0.1:8765") as client:
+        for headers in ([*page, (name, value)], [(name, value), *page]):
+            assert client.post("/api/draw", content=QUESTION, headers=headers).status_code == 403
+        assert client.post("/api/draw", content=QUESTION, headers=page).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "[::1]:8765"])
@@ -166,12 +188,10 @@ def test_drawing_stops_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     import uvicorn
 
-    monkeypatch.setattr(connection, "SECONDS", 0.3)
+    monkeypatch.setattr("robustok.play.server._HEAD_SECONDS", 0.3)
     port = free_port()
     app = application({"tiny": VOCAB})
-    config = uvicorn.Config(
-        app, port=port, log_level="error", ws="none", http=connection.Connection
-    )
+    config = uvicorn.Config(app, port=port, log_level="error", ws="none", http=Connection)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -8,20 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from robustok.normal import Z95
-from robustok.report import Results, merged, write_report
-from robustok.report.comparison import clear_differences, difference
-from robustok.report.merge import perplexities
-from robustok.report.paper import beside_paper
+from robustok.evaluation.comparison import compare_answers
+from robustok.report import Results, write_report
+from robustok.report.comparison import clear_differences, difference, over_seeds
+from robustok.report.figures import by_strength, draw_bars, heat_panels
+from robustok.report.frame import merged_perplexities
+from robustok.report.paper import paper_section
+from robustok.report.tables import other_section
+from robustok.runtime.display import Z95
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
 
 
 def row(pretrain: str, scheme: str, accuracy: float, seed: int = 0, **more: Any) -> dict[str, Any]:
     return {
-        "study": "s", "scale": "full", "pretrain": pretrain, "train": "canonical", "query": scheme,
+        "study": "s", "scale": "full", "pretrain_scheme": pretrain, "train_scheme": "canonical",
+        "eval_scheme": scheme,
         "accuracy": accuracy, "low": accuracy - 0.02 * Z95, "high": accuracy + 0.02 * Z95, "n": 100,
         "draws": 1, "seed": seed, "seconds": 1.0, "chance": 0.25,
         "cell": f"{pretrain}{scheme}{seed}",
@@ -33,19 +38,20 @@ def test_the_interval_over_seeds_covers_the_mean(seeds: int) -> None:
     """Models differ with sd 0.03; all share questions that move them with sd 0.02."""
     rng = np.random.default_rng(0)
     covered = 0
-    for _ in range(1000):
+    for _ in range(400):
         accuracies = 0.5 + rng.normal(0, 0.02) + rng.normal(0, 0.03, seeds)
-        (one,) = merged(
-            [row("canonical", "uniform", float(a), s) for s, a in enumerate(accuracies)]
-        )
-        covered += one["low"] <= 0.5 <= one["high"]
-    assert 930 <= covered <= 985
+        rows = [row("canonical", "uniform", float(a), s) for s, a in enumerate(accuracies)]
+        _, low, high = over_seeds(pd.DataFrame(rows), "accuracy", 100)
+        covered += low <= 0.5 <= high
+    assert 0.92 * 400 <= covered <= 0.99 * 400
+    (one,) = Results(rows).rows
+    assert (one["low"], one["high"]) == (pytest.approx(low), pytest.approx(high))
 
 
 def test_two_seeds_have_the_quantile_of_one_degree_of_freedom() -> None:
     exact = {"low": 0.0, "high": 0.0}
     rows = [row("canonical", "uniform", a, s) | exact for s, a in enumerate((0.50, 0.51))]
-    (one,) = merged(rows)
+    (one,) = Results(rows).rows
     assert one["high"] - one["accuracy"] == pytest.approx(12.706 * 0.005, rel=1e-3)
 
 
@@ -62,7 +68,7 @@ def test_a_paired_difference_is_of_the_same_seeds_and_questions() -> None:
         for scheme, shift in (("canonical", 0.6), ("uniform", 0.5)):
             values = shift + hard + rng.normal(0, 0.02, 60)
             rows.append(answered(scheme, seed, dict(zip(map(str, range(60)), values, strict=True))))
-    results = Results(merged(rows))
+    results = Results(rows)
     first, second = (results.get("canonical", scheme) for scheme in ("canonical", "uniform"))
     assert first and second
     paired = difference(first, second)
@@ -82,17 +88,18 @@ def test_a_paired_difference_of_three_seeds_covers_the_true_one(
     covered = 0
     for _ in range(400):
         hard = rng.normal(0, 0.1, 100)
-        rows = []
+        pair = []
         for mean in (0.4, 0.6):
             share = mean + hard + rng.normal(0, between_seeds, (3, 1))
             share = share + rng.normal(0, between_questions, 100)
-            right = (rng.random((3, 100)) < share).astype(float)
-            answers = {s: dict(zip(map(str, range(100)), right[s], strict=True)) for s in range(3)}
-            rows.append({"answers": answers})
-        change = difference(*rows)
-        assert (change.n, change.seeds) == (100, 3)
-        covered += change.low <= 0.2 <= change.high
+            pair.append((rng.random((3, 100)) < share).astype(float))
+        low, high, p = compare_answers(*pair)
+        covered += low <= 0.2 <= high
     assert 0.92 * 400 <= covered <= 0.99 * 400
+    rows = [{"answers": pd.DataFrame(own.T, [*map(str, range(100))]).to_dict()} for own in pair]
+    change = difference(*rows)
+    assert (change.n, change.seeds) == (100, 3)
+    assert (change.low, change.high, change.p) == pytest.approx((low, high, p))
 
 
 def test_equal_changes_of_few_questions_are_not_certain() -> None:
@@ -126,24 +133,64 @@ def test_holm_steps_end_at_the_first_difference_that_is_not_clear() -> None:
 
 def test_models_that_differ_in_pretraining_stand_in_panels() -> None:
     rows = [row("canonical", "canonical", 0.5), row("uniform", "canonical", 0.6)]
-    results = Results(merged(rows))
+    results = Results(rows)
     assert results.panels == ["canonical", "uniform"]
-    assert results.trains == ["canonical → canonical", "uniform → canonical"]
-    assert set(results.colors.values()) == {results.colors["uniform → canonical"]}
+    assert results.names == ["canonical → canonical", "uniform → canonical"]
+    assert list(results.colors) == ["canonical"]
+
+
+def test_tasks_have_panels_and_pretrained_models_are_bars(tmp_path: Path) -> None:
+    schemes = ("canonical", "stochastok(alpha=0.5)")
+    rows = [
+        row(scheme, asked, 0.5, task=task, train_scheme=scheme, training="pre-training",
+            splits=splits if asked != "canonical" else 0.0, cell=f"{task}{scheme}{asked}")
+        for task, splits in (("copa", 0.2), ("piqa", 0.4))
+        for scheme in schemes for asked in schemes
+    ]  # fmt: skip
+    first, second = by_strength(Results(rows))
+    assert (first.title, second.title) == ("copa", "piqa")
+    assert list(first.series) == list(schemes)
+    assert [list(panel.groups.values())[-1] for panel in (first, second)] == [
+        "0.20\nα = 0.5", "0.40\nα = 0.5",
+    ]  # fmt: skip
+    assert "measured splits" in first.axis
+    unmeasured = [r | {"splits": float("nan")} for r in rows]
+    assert by_strength(Results(unmeasured))[0].axis.startswith("α of the scheme")
+
+
+def test_a_heat_map_of_many_tasks_has_a_row_for_each() -> None:
+    rows = [
+        row("canonical", "uniform", 0.5, task=f"task-{i}", train_scheme=scheme, cell=f"{i}{scheme}")
+        for i in range(10) for scheme in ("canonical", "uniform")
+    ]  # fmt: skip
+    panels = heat_panels(Results(rows), narrow=False)
+    assert [panel.title for panel in panels] == ["canonical", "uniform"]
+    assert (len(panels[0].series), len(panels[0].groups)) == (10, 1)
+
+
+def test_a_new_kind_of_measurement_has_a_table() -> None:
+    names = {"train_scheme": "canonical", "eval_scheme": "drift"}
+    rows = [names | {"seed": seed, "drifted": 0.1 + seed, "cell": str(seed)} for seed in range(2)]
+    section = other_section(rows)
+    assert section
+    (table,) = section.tables
+    assert table.head[1:] == ["measured", "drifted"]
+    assert table.lines == [["canonical", "drift", "0.6"]]
 
 
 def test_the_same_cell_from_two_runs_counts_once() -> None:
-    (one,) = merged([row("canonical", "canonical", 0.5), row("canonical", "canonical", 0.5)])
+    (one,) = Results([row("canonical", "canonical", 0.5), row("canonical", "canonical", 0.5)]).rows
     assert one["seeds"] == [0]
 
 
 def test_perplexity_is_the_geometric_mean() -> None:
     rows = [
-        {"pretrain": "canonical", "query": "uniform", "perplexity": p, "bits_per_byte": 1.0,
+        {"pretrain_scheme": "canonical", "eval_scheme": "uniform", "perplexity": p,
+         "bits_per_byte": 1.0,
          "seed": s, "cell": str(s)}
         for s, p in enumerate((10.0, 40.0))
     ]  # fmt: skip
-    (one,) = perplexities(rows)
+    (one,) = merged_perplexities(rows).to_dict("records")
     assert math.isclose(one["perplexity"], 20.0)
     assert (one["lowest"], one["highest"]) == (pytest.approx(10.0), pytest.approx(40.0))
 
@@ -154,8 +201,10 @@ PAPER = {
     "tables": [
         {
             "measure": "accuracy",
-            "queries": ["canonical", "adversarial(start=canonical)", "uniform"],
-            "rows": [{"pretrain": None, "train": "canonical", "values": [52.0, 10.0, None]}],
+            "columns": ["canonical", "adversarial(start=canonical)", "uniform"],
+            "rows": [
+                {"pretrain_scheme": None, "train_scheme": "canonical", "values": [52.0, 10.0, None]}
+            ],
         }
     ],
 }
@@ -163,9 +212,11 @@ PAPER = {
 
 def test_ours_stand_beside_the_papers() -> None:
     rows = [row("canonical", "canonical", 0.5), row("canonical", ATTACK, 0.2)]
-    (table,) = beside_paper({"paper": PAPER}, rows)
-    assert table["head"] == ["fine-tuned", "canonical", "attack d = 2", "uniform"]
-    assert table["lines"] == [
+    section = paper_section(PAPER, rows)
+    assert section
+    (table,) = section.tables
+    assert table.head == ["fine-tuned", "canonical", "attack d = 2", "uniform"]
+    assert table.lines == [
         ["canonical", "50.0 [46.1, 53.9] / 52.0 (−2.0)", "20.0 [16.1, 23.9] / 10.0 (+10.0)",
          "not run / –"]
     ]  # fmt: skip
@@ -183,3 +234,14 @@ def test_runs_with_other_seeds_are_merged_into_one_report(tmp_path: Path) -> Non
     text = (page.parent / "report.md").read_text()
     assert "seeds 0, 1" in text
     assert "| canonical | canonical | 55.0 |" in text
+
+
+def test_bars_have_a_line_at_the_accuracy_of_a_guess_in_every_panel() -> None:
+    rows = [
+        row("canonical", scheme, 0.5, task=task, cell=f"{task}{scheme}")
+        for task in ("copa", "piqa")
+        for scheme in ("canonical", "stochastok(alpha=3)")
+    ]
+    for axes in draw_bars(by_strength(Results(rows)), narrow=False).axes:
+        heights = [np.asarray(line.get_ydata(), float) for line in axes.lines]
+        assert any((height == 25).all() for height in heights)

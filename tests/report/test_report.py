@@ -12,13 +12,19 @@ import pytest
 
 from robustok.cli.app import run
 from robustok.errors import RobustokError
-from robustok.report import merged, write, write_report
-from robustok.report.accuracies import accuracy_table, versus_canonical
-from robustok.report.paper import beside_paper
+from robustok.report import Results, find_headlines, write_report
+from robustok.report.figures import heat_panels
+from robustok.report.paper import paper_section
 from robustok.report.sources import read_source
-from robustok.report.statements import findings
 from robustok.report.style import colors
-from robustok.report.table import Results
+from robustok.report.tables import (
+    accuracy_table,
+    measurement_table,
+    settings_table,
+    versus_canonical,
+    what_intervals_cover,
+)
+from robustok.study import find_study
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
 ACCURACY = {"canonical": 0.95, "stochastok(alpha=0.5)": 0.7, "uniform": 0.4, ATTACK: 0.25}
@@ -26,7 +32,7 @@ ACCURACY = {"canonical": 0.95, "stochastok(alpha=0.5)": 0.7, "uniform": 0.4, ATT
 
 def row(train: str, query: str, accuracy: float) -> dict[str, Any]:
     return {
-        "study": "quick", "train": train, "query": query, "accuracy": accuracy,
+        "study": "quick", "train_scheme": train, "eval_scheme": query, "accuracy": accuracy,
         "low": accuracy - 0.03, "high": accuracy + 0.03, "n": 200, "draws": 10, "seed": 0,
         "seconds": 2.5, "chance": 0.25, "versions": {"robustok": "0"},
         "model": {"architecture": "llama", "layers": 3, "width": 128, "heads": 4,
@@ -39,87 +45,105 @@ ROWS = [row("canonical", query, share) for query, share in ACCURACY.items()] + [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def make(folder: Path) -> Path:
     study = {"name": "quick", "title": "A <title> & more", "about": "What it is."}
-    (tmp_path / "study.json").write_text(json.dumps(study))
-    (tmp_path / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
-    examples = tmp_path / "cells" / "examples-0"
+    (folder / "study.json").write_text(json.dumps(study))
+    (folder / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    examples = folder / "cells" / "examples-0"
     examples.mkdir(parents=True)
     shown = [{"text": "a <b>", "scheme": "canonical", "draws": [["a ", "<b>"], ["a", " \xe2"]]}]
     (examples / "examples.json").write_text(json.dumps(shown))
-    return tmp_path
+    return folder
 
 
-def test_findings_are_the_differences_of_the_rows() -> None:
-    numbers = [finding.number for finding in findings(Results(merged(ROWS)))]
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with its report."""
+    folder = make(tmp_path_factory.mktemp("written"))
+    write_report(folder)
+    return folder
+
+
+def test_headlines_are_the_differences_of_the_rows() -> None:
+    numbers = [headline.number for headline in find_headlines(Results(ROWS))]
     assert numbers == ["−55.0", "+51.0", "+64.0"]
 
 
-def test_a_difference_whose_interval_holds_zero_is_no_finding() -> None:
+def test_a_difference_whose_interval_holds_zero_is_no_headline() -> None:
     close = [r | {"accuracy": 0.5 + 0.01 * i, "low": 0.4, "high": 0.6} for i, r in enumerate(ROWS)]
-    assert findings(Results(merged(close))) == []
+    assert find_headlines(Results(close)) == []
 
 
 def test_the_best_of_several_schemes_says_so_and_is_corrected() -> None:
     schemes = [f"stochastok(alpha={i})" for i in range(1, 9)]
     base = [row("canonical", "canonical", 0.9), row("canonical", "uniform", 0.5)]
     lucky = [row(s, "uniform", 0.5 + (0.055 if s == schemes[3] else 0.0)) for s in schemes]
-    found = [finding.text for finding in findings(Results(merged(base + lucky)))]
+    found = [headline.text for headline in find_headlines(Results(base + lucky))]
     assert not any("instead of canonical" in text for text in found)  # p = 0.011 times 8
-    alone = [finding.text for finding in findings(Results(merged([*base, lucky[3]])))]
+    alone = [headline.text for headline in find_headlines(Results([*base, lucky[3]]))]
     assert any("instead of canonical" in text for text in alone)
     better = [row(s, "uniform", 0.7) for s in schemes]
-    found = [finding.text for finding in findings(Results(merged(base + better)))]
+    found = [headline.text for headline in find_headlines(Results(base + better))]
     assert any("the best of 8" in text for text in found)
 
 
-def test_findings_about_examples_speak_of_examples_and_of_one_task() -> None:
+def test_headlines_about_examples_speak_of_examples_and_of_one_task() -> None:
     rows = [
-        row("canonical", query, share) | {"context": context, "task": task}
+        row("canonical", query, share) | {"few_shot_scheme": context, "task": task}
         for task, worse, loss in (("copa", 0.0, 0.3), ("piqa", -0.2, 0.4))
         for context, better in (("canonical", 0.0), ("uniform", 0.1 + worse / 5))
         for query, share in (("canonical", 0.8), ("uniform", 0.8 - loss + better))
     ]
-    texts = [finding.number + " " + finding.text for finding in findings(Results(merged(rows)))]
+    texts = [f"{one.number} {one.text}" for one in find_headlines(Results(rows))]
     assert texts == [
-        "2 of 2 tasks change from canonical questions to uniformly drawn questions, with canonical "
+        "2 of 2 tasks change from canonical questions to uniform questions, with canonical "
         "few-shot examples: copa −30.0 [−34.3, −25.7]; piqa −40.0 [−44.9, −35.1]",
-        "2 of 2 tasks gain on uniformly drawn questions, with uniform instead of canonical "
-        "few-shot examples, one seed: copa +10.0 [+5.1, +14.9]; piqa +6.0 [+1.7, +10.3]",
+        "2 of 2 tasks gain on uniform questions, with uniform instead of canonical few-shot "
+        "examples, one seed: copa +10.0 [+5.1, +14.9]; piqa +6.0 [+1.7, +10.3]",
     ]
     one = [r for r in rows if r["task"] == "copa"]
-    texts = [finding.number + " " + finding.text for finding in findings(Results(merged(one)))]
+    texts = [f"{one.number} {one.text}" for one in find_headlines(Results(one))]
     assert texts == [
-        "−30.0 points [−34.3, −25.7] from canonical questions to uniformly drawn questions, with "
-        "canonical few-shot examples (80.0% to 50.0%)",
-        "+10.0 points [+5.7, +14.3] on uniformly drawn questions, with uniform few-shot examples "
-        "instead of canonical few-shot examples, one seed (60.0% against 50.0%)",
+        "−30.0 points [−34.3, −25.7] from canonical questions to uniform questions, with canonical "
+        "few-shot examples (80.0% → 50.0%)",
+        "+10.0 points [+5.7, +14.3] on uniform questions, with uniform instead of canonical "
+        "few-shot examples, one seed (50.0% → 60.0%)",
     ]
 
 
-def test_the_first_sentence_is_of_the_configuration_that_was_run() -> None:
-    from robustok.report.about import about
-    from robustok.study import find_study
-
+def test_the_settings_are_those_that_were_run() -> None:
     study = find_study("finetuning-table", scale="cpu").model_dump(mode="json")
-    text = about(study, ROWS)
-    assert "Llama" not in text
-    assert "1,200 steps of 64, with 11 schemes" in text
-    small = about(find_study("llama-adversarial", scale="small").model_dump(mode="json"), [])
-    assert small.startswith("The model is smollm2-135m, with the start token <|endoftext|>.")
-    assert small.endswith("Intervals cover the 3 seeds, and the questions, which all seeds share.")
-    assert text.endswith(
-        "There is one seed: intervals cover the choice of questions, not the training."
-    )
+    settings = dict(settings_table(study).lines)
+    assert settings["finetune"].startswith("steps 1,200; batch_size 64; learning_rate 0.003")
+    assert "keep_every" not in settings["finetune"]  # it has no value
+    small = find_study("llama-adversarial", scale="small").model_dump(mode="json")
+    settings = dict(settings_table(small).lines)
+    assert settings["model"].startswith("name smollm2-135m")
+    assert "start_token <|endoftext|>" in settings["model"]
+    assert settings["repeats"] == "3"
+    at_strength = find_study("support-strength", scale="cpu").model_dump(mode="json")
+    assert "splits=0.5" in dict(settings_table(at_strength).lines)["finetune"]
+
+
+def test_a_sentence_says_what_the_intervals_cover() -> None:
+    assert what_intervals_cover(ROWS) == "Intervals of one seed cover the choice of questions only."
+    more = [*ROWS, ROWS[0] | {"seed": 1}]
+    assert what_intervals_cover(more).endswith("Those of one seed cover the questions only.")
 
 
 def test_the_table_has_accuracies_and_changes_that_add_up() -> None:
-    head, lines = accuracy_table(Results(merged(ROWS)))
-    assert head == ["fine-tuned", "canonical", "uniform", "attack d = 2"]
-    assert [entry["text"] for entry in lines[0]] == ["canonical", "95.0", "40.0", "25.0"]
-    assert lines[0][2]["interval"] == "[37.0, 43.0]"
-    assert lines[0][2]["change"] == "−55.0 [−59.3, −50.7] from 95.0"
+    table = accuracy_table(Results(ROWS))
+    assert table.head == ["fine-tuned", "canonical", "uniform", "attack d = 2"]
+    name, *entries = table.lines[0]
+    assert str(name) == "canonical"
+    assert [entry.text for entry in entries] == ["95.0", "40.0", "25.0"]
+    assert entries[1].interval == "[37.0, 43.0]"
+    assert entries[1].change == "−55.0 [−59.3, −50.7] from 95.0"
 
 
 def test_an_attack_is_compared_on_the_questions_that_it_attacked() -> None:
@@ -129,29 +153,44 @@ def test_an_attack_is_compared_on_the_questions_that_it_attacked() -> None:
         row("canonical", "canonical", 0.9) | {"answers": plain},
         row("canonical", ATTACK, 0.4) | {"answers": attacked, "n": 100},
     ]
-    (line,) = accuracy_table(Results(merged(rows)))[1]
-    assert line[1]["text"] == "90.0"
-    assert line[2]["text"] == "40.0"
-    assert line[2]["change"].startswith("−40.0 [") and line[2]["change"].endswith("] from 80.0")
+    ((_, before, after),) = accuracy_table(Results(rows)).lines
+    assert (before.text, after.text) == ("90.0", "40.0")
+    assert after.change.startswith("−40.0 [") and after.change.endswith("] from 80.0")
 
 
 def test_differences_to_canonical_training_are_marked_where_holm_keeps_them() -> None:
     base = row("canonical", "uniform", 0.5)
     near, far = row("stochastok(alpha=1)", "uniform", 0.55), row("uniform", "uniform", 0.9)
-    head, lines = versus_canonical(Results(merged([base, near, far])))
+    ((head, lines, _),) = versus(over_seeds(3, base, near, far))
     assert head == ["minus canonical", "canonical", "uniform"]
     assert [line[2].endswith("*") for line in lines] == [True, True]
     more = [row(f"uniform-k(alpha={i})", "uniform", 0.5) for i in range(1, 9)]
-    lines = versus_canonical(Results(merged([base, near, far, *more])))[1]
+    ((_, lines, _),) = versus(over_seeds(3, base, near, far, *more))
     assert [line[2].endswith("*") for line in lines[:2]] == [False, True]
+
+
+def test_no_difference_of_fewer_than_three_seeds_has_a_star() -> None:
+    base, far = row("canonical", "uniform", 0.5), row("uniform", "uniform", 0.9)
+    for seeds in (1, 2):
+        ((_, ((*_, change),), _),) = versus(over_seeds(seeds, base, far))
+        assert change.startswith("+40.0 [") and "*" not in change
+
+
+def versus(results: Results) -> Any:
+    section = versus_canonical(results)
+    return section and section.tables
+
+
+def over_seeds(seeds: int, *rows: dict[str, Any]) -> Results:
+    return Results([row | {"seed": seed} for row in rows for seed in range(seeds)])
 
 
 def test_differences_between_few_shot_examples_are_not_called_training() -> None:
     rows = [row(context, "uniform", 0.5) for context in ("canonical", "uniform")]
-    assert write._versus_title(Results(merged(rows))) == {}
-    rows = [r | {"context": r["train"]} for r in rows]
-    title = write._versus_title(Results(merged(rows)))["versus"]
-    assert title == "Difference to canonical few-shot examples"
+    shown = [r | {"few_shot_scheme": r["train_scheme"]} for r in rows]
+    for measured, what in ((rows, "training"), (shown, "few-shot examples")):
+        section = versus_canonical(Results(measured))
+        assert section and section.title == f"Difference to canonical {what}"
 
 
 def test_report_writes_the_table_of_readme(
@@ -174,18 +213,18 @@ def test_several_searches_of_a_suite_count_a_question_once(folder: Path) -> None
             {"key": "b", "search": "greedy", "success": False},
             {"key": "b", "search": "random", "success": False}]  # fmt: skip
     (folder / "items" / "c.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    one = row("canonical", "standard-suite(query_budget=9)", 0.5) | {"cell": "c"}
+    one = row("canonical", "standard-suite(max_scored=9)", 0.5) | {"cell": "c"}
     (folder / "results.jsonl").write_text(json.dumps(one) + "\n")
     assert read_source(folder).rows[0]["answers"] == {"a": 0.0, "b": 1.0}
 
 
 def test_a_value_that_was_not_run_says_so() -> None:
-    rows = [r for r in ROWS if (r["train"], r["query"]) != ("canonical", "uniform")]
-    assert accuracy_table(Results(merged(rows)))[1][0][2]["text"] == "not run"
+    rows = [r for r in ROWS if (r["train_scheme"], r["eval_scheme"]) != ("canonical", "uniform")]
+    assert accuracy_table(Results(rows)).texts[0][2] == "not run"
 
 
-def test_the_page_is_one_file_with_every_number(folder: Path) -> None:
-    page = write_report(folder).read_text()
+def test_the_page_is_one_file_with_every_number(written: Path) -> None:
+    page = (written / "report.html").read_text()
     assert "A &lt;title&gt; &amp; more" in page
     assert "&lt;b&gt;" in page and "·&lt;E2&gt;" not in page and "&lt;20&gt;&lt;E2&gt;" in page
     assert "−55.0" in page
@@ -195,34 +234,30 @@ def test_the_page_is_one_file_with_every_number(folder: Path) -> None:
     assert "@import" not in page and "url(" not in page
 
 
-def test_the_figures_exist_in_three_forms(folder: Path) -> None:
-    write_report(folder)
+def test_the_figures_exist_in_three_forms(written: Path) -> None:
     for name in ("teaser", "heatmap"):
-        assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (folder / "figures" / f"{name}.svg").read_text()
-    with (folder / "figures" / "teaser.csv").open() as file:
+        assert (written / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (written / "figures" / f"{name}.svg").read_text()
+    with (written / "figures" / "teaser.csv").open() as file:
         read = list(csv.DictReader(file))
-    assert [(r["query"], float(r["accuracy"])) for r in read[:2]] == [
+    assert [(r["eval_scheme"], float(r["accuracy"])) for r in read[:2]] == [
         ("canonical", 0.95), ("stochastok(alpha=0.5)", 0.7),
     ]  # fmt: skip
 
 
-def test_the_same_rows_give_the_same_bytes(folder: Path) -> None:
-    files = ("report.html", "report.md", "figures/teaser.png", "figures/heatmap.svg")
-    write_report(folder)
-    first = [(folder / name).read_bytes() for name in files]
-    write_report(folder)
-    assert [(folder / name).read_bytes() for name in files] == first
+def test_the_same_rows_give_the_same_bytes(written: Path, tmp_path: Path) -> None:
+    write_report(written, out=tmp_path)
+    for name in ("report.html", "report.md", "figures/teaser.png", "figures/heatmap.svg"):
+        assert (tmp_path / name).read_bytes() == (written / name).read_bytes()
 
 
-def test_the_markdown_has_every_row(folder: Path) -> None:
-    write_report(folder)
-    text = (folder / "report.md").read_text()
+def test_the_markdown_has_every_row(written: Path) -> None:
+    text = (written / "report.md").read_text()
     assert text.startswith("# A <title> & more\n")
     assert sum(line.startswith(("| canonical |", "| uniform-k")) for line in text.splitlines()) == (
         len(ROWS) + 3
     )
-    assert (folder / "figures/teaser.png").exists() and "(figures/teaser.png)" in text
+    assert (written / "figures/teaser.png").exists() and "(figures/teaser.png)" in text
 
 
 def test_a_folder_without_results_is_one_line(tmp_path: Path) -> None:
@@ -239,7 +274,7 @@ def test_rows_open_in_pandas_and_datasets_in_one_line(folder: Path) -> None:
     pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
     path = str(folder / "results.jsonl")
     table = pandas.read_json(path, lines=True)
-    for name in ("train", "query"):
+    for name in ("train_scheme", "eval_scheme"):
         assert table[name].tolist() == [r[name] for r in ROWS]
     assert table["accuracy"].tolist() == pytest.approx([r["accuracy"] for r in ROWS])
     rows = datasets.load_dataset(
@@ -248,28 +283,28 @@ def test_rows_open_in_pandas_and_datasets_in_one_line(folder: Path) -> None:
     assert rows["accuracy"][:] == [r["accuracy"] for r in ROWS]
 
 
-def test_an_ensemble_is_a_column_of_the_report(folder: Path) -> None:
+def test_an_ensemble_is_a_column_of_the_report() -> None:
     query = "ensemble(uniform, draws=8)"
     more = [row(train, query, 0.8) for train in ("canonical", "uniform-k(alpha=1)")]
-    with (folder / "results.jsonl").open("a") as file:
-        file.write("".join(json.dumps(r) + "\n" for r in more))
-    page = write_report(folder).read_text()
-    assert "ensemble(uniform, draws=8)" in page
+    results = Results([*ROWS, *more])
+    (panel,) = heat_panels(results, narrow=False)
+    assert panel.groups[query] == "uniform\n8 draws at once"
+    assert {panel.cells[bar, query]["accuracy"] for bar in panel.series} == {0.8}
+    assert query in [line[1] for line in measurement_table(results).lines]
 
 
 def test_a_table_of_the_paper_has_its_note(tmp_path: Path) -> None:
-    from robustok.study import find_study
-
     study = find_study("tiny-llm-langgame").model_dump(mode="json")
-    rows = [row("canonical", "canonical", 0.5) | {"pretrain": "canonical"}]
-    tables = beside_paper(study, rows)
-    assert [table["note"].split(".")[0] for table in tables] == [
+    rows = [row("canonical", "canonical", 0.5) | {"pretrain_scheme": "canonical"}]
+    section = paper_section(study["paper"], rows)
+    assert section
+    assert [table.note.split(".")[0] for table in section.tables] == [
         "Figure 2, left panel", "Figure 2, right panel", "The grid in the appendix",
     ]  # fmt: skip
-    _, right, grid = tables
-    values = {line[1]: [cell.split("/ ")[1] for cell in line[2:]] for line in right["lines"]}
+    _, right, grid = section.tables
+    values = {line[1]: [cell.split("/ ")[1] for cell in line[2:]] for line in right.texts}
     assert values["stochastok(alpha=0.1)"] == ["81.4", "81.1", "80.8", "79.3", "73.9"]
     assert values["stochastok(alpha=0.5)"] == ["78.0", "78.5", "78.8", "78.6", "78.1"]
-    assert grid["lines"][0][2].startswith("50.0 [")
+    assert grid.texts[0][2].startswith("50.0 [")
     (teaser,) = find_study("teaser").paper.tables  # type: ignore[union-attr]
     assert "not plain StochasTok" in teaser.note

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from robustok.report import write_report
-from robustok.report.paper import beside_paper
+from robustok.report.paper import paper_section
 from robustok.report.sources import read_source
 from robustok.study import find_study
 from robustok.tasks.benchmarks import TOKSUITE
@@ -25,7 +25,7 @@ STUDY = find_study("tiny-llm-toksuite").model_dump(mode="json")
 
 
 def values() -> dict[tuple[str, str], list[float | None]]:
-    return {(row["task"], row["pretrain"]): row["values"] for row in TABLE["rows"]}
+    return {(row["task"], row["pretrain_scheme"]): row["values"] for row in TABLE["rows"]}
 
 
 def test_the_18_pairs_of_the_paper_are_typed_and_are_shares_of_the_subsets() -> None:
@@ -54,8 +54,9 @@ def test_a_subset_is_compared_over_its_own_questions(tmp_path: Path) -> None:
     with (tmp_path / "results.jsonl").open("w") as out:
         for seed, right in rights.items():
             row = {
-                "study": "tiny-llm-toksuite", "scale": "full", "pretrain": "canonical",
-                "train": "canonical", "query": "canonical", "task": "toksuite", "accuracy": 0.6,
+                "study": "tiny-llm-toksuite", "scale": "full", "pretrain_scheme": "canonical",
+                "train_scheme": "canonical", "eval_scheme": "canonical", "task": "toksuite",
+                "accuracy": 0.6,
                 "low": 0.2, "high": 0.9, "n": 5, "draws": 1, "seed": seed, "cell": f"c{seed}",
                 "seconds": 1.0, "chance": 0.25,
             }  # fmt: skip
@@ -66,8 +67,9 @@ def test_a_subset_is_compared_over_its_own_questions(tmp_path: Path) -> None:
             ]
             path = tmp_path / "items" / f"c{seed}.jsonl"
             path.write_text("".join(json.dumps(item) + "\n" for item in items))
-    (table,) = beside_paper(STUDY, read_source(tmp_path).rows)
-    lines = {(line[0], line[1]): line[3] for line in table["lines"]}
+    section = paper_section(STUDY["paper"], read_source(tmp_path).rows)
+    assert section
+    lines = {(line[0], line[1]): line[3] for line in section.tables[0].texts}
     assert lines["toksuite", "canonical"].startswith("60.0 [")
     assert lines["toksuite/contractions", "canonical"].startswith("62.5 [")
     assert lines["toksuite/contractions", "canonical"].endswith("/ 58.5 (+4.0)")

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles.data import real
 from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import toy
+from tests.oracles.vocabulary import canonical, toy
 
 import robustok as rt
+from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler
-from robustok.samplers.registry import check_vocabulary_of
+from robustok.samplers.base import check_vocabulary_of
 
 TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a", b"bc"], special=[b"<s>", b""])
 OTHER = toy([b"a", b"b", b"c", b" "])
@@ -75,7 +81,7 @@ def test_the_largest_settings_keep_the_text(spec: str) -> None:
 @settings(max_examples=60, deadline=None)
 def test_stochastok_splits_all_it_can_at_a_large_alpha(case, alpha, ways, seed) -> None:
     vocab, text = case
-    ids = vocab.data.encoder.encode_bytes(text)
+    ids = canonical(vocab, text)
     some = rt.StochasTok(vocab, alpha=alpha, ways=ways).sample(ids, seed=seed)
     every = rt.StochasTok(vocab, alpha=10_000, ways=ways).sample(ids, seed=seed)
     assert vocab.decode_bytes(some) == vocab.decode_bytes(every) == text
@@ -137,8 +143,8 @@ def test_too_many_draws_of_nothing_are_refused(spec: str) -> None:
 
 
 def test_ids_are_checked_in_threads_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("robustok.samplers.run._MANY_IDS", 1)
-    monkeypatch.setattr("robustok.samplers.run._SMALL", 1)
+    monkeypatch.setattr("robustok.samplers.base._MANY_IDS", 1)
+    monkeypatch.setattr("robustok.samplers.base._SMALL", 1)
     vocab = toy([b"a", b"b", b"ab"], [b"<s>"])
     scheme = rt.StochasTok(vocab, alpha=1)
     rows: list[list[int]] = [[2, 0, 2], [], [3, 2], [1], [2, 3, 2, 2]]
@@ -174,6 +180,26 @@ def test_a_token_without_bytes_stands_in_no_text() -> None:
         drawn = rt.sampler(spec, vocab).sample(row, seed=0)
         assert (drawn == 2).sum() == 503
         assert vocab.decode_bytes(drawn) == b"abab"
+
+
+@pytest.mark.parametrize("text", ["abc", [1, 2]])
+def test_a_draw_checks_its_input_once_and_takes_few_calls(text: Any) -> None:
+    scheme = rt.UniformK(TOY, k=2)
+    scheme.sample(text, seed=0)
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.parent.name in ("robustok", "samplers"):
+            calls[frame.f_code.co_name] += 1
+
+    sys.setprofile(count)
+    try:
+        scheme.sample(text, seed=0)
+    finally:
+        sys.setprofile(None)
+    assert calls["check_text"] + calls["check_ids"] == calls["check_draw"] == 1
+    assert calls.total() <= 8, calls
 
 
 _PERTURBED = """
@@ -213,3 +239,33 @@ def test_draws_read_no_freed_memory() -> None:
         assert run.returncode == 0, run.stderr[-2000:]
         digests.append(run.stdout)
     assert digests[0] == digests[1]
+
+
+def test_a_segmentation_too_rare_to_be_drawn_ends_in_an_error() -> None:
+    """Two-way splits of 2**k bytes cut aligned halves only: 1 in 10**6 of 20 segments of 128."""
+    vocab = toy([b"a" * 2**k for k in range(8)])
+    scheme = rt.sampler("stochastok-uniform(alpha=19, support=pairwise)", vocab)
+    with pytest.raises(rt.RobustokError, match="come from two-way splits: use support='all'"):
+        scheme.sample([7], seed=0)
+
+
+def test_a_text_of_large_distinct_words_leaves_the_store_at_its_first_size() -> None:
+    """Random letters: blocks of up to 500 bytes, whose tables would take 90 MB."""
+    vocab = real("gpt2")
+    text = "".join(random.Random(0).choices("acgtehilnorsu", k=400_000))
+    ids = vocab.encode(text)
+    scheme = rt.UniformK(vocab, alpha=0.5)
+    alone = scheme.sample(ids, seed=0)
+    assert vocab.decode(alone) == text
+    assert rt.distance(vocab, ids, alone) == -(-len(ids) // 2)
+    assert len(scheme._stores) == 1  # a larger one is not kept
+    rows = rt.Ragged.from_rows([vocab.encode(text[:5000]), ids])
+    batch = scheme.sample_batch(rows, seed=0, keys=[1, 0])
+    assert batch[1].tolist() == alone.tolist()
+
+
+def test_a_list_of_texts_for_one_draw_names_the_call_for_many():
+    sampler = rt.sampler("uniform", TOY)
+    for texts in (["a", "b"], [b"a"], ("a", "b")):
+        with pytest.raises(RobustokError, match="use sample_batch for a list of texts"):
+            sampler.sample(texts, seed=0)  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +12,12 @@ import numpy as np
 import pytest
 from tests.oracles import dropout
 from tests.oracles.chi_square import assert_distribution
-from tests.oracles.data import TOKENIZERS, data_path, real
+from tests.oracles.data import TOKENIZERS, hard_texts, real
+from tests.oracles.draws import assert_draws_of_keys
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import robustok as rt
-from robustok.tokenizer_files import byte_alphabet
+from robustok.tokenizer.data import byte_alphabet
 
 RULES = ["provilkov", "hf", "sentencepiece"]
 LIST = ["a b", "b c", "ab c", "a bc", "c a", "ca b", "abc a", "Ġ a", "Ġ ab", "bc a", "abc abc"]
@@ -143,28 +143,18 @@ def test_mistakes_are_errors() -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_real_tokenizers(name: str) -> None:
+def test_a_dropout_of_almost_zero_is_that_of_tokenizers(name: str) -> None:
     vocab = real(name)
-    lines = data_path("corpus", "hard_cases.jsonl").read_text(encoding="utf8").splitlines()
-    lines += data_path("tokenizers", "reference_encodings.jsonl").read_text("utf8").splitlines()
-    texts = [json.loads(line)["text"] for line in lines]
-    texts += [b"\xff\xfe caf\xc3", "x" * 5000, " " * 3000, "日本語👩‍👩‍👧" * 50, "it's 'stop' 12345"]
+    texts = hard_texts()
     canonical = vocab.encode_batch(texts)
-    for rule in RULES:
-        rows = rt.BpeDropout(vocab, p=0.3, rule=rule).sample_batch(canonical, seed=1)
-        for drawn, ids in zip(rows, canonical, strict=True):
-            assert vocab.decode_bytes(drawn) == vocab.decode_bytes(ids)
     rows = rt.BpeDropout(vocab, p=1e-15, rule="hf").sample_batch(canonical, seed=1)
     source = Tokenizer.from_str(vocab.data.source.to_str())
     source.model.dropout = 1e-30
     source.encode_special_tokens = True
+    added = set(source.get_added_tokens_decoder())
     for text, drawn, ids in zip(texts, rows, canonical, strict=True):
-        if isinstance(text, str) and not any(i in cutter_added(vocab) for i in ids):
+        if isinstance(text, str) and added.isdisjoint(ids.tolist()):
             assert source.encode(text, add_special_tokens=False).ids == drawn.tolist()
-
-
-def cutter_added(vocab: rt.Vocabulary) -> set[int]:
-    return set(vocab.data.source.get_added_tokens_decoder())
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3"])
@@ -194,31 +184,7 @@ def test_tiktoken_draws_by_its_ranks() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_draw_depends_on_seed_epoch_key_and_number_alone(rule: str) -> None:
-    scheme = rt.BpeDropout(TOY, p=0.4, rule=rule)
-    texts = ["abc abcab é " * (1 + i % 5) for i in range(30)]
-    keys = np.arange(100, 130)
-    rows = scheme.sample_batch(texts, seed=3, draws=4, keys=keys)
-    order = np.random.default_rng(0).permutation(30)
-    shuffled = scheme.sample_batch([texts[i] for i in order], seed=3, draws=4, keys=keys[order])
-    again = pickle.loads(pickle.dumps(scheme))
-    for place, i in enumerate(order.tolist()):
-        for d in range(4):
-            assert np.array_equal(rows[i * 4 + d], shuffled[place * 4 + d])
-        assert np.array_equal(rows[i * 4], again.sample(texts[i], seed=3, key=int(keys[i])))
-    assert scheme.sample_batch(texts, seed=3, draws=4, keys=keys, epoch=1) != rows
-    many = ["abc abcab cab " * 40] * 300
-    one = scheme.sample_batch(many, seed=9, threads=1)
-    assert scheme.sample_batch(many, seed=9, threads=3) == one
-
-
-def test_kept_ids_stay() -> None:
-    ids = TOY.encode("abc abcab abc")
-    keep = np.zeros(len(ids), bool)
-    keep[:1] = True
-    for seed in range(10):
-        drawn = rt.BpeDropout(TOY, p=0.9).sample(ids, seed=seed, keep=keep)
-        assert drawn[0] == ids[0]
-        assert TOY.decode_bytes(drawn) == b"abc abcab abc"
+    assert_draws_of_keys(lambda: rt.BpeDropout(TOY, p=0.4, rule=rule), "abc abcab é ")
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -242,7 +208,7 @@ def test_a_token_without_bytes_stays(rule: str) -> None:
 
 
 def test_more_ids_than_the_merge_table_holds_are_refused(monkeypatch) -> None:
-    monkeypatch.setattr("robustok.kernels.merges.BITS", 8)
+    monkeypatch.setattr("robustok.samplers.bpe_dropout.BITS", 8)
     vocab = rt.Vocabulary.load(tokenizer())
     with pytest.raises(rt.RobustokError, match=r"merges are too many.* at most 256"):
         rt.BpeDropout(vocab, p=0.5).sample("abc", seed=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import comb
 
@@ -13,7 +14,7 @@ from tests.oracles import samplers
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
 from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import Greedy, toy
+from tests.oracles.vocabulary import canonical, toy
 
 import robustok as rt
 
@@ -25,12 +26,9 @@ TEXT = "abcab d"
 MEASURES = {"splits": "splits", "length_ratio": "tokens"}
 
 
-def canonical(vocab: rt.Vocabulary, text: bytes) -> list[int]:
-    assert isinstance(vocab.data.encoder, Greedy)
-    return vocab.data.encoder.encode_bytes(text)
-
-
-def exactly_uniform(vocab: rt.Vocabulary, measure: str, wanted: int, ids: list[int]) -> rt.Sampler:
+def exactly_uniform(
+    vocab: rt.Vocabulary, measure: str, wanted: int, ids: Sequence[int]
+) -> rt.Sampler:
     """The sampler that draws these ids at a strength of ``wanted``."""
     return rt.Exactly(vocab, scheme="uniform", **{measure: wanted / max(len(ids), 1)})
 
@@ -108,7 +106,7 @@ def test_every_arrangement_of_long_and_short_tokens_is_equally_likely(
     assert_distribution(seen, law)
 
 
-def strength_of(vocab: rt.Vocabulary, ids: list[int], row: np.ndarray, measure: str) -> int:
+def strength_of(vocab: rt.Vocabulary, ids: Sequence[int], row: np.ndarray, measure: str) -> int:
     rows = [rt.Ragged.from_rows([x]) for x in (ids, row)]
     return int(getattr(rt.measure(vocab, *rows), MEASURES[measure])[0])
 

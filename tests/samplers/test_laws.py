@@ -11,7 +11,7 @@ import pytest
 from tests.oracles import lattice, samplers
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
-from tests.oracles.vocabulary import Greedy, toy
+from tests.oracles.vocabulary import canonical, toy
 
 import robustok as rt
 
@@ -20,13 +20,6 @@ ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"c
 # Some numbers of segments have no segmentation here: "abcd" splits in 1 and in 4 and nothing else.
 GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
 TEXTS = [(ENGLISH, b"abc"), (ENGLISH, b"abcab d"), (ENGLISH, b"cabcc ab"), (GAPPY, b"abcddab")]
-
-
-def canonical(vocab: rt.Vocabulary, text: bytes) -> tuple[int, ...]:
-    encoder = vocab.data.encoder
-    if isinstance(encoder, Greedy):
-        return tuple(encoder.encode_bytes(text))
-    return tuple(vocab.encode(text).tolist())
 
 
 def draws(scheme: rt.Sampler, ids: tuple[int, ...], count: int = DRAWS) -> rt.Ragged:
@@ -96,12 +89,12 @@ def test_stochastok(vocab: rt.Vocabulary, text: bytes, ways: int, alpha: float) 
 
 
 @pytest.mark.parametrize("ways", [2, 3])
-@pytest.mark.parametrize("most", [0, 1, 2, 50])
-def test_stochastok_with_a_greatest_number_of_picks(ways: int, most: int) -> None:
+@pytest.mark.parametrize(("alpha", "most"), [(1.0, 0), (1.0, 1), (1.0, 50), (20.0, 1), (20.0, 2)])
+def test_stochastok_with_a_greatest_number_of_picks(ways: int, alpha: float, most: int) -> None:
     vocab, text = TEXTS[0]
     ids = canonical(vocab, text)
-    distribution = samplers.stochastok(vocab, ids, 1.0, ways, most)
-    limited = rt.StochasTok(vocab, alpha=1.0, ways=ways, max_picks=most)
+    distribution = samplers.stochastok(vocab, ids, alpha, ways, most)
+    limited = rt.StochasTok(vocab, alpha=alpha, ways=ways, max_picks=most)
     assert_distribution(draws(limited, ids), distribution)
     assert limited.spec == str(rt.Spec.parse(limited.spec))
     assert f"max_picks={most}" in limited.spec
@@ -287,8 +280,8 @@ def test_stages_of_a_long_block_follow_the_distribution(k: int, count: int) -> N
 
 
 def test_the_tree_draws_summands_given_their_sum() -> None:
+    from robustok.kernels.conditional import build_tree, draw_tree
     from robustok.kernels.distances import Types
-    from robustok.kernels.sum_tree import build_tree, draw_tree
 
     pmf, start = np.array([0.5, 0.0, 0.3, 0.2, 0.9, 0.1]), np.array([0, 4, 6])
     block, words = np.array([0, 1, 0, 1, 1]), np.array([4, 3, 2, 1, 0])
@@ -325,10 +318,10 @@ def test_a_byte_that_no_token_has_raises(text: str) -> None:
     vocab = toy([b"a", b"b", b"ab", b" "])
     batch = np.frombuffer(text.encode(), np.uint8)
     scheme = rt.Uniform(vocab)
-    from robustok.samplers.run import Plan, draw_texts
+    from robustok.samplers.base import Plan, _draw_texts
 
     offsets, zero = np.array([0, len(batch)]), np.zeros(1, np.int64)
     plan = Plan(np.uint64(0), np.int64(0), 1, 1)
     with pytest.raises(rt.RobustokError, match="lacks a token for one of its bytes"):
-        draw_texts(scheme, batch.copy(), offsets, offsets, zero, zero, plan)
+        _draw_texts(scheme, batch.copy(), offsets, offsets, zero, zero, plan)
     assert vocab.decode_bytes(scheme.sample("ab ab", seed=0)) == b"ab ab"

@@ -13,7 +13,7 @@ from tests.oracles.data import real
 from tests.oracles.vocabulary import Greedy, toy
 
 import robustok as rt
-from robustok.tokenizer_files import TokenizerData
+from robustok.tokenizer.data import TokenizerData
 
 ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
 GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
@@ -124,7 +124,7 @@ def test_an_empty_row_and_ids_without_text() -> None:
 def test_a_text_that_the_normalizer_changes_is_refused() -> None:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    from robustok.tokenizer_files import byte_alphabet
+    from robustok.tokenizer.data import byte_alphabet
 
     letters = {c: i for i, c in enumerate(sorted(byte_alphabet()))}
     tokenizer = Tokenizer(models.BPE(letters, []))

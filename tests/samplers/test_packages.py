@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
-from robustok.samplers import registry
+from robustok.samplers import spec as registry
 from robustok.samplers.parameters import probability
 
 TOY = toy([bytes([b]) for b in b"abc "] + [b"ab", b"abc", b" a"], special=[b"<s>", b"</s>"])
@@ -63,21 +62,33 @@ model: {layers: 1, width: 8, heads: 1, kv_heads: 1, feed_forward: 16, max_length
 pretrain: {schemes: [spell-dropout(p=0->1)], steps: 2, batch_size: 2, learning_rate: 1.0e-3}
 evaluate: {eval_schemes: [canonical, spell-dropout( p=0.50 )], items: 2, draws: 2}
 """
-# Everything but the command line, in one process: at_strength, robustify, the playground, a study.
+# In one process: at_strength, robustify, the playground, the command line, and a study in workers.
 SCRIPT = """
-import json, sys
+import io, json, sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from starlette.testclient import TestClient
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 import robustok as rt
+from robustok.cli import main
 from robustok.integrations.trainer import robustify
 from robustok.models import small_model, train_tokenizer
 from robustok.play import application
-from robustok.study import load_study, plan, run_study
+from robustok.study import load_study, run_study
+
+def command(*arguments):
+    sys.argv = ["robustok", *arguments]
+    with redirect_stdout(io.StringIO()) as out:
+        try:
+            main()
+        except SystemExit as end:
+            assert not end.code, (arguments, end.code)
+    return out.getvalue()
 
 if __name__ == "__main__":
     texts = ["hello world", "the revolution"] * 4
     inner = train_tokenizer(texts, 300)
+    inner.save("tokenizer.json")
     vocab = rt.Vocabulary.load(inner)
     solved = rt.at_strength("spell-dropout", vocab, texts * 50, length_ratio=2.0)
     drawn = solved.sample_batch(texts, seed=2, draws=50)
@@ -95,11 +106,19 @@ if __name__ == "__main__":
     with TestClient(application({"tiny": vocab}), base_url="http://127.0.0.1") as client:
         question = {"text": "hello", "scheme": "spell-dropout(p=1)"}
         answer = client.post("/api/draw", json=question)
-        assert answer.json()["rows"][0] == list("hello"), answer.text
+        assert answer.json().get("rows", [None])[0] == list("hello"), answer.text
+
+    options = ("--scheme", "spell-dropout(p=1)", "--seed", "0", "--tokenizer", "tokenizer.json")
+    assert json.loads(command("sample", "hello", *options, "--json"))["tokens"] == [list("hello")]
+    assert "spell-dropout" in command("sample", "--help")
+    cells = command("study", "plan", "own.yaml", "--json").splitlines()
+    trained = "spell-dropout(p=0->1)"
+    assert f"evaluate {trained} on spell-dropout(p=0.5)" in json.loads(cells[-1])["label"]
 
     study = load_study(Path("own.yaml").read_text(), "own.yaml")
     rows = run_study(study, Path("out")).rows
-    print(json.dumps([[row["train"], row["query"], row["n"]] for row in rows]))
+    found = [[row["train_scheme"], row["eval_scheme"], row["n"]] for row in rows]
+    assert found == [[trained, "canonical", 2], [trained, "spell-dropout(p=0.5)", 2]], found
 """
 
 
@@ -222,23 +241,11 @@ def test_an_installed_package_adds_its_scheme_everywhere(tmp_path: Path) -> None
     paths = [str(target), *filter(None, sys.path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
-    def run(*command: str) -> str:
+    install = ("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation",
+               "--disable-pip-version-check", "--target", str(target), str(project))  # fmt: skip
+    for command in (install, ("script.py",)):
         done = subprocess.run(
             [sys.executable, *command], cwd=tmp_path, env=environment, text=True, check=False,
             capture_output=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
-
-    run("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation",
-        "--disable-pip-version-check", "--target", str(target), str(project))  # fmt: skip
-    rows = json.loads(run("script.py").splitlines()[-1])
-    trained = "spell-dropout(p=0->1)"
-    assert rows == [[trained, "canonical", 2], [trained, "spell-dropout(p=0.5)", 2]]
-    cells = run("-m", "robustok", "study", "plan", "own.yaml", "--json").splitlines()
-    assert f"evaluate {trained} on spell-dropout(p=0.5)" in json.loads(cells[-1])["label"]
-    tokenizer = next((tmp_path / "out").rglob("tokenizer.json"))
-    command = ("sample", "hello", "--scheme", "spell-dropout(p=1)", "--seed", "0", "--json")
-    drawn = json.loads(run("-m", "robustok", *command, "--tokenizer", str(tokenizer)))
-    assert drawn["tokens"] == [list("hello")]
-    assert "spell-dropout" in run("-m", "robustok", "sample", "--help")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.oracles import lattice, walks
 from tests.oracles.chi_square import assert_distribution
-from tests.oracles.data import TOKENIZERS, data_path, real
+from tests.oracles.data import real
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
@@ -121,20 +121,3 @@ def test_unigram_needs_scores() -> None:
 def test_settings_without_a_meaning_are_errors(spec: str) -> None:
     with pytest.raises(rt.RobustokError):
         rt.sampler(spec, ENGLISH)
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_real_tokenizers(name: str) -> None:
-    import json
-
-    vocab = real(name)
-    lines = data_path("corpus", "hard_cases.jsonl").read_text(encoding="utf8").splitlines()
-    lines += data_path("tokenizers", "reference_encodings.jsonl").read_text("utf8").splitlines()
-    texts = [json.loads(line)["text"] for line in lines]
-    texts += [b"\xff\xfe caf\xc3", "x" * 5000, " " * 3000, "日本語👩‍👩‍👧" * 50]
-    canonical = vocab.encode_batch(texts)
-    for spec in ("grampa(temperature=2, min_length=2)", "maxmatch-dropout(p=0.3)"):
-        rows = rt.sampler(spec, vocab).sample_batch(canonical, seed=1)
-        for drawn, ids in zip(rows, canonical, strict=True):
-            assert vocab.decode_bytes(drawn) == vocab.decode_bytes(ids)
-            assert vocab.readable[drawn].all() or not vocab.readable[ids].all()

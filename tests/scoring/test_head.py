@@ -8,7 +8,7 @@ import torch
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
 
-from robustok.scoring import head, linear, score, scoring_mode
+from robustok.scoring import head, score, scoring_mode
 from robustok.scoring.forward import quiet
 
 QUESTIONS = [[1, 2, 3], [1, 2, 4, 4999], [7]]
@@ -84,17 +84,17 @@ def test_products_by_onednn_are_those_of_pytorch(
     with quiet(model):
         plain = model(input_ids=ids).logits
     products = []
-    onednn = linear._onednn
-    monkeypatch.setattr(linear, "_onednn", lambda *args: products.append(1) or onednn(*args))
-    monkeypatch.setattr(linear, "_LEAST", 0)
-    monkeypatch.setattr(linear, "_onednn_is_faster", lambda: True)
+    onednn = head._onednn
+    monkeypatch.setattr(head, "_onednn", lambda *args: products.append(1) or onednn(*args))
+    monkeypatch.setattr(head, "_LEAST_PRODUCTS", 0)
+    monkeypatch.setattr(head, "_onednn_is_faster", lambda: True)
     with quiet(model):
         fast = model(input_ids=ids).logits
     assert len(products) >= 12
     torch.testing.assert_close(fast, plain, atol=1e-4, rtol=1e-4)
     count = len(products)
     model(input_ids=ids).logits.sum().backward()  # outside, and with gradients, nothing changes
-    with linear.fast_linear(model):
+    with head.fast_linear(model):
         model(input_ids=ids).logits.sum().backward()
     assert len(products) == count
-    assert isinstance(linear.fast_linear(tiny_model(name).bfloat16()), type(linear.nullcontext()))
+    assert isinstance(head.fast_linear(tiny_model(name).bfloat16()), type(head.nullcontext()))

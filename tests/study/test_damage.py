@@ -1,4 +1,4 @@
-"""Damaged files of finished cells are noticed, and the cell is done again."""
+"""Damaged files of finished cells, and removed ones, are noticed, and the cell is done again."""
 
 from __future__ import annotations
 
@@ -9,29 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.study.conftest import rows_of, tiny
 
 from robustok.errors import RobustokError
-from robustok.study import load_study, run_study
+from robustok.study import run_study
 
-TEXT = """
-name: demo
-title: A study of seconds
-seed: 0
-task: {kind: langgame, format: short, words: 20, train: 64, test: 12}
-tokenizer: {size: 300}
-model: {layers: 1, width: 16, heads: 2, kv_heads: 2, feed_forward: 32, max_length: 256}
-pretrain: {schemes: [canonical], steps: 1, batch_size: 8, learning_rate: 1.0e-3}
-finetune: {schemes: [uniform], steps: 1, batch_size: 8, learning_rate: 1.0e-3}
-evaluate: {eval_schemes: [canonical], items: 12, draws: 1}
-"""
-STUDY = load_study(TEXT, "demo.yaml")
+STUDY = tiny()
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    run_study(STUDY, folder)
-    return folder
+@pytest.fixture
+def folder(tmp_path: Path, finished: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def flip(path: Path) -> None:
@@ -68,23 +56,14 @@ DAMAGE = [
 ]
 
 
-def comparable(folder: Path) -> list[str]:
-    rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"], row["model"]["training_seconds"]
-    return [json.dumps(row, sort_keys=True) for row in rows]
-
-
 @pytest.mark.parametrize(("pattern", "damage"), DAMAGE)
 def test_a_damaged_cell_is_done_again(
-    tmp_path: Path,
+    folder: Path,
     finished: Path,
     caplog: pytest.LogCaptureFixture,
     pattern: str,
     damage: Callable[[Path], object],
 ) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(finished, folder)
     (path,) = (folder / "cells").glob(pattern)
     before = path.read_bytes()
     damage(path)
@@ -94,7 +73,16 @@ def test_a_damaged_cell_is_done_again(
     assert [path.relative_to(folder).parts[1] in line for line in noticed][:1] == [True]
     if path.name != "cell.json":
         assert path.read_bytes() == before
-    assert comparable(folder) == comparable(finished)
+    assert rows_of(folder) == rows_of(finished)
+
+
+@pytest.mark.parametrize("kind", ["data", "tokenizer", "pretrain", "finetune", "evaluate"])
+def test_a_removed_cell_is_done_again(folder: Path, finished: Path, kind: str) -> None:
+    (cell,) = (folder / "cells").glob(f"{kind}-*")
+    shutil.rmtree(cell)
+    run_study(STUDY, folder)
+    assert (cell / "cell.json").exists()
+    assert rows_of(folder) == rows_of(finished)
 
 
 def test_an_undamaged_run_does_nothing_again(
@@ -107,34 +95,23 @@ def test_an_undamaged_run_does_nothing_again(
     assert cells == {path: path.stat().st_mtime_ns for path in finished.glob("cells/*/cell.json")}
 
 
-def test_a_damaged_copy_of_the_items_is_copied_again(tmp_path: Path, finished: Path) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(finished, folder)
+def test_a_damaged_copy_of_the_items_is_copied_again(folder: Path, finished: Path) -> None:
     (copy,) = (folder / "items").iterdir()
     flip(copy)
     run_study(STUDY, folder)
     assert copy.read_bytes() == (finished / "items" / copy.name).read_bytes()
 
 
-def test_a_cell_of_a_release_without_checksums_is_kept(
-    tmp_path: Path, finished: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(finished, folder)
-    for path in folder.glob("cells/*/cell.json"):
-        record = json.loads(path.read_text())
-        del record["files"], record["digest"]
-        path.write_text(json.dumps(record))
-    with caplog.at_level(logging.WARNING, "robustok.study"):
-        run_study(STUDY, folder)
-    assert not caplog.records
-
-
 @pytest.mark.parametrize("data", [b"[]", b"\xff", b"{", b""])
-def test_a_damaged_study_file_is_one_line(tmp_path: Path, finished: Path, data: bytes) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(finished, folder)
+def test_a_damaged_study_file_is_one_line(folder: Path, data: bytes) -> None:
     (folder / "study.json").write_bytes(data)
     with pytest.raises(RobustokError, match=r"study\.json is (not JSON|damaged)") as error:
         run_study(STUDY, folder)
     assert "\n" not in str(error.value)
+
+
+def test_a_cell_leaves_a_log(finished: Path) -> None:
+    for log in finished.glob("cells/*/log.txt"):
+        lines = log.read_text().splitlines()
+        assert "started" in lines[0]
+        assert "finished after" in lines[-1]

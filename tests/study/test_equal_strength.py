@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.oracles.data import real
+from tests.study.conftest import tiny
 
 from robustok import RobustokError
 from robustok.report import write_report
-from robustok.report.table import splits_of
+from robustok.report.frame import nominal_splits
 from robustok.samplers.spec import Spec
-from robustok.strength import measure
-from robustok.study import find_study, load_study, plan, run_study
-from robustok.study.cells import FinetuneCell
-from robustok.study.equal_strength import at_splits, solved, splits_in
+from robustok.samplers.strength import measure
+from robustok.study import find_study, plan, run_study
+from robustok.study.cells.models import FinetuneCell
+from robustok.study.equal_strength import at_splits, sampler_at_splits, splits_in
 from robustok.tasks import frequent_words, langgame
 
-STUDY = """
-name: a
-title: Equal strength?
-seed: 0
-threads: null
-task: {kind: langgame, words: 500, train: 60, test: 12}
-tokenizer: {size: 400}
-model: {layers: 1, width: 32, heads: 2, kv_heads: 2, feed_forward: 64, max_length: 512}
-pretrain: {schemes: [canonical], steps: 2, batch_size: 4, learning_rate: 1.0e-3}
-strength: {splits: [0.25, 0.5]}
-finetune:
-  schemes: [canonical, stochastok, uniform-k(alpha=1)]
-  steps: 2
-  batch_size: 4
-  learning_rate: 1.0e-3
-evaluate: {eval_schemes: [canonical, uniform, stochastok(alpha=1)], items: 12, draws: 3}
-examples: {texts: ["Which word is the longest?"], draws: 1}
-"""
+PARTS: dict[str, Any] = {
+    "task": {"words": 60, "train": 60},
+    "strength": {"splits": [0.25, 0.5]},
+    "finetune": {"schemes": ["canonical", "stochastok", "uniform-k(alpha=1)"]},
+    "evaluate": {"eval_schemes": ["canonical", "stochastok(alpha=1)"], "draws": 3},
+    "examples": {"texts": ["Which word is the longest?"], "draws": 1},
+}
 
 
 def test_a_scheme_is_named_by_its_splits_and_keeps_its_other_parameters() -> None:
@@ -47,35 +38,36 @@ def test_a_scheme_is_named_by_its_splits_and_keeps_its_other_parameters() -> Non
 
 
 def test_every_scheme_is_planned_at_every_strength_and_others_once() -> None:
-    cells = [c for c in plan(load_study(STUDY, "a")) if isinstance(c, FinetuneCell)]
+    cells = [c for c in plan(tiny(**PARTS)) if isinstance(c, FinetuneCell)]
     assert [cell.scheme for cell in cells] == [
         "canonical", "stochastok(splits=0.25)", "stochastok(splits=0.5)",
         "uniform-k(splits=0.25)", "uniform-k(splits=0.5)",
     ]  # fmt: skip
     assert len({cell.key for cell in cells}) == len(cells)
-    without = load_study(STUDY.replace("strength: {splits: [0.25, 0.5]}\n", ""), "a")
+    without = tiny(**PARTS | {"strength": None})
     (canonical,) = (c for c in plan(without) if getattr(c, "scheme", "") == "canonical"
                     and isinstance(c, FinetuneCell))  # fmt: skip
     assert canonical.key == cells[0].key
 
 
 def test_rows_say_scheme_and_splits_and_hold_what_was_solved_for(tmp_path: Path) -> None:
-    study = load_study(STUDY, "a")
-    rows = run_study(study, tmp_path).rows
-    assert len(rows) == 5 * 4
-    solved_for = {row["train"]: row.get("train_spec") for row in rows}
+    rows = run_study(tiny(**PARTS), tmp_path).rows
+    assert len(rows) == 5 * 3
+    solved_for = {row["train_scheme"]: row.get("train_spec") for row in rows}
     assert solved_for["canonical"] is None
     alphas = {name: Spec.parse(spec).strength for name, spec in solved_for.items() if spec}
     weak, strong = alphas["stochastok(splits=0.25)"], alphas["stochastok(splits=0.5)"]
     assert isinstance(weak, float) and isinstance(strong, float) and weak < strong
-    drawn = [row for row in rows if row["query"].startswith("stochastok")]
-    assert {row["query"] for row in drawn} == {
+    drawn = [row for row in rows if row["eval_scheme"].startswith("stochastok")]
+    assert {row["eval_scheme"] for row in drawn} == {
         "stochastok(splits=0.25)", "stochastok(splits=0.5)",
     }  # fmt: skip
     for row in drawn:
-        assert row["splits"] == pytest.approx(splits_in(row["query"]), rel=0.15)
+        assert row["splits"] == pytest.approx(splits_in(row["eval_scheme"]), rel=0.15)
         assert Spec.parse(row["eval_spec"]).name == "stochastok"
-    assert splits_of("stochastok(splits=0.5)") is None  # no alpha, so not on the axis of alphas
+    assert (
+        nominal_splits("stochastok(splits=0.5)") is None
+    )  # no alpha, so not on the axis of alphas
     write_report(tmp_path)
     assert "uniform-k(splits=0.5)" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
@@ -85,25 +77,22 @@ def test_the_solved_scheme_has_the_strength() -> None:
     texts = [item.question for item in langgame(frequent_words(1000), 300, seed=0)]
     ids = gpt2.encode_batch(texts)
     for name in ("stochastok(ways=3, splits=0.5)", "uniform-k(splits=0.5)"):
-        sampler = solved(name, gpt2, texts)
+        sampler = sampler_at_splits(name, gpt2, texts)
         assert sampler is not None
         mean = measure(gpt2, ids, sampler.sample_batch(ids, seed=7)).mean()
         assert mean["splits"] == pytest.approx(0.5, abs=0.02)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "hint"),
-    [
-        ("canonical, stochastok,", "canonical, stochastok, stochastok(alpha=1),",
-         "finetune.schemes.2: stochastok(alpha=1) at the given strength is"),
-        ("canonical, stochastok,", "stochastok(alpha=0->1),", "a schedule, whose strength changes"),
-        ("[0.25, 0.5]", "[0]", "strength.splits.0 is 0"),
-        ("[0.25, 0.5]", "[]", "strength.splits"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_set_is_one_line(old: str, new: str, hint: str) -> None:
+@pytest.mark.parametrize(("wrong", "hint"), [
+    ({"finetune": {"schemes": ["canonical", "stochastok", "stochastok(alpha=1)"]}},
+     "finetune.schemes.2: stochastok(alpha=1) at the given strength is"),
+    ({"finetune": {"schemes": ["stochastok(alpha=0->1)"]}}, "a schedule, whose strength changes"),
+    ({"strength": {"splits": [0]}}, "strength.splits.0 is 0"),
+    ({"strength": {"splits": []}}, "strength.splits"),
+])  # fmt: skip
+def test_what_cannot_be_set_is_one_line(wrong: dict[str, Any], hint: str) -> None:
     with pytest.raises(RobustokError) as caught:
-        load_study(STUDY.replace(old, new), "a.yaml")
+        tiny(**PARTS | wrong)
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from robustok.cli.app import app
+from robustok.cli.app import application
 from robustok.study.hub import HubName, hub_names, open_on_hub
 from robustok.tasks import HUB
 
@@ -39,7 +39,7 @@ def test_a_failure_is_reported_with_the_studies_and_exit_code_1(
     monkeypatch.setattr(
         "robustok.study.hub.open_on_hub", lambda e: "gone" if e.kind == "text" else None
     )
-    result = CliRunner().invoke(app, ["doctor", "--hub"])
+    result = CliRunner().invoke(application(), ["doctor", "--hub"])
     assert result.exit_code == 1
     assert "FAILED  text       a/b" in result.output
     assert "gone (for one)" in result.output

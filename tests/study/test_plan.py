@@ -1,14 +1,18 @@
-"""What a cell's key depends on, and the order of a plan."""
+"""The order of a plan, and the keys of cells: every field enters, but those of no result."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.study import find_study, load_study, plan
-from robustok.study.cells import FinetuneCell
+from robustok.study import Cell, find_study, load_study, plan
+from robustok.study.cells.inputs import BenchmarkCell, DataCell
+from robustok.study.cells.models import BaseCell, FinetuneCell
+from robustok.study.sources import External
+from robustok.tasks import HUB
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 
@@ -114,7 +118,7 @@ def test_text_counts_by_its_content(tmp_path: Path) -> None:
 
 def test_another_revision_of_the_hub_is_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     def keys(commit: str) -> set[str]:
-        monkeypatch.setattr("robustok.models.hub.pinned", lambda name, kind: f"{name}@{commit}")
+        monkeypatch.setattr("robustok.study.sources.pinned", lambda name, kind: f"{name}@{commit}")
         study = find_study("gpt2-xl-langgame")
         return {cell.key for cell in plan(study) if cell.kind in ("base", "tokenizer")}
 
@@ -122,8 +126,44 @@ def test_another_revision_of_the_hub_is_another_cell(monkeypatch: pytest.MonkeyP
     assert not keys("a" * 40) & keys("b" * 40)
 
 
-def test_cell_keys_hash_the_first_names_of_training_options() -> None:
-    cells = plan(load_study(QUICK, "a"))
-    fields = next(cell.fields for cell in cells if cell.kind == "pretrain")
-    assert {"warmup", "final_rate", "accumulate"} <= set(fields)
-    assert not {"warmup_steps", "min_lr_ratio", "gradient_accumulation_steps"} & set(fields)
+CELLS = plan(load_study(QUICK, "a"))
+
+
+@pytest.mark.parametrize("cell", {cell.kind: cell for cell in CELLS}.values(), ids=lambda c: c.kind)
+def test_every_number_and_text_of_a_cell_enters_its_key(cell: Cell) -> None:
+    for field in dataclasses.fields(cell):  # type: ignore[arg-type]
+        value = getattr(cell, field.name)
+        if isinstance(value, (int, str)) and not isinstance(value, bool):
+            other = dataclasses.replace(cell, **{field.name: value * 2 + type(value)("1")})  # type: ignore
+            same = field.name in ("repeat", "parameters")
+            assert (other.key == cell.key) == same, field.name
+
+
+def test_a_training_has_the_key_of_its_own_scheme_only() -> None:
+    cell = next(cell for cell in CELLS if isinstance(cell, FinetuneCell))
+    assert "schemes" not in cell.fields["options"]
+    assert cell.fields["options"]["steps"] == cell.options.steps
+    assert cell.fields["scheme"] == cell.scheme
+
+
+def test_the_place_of_a_file_does_not_enter_the_key() -> None:
+    here, there = (BaseCell(External(name, "digest"), 1e6) for name in ("a", "b"))
+    assert here.key == there.key != BaseCell(External("a", "other"), 1e6).key
+
+
+def test_a_version_enters_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = BenchmarkCell("copa", 10).key
+    monkeypatch.setattr(BenchmarkCell, "version", 2)
+    assert BenchmarkCell("copa", 10).key != before
+    assert DataCell("cute", 100, 8, 8, 0).version == 1
+
+
+def test_the_commit_of_a_hub_benchmark_enters_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = QUICK + "benchmarks: {names: [copa], items: 10}\n"
+    keys = set()
+    for commit in ("a" * 40, "b" * 40):
+        monkeypatch.setitem(HUB, "copa", HUB["copa"]._replace(revision=commit))
+        (cell,) = (c for c in plan(load_study(text, "a")) if isinstance(c, BenchmarkCell))
+        assert cell.hub_names == (f"aps/super_glue@{commit}",)
+        keys.add(cell.key)
+    assert len(keys) == 2

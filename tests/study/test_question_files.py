@@ -5,22 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.study.conftest import tiny
 
 from robustok import RobustokError
-from robustok.study import load_study, plan
-from robustok.study.cells import DataCell
+from robustok.study import plan
+from robustok.study.cells.inputs import DataCell
 from robustok.tasks import Item, frequent_words, langgame, read_items, write_items
 
-STUDY = """
-name: a
-title: Own questions?
-seed: 0
-task: {kind: langgame, words: 500, train: 6, test: 4, data: {train: TRAIN, test: TEST}}
-tokenizer: {size: 400}
-model: {layers: 1, width: 32, heads: 2, kv_heads: 2, feed_forward: 64, max_length: 512}
-pretrain: {schemes: [canonical], steps: 2, batch_size: 4, learning_rate: 1.0e-3}
-evaluate: {eval_schemes: [canonical], items: 4, draws: 1}
-"""
 ITEMS = langgame(frequent_words(500), 12, seed=9)
 
 
@@ -28,8 +19,9 @@ def data_cell(folder: Path, train: list[Item], test: list[Item], name: str = "ow
     paths = [folder / f"{name}-{split}.jsonl" for split in ("train", "test")]
     for path, items in zip(paths, (train, test), strict=True):
         write_items(path, items)
-    text = STUDY.replace("TRAIN", str(paths[0])).replace("TEST", str(paths[1]))
-    (cell,) = (c for c in plan(load_study(text, "a")) if isinstance(c, DataCell))
+    data = {"train": str(paths[0]), "test": str(paths[1])}
+    study = tiny(task={"train": 6, "test": 4, "data": data}, evaluate={"items": 4}, finetune=None)
+    (cell,) = (c for c in plan(study) if isinstance(c, DataCell))
     return cell
 
 

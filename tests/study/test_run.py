@@ -11,17 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.study.conftest import tiny, tiny_text
 
 from robustok.errors import RobustokError
 from robustok.report import write_report
-from robustok.report.missing import missing
-from robustok.study import Cell, load_study, plan, run_study
-from robustok.study.cells import DataCell
-from robustok.study.run import Silent
-from robustok.study.workers import work_side_by_side
+from robustok.study import Cell, Watch, load_study, plan, run_study
+from robustok.study.cells.inputs import DataCell
+from robustok.study.work import run_cells
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
-STUDY: Any = load_study(QUICK.replace("threads: 1", "threads: null"), "a")
+IN_WORKERS = plan(load_study(QUICK, "a"))
+PARTS: dict[str, Any] = {
+    "finetune": {"schemes": ["canonical", "stochastok(alpha=2)", "uniform-k(alpha=1.5)"]},
+    "evaluate": {"eval_schemes": ["canonical", "uniform"], "draws": 10},
+    "attacks": [{"items": 2, "steps": 2}],
+    "examples": {"texts": ["which word"]},
+}
+STUDY: Any = tiny(**PARTS)
 
 
 class Works:
@@ -38,7 +44,7 @@ class Works:
             raise error
         self.done.append(cell.label)
         share = int(cell.key[-4:], 16) / 2**16
-        measured = {"query": getattr(cell, "query", ""), "accuracy": share}
+        measured = {"eval_scheme": getattr(cell, "eval_scheme", ""), "accuracy": share}
         return measured | {
             "low": 0.0, "high": 1.0, "n": 9, "draws": 1, "chance": 0.25, "parameters": 7,
             "start_accuracy": 0.5,
@@ -55,25 +61,23 @@ def works(monkeypatch: pytest.MonkeyPatch) -> Works:
 
 def accuracies(folder: Path) -> list[str]:
     rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    return [f"{row['train']} {row['query']} {row['accuracy']!r}" for row in rows]
+    return [f"{row['train_scheme']} {row['eval_scheme']} {row['accuracy']!r}" for row in rows]
 
 
 def test_a_row_has_what_others_rely_on(tmp_path: Path, works: Works) -> None:
     rows = run_study(STUDY, tmp_path / "a").rows
     assert len(rows) == len(STUDY.finetune.schemes) * (len(STUDY.evaluate.eval_schemes) + 1)
-    wanted = {"train", "query", "accuracy", "low", "high", "n", "draws", "seed", "seconds"}
+    wanted = {"train_scheme", "eval_scheme", "accuracy", "low", "high", "n", "draws", "seed"}
     for row in rows:
-        assert wanted | {"model", "configuration", "versions"} <= row.keys()
-    assert rows[0]["configuration"]["inputs"]["model"]["steps"] == STUDY.finetune.steps
+        assert wanted | {"seconds", "model", "configuration", "versions"} <= row.keys()
+    assert rows[0]["configuration"]["inputs"]["model"]["options"]["steps"] == STUDY.finetune.steps
     assert rows[0]["configuration"]["inputs"]["model"]["inputs"]["model"]["seed"] == STUDY.seed
     assert rows[0]["versions"]["numpy"]
     assert {row["model"]["architecture"] for row in rows} == {"llama"}
 
 
 def test_a_row_names_the_architecture_that_was_trained(tmp_path: Path, works: Works) -> None:
-    text = QUICK.replace("  layers: 2\n", "  layers: 2\n  architecture: qwen3\n")
-    text = text.replace("threads: 1", "threads: null")
-    rows = run_study(load_study(text, "a"), tmp_path / "a").rows
+    rows = run_study(tiny(**PARTS, model={"architecture": "qwen3"}), tmp_path / "a").rows
     assert {row["model"]["architecture"] for row in rows} == {"qwen3"}
 
 
@@ -86,18 +90,21 @@ def test_a_second_call_does_nothing_again(tmp_path: Path, works: Works) -> None:
     assert (tmp_path / "results.jsonl").read_bytes() == first
 
 
-@pytest.mark.parametrize("stop", [0, 1, 4, 20])
-def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path, works: Works, stop: int) -> None:
+def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path, works: Works) -> None:
     run_study(STUDY, tmp_path / "whole")
     total = len(works.done)
-    works.done.clear()
-    works.fail_at = lambda cell: KeyError("stopped") if len(works.done) == stop else None
-    with pytest.raises(KeyError):
-        run_study(STUDY, tmp_path / "stopped")
-    works.fail_at = lambda cell: None
-    run_study(STUDY, tmp_path / "stopped")
-    assert len(works.done) == total
-    assert accuracies(tmp_path / "stopped") == accuracies(tmp_path / "whole")
+    for stop in (0, 1, 4, total - 2):
+        folder = tmp_path / str(stop)
+        works.done.clear()
+        works.fail_at = lambda cell, stop=stop: (
+            KeyError("stopped") if len(works.done) == stop else None
+        )
+        with pytest.raises(KeyError):
+            run_study(STUDY, folder)
+        works.fail_at = lambda cell: None
+        run_study(STUDY, folder)
+        assert len(works.done) == total
+        assert accuracies(folder) == accuracies(tmp_path / "whole")
 
 
 def test_a_stopped_run_leaves_its_results_so_far(tmp_path: Path, works: Works) -> None:
@@ -108,35 +115,35 @@ def test_a_stopped_run_leaves_its_results_so_far(tmp_path: Path, works: Works) -
 
 
 def test_the_report_of_a_stopped_run_names_what_is_missing(tmp_path: Path, works: Works) -> None:
-    study = load_study(QUICK.replace("threads: 1", "threads: null"), "a", repeats=2)
+    twice, count = tiny(**PARTS, repeats=2), 2 * 3 * 3
     works.fail_at = lambda cell: (
         KeyError("stopped")
         if cell.label.startswith("evaluate stochastok(alpha=2) on uni")
         else None
     )
     with pytest.raises(KeyError):
-        run_study(study, tmp_path)
+        run_study(twice, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert missing(json.loads((tmp_path / "study.json").read_text()), rows) == [
-        f"This run is not finished: {len(rows)} of 64 measurements are there.",
-        "Not measured at all: stochastok-uniform(alpha=2) (seeds 0, 1); uniform-k(alpha=1.5) "
-        "(seeds 0, 1); canonical (seed 1); stochastok(alpha=2) (seed 1).",
-        "Measured in part: stochastok(alpha=2), seed 0 (2 missing).",
-    ]
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert len(rows) + len(record["missing"]) == count
+    assert {row["train_scheme"] for row in record["missing"] if row["seed"] == 0} == {
+        "stochastok(alpha=2)", "uniform-k(alpha=1.5)",
+    }  # fmt: skip
     for page in ("report.html", "report.md"):
         write_report(tmp_path)
         text = (tmp_path / page).read_text(encoding="utf-8")
-        assert "This run is not finished" in text
-        assert "not run" in text
+        assert f"{len(rows)} of {count} measurements are finished" in text
+        assert "uniform-k(alpha=1.5)" in text
     works.fail_at = lambda cell: None
-    finished = run_study(study, tmp_path).rows
-    assert missing(json.loads((tmp_path / "study.json").read_text()), finished) == []
+    finished = run_study(twice, tmp_path).rows
+    assert len(finished) == count
+    assert json.loads((tmp_path / "run.json").read_text())["missing"] == []
 
 
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, works: Works) -> None:
     run_study(STUDY, tmp_path)
     before = (tmp_path / "results.jsonl").read_bytes()
-    other = load_study(QUICK.replace("  draws: 10", "  draws: 7"), "a")
+    other = tiny(**PARTS | {"evaluate": PARTS["evaluate"] | {"draws": 7}})
     assert other != STUDY
     with pytest.raises(RobustokError, match=r"is \w+ in the folder, \w+ now"):
         run_study(other, tmp_path)
@@ -147,22 +154,12 @@ def test_more_repeats_continue_in_the_same_folder(tmp_path: Path, works: Works) 
     run_study(STUDY, tmp_path)
     first = accuracies(tmp_path)
     works.done.clear()
-    three = load_study(QUICK.replace("threads: 1", "threads: null"), "a", repeats=3)
+    three = load_study(tiny_text(**PARTS), "tiny.yaml", repeats=3)
     rows = run_study(three, tmp_path).rows
     assert accuracies(tmp_path)[: len(first)] == first
     assert not {"data", "tokenizer", "pretrain canonical"} & set(works.done)
     assert [row["seed"] for row in rows] == [seed for seed in range(3) for _ in first]
     assert json.loads((tmp_path / "study.json").read_text())["repeats"] == 3
-
-
-def test_a_run_of_a_release_without_a_field_continues(tmp_path: Path, works: Works) -> None:
-    run_study(STUDY, tmp_path)
-    written = json.loads((tmp_path / "study.json").read_text())
-    del written["attacks"][0]["transfer"], written["embeddings"]
-    (tmp_path / "study.json").write_text(json.dumps(written))
-    works.done.clear()
-    run_study(STUDY, tmp_path)
-    assert works.done == []
 
 
 def test_a_run_killed_at_its_first_write_starts_again(tmp_path: Path, works: Works) -> None:
@@ -194,40 +191,38 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(tmp_path: Path, work
 
 
 def test_a_worker_that_is_ended_from_outside_is_one_line(tmp_path: Path) -> None:
-    cell = plan(STUDY)[0]
+    cell = IN_WORKERS[0]
 
-    class Ends:
+    class Ends(Watch):
         """Ends the worker as the system does when memory runs out."""
-
-        def start(self, cell: Any) -> None: ...
 
         def progress(self, cell: Any, done: int, total: int) -> None:
             for child in multiprocessing.active_children():
                 child.kill()
 
     with pytest.raises(RobustokError, match=r"that ran 'data' was killed by SIGKILL[^\n]*$"):
-        work_side_by_side([cell], tmp_path, 1, 1, Ends(), lambda cell: None)
+        list(run_cells([cell], tmp_path, Ends(), set(), threads=1, jobs=1))
 
 
 def test_an_idle_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
     """The second worker has no task: every other cell needs the first one's result."""
-    cells = plan(STUDY)[:2]
+    cells = IN_WORKERS[:2]
     assert cells[0] in cells[1].inputs.values()
 
-    class KillsIdle(Silent):
+    class KillsIdle(Watch):
         def progress(self, cell: Any, done: int, total: int) -> None:
             *_, idle = sorted(multiprocessing.active_children(), key=lambda child: child.pid or 0)
             idle.kill()
             idle.join()
 
     with pytest.raises(RobustokError, match=r"that was idle was killed by SIGKILL[^\n]*$"):
-        work_side_by_side(cells, tmp_path, 2, 1, KillsIdle(), lambda cell: None)
+        list(run_cells(cells, tmp_path, KillsIdle(), set(), threads=1, jobs=2))
 
 
 def test_an_error_in_a_worker_is_raised_unchanged(tmp_path: Path) -> None:
-    data = plan(STUDY)[0]
+    data = IN_WORKERS[0]
     assert isinstance(data, DataCell)
     wrong = dataclasses.replace(data, words=("a", "b"))
     with pytest.raises(RobustokError, match="the word list has 2 words"):
-        work_side_by_side([wrong], tmp_path, 1, 1, Silent(), lambda cell: None)
+        list(run_cells([wrong], tmp_path, Watch(), set(), threads=1, jobs=1))
     assert not multiprocessing.active_children()

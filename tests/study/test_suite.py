@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.study.conftest import tiny
 
 from robustok import RobustokError
-from robustok.files import write_rows
 from robustok.report import write_report
-from robustok.study import load_study, plan, run_study
-from robustok.study.cells import AttackCell, TransferCell
+from robustok.runtime.files import write_rows
+from robustok.study import Study, plan, run_study
+from robustok.study.cells.measurements import AttackCell, TransferCell
 
-SUITE = """
-name: a
-title: A suite
-about: A small study with a suite as a column.
-seed: 0
-threads: null
-task: {kind: langgame, format: short, words: 40, train: 40, test: 4}
-tokenizer: {size: 400}
-model: {layers: 1, width: 32, heads: 2, kv_heads: 2, feed_forward: 64, max_length: 256}
-pretrain: {schemes: [canonical], steps: 2, batch_size: 4, learning_rate: 1.0e-3}
-finetune: {schemes: [canonical], steps: 2, batch_size: 4, learning_rate: 1.0e-3}
-evaluate: {eval_schemes: [canonical], items: 3, draws: 1}
-attacks:
-  - {items: 3, steps: 2}
-  - {items: 3, suite: standard, max_scored: 12}
-"""
+GREEDY = {"items": 3, "steps": 2}
+SUITE = {"items": 3, "suite": "standard", "max_scored": 12}
+
+
+def study(*attacks: dict[str, Any], schemes: Sequence[str] = ("canonical",)) -> Study:
+    evaluate = {"eval_schemes": ["canonical"], "items": 3, "draws": 1}
+    return tiny(attacks=attacks, evaluate=evaluate, finetune={"schemes": [*schemes]})
 
 
 def test_a_suite_is_a_column_and_the_worst_one(tmp_path: Path) -> None:
-    study = load_study(SUITE, "a")
-    cells = [cell for cell in plan(study) if isinstance(cell, AttackCell)]
-    assert ["suite" in cell.fields for cell in cells] == [False, True]
-    rows = run_study(study, tmp_path).rows
+    both = study(GREEDY, SUITE)
+    cells = [cell for cell in plan(both) if isinstance(cell, AttackCell)]
+    assert [cell.attack.suite for cell in cells] == [None, "standard"]
+    rows = run_study(both, tmp_path).rows
     canonical, greedy, suite = (row["accuracy"] for row in rows)
-    assert rows[2]["query"] == "standard-suite(query_budget=12)"
+    assert rows[2]["eval_scheme"] == "standard-suite(max_scored=12)"
     assert suite <= min(canonical, greedy)
     assert rows[2]["low"] <= suite <= rows[2]["high"]
-    (folder,) = {cell.path(tmp_path) for cell in cells if "suite" in cell.fields}
+    (folder,) = {cell.path(tmp_path) for cell in cells if cell.attack.suite}
     lines = [json.loads(line) for line in (folder / "items.jsonl").read_text().splitlines()]
     broken = {row["key"] for row in lines if row["success"]}
     assert suite == pytest.approx(1 - len(broken) / 3)
@@ -49,33 +42,31 @@ def test_a_suite_is_a_column_and_the_worst_one(tmp_path: Path) -> None:
     assert "standard-suite" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
-def test_settings_without_effect_are_one_line() -> None:
-    for wrong, message in (("suite: standard, steps: 3", "leave steps out"),
-                           ("max_scored: 3", "is for a suite"),
-                           ("steps: 3, transfer: true", "is for a suite"),
-                           ("suite: best", "standard")):  # fmt: skip
-        with pytest.raises(RobustokError, match=message):
-            load_study(SUITE.replace("suite: standard, max_scored: 12", wrong), "a")
+@pytest.mark.parametrize(("wrong", "message"), [
+    (SUITE | {"steps": 3}, "leave steps out"),
+    ({"items": 3, "max_scored": 3}, "is for a suite"),
+    (GREEDY | {"transfer": True}, "is for a suite"),
+    (SUITE | {"suite": "best"}, "standard"),
+])  # fmt: skip
+def test_settings_without_effect_are_one_line(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
+        study(wrong)
 
 
-TRANSFER = SUITE.replace(
-    "schemes: [canonical], steps: 2, batch_size: 4, learning_rate: 1.0e-3}\nevaluate",
-    "schemes: [canonical, uniform], steps: 2, batch_size: 4, learning_rate: 1.0e-3}\nevaluate",
-).replace("max_scored: 12", "max_scored: 12, transfer: true")
+def transferring(*, transfer: bool = True) -> Study:
+    return study(GREEDY, SUITE | {"transfer": transfer}, schemes=("canonical", "uniform"))
 
 
 def test_transfer_is_the_worst_of_the_own_attacks_and_of_those_on_other_models(
     tmp_path: Path,
 ) -> None:
-    study = load_study(TRANSFER, "a")
-    cells = plan(study)
+    cells = plan(transferring())
     transfers = [cell for cell in cells if isinstance(cell, TransferCell)]
     assert cells[-2:] == tuple(transfers)  # after all models
-    rows = run_study(study, tmp_path).rows
-    queries = [row["query"] for row in rows if row["train"] == "uniform"]
-    assert queries[-1] == "standard-suite(query_budget=12, transfer=1)"
+    rows = run_study(transferring(), tmp_path).rows
+    queries = [row["eval_scheme"] for row in rows if row["train_scheme"] == "uniform"]
+    assert queries[-1] == "standard-suite(max_scored=12, transfer=1)"
     for cell in transfers:
-        assert cell.own is not None
         own = _items(cell.own, tmp_path)
         others = [row for other in cell.others for row in _items(other, tmp_path)]
         tried = {(row["key"], tuple(row["ids"])) for row in (*own, *others)}
@@ -84,7 +75,7 @@ def test_transfer_is_the_worst_of_the_own_attacks_and_of_those_on_other_models(
             assert (row["key"], tuple(row["ids"])) in tried
             assert row["score"] >= max(r["score"] for r in own if r["key"] == row["key"])
             assert row["success"] or row["key"] not in broken
-    by_query = {(row["train"], row["query"]): row["accuracy"] for row in rows}
+    by_query = {(row["train_scheme"], row["eval_scheme"]): row["accuracy"] for row in rows}
     for train in ("canonical", "uniform"):
         assert by_query[train, queries[-1]] <= by_query[train, queries[-2]]
     write_report(tmp_path)
@@ -109,6 +100,6 @@ def _items(cell: AttackCell, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_transfer_changes_no_key_of_a_suite() -> None:
-    without = [cell.key for cell in plan(load_study(TRANSFER.replace(", transfer: true", ""), "a"))]
-    keys = [cell.key for cell in plan(load_study(TRANSFER, "a"))]
+    without = [cell.key for cell in plan(transferring(transfer=False))]
+    keys = [cell.key for cell in plan(transferring())]
     assert keys[:-2] == without

@@ -11,7 +11,7 @@ from tests.oracles.data import real
 
 from robustok.errors import RobustokError
 from robustok.tasks import Item, cute, frequent_words, langgame
-from robustok.tasks.langgame_paper import (
+from robustok.tasks.langgame_items import (
     ARTICLE,
     HEADS,
     LISTINGS,

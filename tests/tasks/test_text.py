@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from robustok.corpus.read import read_chunk
-from robustok.corpus.rows import Column
-from robustok.corpus.sources import cut_chunks, find_sources
+from robustok.corpus.sources import Column, cut_chunks, find_sources
 from robustok.errors import RobustokError
 from robustok.tasks import read_texts
 

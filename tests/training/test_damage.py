@@ -15,7 +15,7 @@ from tests.training.test_finetune import ITEMS, PLAN, UNIFORM, VOCAB, tiny
 
 from robustok.errors import RobustokError
 from robustok.training import finetune
-from robustok.training.checkpoints import CHECKSUMS
+from robustok.training.record import CHECKSUMS
 
 SETTINGS = {**PLAN, "save_every": 10}
 SECOND = """

@@ -135,10 +135,8 @@ KILLED = """
 """
 
 
-def test_a_killed_run_goes_on_with_the_same_losses(tmp_path):
-    straight = finetune(
-        tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path / "straight", **PLAN
-    )
+def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, straight):
+    expected_run, folder = straight
     out = tmp_path / "killed"
     script = textwrap.dedent(KILLED.format(out=str(out)))
     run = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), check=False)
@@ -148,11 +146,11 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path):
     (out / "checkpoints" / "checkpoint-30").mkdir()
     model = tiny()
     resumed = finetune(model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, **PLAN)
-    assert resumed.losses == straight.losses
-    assert resumed.tokens == straight.tokens
+    assert resumed.losses == expected_run.losses
+    assert resumed.tokens == expected_run.tokens
     ids = torch.tensor([[5, 6, 7]])
     with torch.inference_mode():
-        expected = load_model(tmp_path / "straight")(ids).logits
+        expected = load_model(folder)(ids).logits
         assert torch.equal(model.eval()(ids).logits, expected)
 
 
@@ -176,7 +174,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("room", [4_000, 60_000, 200_000])
-def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, room):
+def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, straight, room):
     resource = pytest.importorskip("resource")
 
     def run(out):
@@ -190,7 +188,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, room):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "\n" not in str(error.value)
-    assert run(tmp_path / "a").losses == run(tmp_path / "b").losses
+    assert run(tmp_path / "a").losses == straight[0].losses
 
 
 def test_bfloat16_trains(tmp_path):
@@ -200,17 +198,14 @@ def test_bfloat16_trains(tmp_path):
     assert done.losses[-1][1] < done.losses[0][1]
 
 
-def test_prompts_with_answers_train_too(tmp_path):
+def test_prompts_with_answers_train_too(tmp_path, straight):
     path = tmp_path / "pairs.jsonl"
     rows = [{"prompt": i.question, "answer": i.answer} for i in ITEMS]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     pairs = read_pairs(path)
     assert pairs[0].key == "pairs-1"
-    runs = [
-        finetune(tiny(), VOCAB, items, sampler=UNIFORM, seed=0, out=tmp_path / out, **PLAN)
-        for items, out in ((pairs, "a"), (ITEMS, "b"))
-    ]
-    assert runs[0].losses == runs[1].losses
+    done = finetune(tiny(), VOCAB, pairs, sampler=UNIFORM, seed=0, out=tmp_path / "a", **PLAN)
+    assert done.losses == straight[0].losses
     path.write_text('{"prompt": "x"}\n')
     with pytest.raises(RobustokError, match=r"pairs\.jsonl:1 has no text 'answer'"):
         read_pairs(path)

@@ -16,8 +16,8 @@ import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.samplers import sampler
-from robustok.special_tokens import end_of_text
 from robustok.tasks import frequent_words
+from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training import PackedStream, pretrain
 from robustok.training.packed import block_batch
 

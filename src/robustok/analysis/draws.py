@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,13 +10,20 @@ import numpy as np
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
+from robustok.runtime.display import Progress
 from robustok.samplers import Sampler
-from robustok.vocabulary import Text, Vocabulary
+from robustok.tokenizer.vocabulary import Text, Vocabulary
 
+# With its final full stop GPT-2 cuts it into 20 tokens, and the paper's numbers are those of 20.
+SENTENCE = (
+    "revolution is a rapid, fundamental transformation of a society's class, state, "
+    "ethnic or religious structures."
+)
+DRAWS = 50_000  # of a text, in the paper
 BLOCK = 5_000  # draws at a time
 
 
-class Place(NamedTuple):
+class TokenPlace(NamedTuple):
     """The ``token``-th of ``canonical`` ids, from byte ``begin`` to ``end`` of their text."""
 
     canonical: np.ndarray
@@ -25,7 +32,7 @@ class Place(NamedTuple):
     end: int
 
 
-def place_of(vocab: Vocabulary, text: Text, token: int) -> Place:
+def place_of(vocab: Vocabulary, text: Text, token: int) -> TokenPlace:
     """Find a canonical token; raises RobustokError where the text has no such."""
     canonical = vocab.encode(text)
     token = check_integer("token", token)
@@ -33,7 +40,7 @@ def place_of(vocab: Vocabulary, text: Text, token: int) -> Place:
         valid = f"it has 0 to {len(canonical) - 1}" if len(canonical) else "it is empty"
         raise RobustokError(f"the text has no canonical token {token}: {valid}")
     end = int(np.diff(vocab.token_offsets)[canonical[: token + 1]].sum())
-    return Place(canonical, token, end - len(vocab.tokens[canonical[token]]), end)
+    return TokenPlace(canonical, token, end - len(vocab.tokens[canonical[token]]), end)
 
 
 def in_blocks(
@@ -41,7 +48,7 @@ def in_blocks(
     canonical: np.ndarray,
     draws: int,
     seed: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> Iterator[tuple[Ragged, Ragged]]:
     """Blocks of draws of one text, each beside as many canonical rows.
 
@@ -56,9 +63,7 @@ def in_blocks(
             progress(done + size, draws)
 
 
-def one_of(
-    number: int, count: int, progress: Callable[[int, int], None] | None
-) -> Callable[[int, int], None] | None:
+def one_of(number: int, count: int, progress: Progress | None) -> Progress | None:
     """The progress of one of several equal jobs as that of all of them."""
     if progress is None:
         return None

@@ -1,28 +1,139 @@
-"""Distance of a scheme from the uniform distribution over the segmentations of a word."""
+"""Segmentations of one token: shares among draws, and the distance from the uniform distribution.
+
+An unbiased scheme gives the same share to all segmentations with the same number of splits. For
+`stochastok` the distribution is that of a Markov chain in continuous time. Source: the paper's
+appendix "Different tokenisers and their effect".
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
 
+from robustok.analysis.draws import boundaries_inside, in_blocks, one_of, place_of
 from robustok.checks import check_list
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
-from robustok.samplers import Sampler, sampler
-from robustok.vocabulary import Vocabulary
+from robustok.runtime.display import Progress, visible
+from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
+from robustok.tokenizer.vocabulary import Text, Vocabulary
 
 Cut = tuple[int, ...]
 _FEWEST = 100  # draws with as many splits; a share estimated from fewer is mostly noise
-
-
 SCHEMES = (
     "stochastok(alpha=1)", "stochastok(alpha=1, ways=3)",
     "stochastok-uniform(alpha=1, support=pairwise)", "stochastok-uniform(alpha=1)",
     "uniform-k(alpha=1)", "uniform", "bpe-dropout(p=0.5, rule=hf)",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentations:
+    """Shares of the segmentations of one canonical token, for 1, 2, … splits.
+
+    >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
+    >>> result.token, list(result.shares)
+    ('·revolution', ['uniform'])
+
+    Args:
+        token: the token as text, spaces as "·".
+        by_splits: all segmentations with s splits at index s - 1, such as "rev-olution".
+        shares: by spec, at index s - 1 the share of each of these segmentations among the draws
+            with s splits, float64 [segmentations].
+        draws: by spec, at index s - 1 the number of draws with s splits.
+    """
+
+    token: str
+    by_splits: tuple[tuple[str, ...], ...]
+    shares: dict[str, tuple[np.ndarray, ...]]
+    draws: dict[str, tuple[int, ...]]
+
+
+def segmentations(
+    vocab: Vocabulary,
+    text: Text,
+    specs: list[str],
+    *,
+    seed: int,
+    token: int = 0,
+    splits: int = 4,
+    draws: int = 50_000,
+    progress: Progress | None = None,
+) -> Segmentations:
+    """Draw tokenizations of a text and count how its ``token``-th canonical token was split.
+
+    >>> result = segmentations(vocab, " revolution", ["uniform"], seed=0)
+    >>> result.by_splits[0][:3]
+    ('·revolutio-n',)
+
+    Args:
+        vocab: the vocabulary.
+        text: one text.
+        specs: specs of the schemes to compare.
+        seed: any integer; it and the number of a draw decide the draw.
+        token: position of the token in the canonical tokenization, from 0.
+        splits: greatest number of splits counted; draws with more are left out.
+        draws: draws of the text for each scheme, at least 1.
+        progress: called with (draws done, all draws), over all schemes.
+
+    A draw counts where it has boundaries at both ends of the token and 1 to ``splits`` inside. An
+    unbiased scheme gives the same share to all segmentations with the same number of splits.
+
+    Raises RobustokError for a token that the text does not have.
+    Source: the paper's appendix "Different tokenisers and their effect".
+    """
+    place = place_of(vocab, text, token)
+    own = int(place.canonical[token])
+    lattice = Lattice(vocab, [own])
+    levels = _levels(lattice, splits)
+    shares, counted = {}, {}
+    for number, spec in enumerate(specs):
+        scheme = sampler(spec, vocab)
+        seen: Counter[tuple[int, ...]] = Counter()
+        scheme_progress = one_of(number, len(specs), progress)
+        for _, drawn in in_blocks(scheme, place.canonical, draws, seed, scheme_progress):
+            seen.update(_cuts(vocab, drawn, place.begin, place.end, splits))
+        totals = [sum(seen[cut] for cut in level) for level in levels]
+        shares[scheme.spec] = tuple(
+            np.array([seen[cut] / total if total else 0.0 for cut in level])
+            for level, total in zip(levels, totals, strict=True)
+        )
+        counted[scheme.spec] = tuple(totals)
+    names = tuple(tuple(_shown(vocab, cut) for cut in level) for level in levels)
+    return Segmentations(_shown(vocab, (own,)), names, shares, counted)
+
+
+def _levels(lattice: Lattice, splits: int) -> list[list[Cut]]:
+    """At index s - 1 all segmentations with s splits."""
+    return [
+        [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
+        for s in range(1, splits + 1)
+    ]
+
+
+def _cuts(
+    vocab: Vocabulary, rows: Ragged, begin: int, end: int, splits: int
+) -> list[tuple[int, ...]]:
+    """The ids between two boundaries, of the rows that have both and few enough splits between."""
+    lengths = np.diff(vocab.token_offsets)
+    inside = boundaries_inside(vocab, rows, begin, end)
+    cuts = []
+    for i in np.flatnonzero((inside > 0) & (inside <= splits)).tolist():
+        row = rows[i]
+        ends = np.cumsum(lengths[row])
+        first, last = np.searchsorted(ends, [begin, end - 1], "right")
+        if ends[last] == end and (ends[first] - lengths[row[first]]) == begin:
+            cuts.append(tuple(row[first : last + 1].tolist()))
+    return cuts
+
+
+def _shown(vocab: Vocabulary, ids: tuple[int, ...]) -> str:
+    return "-".join(visible(vocab.tokens[i]) for i in ids)
 
 
 class Bias(NamedTuple):
@@ -61,7 +172,7 @@ def bias(
     seed: int,
     splits: int = 4,
     draws: int = 10_000,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Bias]:
     """Distance from uniform of each scheme on each word that is one canonical token.
 
@@ -92,10 +203,7 @@ def bias(
     rows = []
     for number, word in enumerate(whole):
         lattice = vocab.lattice(word)
-        levels = [
-            [tuple(row.tolist()) for row in lattice.enumerate(segments=s + 1)]
-            for s in range(1, splits + 1)
-        ]
+        levels = _levels(lattice, splits)
         for scheme in samplers:
             weights, drawn = _weights(scheme, lattice, levels, draws, seed, number)
             for s, cuts in enumerate(levels, 1):
@@ -186,9 +294,85 @@ def _weights(
     scheme: Sampler, lattice: Lattice, levels: list[list[Cut]], draws: int, seed: int, key: int
 ) -> tuple[dict[Cut, float], bool]:
     """Weights of the segmentations of a word, and whether they are counts of draws."""
-    known = scheme.segmentation_weights(lattice, [cut for level in levels for cut in level])
+    known = _known_weights(scheme, lattice, [cut for level in levels for cut in level])
     if known is not None:
         return known, False
     row = Ragged.from_rows([lattice.reference])
     rows = scheme.sample_batch(row, seed=seed, draws=draws, keys=[key])
     return dict(Counter(tuple(row.tolist()) for row in rows)), True
+
+
+def _known_weights(scheme: Sampler, lattice: Lattice, cuts: list[Cut]) -> dict[Cut, float] | None:
+    """Weights in proportion to the probability of each segmentation of one canonical token.
+
+    ``lattice``: that of the token, which stands in a long text. Only segmentations with as many
+    splits are compared. None where the weights are not known: then draws estimate them.
+    """
+    if isinstance(scheme, (Uniform, UniformK)):
+        return dict.fromkeys(cuts, 1.0)
+    if isinstance(scheme, StochasTokUniform):
+        token = int(lattice.reference[0])
+        return {cut: 1.0 for cut in cuts if scheme.allows(token, list(cut))}
+    if isinstance(scheme, StochasTok) and scheme.max_picks is None:  # else the chain exceeds them
+        splits = max((len(cut) for cut in cuts), default=1) - 1
+        return stochastok_distribution(lattice, scheme.alpha, scheme.ways, splits)
+    return None
+
+
+def stochastok_distribution(
+    lattice: Lattice, alpha: float, ways: int = 2, splits: int = 4
+) -> dict[Cut, float]:
+    """The distribution of `stochastok` on one token of a long text, up to ``splits`` splits.
+
+    In a long text every segment is picked at rate one for a time of ln(1 + alpha), so the segments
+    of a token are a Markov chain in continuous time. This is exact as the text grows if every pick
+    takes effect; where some are spent, the time is a little longer.
+
+    >>> shares = stochastok_distribution(vocab.lattice("the"), alpha=1)
+    >>> round(shares[tuple(vocab.encode("the"))], 3), len(shares)
+    (0.5, 3)
+    """
+    expanded: dict[int, list[Cut]] = {}
+
+    def expansions(token: int) -> list[Cut]:
+        if token not in expanded:
+            own = Lattice(lattice.vocab, [token])
+            expanded[token] = [
+                tuple(row.tolist()) for s in range(2, ways + 1) for row in own.enumerate(segments=s)
+            ]
+        return expanded[token]
+
+    states: dict[Cut, int] = {tuple(lattice.reference.tolist()): 0}
+    moves: list[tuple[int, int, float]] = []  # from, to, rate; to -1 beyond the last split
+    waiting = list(states)
+    while waiting:
+        state = waiting.pop()
+        for at, token in enumerate(state):
+            options = expansions(token)
+            for cut in options:
+                after = (*state[:at], *cut, *state[at + 1 :])
+                if len(after) <= splits + 1 and after not in states:
+                    states[after] = len(states)
+                    waiting.append(after)
+                moves.append((states[state], states.get(after, -1), 1 / len(options)))
+    distribution = _after(len(states), moves, log(1 + alpha))
+    return {state: float(distribution[i]) for state, i in states.items()}
+
+
+def _after(size: int, moves: list[tuple[int, int, float]], time: float) -> np.ndarray:
+    """The distribution of a chain that starts in state 0 after a time, by uniformization."""
+    leave = np.zeros(size)
+    rates = np.zeros((size, size))
+    for a, b, rate in moves:
+        leave[a] += rate
+        if b >= 0:
+            rates[a, b] += rate
+    fastest = max(float(leave.max()), 1e-9)
+    step = rates / fastest + np.diag(1 - leave / fastest)
+    now = np.eye(1, size)[0]
+    distribution, weight = np.zeros(size), exp(-fastest * time)
+    for n in range(1, int(fastest * time + 12 * (fastest * time) ** 0.5) + 40):
+        distribution += weight * now
+        now = now @ step
+        weight *= fastest * time / n
+    return distribution

@@ -7,74 +7,26 @@ import select
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from robustok.cli.commands import (
-    analyze,
-    attack,
-    audit,
-    bound,
-    certify,
-    corpus,
-    count,
-    data,
-    doctor,
-    embeddings,
-    evaluate,
-    finetune,
-    guard,
-    icl,
-    inspect,
-    lm_eval,
-    perplexity,
-    play,
-    pretrain,
-    report,
-    sample,
-    study,
-)
-from robustok.cli.help import Command
+from robustok.cli.options import add_commands
 from robustok.errors import RobustokError
-from robustok.extras import EXTRAS, missing_line
+from robustok.runtime.environment import EXTRAS, missing_line
 from robustok.version import __version__
 
-app = typer.Typer(
-    name="robustok",
-    help="Sample, count, train on, evaluate on and attack with every tokenization of a string.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Add --debug to any command for the traceback of an error.",
-)
-COMMANDS = (
-    report,
-    sample,
-    count,
-    inspect,
-    play,
-    corpus,
-    data,
-    pretrain,
-    finetune,
-    evaluate,
-    icl,
-    attack,
-    perplexity,
-    lm_eval,
-    certify,
-    embeddings,
-    bound,
-    guard,
-    audit,
-    doctor,
-)
-app.add_typer(study.app, name=study.NAME)
-for module in COMMANDS:
-    app.command(module.NAME, cls=Command, **getattr(module, "SETTINGS", {}))(module.command)
-app.add_typer(analyze.app, name=analyze.NAME)
-
+# The module of each command, in the order of --help.
+_MODULES = {
+    "report": "study", "sample": "texts", "count": "texts", "inspect": "texts", "play": "play",
+    "corpus": "corpus", "data": "corpus", "pretrain": "training", "finetune": "training",
+    "evaluate": "evaluate", "icl": "evaluate", "attack": "attack", "perplexity": "evaluate",
+    "lm-eval": "lm_eval", "certify": "certify", "embeddings": "representations",
+    "bound": "representations", "guard": "guard", "audit": "guard", "doctor": "doctor",
+    "study": "study", "analyze": "analyze",
+}  # fmt: skip
+_GROUPS = ("study", "analyze")  # commands that have commands
 
 _OUTPUT_CLOSED = 141  # as a shell reports a command that SIGPIPE ended
 
@@ -85,7 +37,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -93,6 +44,29 @@ def _options(
     ] = False,
 ) -> None:
     """Options of `robustok` itself."""
+
+
+def application(only: str | None = None) -> typer.Typer:
+    """All commands; of ``only`` one the others are not imported, which takes longer than it."""
+    app = typer.Typer(
+        name="robustok",
+        help="Sample, count, train on, evaluate on and attack with every tokenization of a string.",
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        epilog="Add --debug to any command for the traceback of an error.",
+    )
+    app.callback()(_options)
+    for name, module in _MODULES.items():
+        if only not in (None, name):
+            continue
+        commands = import_module(f"robustok.cli.commands.{module}")
+        if name in _GROUPS:
+            app.add_typer(commands.app, name=name)
+        else:
+            settings = commands.SETTINGS if name == "lm-eval" else {}
+            add_commands(app, getattr(commands, name.replace("-", "_")), **settings)
+    return app
 
 
 def run(args: Sequence[str]) -> int:
@@ -121,7 +95,9 @@ def _silent_unless_first() -> Iterator[None]:
 
 
 def _run(args: Sequence[str], debug: bool) -> int:
+    first = next((arg for arg in args if not arg.startswith("-")), None)
     try:
+        app = application(first if first in _MODULES else None)
         code = typer.main.get_command(app).main(
             [arg for arg in args if arg != "--debug"] or ["--help"],
             prog_name="robustok",
@@ -160,7 +136,8 @@ def error_line(error: Exception) -> str:
     # Typer's own errors, of the copy of click that it carries or of click itself.
     if callable(message := getattr(error, "format_message", None)):
         command = getattr(getattr(error, "ctx", None), "command_path", "robustok")
-        return " ".join(str(message()).split()).rstrip(".") + f"; see {command} --help"
+        text = str(message()).replace("Value error, ", "")  # pydantic's mark, no part of ours
+        return " ".join(text.split()).rstrip(".") + f"; see {command} --help"
     if isinstance(error, RobustokError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:

@@ -1,109 +1,377 @@
-"""Options that several commands share, and readers of their text."""
+"""Options: made from the fields of settings classes, or declared here once for several commands."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from inspect import Parameter, Signature, signature
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from robustok.cli.help import SCHEMES
-from robustok.cli.outputs import output_folder
+from robustok.errors import RobustokError, nearest
+from robustok.models import load_model, load_tokenizer
+from robustok.models.devices import PRECISIONS, precision_of
+from robustok.samplers import schemes
+from robustok.tasks import frequent_words, read_words
+from robustok.tokenizer.chat import chat_frame
+from robustok.tokenizer.vocabulary import Vocabulary, special_token
 
-Tokenizer = Annotated[
-    str, typer.Option("--tokenizer", "-t", help="tokenizer.json, a folder with one, or a hub name")
-]
+SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
+_TO_TYPER = ("min", "max", "metavar", "callback")  # metadata that typer.Option takes as it is
+_METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+
+
+def option(help: str, *flags: str, default: Any = MISSING, **metadata: Any) -> Any:
+    """A field of a settings class that is an option of the command line.
+
+    Args:
+        help: its help text.
+        *flags: its spellings, by default ``--`` and the name of the field.
+        default: its default; an option without one is required.
+        **metadata: ``min``, ``max``, ``metavar``, ``callback`` (a check by typer), ``choices`` with
+            ``noun``, what errors call one of them, and ``panel``, the group of ``--help``.
+    """
+    if flags:
+        metadata["flags"] = flags
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with an option for each field of its settings classes, as typer reads it.
+
+    A parameter annotated with a dataclass gets an instance of it. One annotated with
+    ``Annotated[dict, CLASS]`` gets the fields that are given, by name. Fields without ``help`` or
+    with empty ``flags`` are no options, nor are those that the command has as own parameters.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    classes = {name: cls for name, hint in hints.items() if (cls := _settings_class(hint))}
+    own = hints.keys() - classes.keys()
+    parameters: list[Parameter] = []
+    fields_of: dict[str, dict[str, str]] = {name: {} for name in classes}  # by parameter
+    for name, parameter in signature(command).parameters.items():
+        if name not in classes:
+            hint = hints[name]
+            parameters.append(parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY))
+            continue
+        types = typing.get_type_hints(classes[name])
+        for one in fields(classes[name]):
+            if one.metadata.get("help") and _flags(one) and one.name not in own:
+                made = _as_parameter(one, types[one.name], name, partial=is_partial(hints[name]))
+                parameters.append(made)
+                fields_of[name][made.name] = one.name
+
+    def run(**values: Any) -> Any:
+        for name, cls in classes.items():
+            given = {field: values.pop(made) for made, field in fields_of[name].items()}
+            given = {field: tuple(value) if isinstance(value, list) else value
+                     for field, value in given.items() if value not in (None, [])}  # fmt: skip
+            _check_choices(cls, given)
+            values[name] = given if is_partial(hints[name]) else cls(**given)
+        return command(**values)
+
+    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, __name__
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def is_partial(hint: Any) -> bool:
+    """Whether a parameter gets the given fields only, and no instance of its settings class."""
+    return typing.get_origin(hint) is Annotated and typing.get_args(hint)[0] is dict
+
+
+def _settings_class(hint: Any) -> Any:
+    cls = typing.get_args(hint)[1] if is_partial(hint) else hint
+    return cls if is_dataclass(cls) else None
+
+
+def _flags(one: Field[Any]) -> tuple[str, ...]:
+    return one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",))
+
+
+def _as_parameter(one: Field[Any], hint: Any, owner: str, *, partial: bool) -> Parameter:
+    """A field as a parameter of a command: None, or no values, where it is not given."""
+    metadata = dict(one.metadata)
+    flags = _flags(one)
+    kinds = [kind for kind in typing.get_args(hint) if kind is not NoneType]
+    single: Any = kinds[0] if kinds and NoneType in typing.get_args(hint) else hint
+    if several := typing.get_origin(single) is tuple:
+        single = typing.get_args(single)[0]
+    passed = {key: metadata[key] for key in _TO_TYPER if key in metadata}
+    passed.setdefault("metavar", _METAVARS.get(single))
+    required = one.default is MISSING and not partial
+    info = typer.Option(
+        *flags, help=metadata["help"] + _default_of(one, flags), show_default=False,
+        rich_help_panel=metadata.get("panel"), **passed,
+    )  # fmt: skip
+    annotation = list[single] if several else single
+    return Parameter(
+        f"{owner}_{one.name}",
+        Parameter.KEYWORD_ONLY,
+        annotation=Annotated[annotation if required else annotation | None, info],
+        default=Parameter.empty if required else None,
+    )
+
+
+def _default_of(one: Field[Any], flags: tuple[str, ...]) -> str:
+    """The default as `--help` prints it behind the help text."""
+    value = one.default
+    if value is MISSING or value is None or value is False or value in ("", ()):
+        return ""
+    if value is True:
+        value = flags[0].partition("/")[0].lstrip("-")
+    return f"  [default: {', '.join(map(str, value)) if isinstance(value, tuple) else value}]"
+
+
+def _check_choices(cls: Any, given: dict[str, Any]) -> None:
+    for one in fields(cls):
+        choices, value = one.metadata.get("choices"), given.get(one.name)
+        if choices and value is not None and value not in choices:
+            name = one.metadata.get("noun", one.name)
+            raise RobustokError(f"unknown {name} '{value}': {nearest(value, choices)}")
+
+
+class Command(TyperCommand):
+    """A command whose `--help` groups options by panel, and names the schemes of all packages."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            text = getattr(param, "help", None)
+            if text and SCHEMES in text:
+                param.help = text.replace(SCHEMES, ", ".join(schemes()))  # type: ignore[attr-defined]
+            own = "Arguments" if param.param_type_name == "argument" else "Options"
+            panel = getattr(param, "rich_help_panel", None) or own
+            if record := param.get_help_record(ctx):
+                name, text = record
+                if own == "Arguments":
+                    name = name.partition(" <")[0]  # without the type
+                sections.setdefault(panel, []).append((name, text.replace("]  [", "; ")))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def add_commands(app: typer.Typer, *commands: Callable[..., Any], **settings: Any) -> None:
+    """Register commands under the names of their functions."""
+    for command in commands:
+        name = command.__name__.replace("_", "-")
+        app.command(name, cls=Command, **settings)(with_settings(command))
+
+
+def output_folder(path: Path | None) -> Path | None:
+    """The path, or RobustokError where it is a file or its folder cannot be written."""
+    if path is not None:
+        if path.exists() and not path.is_dir():
+            raise RobustokError(f"{path} is a file: give a folder")
+        _check_writable(path)
+    return path
+
+
+def figure_folder(path: Path | None) -> Path | None:
+    """As ``output_folder``; also raises where figures cannot be drawn."""
+    if path is not None:
+        import matplotlib  # noqa: F401
+    return output_folder(path)
+
+
+def output_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """A check of a file to write: not a folder, an allowed suffix, a writable folder.
+
+    >>> output_file(".png", ".svg")(Path("curve.png")).name
+    'curve.png'
+    """
+
+    def check(path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        if path.is_dir():
+            raise RobustokError(f"{path} is a folder: give a file")
+        if suffixes and path.suffix not in suffixes:
+            raise RobustokError(f"{path}: the name must end in {' or '.join(suffixes)}")
+        _check_writable(path)
+        return path
+
+    return check
+
+
+def _check_writable(path: Path) -> None:
+    """Raise RobustokError unless the nearest existing folder above can be written."""
+    while not path.exists():
+        path = path.parent
+        if path.is_file():
+            raise RobustokError(f"{path} is a file: give another path")
+    for needed in (path, path.parent) if path.is_file() else (path,):
+        if not os.access(needed, os.W_OK):
+            raise RobustokError(f"{needed} cannot be written: give another path")
+
+
+def _folder(help: str) -> Any:
+    return typer.Option("--out", "-o", metavar="FOLDER", callback=output_folder, help=help)
+
+
+TOKENIZER = "tokenizer.json, a folder with one, or a hub name"
+Tokenizer = Annotated[str, typer.Option("--tokenizer", "-t", metavar="PATH", help=TOKENIZER)]
 Scheme = Annotated[
     str,
-    typer.Option("--scheme", "-s", help=f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}"),
-]
-Seed = Annotated[int, typer.Option("--seed", help="the same seed gives the same draws")]
-Model = Annotated[str, typer.Argument(help="folder or hub name of a model")]
-Items = Annotated[
-    str,
     typer.Option(
-        "--items", help="JSON Lines with query, choices and label, or a benchmark on the hub"
+        "--scheme", "-s", metavar="SCHEME",
+        help=f"such as 'uniform-k(alpha=0.5)'; one of {SCHEMES}",
     ),
+]  # fmt: skip
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="the same seed, the same draws")]
+Draws = Annotated[
+    int, typer.Option("--draws", "-n", metavar="N", min=1, help="draws of each text or word")
 ]
-OwnTokenizer = Annotated[
-    str | None, typer.Option("--tokenizer", "-t", help="[default: the model's own]")
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="number of items to read")
 ]
-Schemes = Annotated[
-    list[str] | None, typer.Option("--scheme", "-s", help="may be given more than once")
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="folder or hub name of a model")]
+Models = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL", help="folders or hub names; NAME=FOLDER sets the name"),
 ]
-Draws = Annotated[int, typer.Option("--draws", "-n", min=1)]
-Overflow = Annotated[
-    str,
-    typer.Option(
-        "--overflow", help="rows longer than the model's max_length: error, drop, left or canonical"
-    ),
+Texts = Annotated[
+    list[Path], typer.Option("--texts", metavar="FILE", help=".txt, .jsonl, also .gz or .xz")
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="number of items to read")]
-Out = Annotated[
-    Path,
-    typer.Option(
-        "--out", "-o", metavar="FOLDER", callback=output_folder, help="folder of the trained model"
-    ),
-]
-Words = Annotated[int, typer.Option("--words", min=1, help="number of the most frequent words")]
-WordsFile = Annotated[
-    str | None, typer.Option("--words-file", help="file with one word per line, instead of --words")
+Out = Annotated[Path, _folder("folder of the trained model")]
+ResultFolder = Annotated[
+    Path | None,
+    _folder("folder for figure, CSV and rows; also resumes an interrupted run"),
 ]
 SampleBy = Annotated[
     str,
     typer.Option(
-        "--sample-by", help="documents of a .txt file: line (each line) or document (the file)"
+        "--sample-by", metavar="UNIT",
+        help="documents of a .txt file: line (each line) or document (the file)",
     ),
-]
+]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
-def text_of(argument: str) -> str | bytes:
-    """An argument as text, or as bytes where the shell passed bytes that are not UTF-8."""
-    raw = os.fsencode(argument)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw
+@dataclass(frozen=True)
+class WordOptions:
+    """Which words a command is about."""
+
+    words: int = option("number of the most frequent words", default=1000, min=1)
+    words_file: str | None = option(
+        "file with one word per line, instead of --words", default=None, metavar="FILE"
+    )
+
+    def read(self, **settings: Any) -> list[str]:
+        if self.words_file:
+            return read_words(self.words_file)
+        return frequent_words(self.words, **settings)
 
 
-def lines_of_stdin() -> list[bytes]:
-    """The lines of standard input, a text each, without their line ends."""
-    return sys.stdin.buffer.read().splitlines()
+@dataclass(frozen=True)
+class OverflowOptions:
+    """What to do with rows that are too long."""
+
+    overflow: str = option(
+        "rows longer than the model's max_length: error, drop, left or canonical", default="error",
+        metavar="POLICY", choices=("error", "drop", "left", "canonical"), noun="overflow policy",
+        panel="Model",
+    )  # fmt: skip
 
 
-def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is loaded."""
+
+    tokenizer: str | None = option(
+        "[default: the model's own]",
+        "--tokenizer",
+        "-t",
+        default=None,
+        metavar="PATH",
+        panel="Model",
+    )
+    dtype: str = option(
+        "type of the weights: auto (what is fastest here), float32 or bfloat16",
+        default="auto", choices=PRECISIONS, metavar="TYPE", panel="Model",
+    )  # fmt: skip
+
+    def vocabulary(self, model: str) -> Any:
+        return Vocabulary.load(self.tokenizer or model)
+
+    def load(self, model: str, as_json: bool) -> Any:
+        """The model; prints the type of its weights, unless as JSON."""
+        loaded = load_model(model, dtype=self.dtype)
+        if not as_json:
+            typer.echo(f"{model}: weights in {precision_of(loaded)}")
+        return loaded
 
 
-def print_training(done: Any, spec: str, out: Path, as_json: bool) -> None:
-    """Print the record of a training run as JSON, or a line and the last held-out perplexities."""
-    speed = done.tokens_per_second
-    if as_json:
-        record = {**vars(done), "scheme": spec, "tokens_per_second": speed}
-        print_json(record | {"perplexities": [entry._asdict() for entry in done.perplexities]})
-        return
-    last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
-    typer.echo(f"{done.steps} steps, {last}{speed:,.0f} tokens/s: {out}")
-    for entry in {entry.scheme: entry for entry in done.perplexities}.values():
-        typer.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")
+@dataclass(frozen=True)
+class StartOptions(ModelOptions):
+    """How a model is loaded, and what is before every text."""
+
+    start_token: str | None = option(
+        "special token before every text, as '<|begin_of_text|>'  [default: none]",
+        default=None, metavar="TOKEN", panel="Model",
+    )  # fmt: skip
+
+    def start_ids(self, vocab: Any) -> list[int]:
+        """The ids of --start-token: one special token, or none."""
+        return [] if self.start_token is None else [special_token(vocab, self.start_token)]
 
 
-StartToken = Annotated[
-    str | None,
-    typer.Option(
-        "--start-token",
-        metavar="TOKEN",
-        help="special token before every text, as '<|begin_of_text|>' [default: none]",
-    ),
-]
+@dataclass(frozen=True)
+class ScoringOptions(OverflowOptions, StartOptions):
+    """How questions are scored."""
 
 
-def start_ids_of(vocab: Any, token: str | None) -> list[int]:
-    """The ids of --start-token: one special token, or none."""
-    from robustok.special_tokens import special_token
+@dataclass(frozen=True)
+class FrameOptions(ScoringOptions):
+    """How questions are scored, and what is around them."""
 
-    return [] if token is None else [special_token(vocab, token)]
+    chat: bool = option(
+        "the question is the user's turn of the chat template", default=False, panel="Model"
+    )
+    system: str | None = option("system prompt, with --chat", default=None, panel="Model")
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the chat template is around a question; --system implies it."""
+        if (self.chat or self.system is not None) and self.start_token is not None:
+            raise RobustokError("a chat template has its own start token: leave --start-token out")
+        return self.chat or self.system is not None
+
+    def frame(self, model: str, vocab: Any) -> dict[str, Any]:
+        """The ids around a question that stay as they are, as ``prefix`` and ``suffix``."""
+        if self.is_chat:
+            return chat_frame(load_tokenizer(self.tokenizer or model), system=self.system)._asdict()
+        return {"prefix": self.start_ids(vocab)} if self.start_token is not None else {}
+
+
+def by_name(paths: list[str], kind: str = "model") -> dict[str, str]:
+    """Paths by name; the name is the last part of the path unless given before "=".
+
+    A tokenizer.json has the name of its folder.
+
+    >>> by_name(["runs/a/canonical", "other=runs/b/model"])
+    {'canonical': 'runs/a/canonical', 'other': 'runs/b/model'}
+
+    Raises RobustokError where two have one name.
+    """
+    named: dict[str, str] = {}
+    for argument in paths:
+        name, mark, path = argument.partition("=")
+        if not mark or "/" in name:
+            name, path = Path(argument).name, argument
+            if name.startswith("tokenizer."):
+                name = Path(path).resolve().parent.name
+        if not name or not path:
+            raise RobustokError(f"'{argument}' names no {kind}: give NAME=FOLDER, or a folder")
+        if name in named:
+            raise RobustokError(f"two {kind}s are called '{name}': write NAME={path} for one")
+        named[name] = path
+    return named

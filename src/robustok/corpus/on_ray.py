@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
+import ray
+from ray.data import DataContext, TaskPoolStrategy
 
-from robustok.corpus.local import ShardProgress, one_thread
-from robustok.corpus.shard import Job, make_shard
+from robustok.corpus.shard import Job, ShardProgress, make_shard, one_thread
 from robustok.corpus.sources import Chunk
-from robustok.processes import portable
-from robustok.ray_cluster import connect
+from robustok.runtime.processes import connect, portable
 
 _jobs: dict[str, Job] = {}  # by digest; kept so that a process builds the vocabulary's tables once
 
@@ -29,9 +29,6 @@ def run_on_ray(
     machine on another one. ``progress`` is not called: Ray reports finished shards only.
     """
     connect()
-    import ray
-    from ray.data import DataContext, TaskPoolStrategy
-
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     DataContext.get_current().enable_progress_bars = False
     blocks = [pa.table({"chunk": [pickle.dumps(chunk)]}) for chunk in chunks]

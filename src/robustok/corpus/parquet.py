@@ -9,16 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from robustok.corpus.rows import (
-    Batch,
+from robustok.corpus.sources import (
+    Chunk,
     Column,
+    DocumentBatch,
+    InputFile,
     Reject,
     batch_schema,
-    empty_table,
     next_or_reject,
+    parquet_file,
     too_long,
 )
-from robustok.corpus.sources import Chunk, Source, parquet_file
+from robustok.corpus.transform import is_list
 from robustok.errors import RobustokError
 
 _ROWS = 1 << 16  # rows read at once, at most
@@ -27,8 +29,8 @@ _EXPANSION = 200  # largest factor by which a row group may grow when it is deco
 
 def parquet_batches(
     chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
-) -> Iterator[Batch]:
-    """The documents of a range of row groups in batches of about ``size`` bytes.
+) -> Iterator[DocumentBatch]:
+    """The documents of a range of rows in batches of about ``size`` bytes.
 
     Columns of text stay dictionary-encoded until a slice of about ``size`` bytes is decoded: a
     long value that many rows repeat is in memory once. A row of more than ``limit`` bytes is a
@@ -36,47 +38,52 @@ def parquet_batches(
     """
     source = chunk.source
     names = _wanted(source, column, kept)
-    texts = [f.name for f in parquet_file(source).schema_arrow if f.name in names and _is_text(f)]
+    schema = parquet_file(source).schema_arrow
+    texts = [field.name for field in schema if field.name in names and _is_binary(field.type)]
     file = parquet_file(source, texts)
-    groups, rejects = _sound_groups(file.metadata, chunk, names, limit)
-    metadata = [file.metadata.row_group(i) for i in groups]
-    positions = np.concatenate(
-        [np.empty(0, np.int64), *(_positions(file.metadata, i) for i in groups)]
-    )
-    average = max(sum(map(_decoded_size, metadata)) // max(len(positions), 1), 1)
+    start, stop = chunk.start, chunk.stop or 0
+    groups, rows_of_groups, rejects = _sound_groups(file.metadata, chunk, names, limit)
+    decoded = sum(_decoded_size(file.metadata.row_group(i)) for i in groups)
+    positions = np.concatenate([np.empty(0, np.int64), *rows_of_groups])
+    average = max(decoded // max(len(positions), 1), 1)
     batches = file.iter_batches(max(1, min(size // average, _ROWS)), groups, names)
     done = 0
-    while True:
+    # A batch that only holds rows before the chunk is decoded and skipped.
+    while done < len(positions) and positions[done] < stop:
         batch = next_or_reject(batches)
         if batch is None or isinstance(batch, Reject):
             rejects += [] if batch is None else [batch]
-            nothing = np.empty(0, np.int64)
-            yield Batch(empty_table(column, kept), nothing, rejects, chunk.size)
-            return
-        table = pa.Table.from_batches([batch])
-        where = positions[done : done + len(table)]
-        done += len(table)
-        read = chunk.size * done // max(len(positions), 1)
-        for part, rows, long in _slices(table, where, column.name, size, limit):
-            yield Batch(_decoded(part, source, column, kept), rows, long, read)
-
-
-def _positions(metadata: Any, group: int) -> np.ndarray:
-    first = sum(metadata.row_group(i).num_rows for i in range(group))
-    return np.arange(first, first + metadata.row_group(group).num_rows)
+            break
+        where = positions[done : done + len(batch)]
+        done += len(batch)
+        first, last = np.searchsorted(where, (start, stop)).tolist()
+        if first == last:
+            continue
+        table = pa.Table.from_batches([batch.slice(first, last - first)])
+        read = chunk.size * int(where[last - 1] + 1 - start) // (stop - start)
+        for part, rows, long in _slices(table, where[first:last], column.name, size, limit):
+            yield DocumentBatch(_decoded(part, source, column, kept), rows, long, read)
+    nothing = np.empty(0, np.int64)
+    yield DocumentBatch(batch_schema(column, kept).empty_table(), nothing, rejects, chunk.size)
 
 
 def _sound_groups(
     metadata: Any, chunk: Chunk, names: Sequence[str], limit: int
-) -> tuple[list[int], list[Reject]]:
-    """The row groups of a chunk, without those that expand far more than text does.
+) -> tuple[list[int], list[np.ndarray], list[Reject]]:
+    """The row groups that hold rows of a chunk, and the rows of each, int64.
 
-    A page is decompressed as a whole, so its size cannot be bounded while it is read.
+    Those that expand far more than text does are left out, with a reject in the chunk of their
+    first row: a page is decompressed as a whole, so its size cannot be bounded while it is read.
     """
     sound: list[int] = []
+    rows: list[np.ndarray] = []
     rejects: list[Reject] = []
-    for i in range(chunk.start, chunk.stop or 0):
+    first = stop = 0
+    for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)
+        first, stop = stop, stop + group.num_rows
+        if stop <= chunk.start or first >= (chunk.stop or 0):
+            continue
         columns = [group.column(c) for c in range(group.num_columns)]
         columns = [c for c in columns if c.path_in_schema.split(".")[0] in names]
         packed = sum(c.total_compressed_size for c in columns)
@@ -86,13 +93,14 @@ def _sound_groups(
                 f"row group {i} has {packed:,} bytes that expand to {size:,}, and is not read;"
                 " --max-row-bytes allows larger ones"
             )
-            rejects.append(Reject(int(_positions(metadata, i)[0]), reason))
+            rejects += [Reject(first, reason)] if first >= chunk.start else []
         else:
             sound.append(i)
-    return sound, rejects
+            rows.append(np.arange(first, stop))
+    return sound, rows, rejects
 
 
-def _wanted(source: Source, column: Column, kept: Sequence[pa.Field]) -> list[str]:
+def _wanted(source: InputFile, column: Column, kept: Sequence[pa.Field]) -> list[str]:
     """The columns to read. Raises RobustokError where they differ from those of the other files."""
     schema = parquet_file(source).schema_arrow
     names = [column.name, "id", *(field.name for field in kept)]
@@ -145,11 +153,12 @@ def _sizes(column: pa.ChunkedArray) -> np.ndarray:
             pc.call_function("take", [_lengths(c.dictionary), c.indices]) for c in column.chunks
         ]
         lengths = pa.chunked_array(parts, parts[0].type if parts else pa.int32())
-    elif _is_binary(kind) or _is_list(kind):
+    elif _is_binary(kind) or is_list(kind):
         lengths = _lengths(column)
     else:
         return np.full(len(column), 8, np.int64)
-    return lengths.fill_null(0).to_numpy().astype(np.int64)
+    # A null becomes nan. pyarrow's fill_null imports pandas for any column.
+    return np.nan_to_num(lengths.to_numpy()).astype(np.int64)
 
 
 def _lengths(values: Any) -> Any:
@@ -158,7 +167,9 @@ def _lengths(values: Any) -> Any:
     return pc.call_function("multiply", [pc.call_function("list_value_length", [values]), 4])
 
 
-def _decoded(table: pa.Table, source: Source, column: Column, kept: Sequence[pa.Field]) -> pa.Table:
+def _decoded(
+    table: pa.Table, source: InputFile, column: Column, kept: Sequence[pa.Field]
+) -> pa.Table:
     """A slice in the schema of a batch: ids keep their type, missing columns are null."""
     schema = batch_schema(column, kept)
     arrays = []
@@ -184,22 +195,13 @@ def _decoded(table: pa.Table, source: Source, column: Column, kept: Sequence[pa.
 
 def arrow_kind(field: pa.Field) -> str | None:
     """What a column can hold: ``text``, ``ids`` or None."""
-    if _is_text(field):
-        return "text"
     kind = field.type
-    return "ids" if _is_list(kind) and pa.types.is_integer(kind.value_type) else None
-
-
-def _is_text(field: pa.Field) -> bool:
-    return _is_binary(field.type)
+    if _is_binary(kind):
+        return "text"
+    return "ids" if is_list(kind) and pa.types.is_integer(kind.value_type) else None
 
 
 def _is_binary(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string,
              pa.types.is_binary, pa.types.is_large_binary)  # fmt: skip
-    return any(test(kind) for test in tests)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(test(kind) for test in tests)

@@ -1,27 +1,47 @@
-"""Reads a chunk as a stream of small tables, and infers the fields of documents and kept values."""
+"""Reads a chunk as a stream of small tables, and infers the fields of documents and kept values.
+
+JSON Lines and text are read here, with a bound on the memory of a line; Parquet in `parquet`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 
-from robustok.corpus.lines import in_int64, json_rows, line_batches
 from robustok.corpus.parquet import arrow_kind, parquet_batches
-from robustok.corpus.rows import MAX_ROW_BYTES as MAX_ROW_BYTES
-from robustok.corpus.rows import Batch, Column
-from robustok.corpus.rows import Reject as Reject
-from robustok.corpus.sources import Chunk, Source, cut_chunks, parquet_file
+from robustok.corpus.sources import (
+    MAX_ROW_BYTES,
+    Chunk,
+    Column,
+    DocumentBatch,
+    InputFile,
+    Reject,
+    as_text,
+    batch_schema,
+    cut_chunks,
+    next_or_reject,
+    open_stream,
+    parquet_file,
+    too_long,
+)
 from robustok.corpus.transform import SCHEMA
 from robustok.errors import RobustokError, nearest
 
 COLUMNS = ("text", "input_ids", "ids")  # the default: the first of these that the files have
 _FIRST = 100  # lines of a file from which its fields are inferred
+_SKIP = 1 << 20  # bytes read at once of a skipped line
+_INT64 = np.iinfo(np.int64)
+
+Line = tuple[int, bytes]  # its position and its content
+Fields = list[Any]  # of a document: its content, its id, and its kept values
 
 
 def find_column(
-    sources: Sequence[Source], name: str | None, max_row_bytes: int = MAX_ROW_BYTES
+    sources: Sequence[InputFile], name: str | None, max_row_bytes: int = MAX_ROW_BYTES
 ) -> Column:
     """The field of the documents: the named one, or the first of text, input_ids and ids.
 
@@ -47,7 +67,7 @@ def find_column(
 
 
 def find_kept(
-    sources: Sequence[Source],
+    sources: Sequence[InputFile],
     names: Sequence[str] | str,
     column: Column,
     max_row_bytes: int = MAX_ROW_BYTES,
@@ -64,7 +84,7 @@ def find_kept(
     types: dict[str, pa.DataType] = {}
     for source in sources:
         for name, kind in _field_types(source, max_row_bytes).items():
-            types[name] = kind if types.get(name, kind) == kind else _common(types[name], kind)
+            types[name] = _common(types.get(name, pa.null()), kind)
     if names == "all":
         wanted = [name for name in types if name not in (column.name, "id")]
     else:
@@ -77,7 +97,10 @@ def find_kept(
                 f"the field '{name}' has the name of an output column and cannot be kept: rename"
                 " it, or name the others with --keep-columns"
             )
-    return tuple(pa.field(name, types[name]) for name in wanted)
+    no_type = pa.null()  # of a field without values
+    return tuple(
+        pa.field(name, pa.string() if types[name] == no_type else types[name]) for name in wanted
+    )
 
 
 def read_chunk(
@@ -86,7 +109,7 @@ def read_chunk(
     size: int,
     kept: Sequence[pa.Field] = (),
     max_row_bytes: int = MAX_ROW_BYTES,
-) -> Iterator[Batch]:
+) -> Iterator[DocumentBatch]:
     """The documents of a chunk in batches of about ``size`` bytes of text (or of ids).
 
     The result depends on the bytes of the chunk and the arguments only. A row of more than
@@ -97,7 +120,7 @@ def read_chunk(
     return reader(chunk, column, size, kept, max_row_bytes)
 
 
-def _first_rows(source: Source, max_row_bytes: int) -> Iterator[dict[str, Any]]:
+def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any]]:
     """The first rows of a file, from which its fields are inferred."""
     if source.format == "parquet":
         schema = parquet_file(source).schema_arrow
@@ -107,7 +130,7 @@ def _first_rows(source: Source, max_row_bytes: int) -> Iterator[dict[str, Any]]:
         yield from json_rows(cut_chunks([source], source.size + 1)[0], max_row_bytes, _FIRST)
 
 
-def _field_types(source: Source, max_row_bytes: int) -> dict[str, pa.DataType]:
+def _field_types(source: InputFile, max_row_bytes: int) -> dict[str, pa.DataType]:
     if source.format == "parquet":
         return {field.name: _plain(field.type) for field in parquet_file(source).schema_arrow}
     if source.format != "jsonl":
@@ -115,11 +138,7 @@ def _field_types(source: Source, max_row_bytes: int) -> dict[str, pa.DataType]:
     types: dict[str, pa.DataType] = {}
     for row in _first_rows(source, max_row_bytes):
         for name, value in row.items():
-            kind = _json_type(value)
-            if kind is not None:
-                types[name] = _common(types.get(name, kind), kind)
-            else:
-                types.setdefault(name, pa.string())
+            types[name] = _common(types.get(name, pa.null()), _json_type(value))
     return types
 
 
@@ -127,9 +146,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _json_type(value: Any) -> pa.DataType | None:
+def _json_type(value: Any) -> pa.DataType:
+    """The type of the column that keeps a value: null, bool, int64, double, and else string."""
     if value is None:
-        return None
+        return pa.null()
     if isinstance(value, bool):
         return pa.bool_()
     if isinstance(value, int) and in_int64(value):
@@ -139,13 +159,219 @@ def _json_type(value: Any) -> pa.DataType | None:
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """The type that holds values of both."""
-    if one == other:
-        return one
-    numbers = {pa.int64(), pa.float64()}
-    return pa.float64() if {one, other} == numbers else pa.string()
+    types = {one, other} - {pa.null()}
+    if len(types) < 2:
+        return types.pop() if types else pa.null()
+    return pa.float64() if types == {pa.int64(), pa.float64()} else pa.string()
 
 
 def _kind(value: Any) -> str | None:
     if isinstance(value, str):
         return "text"
     return "ids" if isinstance(value, list) and all(type(i) is int for i in value) else None
+
+
+class _NoDocument(Exception):
+    """A row holds no document; the message says why."""
+
+
+def line_batches(
+    chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
+) -> Iterator[DocumentBatch]:
+    """The documents of a chunk of lines in batches of about ``size`` bytes.
+
+    A row of more than ``limit`` bytes is a reject, and so is damage, as the last one.
+    """
+    text = chunk.source.format != "jsonl"
+    parse = _text_parser(kept) if text else _json_parser(column, kept)
+    schema = batch_schema(column, kept)
+    rows: list[Fields] = []
+    positions: list[int] = []
+    rejects: list[Reject] = []
+    held = 0
+    stream, raw = open_stream(chunk.source, chunk.start)
+    with raw, stream:
+        entries = _entries(chunk, stream, limit)
+        while True:
+            entry = next_or_reject(entries)
+            if isinstance(entry, Reject):
+                rejects.append(entry)
+                if entry.position >= 0:
+                    continue
+            elif entry is not None:
+                position, line = entry
+                try:
+                    rows.append(parse(line))
+                except _NoDocument as error:
+                    rejects.append(Reject(position, str(error), as_text(line)))
+                    continue
+                positions.append(position)
+                held += len(line)
+            done = not isinstance(entry, tuple)
+            if done or held >= size:
+                read = min(raw.tell() - chunk.start, chunk.size)
+                yield DocumentBatch(
+                    _table(schema, rows), np.array(positions, np.int64), rejects, read
+                )
+                rows, positions, rejects, held = [], [], [], 0
+            if done:
+                return
+
+
+def _entries(chunk: Chunk, stream: IO[bytes], limit: int) -> Iterator[Line | Reject]:
+    if chunk.source.format == "document":
+        yield from _whole(stream, limit)
+    else:
+        yield from _lines(chunk, stream, limit)
+
+
+def _whole(stream: IO[bytes], limit: int) -> Iterator[Line | Reject]:
+    content = stream.read(limit + 1)
+    if len(content) > limit:
+        length = len(content)
+        while block := stream.read(_SKIP):
+            length += len(block)
+        yield too_long(0, length, limit)
+    elif content:
+        yield 0, content
+
+
+def _lines(chunk: Chunk, stream: IO[bytes], limit: int) -> Iterator[Line | Reject]:
+    """Each line that begins in the chunk, without empty lines."""
+    position = chunk.start
+    stop = float("inf") if chunk.stop is None else chunk.stop
+    if chunk.start:
+        stream.seek(chunk.start - 1)
+        position += _skip_line(stream, chunk.size + 1) - 1
+    while position < stop:
+        line = stream.readline(limit + 2)  # the line end included
+        if not line:
+            return
+        length = len(line)
+        stripped = line.rstrip(b"\r\n")
+        if not line.endswith(b"\n") and length == limit + 2:
+            length += _skip_line(stream)
+            yield too_long(position, length, limit)
+        elif len(stripped) > limit:
+            yield too_long(position, len(stripped), limit)
+        elif stripped:
+            yield position, stripped
+        position += length
+
+
+def _skip_line(stream: IO[bytes], most: float = float("inf")) -> int:
+    """Skip the rest of a line, or at least ``most`` bytes of it, and return the skipped length."""
+    length = 0
+    while length < most and (part := stream.readline(_SKIP)):
+        length += len(part)
+        if part.endswith(b"\n"):
+            break
+    return length
+
+
+def json_rows(chunk: Chunk, limit: int, most: int) -> Iterator[dict[str, Any]]:
+    """The JSON objects among the first ``most`` lines of a file, one in memory at a time."""
+    stream, raw = open_stream(chunk.source)
+    with raw, stream:
+        entries = _entries(chunk, stream, limit)
+        for _ in range(most):
+            entry = next_or_reject(entries)
+            if entry is None or (isinstance(entry, Reject) and entry.position < 0):
+                return
+            if isinstance(entry, tuple):
+                try:
+                    row = json.loads(entry[1])
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(row, dict):
+                    yield row
+
+
+def _table(schema: pa.Schema, rows: list[Fields]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _text_parser(kept: Sequence[pa.Field]) -> Callable[[bytes], Fields]:
+    empty = [None] * (1 + sum(field.name != "text" for field in kept))
+    return lambda line: [line, *empty]
+
+
+def _json_parser(column: Column, kept: Sequence[pa.Field]) -> Callable[[bytes], Fields]:
+    convert = _text_bytes if column.kind == "text" else _id_array
+    others = [field for field in kept if field.name != column.name]
+
+    def parse(line: bytes) -> Fields:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _NoDocument(f"not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise _NoDocument("not a JSON object")
+        if row.get(column.name) is None:
+            raise _NoDocument(f"no field '{column.name}'")
+        name = row.get("id")
+        return [
+            convert(row[column.name], column.name),
+            None if name is None else _unicode(str(name), "its id holds"),
+            *(_kept_value(row.get(field.name), field) for field in others),
+        ]
+
+    return parse
+
+
+def _kept_value(value: Any, field: pa.Field) -> Any:
+    """A value converted to the type of its column; a string column holds other values as JSON."""
+    kind = field.type
+    if value is None:
+        return None
+    if kind == pa.string():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return _unicode(text, f"field '{field.name}' holds")
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind == pa.bool_() and isinstance(value, bool):
+        return value
+    if kind == pa.float64() and number:
+        return float(value) if abs(value) < 1e308 else float("inf") * (1 if value > 0 else -1)
+    if kind == pa.int64() and number and isinstance(value, int) and in_int64(value):
+        return value
+    raise _NoDocument(f"field '{field.name}' is not of type {kind}, as in the first rows")
+
+
+def in_int64(value: int) -> bool:
+    return bool(_INT64.min <= value <= _INT64.max)
+
+
+def _unicode(text: str, where: str) -> str:
+    try:
+        text.encode("utf8")
+    except UnicodeEncodeError:
+        raise _NoDocument(f"{where} a lone surrogate, which is not Unicode text") from None
+    return text
+
+
+def _text_bytes(value: Any, field: str) -> bytes:
+    if not isinstance(value, str):
+        raise _NoDocument(f"field '{field}' is not a string")
+    try:
+        return value.encode("utf8")
+    except UnicodeEncodeError as error:
+        at = error.start
+        raise _NoDocument(
+            f"the text holds a lone surrogate (U+{ord(value[at]):04X} at position {at})"
+        ) from None
+
+
+def _id_array(value: Any, field: str) -> np.ndarray:
+    try:
+        ids = np.asarray(value)
+    except ValueError:
+        ids = np.empty((0, 0))
+    if isinstance(value, list) and not value:
+        return np.empty(0, np.int32)
+    if not isinstance(value, list) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise _NoDocument(f"field '{field}' is not a list of token ids")
+    if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
+        raise _NoDocument(f"field '{field}' has an id outside 0 to 2**31 - 1")
+    return ids.astype(np.int32)

@@ -1,32 +1,50 @@
-"""Runs a corpus: writes a plan, gives the chunks to an engine, and writes a receipt."""
+"""Runs a corpus: writes a plan, gives the chunks to an engine, and writes a receipt.
+
+The local engine, here, makes shards in parallel processes of this machine; that of `on_ray` on the
+machines of a cluster.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from robustok.corpus.read import find_column, find_kept
-from robustok.corpus.rows import MAX_ROW_BYTES
-from robustok.corpus.shard import COUNTED, RUN, Job
-from robustok.corpus.sources import Chunk, Source, cut_chunks, find_sources
+from robustok.corpus.shard import (
+    COUNTED,
+    FORMATS,
+    RUN,
+    Job,
+    ShardProgress,
+    make_shard,
+    one_thread,
+)
+from robustok.corpus.sources import MAX_ROW_BYTES, Chunk, InputFile, cut_chunks, find_sources
 from robustok.corpus.transform import Retokenize
-from robustok.corpus.write import FORMATS
-from robustok.display import Progress
 from robustok.errors import RobustokError, nearest
-from robustok.files import clear_parts, disk_full_in_one_line, locked, read_json_or_none, write_json
-from robustok.processes import available_cores
+from robustok.runtime.display import Progress
+from robustok.runtime.environment import give_back_memory, versions
+from robustok.runtime.files import (
+    clear_parts,
+    disk_full_in_one_line,
+    locked,
+    read_json_or_none,
+    write_json,
+)
+from robustok.runtime.processes import Processes, Run, Worker, available_cores, dispatch
 from robustok.samplers import sampler
-from robustok.special_tokens import end_of_text
-from robustok.versions import versions
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
 
 ENGINES = ("local", "ray")
+TRIES = 3  # attempts at a chunk whose process died
 
 
 @dataclass(frozen=True)
@@ -118,11 +136,10 @@ def run_corpus(
         max_row_bytes: greatest size of one row, in decompressed bytes; a longer row is a reject.
             Default 16 MiB.
         format: ``"parquet"``, with one row for each draw (see
-            :class:`~robustok.corpus.transform.Retokenize`), or a format of token files:
-            ``"packed"`` (`.npy` files of rows of ``block_size`` ids), ``"megatron"`` or
-            ``"nanotron"``.
+            :class:`~robustok.corpus.transform.Retokenize`), or ``"packed"``: `.npy` files of rows
+            of ``block_size`` ids.
         block_size: ids in a row of ``"packed"`` output, by default 2048.
-        end: the special token, or its id, after each document of a token file; by default the
+        end: the special token, or its id, after each document of a packed file; by default the
             end-of-text token of the vocabulary.
         engine: ``"local"`` (processes on this machine) or ``"ray"`` (a Ray cluster).
         workers: shards in work at once, at least 1; by default one for each core.
@@ -153,8 +170,7 @@ def run_corpus(
         "draws": draws, "column": field.name, "kind": field.kind, "format": format,
         "sample_by": sample_by, "max_row_bytes": max_row_bytes,
         **({"keep_columns": {f.name: str(f.type) for f in kept}} if kept else {}),
-        **({"block_size": block_size} if format == "packed" else {}),
-        **({"end": last} if format != "parquet" else {}),
+        **({"block_size": block_size, "end": last} if format == "packed" else {}),
         **({"shard_bytes": shard_bytes} if shard_bytes else {}),
     }  # fmt: skip
     names = tuple(f.name for f in kept)
@@ -178,16 +194,12 @@ def run_corpus(
 
 def _check_format_options(format: str, **options: Any) -> None:
     """Refuse an option that has no effect on this format."""
-    used = {
-        "parquet": ("keep_columns",), "packed": ("block_size", "end"), "megatron": ("end",),
-        "nanotron": ("end",),
-    }  # fmt: skip
     for name, value in options.items():
-        if value not in (None, (), []) and name not in used[format]:
-            formats = " or ".join(f for f in FORMATS if name in used[f])
+        used_by = "parquet" if name == "keep_columns" else "packed"
+        if value not in (None, (), []) and format != used_by:
             raise RobustokError(
                 f"--{name.replace('_', '-')} has no effect with --format {format}: leave it out, or"
-                f" give --format {formats}"
+                f" give --format {used_by}"
             )
 
 
@@ -220,18 +232,54 @@ def _work(
 
 
 def _manifests(
-    job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, progress: Progress
+    job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, progress: ShardProgress
 ) -> Iterator[dict[str, Any]]:
     if engine == "ray":
         from robustok.corpus.on_ray import run_on_ray
 
         return run_on_ray(job, chunks, workers, progress)
-    from robustok.corpus.local import run_local
-
     return run_local(job, chunks, workers or available_cores(), progress)
 
 
-def _check_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[Source]) -> str:
+def run_local(
+    job: Job, chunks: Sequence[Chunk], workers: int, progress: ShardProgress
+) -> Iterator[dict[str, Any]]:
+    """Make the shard of every chunk; yield the manifests in the order of completion.
+
+    A worker that dies is replaced and its chunk repeated, at most twice.
+    """
+    deaths: Counter[int] = Counter()
+
+    def check_deaths(worker: Worker) -> None:
+        if worker.task is None:
+            return
+        chunk: Chunk = worker.task
+        deaths[chunk.number] += 1
+        if deaths[chunk.number] >= TRIES:
+            raise RobustokError(
+                f"the process that worked on {chunk.source.name} died {TRIES} times, the last time"
+                f" {worker.exit_reason()}: if memory was short, give fewer --workers; the same"
+                " command continues from the last finished shard"
+            )
+
+    with Processes(
+        partial(Worker, _prepare, job),
+        min(workers, len(chunks)),
+        lambda chunk, read: progress(chunk.number, read),
+        check_deaths,
+    ) as pool:
+        give_back_memory()  # that pickling the job took
+        for _, manifest in dispatch(chunks, pool):
+            yield manifest
+
+
+def _prepare(job: Job) -> Run:
+    one_thread()
+    give_back_memory()
+    return partial(make_shard, job)
+
+
+def _check_plan(folder: Path, settings: Mapping[str, Any], sources: Sequence[InputFile]) -> str:
     """Write the plan of a new run, or check that the folder holds a run with the same plan."""
     plan = {
         "settings": dict(settings),
@@ -306,7 +354,7 @@ def _check_useful(receipt: Receipt, folder: Path) -> Receipt:
     return receipt
 
 
-def _refuse_overlap(sources: Sequence[Source], folder: Path) -> None:
+def _refuse_overlap(sources: Sequence[InputFile], folder: Path) -> None:
     here = folder.resolve()
     for source in sources:
         if source.path.resolve().is_relative_to(here):

@@ -1,9 +1,16 @@
-"""Makes one shard from one chunk of input; the workers of every engine call this."""
+"""Makes one shard from one chunk of input; the workers of every engine call this.
+
+A shard is a Parquet file with a row for each draw, or token files for training: one set for each
+draw, so that training on one after the other does not repeat a document immediately. Rows of
+`block_size` ids are an int32 `.npy` of shape [rows, block_size]; each document is followed by the
+end token, with which the last row is padded too. `.offsets.npy`, int64, holds the start of each
+document in the flat array, and the end of the last one.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,22 +18,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from robustok.corpus.read import read_chunk
-from robustok.corpus.rows import Column, Reject
-from robustok.corpus.sources import Chunk
-from robustok.corpus.transform import Retokenize
-from robustok.corpus.write import open_writer
+from robustok.corpus.sources import Chunk, Column, Reject, as_text
+from robustok.corpus.transform import SCHEMA, Retokenize
 from robustok.errors import RobustokError
-from robustok.files import part_of, read_json_or_none, sha256_of, write_json
+from robustok.runtime.files import part_of, read_json_or_none, sha256_of, write_json
 
-_BATCH = 1 << 19  # bytes of text processed at once, divided by the number of draws
-_LEAST = 1 << 16
-
+FORMATS = ("parquet", "packed")
+COUNTED = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance")
 # `datasets`, Spark and `pyarrow.dataset` skip folders whose name starts with an underscore.
 RUN = "__run__"
+_BATCH = 1 << 19  # bytes of text processed at once, divided by the number of draws
+_LEAST = 1 << 16
+_GROUP = 1 << 20  # least number of ids in a row group
 
-Progress = Callable[[int], None]
+ShardProgress = Callable[[int, int], None]  # chunk number, bytes read
 
 
 @dataclass(frozen=True)
@@ -46,10 +54,6 @@ class Job:
     end: int
     digest: str
 
-    @property
-    def data(self) -> Path:
-        return self.out / "data"
-
     def manifest(self, chunk: Chunk) -> Path:
         return self.out / RUN / "manifests" / f"{chunk.name}.json"
 
@@ -57,7 +61,9 @@ class Job:
         return self.out / RUN / "rejects" / f"{chunk.name}.jsonl"
 
 
-def make_shard(job: Job, chunk: Chunk, progress: Progress = lambda read: None) -> dict[str, Any]:
+def make_shard(
+    job: Job, chunk: Chunk, progress: Callable[[int], None] = lambda read: None
+) -> dict[str, Any]:
     """Write the shard of a chunk, its rejects, and last its manifest, which is returned.
 
     A shard with a manifest and intact files is kept. ``progress`` is called with the number of
@@ -71,10 +77,12 @@ def make_shard(job: Job, chunk: Chunk, progress: Progress = lambda read: None) -
     counts: dict[str, int] = {}
     files: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        writer = open_writer(
-            job.format, job.data / chunk.name, stack, draws=job.retokenize.draws, kept=job.kept,
-            block_size=job.block_size, end=job.end, vocabulary=job.retokenize.vocab,
-        )  # fmt: skip
+        path = job.out / "data" / chunk.name
+        writer = (
+            _ParquetShard(path, stack, job.kept)
+            if job.format == "parquet"
+            else _PackedShard(path, stack, job.retokenize.draws, job.end, job.block_size)
+        )
         aside = _Rejects(job.rejects(chunk), stack)
         for batch in read_chunk(chunk, job.column, _batch_size(job), job.kept, job.max_row_bytes):
             tables, rejects = _transformed(job, batch.table, batch.positions)
@@ -102,9 +110,6 @@ def make_shard(job: Job, chunk: Chunk, progress: Progress = lambda read: None) -
     return manifest
 
 
-COUNTED = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance")
-
-
 def finished(job: Job, chunk: Chunk) -> dict[str, Any] | None:
     """The manifest of a shard that is done and intact, or None."""
     manifest = read_json_or_none(job.manifest(chunk))
@@ -117,6 +122,13 @@ def finished(job: Job, chunk: Chunk) -> dict[str, Any] | None:
         if sha256_of(path) != file["sha256"]:
             return None
     return manifest
+
+
+def one_thread() -> None:
+    """Limit Arrow to the calling thread and to an allocator that returns memory to the system."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def _batch_size(job: Job) -> int:
@@ -133,16 +145,12 @@ def _transformed(
         return [job.retokenize(table)], []
     except RobustokError as error:
         if len(table) == 1:
-            row = _plain(table.column(job.column.name)[0].as_py())
+            row = as_text(table.column(job.column.name)[0].as_py())
             return [], [Reject(int(positions[0]), str(error), row)]
     half = len(table) // 2
     first = _transformed(job, table.slice(0, half), positions[:half])
     second = _transformed(job, table.slice(half), positions[half:])
     return first[0] + second[0], first[1] + second[1]
-
-
-def _plain(row: Any) -> Any:
-    return row.decode("utf8", errors="backslashreplace") if isinstance(row, bytes) else row
 
 
 def _count(counts: dict[str, int], table: pa.Table) -> None:
@@ -188,3 +196,82 @@ class _Rejects:
 def _lines(chunk: Chunk, rejects: list[Reject]) -> Iterator[str]:
     for reject in rejects:
         yield json.dumps({"file": chunk.source.name, **asdict(reject)}, ensure_ascii=True) + "\n"
+
+
+class _ParquetShard:
+    """One Parquet file, compressed with zstd, in row groups of about a million ids."""
+
+    def __init__(self, path: Path, stack: ExitStack, kept: Sequence[pa.Field]) -> None:
+        part = stack.enter_context(part_of(path.with_name(f"{path.name}.parquet")))
+        self.parts = {f"{path.name}.parquet": part}  # final name to temporary file
+        schema = pa.schema([*SCHEMA, *kept])
+        self._writer = stack.enter_context(pq.ParquetWriter(part, schema, compression="zstd"))
+        self._waiting: list[pa.Table] = []
+        self._ids = 0
+
+    def write(self, table: pa.Table) -> None:
+        self._waiting.append(table)
+        self._ids += sum(len(chunk.values) for chunk in table.column("input_ids").chunks)
+        if self._ids >= _GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        if self._waiting:
+            self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        table = pa.concat_tables(self._waiting)
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+        self._waiting, self._ids = [], 0
+
+
+class _PackedShard:
+    """A pair of files for each draw: rows of ``block_size`` ids, and where the documents start.
+
+    `numpy.load(file, mmap_mode="r")` maps them.
+    """
+
+    def __init__(self, path: Path, stack: ExitStack, draws: int, end: int, block_size: int) -> None:
+        self.parts: dict[str, Path] = {}  # final name to temporary file
+        self._end, self._block_size = end, block_size
+        self._offsets = [[0] for _ in range(draws)]
+        self._files: list[tuple[Any, Any]] = []
+        for draw in range(draws):
+            names = [f"{path.name}.draw{draw}{suffix}" for suffix in (".npy", ".offsets.npy")]
+            parts = [stack.enter_context(part_of(path.with_name(name))) for name in names]
+            self.parts |= dict(zip(names, parts, strict=True))
+            tokens, offsets = (stack.enter_context(part.open("w+b")) for part in parts)
+            _write_header(tokens, 0, block_size)
+            self._files.append((tokens, offsets))
+
+    def write(self, table: pa.Table) -> None:
+        rows = table.column("input_ids").combine_chunks()
+        values, offsets = rows.values.to_numpy(), rows.offsets.to_numpy()
+        numbers = table.column("draw").to_numpy()
+        for draw, (file, _) in enumerate(self._files):
+            of_draw = np.flatnonzero(numbers == draw)
+            ids = [x for i in of_draw for x in (values[offsets[i] : offsets[i + 1]], [self._end])]
+            if ids:
+                np.concatenate(ids).astype("<i4").tofile(file)
+                lengths = offsets[of_draw + 1] - offsets[of_draw] + 1
+                size = self._offsets[draw][-1]
+                self._offsets[draw] += (size + np.cumsum(lengths, dtype=np.int64)).tolist()
+
+    def close(self) -> None:
+        for (tokens, offsets), starts in zip(self._files, self._offsets, strict=True):
+            rows = -(-starts[-1] // self._block_size)
+            np.full(rows * self._block_size - starts[-1], self._end, "<i4").tofile(tokens)
+            tokens.seek(0)
+            _write_header(tokens, rows, self._block_size)
+            np.save(offsets, np.array(starts, "<i8"), allow_pickle=False)
+            tokens.close()
+            offsets.close()
+
+
+def _write_header(file: Any, rows: int, block_size: int) -> None:
+    """Write the header of a .npy file. NumPy pads it for a growing first dimension, so its length
+    stays the same."""
+    about = {"descr": "<i4", "fortran_order": False, "shape": (rows, block_size)}
+    np.lib.format.write_array_header_1_0(file, about)
+    file.flush()

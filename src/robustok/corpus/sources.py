@@ -1,23 +1,28 @@
-"""Finds the files of a corpus and cuts them into chunks.
+"""Files of a corpus and the chunks that workers read, and what reading a chunk gives.
 
 A chunk is the part of one file that one worker reads: a range of bytes (JSON Lines and text, whose
-lines belong to the chunk they begin in), a range of row groups (Parquet), or a whole compressed
-file, which cannot be read from the middle.
+lines belong to the chunk they begin in), a range of rows (Parquet), or a whole compressed
+file, which cannot be read from the middle. It is read as batches of documents, and as rejects for
+rows that cannot be read.
 """
 
 from __future__ import annotations
 
 import glob
 import itertools
-from collections.abc import Iterable, Sequence
+import lzma
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from robustok.errors import RobustokError, nearest
-from robustok.files import COMPRESSIONS, decompressed
+from robustok.runtime.files import COMPRESSIONS, decompressed
 
 FORMATS = {
     ".parquet": "parquet",
@@ -29,10 +34,13 @@ FORMATS = {
 SAMPLE_BY = ("line", "document")  # the documents of a text file
 _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
 _SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # number of shards, and limits on their input bytes
+_PARTS = 16  # most shards of one row group
+MAX_ROW_BYTES = 16 << 20  # of a line or row, decompressed; a longer one is a reject
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """A file of the corpus; ``name`` is its path relative to the given folder."""
 
     path: Path
@@ -47,11 +55,11 @@ class Source:
 class Chunk:
     """The input of one shard: ``source`` from ``start`` up to ``stop`` (None: its end).
 
-    Both are bytes, or row groups of Parquet; ``size`` is the bytes of the file they take up.
+    Both are bytes, or rows of Parquet; ``size`` is the bytes of the file they take up.
     """
 
     number: int
-    source: Source
+    source: InputFile
     start: int
     stop: int | None
     size: int
@@ -63,7 +71,7 @@ class Chunk:
 
 def find_sources(
     inputs: str | Path | Sequence[str | Path], sample_by: str = "line"
-) -> list[Source]:
+) -> list[InputFile]:
     """The files of paths, folders and glob patterns, sorted by name.
 
     A folder is searched recursively for files of known kinds; names that begin with a dot or an
@@ -74,7 +82,7 @@ def find_sources(
     if sample_by not in SAMPLE_BY:
         raise RobustokError(f"unknown sample_by '{sample_by}': {nearest(sample_by, SAMPLE_BY)}")
     given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
-    sources: dict[Path, Source] = {}
+    sources: dict[Path, InputFile] = {}
     for entry in given:
         for source in _sources_of(Path(entry)):
             sources.setdefault(source.path.resolve(), source)
@@ -88,7 +96,7 @@ def find_sources(
     return sorted(sources.values(), key=lambda source: (source.name, str(source.path)))
 
 
-def cut_chunks(sources: Iterable[Source], shard_bytes: int | None = None) -> list[Chunk]:
+def cut_chunks(sources: Iterable[InputFile], shard_bytes: int | None = None) -> list[Chunk]:
     """Cut every file into chunks of about ``shard_bytes``.
 
     The default is a 256th of the corpus, within 2 and 64 MiB: it depends on the corpus only, not on
@@ -104,7 +112,7 @@ def cut_chunks(sources: Iterable[Source], shard_bytes: int | None = None) -> lis
     ]
 
 
-def open_stream(source: Source, start: int = 0) -> tuple[IO[bytes], IO[bytes]]:
+def open_stream(source: InputFile, start: int = 0) -> tuple[IO[bytes], IO[bytes]]:
     """The decompressed stream of a file, and the raw file, whose position shows the progress."""
     raw = source.path.open("rb")
     if source.compression:
@@ -113,7 +121,7 @@ def open_stream(source: Source, start: int = 0) -> tuple[IO[bytes], IO[bytes]]:
     return raw, raw
 
 
-def _sources_of(path: Path) -> list[Source]:
+def _sources_of(path: Path) -> list[InputFile]:
     if path.is_dir():
         return [_source(p, str(p.relative_to(path))) for p in _files_below(path)]
     if path.exists():
@@ -126,7 +134,7 @@ def _sources_of(path: Path) -> list[Source]:
     return [source for match in matches for source in _below(match)]
 
 
-def _below(path: Path) -> list[Source]:
+def _below(path: Path) -> list[InputFile]:
     """The files of a match of a pattern, named by their whole path, since file names may repeat."""
     if path.is_dir():
         return [_source(p, str(p)) for p in _files_below(path)]
@@ -163,18 +171,18 @@ def kind_of(path: Path) -> tuple[str, str] | None:
     return kind, compression
 
 
-def _source(path: Path, name: str) -> Source:
+def _source(path: Path, name: str) -> InputFile:
     kind = kind_of(path)
     assert kind is not None
     if not path.is_file():
         raise RobustokError(f"{path} is not a regular file: copy its content to one")
     status = path.stat()
-    return Source(path.absolute(), name, *kind, status.st_size, status.st_mtime_ns)
+    return InputFile(path.absolute(), name, *kind, status.st_size, status.st_mtime_ns)
 
 
-def _ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
+def _ranges(file: InputFile, wanted: int) -> list[tuple[int, int | None, int]]:
     if file.format == "parquet":
-        return _row_group_ranges(file, wanted)
+        return _row_ranges(file, wanted)
     if file.compression or file.format == "document":
         return [(0, None, file.size)]
     count = max(1, -(-file.size // wanted))
@@ -182,7 +190,11 @@ def _ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
     return [(a, b, b - a) for a, b in itertools.pairwise(edges)]
 
 
-def _row_group_ranges(file: Source, wanted: int) -> list[tuple[int, int | None, int]]:
+def _row_ranges(file: InputFile, wanted: int) -> list[tuple[int, int | None, int]]:
+    """Ranges of rows: small row groups together, and a group of twice ``wanted`` or more in parts.
+
+    The rows of a group before a part are decoded to be skipped, which bounds the number of parts.
+    """
     try:
         metadata = parquet_file(file).metadata
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
@@ -192,22 +204,31 @@ def _row_group_ranges(file: Source, wanted: int) -> list[tuple[int, int | None, 
         raise unreadable(file, error) from error
     ranges: list[tuple[int, int | None, int]] = []
     start, raw, size = 0, 0, 0
-    for i, group in enumerate(groups):
-        raw, size = raw + group.total_byte_size, size + sizes[i]
-        if raw >= wanted or i == len(groups) - 1:
-            ranges.append((start, i + 1, size))
-            start, raw, size = i + 1, 0, 0
-    return ranges
+    stop = 0
+    for group, group_size in zip(groups, sizes, strict=True):
+        parts = max(1, min(group.total_byte_size // wanted, _PARTS, group.num_rows))
+        if parts > 1 and stop > start:
+            ranges.append((start, stop, size))
+            start, raw, size = stop, 0, 0
+        first, stop = stop, stop + group.num_rows
+        raw, size = raw + group.total_byte_size, size + group_size
+        if parts > 1:
+            edges = [first + group.num_rows * i // parts for i in range(parts + 1)]
+            ranges += [(a, b, size // parts) for a, b in itertools.pairwise(edges)]
+        elif raw >= wanted:
+            ranges.append((start, stop, size))
+        else:
+            continue
+        start, raw, size = stop, 0, 0
+    return ranges if stop == start else [*ranges, (start, stop, size)]
 
 
-def parquet_file(file: Source, dictionaries: Sequence[str] = ()) -> Any:
+def parquet_file(file: InputFile, dictionaries: Sequence[str] = ()) -> Any:
     """The open Parquet file, read page by page to bound the memory of a large row group.
 
     ``dictionaries`` are the columns that stay dictionary-encoded. Raises RobustokError for a file
     whose metadata is damaged.
     """
-    import pyarrow.parquet as pq
-
     try:
         return pq.ParquetFile(
             file.path, read_dictionary=list(dictionaries), buffer_size=1 << 20, pre_buffer=False
@@ -216,9 +237,86 @@ def parquet_file(file: Source, dictionaries: Sequence[str] = ()) -> Any:
         raise unreadable(file, error) from error
 
 
-def unreadable(file: Source, error: Exception) -> Exception:
+def unreadable(file: InputFile, error: Exception) -> Exception:
     """A RobustokError for a damaged Parquet file; an error of the disk stays unchanged."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
         return error
     reason = " ".join(str(error).split())
     return RobustokError(f"{file.path}: not a Parquet file, or a damaged one ({reason})")
+
+
+@dataclass(frozen=True)
+class Column:
+    """The field of the documents; ``kind`` is ``text`` or ``ids`` (canonical ids)."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A row that was set aside: its position, the reason and its content.
+
+    ``position`` is the byte at which its line starts (of the decompressed file), or its row number
+    in a Parquet file.
+    """
+
+    position: int
+    reason: str
+    row: Any = None
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """Documents that are processed together: a table of the document, ``id`` and kept fields.
+
+    ``read`` is the number of bytes of the file read since the start of the chunk.
+    """
+
+    table: pa.Table
+    positions: np.ndarray
+    rejects: Sequence[Reject]
+    read: int
+
+
+def next_or_reject(rows: Iterator[Any]) -> Any:
+    """The next item, None at the end, or a Reject for damage after which nothing can be read."""
+    try:
+        return next(rows, None)
+    except MemoryError:
+        raise
+    except _DAMAGE as error:
+        return _damage(error)
+    except OSError as error:
+        if error.errno is not None:  # an error of the disk, not of the file: it may be temporary
+            raise
+        return _damage(error)
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        return _damage(error)
+
+
+def too_long(position: int, size: int, limit: int) -> Reject:
+    """The reject for a row longer than ``limit`` bytes; its content is not kept."""
+    return Reject(
+        position,
+        f"the row has {size:,} bytes, more than {limit:,}; --max-row-bytes allows longer ones",
+    )
+
+
+def as_text(row: Any) -> Any:
+    """A row for a reject: bytes as text, whatever they hold."""
+    return row.decode("utf8", errors="backslashreplace") if isinstance(row, bytes) else row
+
+
+def batch_schema(column: Column, kept: Sequence[pa.Field]) -> pa.Schema:
+    """The schema of the table of a batch. Text is binary, because it may not be valid UTF-8."""
+    kind = pa.large_binary() if column.kind == "text" else pa.list_(pa.int32())
+    fields = [pa.field(column.name, kind), pa.field("id", pa.string())]
+    return pa.schema([*fields, *(f for f in kept if f.name != column.name)])
+
+
+def _damage(error: Exception) -> Reject:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return Reject(-1, f"the file is damaged, and nothing after this can be read: {reason}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,8 +14,8 @@ import pyarrow as pa
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler, sampler
-from robustok.strength import measure
-from robustok.vocabulary import Vocabulary
+from robustok.samplers.strength import measure
+from robustok.tokenizer.vocabulary import Vocabulary
 
 SCHEMA = pa.schema(
     [
@@ -52,7 +52,8 @@ class Retokenize:
     The output has a row for each draw, those of a document one after another, with the schema
     :data:`SCHEMA`: the draw's number, its ids, how many splits it has and its distance from the
     canonical tokens. An ``id`` column is copied. Every engine runs this function; ``map_batches``
-    of Ray Data and ``map`` of `datasets` (formatted as Arrow) accept it as it is.
+    of Ray Data and ``map(..., batched=True)`` of `datasets` accept it as it is. Batches may also be
+    mappings of columns.
 
     A document's draws depend on its key, the seed, the epoch and the draw's number, and on nothing
     else. The key is a hash of the document's ``id``, where it has one, and of its canonical ids.
@@ -68,7 +69,8 @@ class Retokenize:
     column: str = "text"
     keep: tuple[str, ...] = ()
 
-    def __call__(self, table: pa.Table) -> pa.Table:
+    def __call__(self, batch: pa.Table | Mapping[str, Any]) -> pa.Table:
+        table: Any = batch if isinstance(batch, pa.Table) else pa.table(dict(batch))
         for name in (self.column, *self.keep):
             if name not in table.column_names:
                 raise RobustokError(
@@ -101,7 +103,7 @@ class Retokenize:
     def _canonical(self, column: pa.ChunkedArray) -> Ragged:
         if column.null_count:
             raise RobustokError(f"column '{self.column}' has null rows: fill or drop them first")
-        if not _is_list(column.type):
+        if not is_list(column.type):
             return self.vocab.encode_batch(column.to_pylist())
         try:
             rows = Ragged.from_arrow(column.cast(pa.large_list(pa.field("i", pa.int32(), False))))
@@ -141,9 +143,10 @@ def document_keys(names: Sequence[str | None], rows: Ragged) -> np.ndarray:
     return np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return listed or pa.types.is_fixed_size_list(kind)
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column is of lists, of either width of offsets or of one length."""
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(kind) for test in tests)
 
 
 def _names(table: pa.Table) -> pa.Array:

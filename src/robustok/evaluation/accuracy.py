@@ -8,29 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.display import Progress
+from robustok.checks import check_integer
 from robustok.errors import RobustokError, nearest
-from robustok.evaluation.combining import METHODS, combined
+from robustok.evaluation.ensemble import METHODS, combined
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.overflow import Window
+from robustok.evaluation.overflow import NO_FIT, Window
 from robustok.evaluation.questions import (
     Ids,
     as_sampler,
-    check_items,
+    by_draw,
+    check_keyed,
     encode_options,
     item_key,
     margins,
+    sentence_keys,
+    sentence_request,
+    start_ids,
 )
 from robustok.evaluation.result import Evaluation, Outcome
-from robustok.evaluation.sentences import by_draw, sentence_keys, sentence_request, start_ids
-from robustok.ragged import Ragged
-from robustok.scoring import Request, score_many
-from robustok.strength import measure
+from robustok.models.devices import precision_of
+from robustok.runtime.display import Progress
+from robustok.samplers.strength import measure
+from robustok.scoring import Request, Scores, score_many
 
 if TYPE_CHECKING:
     from robustok.samplers import Sampler
     from robustok.tasks.item import Item
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 _BLOCK = 64  # items scored together between two calls of progress
 
@@ -71,63 +75,65 @@ def evaluate(
             answers: ``"error"`` (default); ``"drop"``: the item is left out; ``"left"``: the start
             of the prompt is cut off; ``"canonical"``: the canonical question is used. The result
             counts such draws in ``overflowed``.
-        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
-            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        max_batch_tokens: greatest number of tokens of one forward pass, as in
+            :func:`robustok.scoring.score`.
         progress: called with (items done, all items).
 
     Options are canonical, z = p(option | prefix, question), and the prediction is the option with
-    the greatest z.
+    the greatest z. For ``acc_norm``, it is the option with the greatest log z per character, as in
+    lm-eval.
 
     Raises RobustokError without items or draws, for two items with one key, and by ``overflow``.
     Source: the paper's appendix "Random Tokenisation Robustness" (M = 10, N = 500).
     """
     began = time.perf_counter()
-    check_items(items)
-    if draws < 1:
-        raise RobustokError(f"{draws} draws evaluate nothing: give at least 1")
+    items = check_keyed("item", items)
+    check_integer("draws", draws, 1)
     if ensemble not in (None, *METHODS):
         raise RobustokError(f"unknown ensemble '{ensemble}': {nearest(str(ensemble), METHODS)}")
     sampler = as_sampler(sampler, vocab)
     draws = 1 if sampler.deterministic else draws
+    has_sentences = not all(item.question for item in items)
+    before_sentences = start_ids(model) if prefix is None and has_sentences else prefix
     outcomes: list[Outcome] = []
-    computed, naive, mode = 0, 0, ""
+    scored: list[Scores] = []
     window = Window(model, overflow)
     prefix_cache: dict[bytes, Any] = {}
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
-        fitted = _fitted(window, block, vocab, sampler, draws, seed, prefix, model)
-        block, requests = [item for item, _ in fitted], [request for _, request in fitted]
-        scored = score_many(
+        drawn = _requests(block, vocab, sampler, draws, seed, prefix, before_sentences)
+        kept, requests = _fitting(window, vocab, block, drawn)
+        scores = score_many(
             model, requests, max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache
         )
-        for item, scores in zip(block, scored, strict=True):
-            log_probs = scores.log_probs if item.question else by_draw(scores.log_probs, item)
-            if ensemble is not None:
-                log_probs = combined(log_probs, ensemble)
-            outcomes.append(_outcome(item, log_probs))
-            computed += scores.tokens_computed
-            naive += scores.tokens_naive
-            mode = scores.mode
+        for item, one in zip(kept, scores, strict=True):
+            outcomes.append(_outcome(item, one.log_probs, ensemble))
+        scored += scores
         if progress is not None:
             progress(min(begin + _BLOCK, len(items)), len(items))
     if not outcomes:
-        raise RobustokError(
-            "no item fits the model's max_length: choose overflow left or canonical"
-        )
-    answers = draws if ensemble is None else 1
+        raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
+    answers = 1 if ensemble else draws
     accuracy, low, high = clustered([o.correct for o in outcomes], answers)
+    acc_norm, acc_norm_low, acc_norm_high = clustered([o.correct_norm for o in outcomes], answers)
     return Evaluation(
-        *(accuracy, low, high),
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        acc_norm=acc_norm,
+        acc_norm_low=acc_norm_low,
+        acc_norm_high=acc_norm_high,
         n=len(outcomes),
         draws=draws,
         eval_scheme=sampler.spec,
         seed=seed,
         seconds=time.perf_counter() - began,
         outcomes=tuple(outcomes),
-        mode=mode,
-        tokens_computed=computed,
-        tokens_naive=naive,
+        mode=scored[-1].mode,
+        tokens_computed=sum(one.tokens_computed for one in scored),
+        tokens_naive=sum(one.tokens_naive for one in scored),
         overflowed=window.overflowed,
+        precision=precision_of(model),
     )
 
 
@@ -160,26 +166,6 @@ def drawn_strength(
     return measure(vocab, vocab.encode_batch(texts), drawn).mean()
 
 
-def _fitted(
-    window: Window,
-    block: Sequence[Item],
-    vocab: Vocabulary,
-    sampler: Sampler,
-    draws: int,
-    seed: int,
-    prefix: Ids | None,
-    model: Any,
-) -> list[tuple[Item, Request]]:
-    """The items that are scored, and their requests cut or replaced to fit the model."""
-    requests = _requests(block, vocab, sampler, draws, seed, prefix, model)
-    fitted = []
-    for item, request in zip(block, requests, strict=True):
-        fitting = window.fit(request, item.key, vocab.encode(item.question))
-        if fitting is not None:
-            fitted.append((item, fitting))
-    return fitted
-
-
 def _requests(
     block: Sequence[Item],
     vocab: Vocabulary,
@@ -187,32 +173,59 @@ def _requests(
     draws: int,
     seed: int,
     prefix: Ids | None,
-    model: Any,
+    before_sentences: Ids | None,
 ) -> list[Request]:
+    """All draws of each item: of its question after the prefix, or else of its sentences."""
     keys = np.array([item_key(item.key) for item in block], np.int64)
     texts = [item.question for item in block]
     questions = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
-    sentence_prefix: Any = prefix
-    if prefix is None and not all(texts):
-        sentence_prefix = start_ids(model)
     return [
-        Request(_slice(questions, i * draws, draws), encode_options(vocab, item.choices), prefix)
+        Request(
+            questions.between(i * draws, (i + 1) * draws),
+            encode_options(vocab, item.choices),
+            prefix,
+        )
         if item.question
-        else sentence_request(item, vocab, sampler, draws, seed, sentence_prefix)
+        else sentence_request(item, vocab, sampler, draws, seed, before_sentences)
         for i, item in enumerate(block)
     ]
 
 
-def _slice(rows: Ragged, begin: int, count: int) -> Ragged:
-    offsets = rows.offsets[begin : begin + count + 1]
-    return Ragged(rows.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+def _fitting(
+    window: Window, vocab: Vocabulary, items: Sequence[Item], requests: Sequence[Request]
+) -> tuple[list[Item], list[Request]]:
+    """The items that the overflow policy keeps, and their requests, cut or replaced."""
+    kept, fitting = [], []
+    for item, request in zip(items, requests, strict=True):
+        fitted = window.fit(request, item.key, vocab.encode(item.question))
+        if fitted is not None:
+            kept.append(item)
+            fitting.append(fitted)
+    return kept, fitting
 
 
-def _outcome(item: Item, log_probs: np.ndarray) -> Outcome:
+def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome:
+    if not item.question:  # the choices are sentences, and one row has all draws
+        log_probs = by_draw(log_probs, item)
+    lengths = _lengths(item.choices)
+    normalized = log_probs / lengths
+    if ensemble is not None:
+        # The vote is taken among the answers of the draws; the mean is one of probabilities.
+        voted = ensemble == "vote"
+        normalized = (
+            combined(normalized, ensemble) if voted else combined(log_probs, ensemble) / lengths
+        )
+        log_probs = combined(log_probs, ensemble)
     return Outcome(
         key=item.key,
         kind=item.kind,
         label=item.label,
         predictions=tuple(log_probs.argmax(axis=1).tolist()),
         margins=tuple(margins(log_probs, item.label).tolist()),
+        norm_predictions=tuple(normalized.argmax(axis=1).tolist()),
     )
+
+
+def _lengths(choices: Sequence[str]) -> np.ndarray:
+    """Characters of each option, float64 [options]: lm-eval adds the space before them itself."""
+    return np.array([len(choice.lstrip()) or len(choice) for choice in choices], np.float64)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.normal import Z95
+from robustok.runtime.display import Z95
 
 
 def wilson(correct: float, n: float) -> tuple[float, float]:
@@ -67,6 +67,15 @@ def clopper_pearson_upper(successes: int, trials: int, confidence: float = 0.95)
         )
     test = binomtest(successes, trials, alternative="less")
     return float(test.proportion_ci(confidence, method="exact").high)
+
+
+def clopper_pearson_lower(successes: int, trials: int, confidence: float = 0.95) -> float:
+    """Clopper-Pearson lower bound on a share; the upper bound is that of the other trials.
+
+    >>> round(clopper_pearson_lower(300, 300), 6)
+    0.990064
+    """
+    return 1 - clopper_pearson_upper(trials - successes, trials, confidence)
 
 
 def exact_mcnemar(lost: int, won: int) -> float:

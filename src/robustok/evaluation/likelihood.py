@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.checks import check_texts
-from robustok.display import Progress
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import as_sampler
-from robustok.evaluation.sentences import sequence_log_probs, start_ids
+from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_ids
 from robustok.models.load import max_length_of
-from robustok.normal import Z95
 from robustok.ragged import Ragged
+from robustok.runtime.display import Z95, Progress
 from robustok.scoring.text import text_losses
 
 if TYPE_CHECKING:
     from robustok.samplers import Sampler
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 

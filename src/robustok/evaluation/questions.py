@@ -1,22 +1,32 @@
-"""Items as token ids, and predictions and margins from a model's scores."""
+"""Items as token ids (questions, options, whole sentences, solved examples), and their margins.
+
+An item without a question, such as a pair of BLiMP, is scored as whole drawn sentences.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError
+from robustok.ragged import Ragged
+from robustok.samplers import Sampler, Spec
+from robustok.samplers import sampler as build_sampler
+from robustok.scoring import Request, score_many
+from robustok.scoring.engine import Ids
 
 if TYPE_CHECKING:
-    from robustok.samplers import Sampler
     from robustok.tasks.item import Item
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
-Ids = Sequence[int] | np.ndarray
+HEADER = "Below are solved examples. For the final question, predict the correct option."
+# Of the examples' draws. An example that is also evaluated must not repeat its draw there.
+_EXAMPLES_EPOCH = 1 << 20
 
 
 def item_key(key: str) -> int:
@@ -26,10 +36,8 @@ def item_key(key: str) -> int:
 
 def as_sampler(sampler: str | Sampler, vocab: Vocabulary) -> Sampler:
     """The sampler of a spec string; a sampler of this vocabulary stays itself."""
-    from robustok.samplers import Sampler, Spec
-    from robustok.samplers import sampler as build
-
-    return build(sampler, vocab) if isinstance(sampler, (str, Spec, Sampler)) else sampler
+    known = isinstance(sampler, (str, Spec, Sampler))
+    return build_sampler(sampler, vocab) if known else sampler
 
 
 def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:
@@ -52,21 +60,23 @@ def check_options(options: Sequence[str | Ids]) -> list[str | Ids]:
     return options
 
 
-def check_items(items: Sequence[Item]) -> None:
-    """Raise where items are missing or share a key."""
-    if not items:
-        raise RobustokError("there are no items to evaluate: give at least one")
-    seen: set[str] = set()
-    for item in items:
-        if item.key in seen:
-            raise RobustokError(f"two items have the key '{item.key}': give each its own")
-        seen.add(item.key)
+def check_keyed(kind: str, values: Sequence[Any]) -> list[Any]:
+    """Items or prompts as a list; raises RobustokError where they are missing or share a key.
+
+    ``kind`` is what errors call one of them.
+    """
+    values = check_list(f"{kind}s", values)
+    if not values:
+        raise RobustokError(f"there are no {kind}s: give at least one")
+    for key, count in Counter(value.key for value in values).items():
+        if count > 1:
+            raise RobustokError(f"two {kind}s have the key '{key}': give each its own")
+    return values
 
 
 def check_questions(items: Sequence[Item]) -> None:
     """Raise RobustokError if items are missing, share a key, or have no question."""
-    check_items(items)
-    for item in items:
+    for item in check_keyed("item", items):
         if not item.question:
             raise RobustokError(
                 f"item '{item.key}' has no question, only sentences to choose from: "
@@ -85,3 +95,109 @@ def margins(log_probs: np.ndarray, label: int, objective: str = "log-probability
     z = np.exp(log_probs) if objective == "probability" else log_probs
     wrong = np.delete(z, label, axis=1)
     return wrong.max(axis=1) - z[:, label]
+
+
+def plain_ids(ids: Ids | None) -> list[int]:
+    """Ids as a list for JSON; none as an empty one."""
+    return [] if ids is None else [int(i) for i in ids]
+
+
+def append(rows: Ragged, suffix: Ids | None) -> Ragged:
+    """The same rows, each followed by ``suffix``."""
+    if suffix is None or not len(suffix):
+        return rows
+    count, extra = len(rows), len(suffix)
+    values = np.empty(len(rows.values) + count * extra, np.int32)
+    offsets = rows.offsets + extra * np.arange(count + 1)
+    ends = (offsets[1:, None] - extra + np.arange(extra)).ravel()
+    own = np.ones(len(values), bool)
+    own[ends] = False
+    values[own], values[ends] = rows.values, np.tile(np.asarray(suffix, np.int32), count)
+    return Ragged(values, offsets)
+
+
+def start_ids(model: Any) -> list[int]:
+    """The id that a text begins with, for the probability of its first token.
+
+    Raises RobustokError where the model names none.
+    """
+    for name in ("bos_token_id", "eos_token_id"):
+        value = getattr(model.config, name, None)
+        if isinstance(value, int) and value >= 0:
+            return [value]
+    raise RobustokError(
+        "the model names no token that begins a text (bos_token_id), so whole sentences cannot be "
+        "scored: set one in its config"
+    )
+
+
+def sequence_log_probs(
+    model: Any, rows: Iterable[Ids], start: Ids, prefix_cache: dict[bytes, Any] | None = None
+) -> np.ndarray:
+    """The log-probability of each whole tokenization after ``start``, in nats, float64 [rows]."""
+    request = Request([[]], list(rows), start)
+    return score_many(model, [request], prefix_cache=prefix_cache)[0].log_probs[0]
+
+
+def sentence_keys(item: Item) -> list[tuple[str, str]]:
+    """The sentences of an item, each with the key that its draws depend on."""
+    return [(choice, f"{item.key}/{i}") for i, choice in enumerate(item.choices)]
+
+
+def sentence_request(
+    item: Item, vocab: Vocabulary, sampler: Any, draws: int, seed: int, prefix: Ids | None
+) -> Request:
+    """All draws of all sentences as options after one prefix: draw by draw, choice by choice."""
+    keys = np.array([item_key(key) for _, key in sentence_keys(item)], np.int64)
+    rows = sampler.sample_batch(list(item.choices), seed=seed, draws=draws, keys=keys)
+    order = [c * draws + d for d in range(draws) for c in range(len(item.choices))]
+    return Request([[]], [rows[i] for i in order], prefix)
+
+
+def by_draw(log_probs: np.ndarray, item: Item) -> np.ndarray:
+    """The scores of a sentence request as [draws, choices]."""
+    return log_probs.reshape(-1, len(item.choices))
+
+
+def solved_examples(
+    vocab: Vocabulary,
+    examples: Sequence[Item],
+    sampler: str | Sampler = "canonical",
+    *,
+    seed: int,
+    start: Ids = (),
+) -> np.ndarray:
+    """Ids of a few-shot prefix of K solved examples, for an evaluation or an attack.
+
+    >>> from robustok.evaluation import evaluate
+    >>> ids = solved_examples(vocab, items[:2], "stochastok(alpha=1)", seed=0)
+    >>> evaluate(model, vocab, items[2:], "canonical", seed=0, prefix=ids).n
+    6
+
+    Args:
+        vocab: the model's vocabulary.
+        examples: the items to show solved, in this order; at least one.
+        sampler: a spec or a sampler for their questions, by default canonical. Header, answers and
+            the empty lines between them are canonical.
+        seed: any integer. A draw depends on it and the item's key.
+        start: ids before everything, such as a start token; by default none.
+
+    Returns int32 [n].
+
+    Raises RobustokError without examples.
+    Source: the paper's section "Does In-context Learning Improve Robustness?" and the example
+    prompt of its appendix, which the header is from.
+    """
+    examples = check_list("examples", examples)
+    if not examples:
+        raise RobustokError("there are no solved examples: give at least one")
+    sampler = as_sampler(sampler, vocab)
+    keys = np.array([item_key(e.key) for e in examples], np.int64)
+    questions = sampler.sample_batch(
+        [e.question for e in examples], seed=seed, keys=keys, epoch=_EXAMPLES_EPOCH
+    )
+    between = vocab.encode("\n\n")
+    parts = [np.asarray(start, np.int32), vocab.encode(HEADER), between]
+    for example, question in zip(examples, questions, strict=True):
+        parts += [question, vocab.encode(example.answer), between]
+    return np.concatenate(parts).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Result of an evaluation: accuracy, interval, and the outcome of every item."""
+"""Results of evaluations: accuracy with its interval, and the outcome of every item."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Outcome:
         predictions: index of the option with the greatest log-probability, [draws].
         margins: greatest log-probability of a wrong option minus that of the right one, in nats,
             [draws]; above 0 the draw is wrong.
+        norm_predictions: as ``predictions``, with each log-probability divided by the number of
+            characters of the option, [draws].
     """
 
     key: str
@@ -28,37 +30,44 @@ class Outcome:
     label: int
     predictions: tuple[int, ...]
     margins: tuple[float, ...]
+    norm_predictions: tuple[int, ...]
 
     @property
     def correct(self) -> float:
         """Fraction of draws that got the label."""
         return sum(p == self.label for p in self.predictions) / len(self.predictions)
 
+    @property
+    def correct_norm(self) -> float:
+        """Fraction of draws that got the label by ``norm_predictions``."""
+        return sum(p == self.label for p in self.norm_predictions) / len(self.norm_predictions)
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Accuracy over items, each under several tokenizations of its question.
 
-    >>> from robustok.evaluation import evaluate
-    >>> result = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
-    >>> result.eval_scheme, result.n, result.draws, len(result.outcomes)
-    ('uniform', 8, 3, 8)
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Accuracy over items, drawn or attacked, and the work that it took.
+
+    >>> from robustok.attack import attack_items
+    >>> isinstance(attack_items(model, vocab, items, seed=0), Accuracy)
+    True
 
     Args:
-        accuracy: mean over items of the fraction of correct draws.
+        accuracy: mean over items of the fraction of correct draws; over attacked items, the share
+            that the attack did not break.
         low: lower 95% bound of ``accuracy``, with items as clusters.
         high: upper 95% bound.
         n: number of items.
-        draws: draws of each item.
-        eval_scheme: spec of the scheme that drew the questions.
-        seed: seed of the draws.
+        draws: draws of each item; 1 for an attack.
+        eval_scheme: spec of the scheme that drew the questions, or the settings of the attack.
+        seed: seed of the draws and of all random choices.
         seconds: wall-clock time.
-        outcomes: the predictions for each item.
         mode: scoring mode: ``"tree"``, ``"cache"`` or ``"plain"``; see
             :func:`~robustok.scoring.scoring_mode`.
-        tokens_computed: positions that went through the model, padding included.
-        tokens_naive: positions of one unpadded sequence for each question and option.
-        overflowed: number of draws that did not fit the model's longest input.
+        tokens_computed: positions that went through the model, padding included, without those of a
+            resume file.
+        tokens_naive: positions of one unpadded sequence for each tokenization and option, counted
+            likewise.
+        overflowed: number of tokenizations that did not fit the model's longest input.
     """
 
     accuracy: float
@@ -69,18 +78,57 @@ class Evaluation:
     eval_scheme: str
     seed: int
     seconds: float
-    outcomes: tuple[Outcome, ...]
     mode: str
     tokens_computed: int
     tokens_naive: int
     overflowed: int = 0
 
-    def __str__(self) -> str:
-        return (
-            f"{self.eval_scheme}: accuracy {self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}], "
-            f"{self.n} items × {self.draws} draws"
-            + (f", {self.overflowed} longer than the model's max_length" if self.overflowed else "")
+    def _line(self, details: str) -> str:
+        interval = f"{self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        overflowed = f", {self.overflowed} longer than the model's max_length"
+        return f"{self.eval_scheme}: accuracy {interval}, {details}" + (
+            overflowed if self.overflowed else ""
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Accuracy):
+    """Accuracy over items, each under several tokenizations of its question.
+
+    >>> from robustok.evaluation import evaluate
+    >>> result = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
+    >>> result.eval_scheme, result.n, result.draws, len(result.outcomes)
+    ('uniform', 8, 3, 8)
+
+    Args:
+        outcomes: the predictions for each item.
+        acc_norm: accuracy where each log-probability is divided by the number of characters of its
+            option, without the space before it: `acc_norm` of lm-eval.
+        acc_norm_low: lower 95% bound of ``acc_norm``.
+        acc_norm_high: upper 95% bound.
+        precision: type of the model's weights, as ``"float32"`` or ``"bfloat16"``.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    acc_norm: float
+    acc_norm_low: float
+    acc_norm_high: float
+    precision: str = "float32"
+
+    @property
+    def consistency(self) -> float | None:
+        """Share of items with one prediction in all draws; None where an item has one only.
+
+        The other items change their answer between draws. A wrong answer counts as consistent.
+        """
+        if max(len(one.predictions) for one in self.outcomes) < 2:
+            return None
+        return sum(len(set(one.predictions)) == 1 for one in self.outcomes) / self.n
+
+    def __str__(self) -> str:
+        normalized = f"{self.acc_norm:.3f} [{self.acc_norm_low:.3f}, {self.acc_norm_high:.3f}]"
+        same = "" if self.consistency is None else f", consistency {self.consistency:.3f}"
+        return self._line(f"acc_norm {normalized}, {self.n} items × {self.draws} draws{same}")
 
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines.
@@ -95,6 +143,8 @@ class Evaluation:
                 "predictions": list(o.predictions),
                 "margins": [round(m, 6) for m in o.margins],
                 "correct": o.correct,
+                "norm_predictions": list(o.norm_predictions),
+                "correct_norm": o.correct_norm,
                 "seed": self.seed,
                 "draws": len(o.predictions),
             }

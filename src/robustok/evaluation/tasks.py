@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.display import markdown_table
 from robustok.evaluation.accuracy import evaluate
 from robustok.evaluation.comparison import Paired, paired
-from robustok.evaluation.incontext import solved_examples
-from robustok.evaluation.questions import Ids, as_sampler
+from robustok.evaluation.questions import Ids, as_sampler, plain_ids, solved_examples
 from robustok.evaluation.result import Evaluation, Outcome
-from robustok.evaluation.resume import RowFile, items_digest
-from robustok.models.fingerprint import model_fingerprint
+from robustok.evaluation.resume import RowFile, question_digest
+from robustok.models.load import model_fingerprint
+from robustok.runtime.display import Progress, markdown_table
+from robustok.runtime.files import json_digest
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
-    from robustok.vocabulary import Vocabulary
-
-
-FORMAT = 2  # of the rows in a resume file
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -106,39 +102,35 @@ def evaluate_tasks(
     Raises RobustokError as :func:`evaluate` does, and for a ``resume_file`` of another call.
     """
     samplers = [as_sampler(scheme, vocab) for scheme in schemes]
-    with ExitStack() as stack:
-        kept = None
-        if resume_file is not None:
-            config = {
-                "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
-                "draws": draws, "seed": seed,
-                "shots": [few_shot.count, few_shot.scheme] if few_shot else None,
-                "items": {name: items_digest(items) for name, items in tasks.items()},
-                "overflow": overflow, "format": FORMAT,
-                **({"start": [int(i) for i in start]} if len(start) else {}),
-            }  # fmt: skip
-            kept = stack.enter_context(RowFile(resume_file, config))
-        total, done = sum(map(len, tasks.values())) * len(samplers), 0
-        results: list[TaskResult] = []
+    config = {
+        "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
+        "schemes": [sampler.spec for sampler in samplers], "draws": draws, "seed": seed,
+        "shots": [few_shot.count, few_shot.scheme] if few_shot else None,
+        "items": {
+            name: json_digest([question_digest(item) for item in items])
+            for name, items in tasks.items()
+        },
+        "overflow": overflow, "start": plain_ids(start),
+    }  # fmt: skip
+    total, done = sum(map(len, tasks.values())) * len(samplers), 0
+    results: list[TaskResult] = []
+    with RowFile(resume_file, config) as file:
         for name, items in tasks.items():
             first: Evaluation | None = None
-            prefix, questions = _context(vocab, items, few_shot, seed, start)
+            prefix, questions = _prefix_and_questions(vocab, items, few_shot, seed, start)
             for sampler in samplers:
                 key = f"{name} {sampler.spec}"
-                if kept and key in kept.rows:
-                    evaluation = _from_row(kept.rows[key])
-                else:
-                    task_progress = _task_progress(progress, key, done, total)
+                if key not in file.rows:
                     evaluation = evaluate(
                         model, vocab, questions, sampler, draws=draws, seed=seed, prefix=prefix,
-                        overflow=overflow, progress=task_progress,
+                        overflow=overflow, progress=_labeled(progress, key, done, total),
                     )  # fmt: skip
-                    if kept:
-                        kept.add_row({"key": key, **_to_row(evaluation)})
+                    file.add_row({"key": key, **_to_row(evaluation)})
+                evaluation = _from_row(file.rows[key])
                 done += len(items)
                 results.append(TaskResult(name, evaluation, _against(first, evaluation)))
                 first = first or evaluation
-        return results
+    return results
 
 
 def _against(first: Evaluation | None, second: Evaluation) -> Paired | None:
@@ -152,7 +144,7 @@ def _against(first: Evaluation | None, second: Evaluation) -> Paired | None:
     )) if common else None  # fmt: skip
 
 
-def _context(
+def _prefix_and_questions(
     vocab: Vocabulary, items: Sequence[Item], few_shot: FewShot | None, seed: int, start: Ids
 ) -> tuple[Any, Sequence[Item]]:
     if few_shot is None:
@@ -161,25 +153,23 @@ def _context(
     return solved_examples(vocab, solved, few_shot.scheme, seed=seed, start=start), rest
 
 
-def _task_progress(
-    progress: Callable[[int, int, str], None] | None, label: str, done: int, total: int
-) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda more, _: progress(done + more, total, label)
+def _labeled(
+    progress: Callable[[int, int, str], None] | None, label: str, before: int, total: int
+) -> Progress:
+    return lambda done, _: None if progress is None else progress(before + done, total, label)
 
 
 def _to_row(evaluation: Evaluation) -> dict[str, Any]:
     fields = {name: getattr(evaluation, name) for name in Evaluation.__dataclass_fields__}
-    outcomes = [[o.key, o.kind, o.label, o.predictions, o.margins] for o in evaluation.outcomes]
+    outcomes = [list(asdict(outcome).values()) for outcome in evaluation.outcomes]
     return fields | {"outcomes": outcomes}
 
 
 def _from_row(row: dict[str, Any]) -> Evaluation:
     fields: dict[str, Any] = {name: row[name] for name in Evaluation.__dataclass_fields__}
+    outcomes: list[list[Any]] = row["outcomes"]
     fields["outcomes"] = tuple(
-        Outcome(key, kind, label, tuple(predictions), tuple(margins))
-        for key, kind, label, predictions, margins in row["outcomes"]
+        Outcome(key, kind, label, *map(tuple, lists)) for key, kind, label, *lists in outcomes
     )
     return Evaluation(**fields)
 
@@ -187,7 +177,8 @@ def _from_row(row: dict[str, Any]) -> Evaluation:
 def table(results: Sequence[TaskResult]) -> str:
     """A Markdown table in the paper's form: canonical accuracy, and the loss under other schemes.
 
-    A cell is the accuracy in percent with its 95% interval. After the first column, it also has the
+    A cell is the accuracy in percent with its 95% interval, and of several draws the consistency,
+    the share of questions with one answer in all draws. After the first column, it also has the
     difference from that column in points and the p-value of the paired test.
     """
     schemes = list(dict.fromkeys(r.evaluation.eval_scheme for r in results))
@@ -206,13 +197,85 @@ def table(results: Sequence[TaskResult]) -> str:
 def _cell(result: TaskResult | None) -> str:
     if result is None:
         return "not run"
-    one = result.evaluation
-    text = f"{100 * one.accuracy:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+    text, same = _accuracy(result.evaluation), result.evaluation.consistency
+    if same is not None:
+        text += f", consistency {100 * same:.1f}"
     if result.against is None:
         return text
-    p = result.against.p
-    sure = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-    return f"{text} {100 * result.against.difference:+.1f}, {sure}".replace("-", "−")
+    return f"{text} {100 * result.against.difference:+.1f}, {_p(result.against)}".replace("-", "−")
+
+
+def _accuracy(one: Evaluation) -> str:
+    return f"{100 * one.accuracy:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+
+
+def _p(difference: Paired) -> str:
+    return "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
+
+
+@dataclass(frozen=True)
+class ModelDifference:
+    """Two models on one task under one scheme.
+
+    >>> results = evaluate_tasks(model, vocab, {"odd": items}, ["canonical"], seed=0)
+    >>> differences = compare_models({"a": results, "b": results})
+    >>> differences[0].model, differences[0].against, differences[0].paired.difference
+    ('b', 'a', 0.0)
+
+    Args:
+        model: name of the model.
+        against: name of the first model.
+        task: name of the task.
+        eval_scheme: spec of the scheme that drew the questions.
+        paired: accuracy of ``model`` minus that of ``against``, over the items of both.
+    """
+
+    model: str
+    against: str
+    task: str
+    eval_scheme: str
+    paired: Paired
+
+
+def compare_models(results: Mapping[str, Sequence[TaskResult]]) -> list[ModelDifference]:
+    """The paired differences of models from the first one, by task and scheme.
+
+    >>> results = evaluate_tasks(model, vocab, {"odd": items}, ["canonical"], seed=0)
+    >>> [one.paired.n for one in compare_models({"a": results, "b": results})]
+    [8]
+
+    Args:
+        results: the results of :func:`evaluate_tasks` for each model, by its name, for the same
+            tasks and schemes. A task without an item in both models is left out.
+    """
+    (first, baseline), *others = results.items()
+    return [
+        ModelDifference(name, first, one.task, one.evaluation.eval_scheme, difference)
+        for name, theirs in others
+        for one, other in zip(baseline, theirs, strict=True)
+        if (difference := _against(one.evaluation, other.evaluation)) is not None
+    ]
+
+
+def model_table(results: Mapping[str, Sequence[TaskResult]]) -> str:
+    """A Markdown table of several models: a row for each task and scheme, a column for each model.
+
+    A cell is the accuracy in percent with its 95% interval. After the first model, it also has the
+    paired difference from that model in points, with its 95% interval and p-value.
+    """
+    differences = {(d.model, d.task, d.eval_scheme): d.paired for d in compare_models(results)}
+    lines = []
+    for row in zip(*results.values(), strict=True):
+        task, scheme = row[0].task, row[0].evaluation.eval_scheme
+        cells = []
+        for name, result in zip(results, row, strict=True):
+            cell = _accuracy(result.evaluation)
+            if difference := differences.get((name, task, scheme)):
+                points = [100 * x for x in (difference.difference, difference.low, difference.high)]
+                cell += " {:+.1f} [{:+.1f}, {:+.1f}], ".format(*points) + _p(difference)
+            cells.append(cell.replace("-", "−"))
+        lines.append([task, scheme, str(row[0].evaluation.n), *cells])
+    return markdown_table(["task", "scheme", "n", *results], lines)
 
 
 def _mean(results: Sequence[TaskResult], scheme: str, first: str) -> str:
@@ -229,7 +292,7 @@ def _mean(results: Sequence[TaskResult], scheme: str, first: str) -> str:
 def item_rows(results: Sequence[TaskResult]) -> list[dict[str, Any]]:
     """One plain row for each task, tokenization and item."""
     return [
-        {"task": r.task, "query": r.evaluation.eval_scheme, **row}
+        {"task": r.task, "eval_scheme": r.evaluation.eval_scheme, **row}
         for r in results
         for row in r.evaluation.table()
     ]

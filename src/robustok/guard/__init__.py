@@ -7,8 +7,6 @@ text. It does not judge the text itself.
 from robustok.guard.audit import Audit as Audit
 from robustok.guard.audit import Drift as Drift
 from robustok.guard.check import Guard as Guard
-from robustok.guard.conversations import read_rollouts as read_rollouts
-from robustok.guard.conversations import rollout_files as rollout_files
 from robustok.guard.findings import NOT_CANONICAL as NOT_CANONICAL
 from robustok.guard.findings import NOT_UTF8 as NOT_UTF8
 from robustok.guard.findings import SPECIAL_ID as SPECIAL_ID
@@ -17,7 +15,9 @@ from robustok.guard.findings import TEXT_CHANGES as TEXT_CHANGES
 from robustok.guard.findings import UNKNOWN_ID as UNKNOWN_ID
 from robustok.guard.findings import Finding as Finding
 from robustok.guard.findings import Findings as Findings
+from robustok.guard.findings import Verdict as Verdict
+from robustok.guard.findings import Verdicts as Verdicts
 from robustok.guard.findings import describe as describe
-from robustok.guard.sequences import read_sequences as read_sequences
-from robustok.guard.verdict import Verdict as Verdict
-from robustok.guard.verdict import Verdicts as Verdicts
+from robustok.guard.readers import read_rollouts as read_rollouts
+from robustok.guard.readers import read_sequences as read_sequences
+from robustok.guard.readers import rollout_files as rollout_files

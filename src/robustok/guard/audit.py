@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from robustok.display import visible
 from robustok.errors import RobustokError
 from robustok.guard.check import Guard
 from robustok.guard.findings import (
-    KINDS,
+    MATCHES,
     NOT_CANONICAL,
     NOT_UTF8,
     SPECIAL_TEXT,
     TEXT_CHANGES,
+    UNKNOWN,
     UNKNOWN_ID,
+    Verdicts,
 )
-from robustok.guard.verdict import MATCHES, UNKNOWN, Verdicts
 from robustok.ragged import Ragged
-from robustok.vocabulary import Vocabulary
+from robustok.runtime.display import visible
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _FIRST_BIN = 16  # positions; each further bin is as wide as all bins before it
 _MOST_EXCHANGES = 100_000  # counted at most
@@ -201,9 +202,7 @@ class Audit:
             at += np.bincount(bins[which], minlength=64)
         self._add_groups(verdicts, turns, roles)
         for kind in (NOT_UTF8, SPECIAL_TEXT, TEXT_CHANGES):
-            rows_of_kind = verdicts.finding_rows[verdicts.table.kind == KINDS.index(kind)]
-            if len(rows_of_kind):
-                self._kinds[kind] += len(np.unique(rows_of_kind))
+            self._kinds[kind] += int(verdicts.has(kind).sum())
         for row in np.flatnonzero(~verdicts.canonical).tolist():
             if len(self._first_rows) < _FIRST_ROWS:
                 self._first_rows.append(self._totals["rows"] + row)
@@ -234,7 +233,7 @@ class Audit:
         used = np.flatnonzero(self._at[0])
         return Drift(
             t["rows"], t["drifted_rows"], t["changed_rows"], t["ids"], t["drifted"], t["splits"],
-            t["unknown"], dict(self._kinds),
+            t["unknown"], dict(+self._kinds),
             tuple(
                 PositionDrift(_bin_start(b), _bin_start(b + 1), *map(int, self._at[:, b]))
                 for b in used.tolist()

@@ -13,7 +13,7 @@ import numpy as np
 from robustok.kernels import guard as kernels
 from robustok.kernels.guard import Canonical, Segments, TokenBytes
 from robustok.ragged import Ragged
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _ROUNDS = 4  # for a normalizer that changes its own output
 
@@ -65,7 +65,7 @@ class SegmentEncoder:
         ``texts[s]``, the ids are those of the nearest text that the tokenizer has, and
         ``same_text[s]`` is false.
         """
-        encoded = self.vocab.encode_batch(self._stripped(texts) if self.adds_space else texts)
+        encoded = self.vocab.encode_batch(self.without_space(texts))
         if same_ids(segments, encoded):
             return Canonical(encoded.values, encoded.offsets, np.ones(len(texts), np.bool_))
         same = self._same_text(encoded, texts)
@@ -75,11 +75,14 @@ class SegmentEncoder:
         continued = later & self.adds_space & (not self.adds_space_later)
         if self.adds_space:
             self._try_other_beginnings(rows, texts, continued, same)
-        self._settle(rows, np.flatnonzero(~same & ~continued))
+        self._encode_until_stable(rows, np.flatnonzero(~same & ~continued))
         encoded = Ragged.from_rows(rows)
         return Canonical(encoded.values, encoded.offsets, same)
 
-    def _stripped(self, texts: list[bytes]) -> list[bytes]:
+    def without_space(self, texts: list[bytes]) -> list[bytes]:
+        """The texts without the first space, which an encoder that adds one puts back."""
+        if not self.adds_space:
+            return texts
         return [text[1:] if text[:1] == b" " else text for text in texts]
 
     def _decoded(self, rows: Ragged) -> list[bytes]:
@@ -117,14 +120,14 @@ class SegmentEncoder:
             if fit:
                 rows[i], same[i] = row, True
 
-    def _settle(self, rows: list[np.ndarray], changed: np.ndarray) -> None:
+    def _encode_until_stable(self, rows: list[np.ndarray], changed: np.ndarray) -> None:
         """Encode changed texts again until the normalizer leaves them as they are."""
         left = changed.tolist()
         for _ in range(_ROUNDS):
             if not left:
                 return
             texts = self._decoded(Ragged.from_rows([rows[i] for i in left]))
-            again = self.vocab.encode_batch(self._stripped(texts) if self.adds_space else texts)
+            again = self.vocab.encode_batch(self.without_space(texts))
             pairs = list(zip(left, again, strict=True))
             left = [i for i, row in pairs if not np.array_equal(rows[i], row)]
             for i, row in pairs:

@@ -3,50 +3,83 @@
 One block of rows at a time: ids that the vocabulary does not have are set aside, special ids split
 each row into segments, and the tokenizer itself encodes the text of every segment. No state is
 kept between calls, so a request cannot slow down another one.
+
+One short row of plain text is compared in Python lists instead, since creating arrays takes longer
+there than the comparison itself. Its verdict is the one that blocks of rows have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from robustok.checks import check_integer, shown
 from robustok.errors import RobustokError
 from robustok.guard.canonical import SegmentEncoder
 from robustok.guard.findings import (
+    DEVIATES,
+    KINDS,
+    MATCHES,
     NO_FINDINGS,
     NOT_CANONICAL,
     NOT_UTF8,
     SAME,
+    SPECIAL,
     SPECIAL_ID,
     SPECIAL_TEXT,
     TEXT_CHANGES,
-    UNKNOWN_ID,
-    FindingTable,
-    describe,
-    join_tables,
-)
-from robustok.guard.inputs import Kept, Rows, blocks_of, check_row, flatten, keep_known
-from robustok.guard.plain import SHORT, PlainText, check_plain
-from robustok.guard.text import find_broken, find_special, special_pattern, to_ids
-from robustok.guard.verdict import (
-    DEVIATES,
-    MATCHES,
-    SPECIAL,
     UNKNOWN,
+    UNKNOWN_ID,
+    Findings,
+    FindingTable,
     Verdict,
     Verdicts,
+    describe,
+    join_tables,
     join_verdicts,
 )
 from robustok.kernels import guard as kernels
-from robustok.kernels.compiler.first_use import first_use
 from robustok.kernels.guard import Canonical, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.data import broken_stretches
+from robustok.tokenizer.vocabulary import Vocabulary
 
 MAX_LENGTH = 1 << 20  # ids of one sequence
+SHORT = 2048  # ids of a row that is compared in Python lists
+BLOCK = 1 << 18  # ids that are judged at a time
+Rows = Ragged | Iterable[Sequence[int] | np.ndarray]
+_LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
+_NOT_CANONICAL_KINDS = np.full(SHORT, KINDS.index(NOT_CANONICAL), np.uint8)
+
+
+class KnownIds(NamedTuple):
+    """The ids of a block that the vocabulary has."""
+
+    ids: np.ndarray  # int32 [known]
+    position: np.ndarray  # int64 [known]: in the given ids
+    offsets: np.ndarray  # int64 [rows + 1]: where each row begins in ``ids``
+
+    @classmethod
+    def of(cls, given: np.ndarray, offsets: np.ndarray, known: np.ndarray) -> KnownIds:
+        """The ids that are ``known`` (bool [given ids]); rows begin at ``offsets``."""
+        before = np.concatenate([[0], np.cumsum(known)])
+        return cls(given[known].astype(np.int32), np.flatnonzero(known), before[offsets])
+
+    def row_of(self, index: np.ndarray) -> np.ndarray:
+        """The row of each index into ``ids``."""
+        return np.searchsorted(self.offsets, index, "right") - 1
+
+    def given(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Begin and end in the given ids of stretches of ``ids``, none of them empty."""
+        return self.position[begin], self.position[end - 1] + 1
+
+    def row_of_given(self, position: np.ndarray) -> np.ndarray:
+        """The row of each position in the given ids that is a known one."""
+        return self.row_of(np.searchsorted(self.position, position))
 
 
 class Guard:
@@ -81,6 +114,8 @@ class Guard:
         self.vocab = vocab
         self.allow_special = allow_special
         self.max_length = max_length
+        if max_length is not None:
+            self.max_length = check_integer("max_length", max_length, 1)
         self._encoder = vocab.derived("segment encoder", lambda: SegmentEncoder(vocab))
         vocab.gigatoken.load()  # not in the first request
 
@@ -93,22 +128,19 @@ class Guard:
         Raises RobustokError for anything but a flat sequence of integers, and for a sequence longer
         than ``max_length``.
         """
-        row = ids if type(ids) is list and set(map(type, ids)) == {int} else None
-        if row is None or (self.max_length is not None and len(row) > self.max_length):
-            given = check_row(ids, self.max_length)
-            row = given.tolist() if len(given) <= SHORT else []
-        if 0 < len(row) <= SHORT:
-            verdict = check_plain(self._plain, row)
+        longest = self.max_length
+        is_plain = (
+            type(ids) is list and len(ids) <= SHORT and (longest is None or len(ids) <= longest)
+            and set(map(type, ids)) == {int}
+        )  # fmt: skip
+        row: Any = ids if is_plain else check_row(ids, longest)
+        if is_plain or 0 < len(row) <= SHORT:
+            verdict = self._check_short(row if is_plain else row.tolist())
             if verdict is not None:
                 return verdict
-        given = check_row(ids, self.max_length)
-        with first_use("guard"):
-            block: Verdict = self._check_block(given, np.array([0, len(given)]))[0]
+        given = check_row(row, self.max_length)
+        block: Verdict = self._check_block(given, np.array([0, len(given)]))[0]
         return block
-
-    @cached_property
-    def _plain(self) -> PlainText:
-        return PlainText(self.vocab, self._special_pattern, self._encoder.adds_space, *self._frame)
 
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Ids for a model: as they are, or repaired and checked again; int32 [m].
@@ -159,45 +191,81 @@ class Guard:
         Raises RobustokError with the number of the first row that is invalid or too long.
         """
         given, offsets = flatten(rows, self.max_length)
-        with first_use("guard"):
-            blocks = [
-                self._check_block(
-                    given[offsets[first] : offsets[last]],
-                    offsets[first : last + 1] - offsets[first],
-                )
-                for first, last in blocks_of(offsets)
-            ]
-        return blocks[0] if len(blocks) == 1 else join_verdicts(blocks)
+        return join_verdicts([
+            self._check_block(
+                given[offsets[first] : offsets[last]],
+                offsets[first : last + 1] - offsets[first],
+            )
+            for first, last in list(blocks_of(offsets)) or [(0, 0)]
+        ])  # fmt: skip
+
+    # --- one short row ------------------------------------------------------------------------
+
+    def _check_short(self, ids: list[int]) -> Verdict | None:
+        """The verdict on 1 to SHORT integers, in Python lists.
+
+        None for a row with special or unknown ids, bytes that are not UTF-8, the text of a special
+        token, or a text that the tokenizer changes: such a row is left to :meth:`_check_block`.
+        """
+        head, tail = self._frame
+        begin, end = self._body(ids) if head or tail else (0, len(ids))
+        body = ids[begin:end] if begin or end < len(ids) else ids
+        spelled = self.vocab.plain_bytes(body)
+        if spelled is None:
+            return None
+        try:
+            text = spelled.decode()
+        except UnicodeDecodeError:
+            return None
+        special = self._special_pattern
+        if special is not None and special.search(spelled):
+            return None
+        if self._encoder.adds_space and text[0] == " ":
+            text = text[1:]
+        repaired = self.vocab.encode(text)
+        canonical = repaired.tolist()
+        if len(body) < len(ids):
+            repaired = np.array([*ids[:begin], *canonical, *ids[end:]], np.int32)
+        if canonical == body:
+            return Verdict(True, 0, 0, True, Findings(NO_FINDINGS, repaired, repaired), repaired)
+        tokens = self.vocab.tokens
+        if b"".join([tokens[i] for i in canonical]) != spelled:
+            return None
+        distance, splits, runs = _compare_short(tokens, body, canonical)
+        if begin:
+            runs = [position + begin for position in runs]
+        kinds = _NOT_CANONICAL_KINDS[: len(runs) // 4]
+        table = FindingTable(kinds, runs[::4], runs[1::4], runs[2::4], runs[3::4])
+        findings = Findings(table, ids.copy(), repaired)
+        return Verdict(False, distance, splits, False, findings, repaired)
 
     # --- one block ----------------------------------------------------------------------------
 
     def _check_block(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
         """Judge rows ``given[offsets[i]:offsets[i + 1]]``."""
         known = self._is_known(given)
-        kept = keep_known(given, offsets, known)
-        segments, later = self._segments(kept)
+        row_ids = KnownIds.of(given, offsets, known)
+        segments, later = self._segments(row_ids)
         text, texts = self._encoder.decode(segments)
         canonical = self._encoder.encode(texts, segments, later)
-        comparison, repaired = self._compare(segments, canonical, kept.offsets)
+        comparison, repaired = self._compare(segments, canonical, row_ids.offsets)
 
-        marks = np.full(len(given), UNKNOWN, np.uint8)
-        marks[known] = np.where(comparison.matches, MATCHES, DEVIATES)
-        special = ~self.vocab.readable[kept.ids]
-        marks[kept.position[special & comparison.matches]] = SPECIAL
-        self._pass_allowed(kept, marks)
-
-        row_of_segment = np.searchsorted(kept.offsets, segments.begin, "right") - 1
-        rows = len(offsets) - 1
-        distance = np.bincount(row_of_segment, comparison.distance, rows).astype(np.int64)
-        splits = np.bincount(row_of_segment, comparison.splits, rows).astype(np.int64)
-        unknown = np.diff(offsets) - np.diff(kept.offsets)
-        in_text = self._findings(kept, segments, canonical, comparison, repaired, text)
+        marks = self._marks(row_ids, comparison.matches, known)
+        row, rows = row_ids.row_of(segments.begin), len(offsets) - 1
+        distance = np.bincount(row, comparison.distance, rows).astype(np.int64)
+        distance += np.diff(offsets) - np.diff(row_ids.offsets)  # unknown ids
+        splits = np.bincount(row, comparison.splits, rows).astype(np.int64)
+        in_text = join_tables([
+            self._deviations(row_ids, segments, canonical, comparison, repaired),
+            self._special_text(row_ids, segments, text),
+            self._broken_text(row_ids, segments, text),
+        ])  # fmt: skip
         table = join_tables([in_text, _single_ids(UNKNOWN_ID, ~known, 0),
                              _single_ids(SPECIAL_ID, marks == SPECIAL, SAME)])  # fmt: skip
-        not_canonical = (distance + unknown) > 0
+        is_canonical = distance == 0
         return Verdicts(
-            given, offsets, marks, ~not_canonical, distance + unknown, splits,
-            self._round_trip(kept, ~not_canonical, special, in_text),
+            given, offsets, marks, is_canonical, distance, splits,
+            self._round_trip(row_ids, is_canonical, in_text),
             Ragged(repaired.ids, repaired.offsets), table,
         )  # fmt: skip
 
@@ -210,23 +278,16 @@ class Guard:
     def _has_token(self) -> np.ndarray:
         return self.vocab.readable | (np.diff(self.vocab.token_offsets) > 0)
 
-    def _segments(self, kept: Kept) -> tuple[Segments, np.ndarray]:
+    def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
         """The stretches that are encoded alone, and whether a special id precedes each."""
-        fixed = self._is_fixed[kept.ids]
-        inside = np.zeros(len(fixed) + 2, np.bool_)
-        inside[1:-1] = ~fixed
-        starts = np.zeros(len(fixed) + 1, np.bool_)
-        starts[kept.offsets] = True
-        begin = np.flatnonzero(inside[1:] & (starts | ~inside[:-1]))
-        end = np.flatnonzero(inside[:-1] & (starts | ~inside[1:]))
-        later = ~starts[begin]
+        begin, end = _runs(~self._is_fixed[row_ids.ids], row_ids.offsets)
+        row_begin = row_ids.offsets[row_ids.row_of(begin)]
+        later = begin > row_begin
         head, _ = self._frame
         if head and later.any():
-            rows = np.searchsorted(kept.offsets, begin, "right") - 1
-            framed = kept.offsets[rows] + len(head) == begin
-            for s in np.flatnonzero(later & framed).tolist():
-                later[s] = kept.ids[begin[s] - len(head) : begin[s]].tolist() != head
-        return Segments(kept.ids, begin, end), later
+            for s in np.flatnonzero(later & (row_begin + len(head) == begin)).tolist():
+                later[s] = row_ids.ids[row_begin[s] : begin[s]].tolist() != head
+        return Segments(row_ids.ids, begin, end), later
 
     @cached_property
     def _is_fixed(self) -> np.ndarray:
@@ -236,10 +297,8 @@ class Guard:
         matches may depend on its surroundings. Not where each part of a text gets its own space.
         """
         fixed = ~self.vocab.readable
-        source = self.vocab.data.source
-        if _is_tokenizers(source) and not self._encoder.adds_space:
-            added = source.get_added_tokens_decoder().items()
-            fixed[[i for i, token in added if not token.special]] = False
+        if not self._encoder.adds_space:
+            fixed[list(self.vocab.data.plain_added)] = False
         return fixed
 
     def _compare(
@@ -258,57 +317,79 @@ class Guard:
         kernels.join(segments, row_offsets, canonical, comparison.canonical_matches, repaired)
         return comparison, repaired
 
-    # --- findings -----------------------------------------------------------------------------
+    # --- marks and findings -------------------------------------------------------------------
 
-    def _findings(
-        self, kept: Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
-        repaired: Repaired, text: bytes,
-    ) -> FindingTable:  # fmt: skip
-        """All findings but unknown and special ids, unsorted."""
-        tables = [self._deviations(kept, segments, canonical, comparison, repaired)]
-        spelled = find_special(self._special_pattern, text)
-        if len(spelled[0]):
-            begin, end = to_ids(segments, self._encoder.lengths, spelled)
-            # An added token inside a segment is no spelled one.
-            real = (end == begin + 1) & ~self.vocab.readable[kept.ids[begin]]
-            tables.append(FindingTable.of(SPECIAL_TEXT, *kept.given(begin[~real], end[~real])))
-        broken = find_broken(text)
-        if len(broken[0]):
-            begin, end = to_ids(segments, self._encoder.lengths, broken)
-            tables.append(FindingTable.of(NOT_UTF8, *kept.given(begin, end)))
-        return join_tables(tables)
+    def _marks(self, row_ids: KnownIds, matches: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """What each given id is, uint8 [given ids]; ``matches``: bool [known ids]."""
+        marks = np.full(len(known), UNKNOWN, np.uint8)
+        marks[known] = np.where(matches, MATCHES, DEVIATES)
+        special = ~self.vocab.readable[row_ids.ids] & matches
+        if self.allow_special or not special.any():
+            return marks
+        marks[row_ids.position[special]] = SPECIAL
+        if any(self._frame):
+            self._accept_frames(row_ids, np.unique(row_ids.row_of(np.flatnonzero(special))), marks)
+        return marks
+
+    def _accept_frames(self, row_ids: KnownIds, rows: np.ndarray, marks: np.ndarray) -> None:
+        """Mark the special ids that the tokenizer itself puts around a text as matching."""
+        for row in rows.tolist():
+            first, last = row_ids.offsets[row : row + 2].tolist()
+            begin, end = self._body(row_ids.ids[first:last].tolist())
+            marks[row_ids.position[first : first + begin]] = MATCHES
+            marks[row_ids.position[first + end : last]] = MATCHES
+
+    def _special_text(self, row_ids: KnownIds, segments: Segments, text: bytes) -> FindingTable:
+        """Ordinary ids that spell a special token; ``text``: the joined bytes of all segments."""
+        pattern = self._special_pattern
+        spans = [match.span() for match in pattern.finditer(text)] if pattern else []
+        if not spans:
+            return NO_FINDINGS
+        begin, end = _ids_of_spans(segments, self._encoder.lengths, *np.array(spans, np.int64).T)
+        # An added token inside a segment is itself, no spelled one.
+        spelled = (end > begin + 1) | self.vocab.readable[row_ids.ids[begin]]
+        return FindingTable.of(SPECIAL_TEXT, *row_ids.given(begin[spelled], end[spelled]))
+
+    def _broken_text(self, row_ids: KnownIds, segments: Segments, text: bytes) -> FindingTable:
+        """Ids whose bytes are not UTF-8; ``text``: the joined bytes of all segments."""
+        broken = broken_stretches(text)
+        if not len(broken[0]):
+            return NO_FINDINGS
+        begin, end = _ids_of_spans(segments, self._encoder.lengths, *broken)
+        return FindingTable.of(NOT_UTF8, *row_ids.given(begin, end))
 
     def _deviations(
-        self, kept: Kept, segments: Segments, canonical: Canonical, comparison: Comparison,
+        self, row_ids: KnownIds, segments: Segments, canonical: Canonical, comparison: Comparison,
         repaired: Repaired,
     ) -> FindingTable:  # fmt: skip
         """Each run of ids that do not match, with the canonical ids in its place."""
         if comparison.matches.all():
             return NO_FINDINGS
-        off = np.zeros(len(kept.ids) + 2, np.bool_)
-        off[1:-1] = ~comparison.matches
-        starts = np.zeros(len(kept.ids) + 1, np.bool_)
-        starts[kept.offsets] = True
-        begin = np.flatnonzero(off[1:] & (starts | ~off[:-1]))
-        end = np.flatnonzero(off[:-1] & (starts | ~off[1:]))
+        begin, end = _runs(~comparison.matches, row_ids.offsets)
         # The n-th id that matches is the n-th one on both sides.
         before = (np.cumsum(comparison.matches) - comparison.matches)[begin]
         matching = np.flatnonzero(repaired.matches)
-        row = np.searchsorted(kept.offsets, begin, "right") - 1
+        row = row_ids.row_of(begin)
         edges = np.concatenate([[-1], matching, [len(repaired.ids)]])
         first = np.maximum(edges[before] + 1, repaired.offsets[row])
         last = np.minimum(edges[before + 1], repaired.offsets[row + 1])
-        deviating = FindingTable.of(NOT_CANONICAL, *kept.given(begin, end), first, last)
+        deviating = FindingTable.of(NOT_CANONICAL, *row_ids.given(begin, end), first, last)
         segment = np.searchsorted(segments.begin, begin, "right") - 1
-        changed = ~canonical.same_text[segment]
-        changing = FindingTable.of(
-            TEXT_CHANGES, *kept.given(begin[changed], end[changed]), first[changed], last[changed]
-        )
+        changed = np.flatnonzero(~canonical.same_text[segment])
+        begin, end, first, last = begin[changed], end[changed], first[changed], last[changed]
+        changing = FindingTable.of(TEXT_CHANGES, *row_ids.given(begin, end), first, last)
         return join_tables([deviating, changing])
 
-    @property
-    def _special_pattern(self) -> Any:
-        return self.vocab.derived("special pattern", lambda: special_pattern(self.vocab))
+    @cached_property
+    def _special_pattern(self) -> re.Pattern[bytes] | None:
+        """Finds the text of any special token, the longest first; None if there is none."""
+
+        def make() -> re.Pattern[bytes] | None:
+            contents = {self.vocab.tokens[i] for i in self.vocab.special} - {b""}
+            ordered = sorted(contents, key=lambda c: (-len(c), c))
+            return re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
+
+        return self.vocab.derived("special pattern", make)
 
     # --- special ids --------------------------------------------------------------------------
 
@@ -316,59 +397,40 @@ class Guard:
     def _frame(self) -> tuple[list[int], list[int]]:
         """The ids that the tokenizer itself puts before and after a text."""
         source = self.vocab.data.source
-        if not _is_tokenizers(source):
+        if type(source).__module__.split(".")[0] != "tokenizers":
             return [], []
         ids, plain = source.encode("a").ids, self.vocab.encode("a").tolist()
         at = next((i for i in range(len(ids)) if ids[i : i + len(plain)] == plain), len(ids))
         return ids[:at], ids[at + len(plain) :]
 
-    def _pass_allowed(self, kept: Kept, marks: np.ndarray) -> None:
-        """Mark the allowed special ids as matching."""
-        special = marks == SPECIAL
-        if self.allow_special:
-            marks[special] = MATCHES
-            return
+    def _body(self, ids: list[int]) -> tuple[int, int]:
+        """Begin and end of the ids without those that the tokenizer itself puts around a text."""
         head, tail = self._frame
-        if not (head or tail) or not special.any():
-            return
-        rows = np.unique(np.searchsorted(kept.offsets, np.flatnonzero(special[kept.position]),
-                                         "right") - 1)  # fmt: skip
-        for row in rows.tolist():
-            begin, end = kept.offsets[row : row + 2].tolist()
-            ids = kept.ids[begin:end].tolist()
-            if head and ids[: len(head)] == head:
-                marks[kept.position[begin : begin + len(head)]] = MATCHES
-            if tail and ids[-len(tail) :] == tail:
-                marks[kept.position[end - len(tail) : end]] = MATCHES
+        begin = len(head) if head and ids[: len(head)] == head else 0
+        end = len(ids) - len(tail)
+        return begin, end if tail and end >= begin and ids[end:] == tail else len(ids)
 
     def _round_trip(
-        self, kept: Kept, canonical: np.ndarray, special: np.ndarray, table: FindingTable
+        self, row_ids: KnownIds, canonical: np.ndarray, in_text: FindingTable
     ) -> np.ndarray:
         """Which rows come back from decoding and encoding, special tokens parsed; bool [rows]."""
         back = canonical.copy()
-        in_text = kept.row_of_given(table.begin)
-        back[in_text] = False
-        if not special.any():
-            return back
-        rows = np.unique(np.searchsorted(kept.offsets, np.flatnonzero(special), "right") - 1)
+        back[row_ids.row_of_given(in_text.begin)] = False
+        special = np.flatnonzero(~self.vocab.readable[row_ids.ids])
+        rows = np.unique(row_ids.row_of(special))
         rows = rows[back[rows]].tolist()
-        bodies = [self._without_frame(kept.ids[kept.offsets[r] : kept.offsets[r + 1]].tolist())
-                  for r in rows]  # fmt: skip
-        tokens, adds_space = self.vocab.tokens, self._encoder.adds_space
-        texts = [b"".join([tokens[i] for i in ids]) for ids in bodies]
-        texts = [t[1:] if adds_space and t[:1] == b" " else t for t in texts]
-        again = self.vocab.encode_batch(texts, parse_special=True)
+        if not rows:
+            return back
+        bodies, texts = [], []
+        for row in rows:
+            ids = row_ids.ids[row_ids.offsets[row] : row_ids.offsets[row + 1]].tolist()
+            begin, end = self._body(ids)
+            bodies.append(ids[begin:end])
+            texts.append(b"".join([self.vocab.tokens[i] for i in bodies[-1]]))
+        again = self.vocab.encode_batch(self._encoder.without_space(texts), parse_special=True)
         for row, ids, other in zip(rows, bodies, again, strict=True):
             back[row] = ids == other.tolist()
         return back
-
-    def _without_frame(self, ids: list[int]) -> list[int]:
-        head, tail = self._frame
-        if head and ids[: len(head)] == head:
-            ids = ids[len(head) :]
-        if tail and ids[-len(tail) :] == tail:
-            ids = ids[: -len(tail)]
-        return ids
 
     def __getstate__(self) -> dict[str, Any]:
         return {"allow_special": self.allow_special, "max_length": self.max_length,
@@ -376,6 +438,17 @@ class Guard:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state.pop("vocab"), **state)
+
+
+def _runs(flags: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Begin and end of each run of flagged ids within a row; rows begin at ``offsets``."""
+    padded = np.zeros(len(flags) + 2, np.bool_)
+    padded[1:-1] = flags
+    starts = np.zeros(len(flags) + 1, np.bool_)
+    starts[offsets] = True
+    begin = np.flatnonzero(padded[1:] & (starts | ~padded[:-1]))
+    end = np.flatnonzero(padded[:-1] & (starts | ~padded[1:]))
+    return begin, end
 
 
 def _single_ids(kind: str, flags: np.ndarray, canonical: int) -> FindingTable:
@@ -386,5 +459,120 @@ def _single_ids(kind: str, flags: np.ndarray, canonical: int) -> FindingTable:
     return FindingTable.of(kind, position, position + 1, canonical, canonical)
 
 
-def _is_tokenizers(source: Any) -> bool:
-    return type(source).__module__.split(".")[0] == "tokenizers"
+def _compare_short(
+    tokens: list[bytes], ids: list[int], canonical: list[int]
+) -> tuple[int, int, list[int]]:
+    """Distance, splits, and four numbers for each run of ids without a counterpart.
+
+    These are begin and end in ``ids``, and those of the ids in its place in ``canonical``. Both
+    spell the same bytes, and an id matches where both have it at the same byte.
+    """
+    index, at = {}, 0
+    for j, i in enumerate(canonical):
+        index[at] = j
+        at += len(tokens[i])
+    index[at] = len(canonical)
+    canonical = [*canonical, -1]  # the end of the text has no id
+    runs: list[int] = []
+    distance = splits = at = after = 0  # ``after`` the last match in ``canonical``
+    first = -1  # of the current run
+    for k, i in enumerate(ids):
+        j = index.get(at, -1)
+        at += len(tokens[i])
+        splits += at not in index
+        if canonical[j] != i:
+            distance += 1
+            if first < 0:
+                first = k
+            continue
+        if first >= 0:
+            runs += first, k, after, j
+            first = -1
+        after = j + 1
+    if first >= 0:
+        runs += first, len(ids), after, len(canonical) - 1
+    return distance, splits, runs
+
+
+def flatten(rows: Rows, max_length: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """All ids as one integer array, and where each row begins, int64 [rows + 1].
+
+    Raises RobustokError for a row that is not a sequence of integers or has more than
+    ``max_length`` of them.
+    """
+    if isinstance(rows, Ragged):
+        lengths = rows.lengths
+        if max_length is not None and len(lengths) and lengths.max() > max_length:
+            number = int(np.argmax(lengths > max_length))
+            raise _too_long(f"sequence {number}: ", int(lengths[number]), max_length)
+        return rows.values, rows.offsets
+    if not isinstance(rows, Iterable) or getattr(rows, "ndim", 1) == 0:
+        raise RobustokError(f"rows are sequences of token ids, not {shown(rows)}")
+    arrays = [check_row(row, max_length, f"sequence {number}: ") for number, row in enumerate(rows)]
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(a) for a in arrays], out=offsets[1:])
+    return np.concatenate(arrays) if arrays else np.empty(0, np.int64), offsets
+
+
+def check_row(row: Any, max_length: int | None, label: str = "") -> np.ndarray:
+    """One id sequence as int64; ``label`` begins the message of an error."""
+    if isinstance(row, np.ndarray) and row.ndim != 1:  # without dimensions it has no length
+        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
+    if max_length is not None and hasattr(row, "__len__") and len(row) > max_length:
+        raise _too_long(label, len(row), max_length)
+    try:
+        ids = _as_array(row)
+    except ValueError:  # rows of different lengths inside one sequence
+        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}") from None
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
+    if ids.dtype == np.uint64:
+        ids = np.minimum(ids, np.uint64(_LARGEST))
+    return ids.astype(np.int64)
+
+
+def _as_array(row: Any) -> np.ndarray:
+    ids = np.asarray(row)
+    if isinstance(row, np.ndarray) or ids.dtype.kind == "i":
+        return ids
+    # numpy makes floats or objects of integers that do not fit int64.
+    ids = np.array(row, object)
+    if ids.ndim != 1 or not all(type(i) is int or isinstance(i, np.integer) for i in ids):
+        return np.asarray(row)
+    return np.array([max(min(int(i), _LARGEST), -_LARGEST) for i in ids], np.int64)
+
+
+def _too_long(label: str, length: int, max_length: int) -> RobustokError:
+    return RobustokError(
+        f"{label}{length} ids, the guard takes at most {max_length}: shorten the sequence or raise "
+        "max_length"
+    )
+
+
+def blocks_of(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and last row of each block of about ``BLOCK`` ids, one row at least."""
+    first = 0
+    while first < len(offsets) - 1:
+        last = int(np.searchsorted(offsets, offsets[first] + BLOCK, "right")) - 1
+        last = max(last, first + 1)
+        yield first, last
+        first = last
+
+
+def _ids_of_spans(
+    segments: Segments, lengths: np.ndarray, begin: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Begin and end in ``segments.ids`` of the ids that hold spans of their joined text.
+
+    ``begin`` and ``end``: int64 [spans], in bytes. ``lengths``: int64 [tokens], bytes of each
+    token. The joined text has one byte after each segment, which no span includes.
+    """
+    sizes = segments.end - segments.begin
+    number = np.repeat(np.arange(len(sizes)), sizes)
+    before = np.cumsum(sizes) - sizes
+    position = np.arange(len(number)) + (segments.begin - before)[number]
+    size = lengths[segments.ids[position]]
+    starts = np.cumsum(size) - size + number
+    first = position[np.searchsorted(starts, begin, "right") - 1]
+    last = position[np.searchsorted(starts, end - 1, "right") - 1]
+    return first, last + 1

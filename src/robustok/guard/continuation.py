@@ -5,29 +5,36 @@ ids decides: encoding can start again where a pre-token begins, or where no toke
 lies across (a restart position). From the last one on, the tokenizer itself encodes the text with
 each candidate, and the ids are compared. Source: "Language Models over Canonical Byte-Pair
 Encodings", arXiv 2506.07956, which derives such masks for BPE without pre-tokens.
+
+A call of an encoder costs microseconds, however short its text is, so the texts of candidates are
+joined with a separator between them. Where the pre-tokenizer cuts the joined text as it cuts a text
+alone, the ids of the text are those of its part. The others are tried with other separators, and
+those that are left are encoded alone.
 """
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from robustok.checks import check_ids
 from robustok.guard.canonical import SegmentEncoder
-from robustok.guard.joined import SEPARATORS, Joining, cut_after, encode_joined, rows_where
-from robustok.pretokenize.pre_tokenizer import PreTokenizer
 from robustok.ragged import Ragged
-from robustok.utf8 import broken_stretches
-from robustok.vocabulary import Vocabulary, check_vocabulary
+from robustok.tokenizer.data import broken_stretches
+from robustok.tokenizer.pre_tokenizer import PreTokenizer
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 _KEPT = 512  # masks, of one bit an id
 _WITNESSES = 8  # characters of each kind that are tried to complete the start of one
 _CHARACTERS = [(0x80, 0xD800), (0xE000, 0x13000), (0x1D000, 0x1D800), (0x1F000, 0x1FB00),
                (0x20000, 0x20800), (0xE0000, 0xE0200), (0x10FF00, 0x110000)]  # fmt: skip
-_AFTER_SPACE = [b"\n", b"0", "\u4e00".encode(), b"  "]  # what may follow a space that is added
+# What may follow a space that the encoder adds itself.
+_AFTER_SPACE = [b"\n", b"0", "\u4e00".encode(), b"  "]
 # First bytes of characters that no normalization composes with the character before: ASCII, Latin,
 # Greek and Cyrillic letters, ideographs, Hangul syllables.
 _NEVER_COMPOSED = np.zeros(256, np.bool_)
@@ -35,6 +42,23 @@ for _low, _high in ((0, 0x80), (0xC2, 0xCA), (0xCE, 0xD2), (0xE4, 0xEA), (0xEB, 
     _NEVER_COMPOSED[_low:_high] = True
 # Patterns look ahead for what ends a run of white space.
 _AFTER_RUN = [b"", b"a", b" a", b"\ta", b"\na", b"\n\ta"]
+
+
+class Attempts(NamedTuple):
+    """Texts that are encoded after a head, each to see whether its id may follow the head's ids."""
+
+    ids: np.ndarray  # int32 [attempts]
+    ends: Ragged  # int32 bytes: those of the id and of what may follow it, never empty
+    bare: np.ndarray  # bool [attempts]: nothing follows the id
+
+    def where(self, chosen: np.ndarray) -> Attempts:
+        """Some of the attempts, ``chosen``: bool [attempts]."""
+        return Attempts(self.ids[chosen], rows_where(self.ends, chosen), self.bare[chosen])
+
+    def texts(self, head: bytes) -> list[bytes]:
+        """``head`` with each end."""
+        joined, offsets = self.ends.values.astype(np.uint8).tobytes(), self.ends.offsets.tolist()
+        return [head + joined[begin:end] for begin, end in itertools.pairwise(offsets)]
 
 
 class Continuation:
@@ -57,7 +81,7 @@ class Continuation:
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = check_vocabulary(vocab)
         self._pre_tokenizer = vocab.derived("pre-tokenizer", lambda: PreTokenizer(vocab.data))
-        self._adds_space = SegmentEncoder(vocab).adds_space
+        self._encoder = SegmentEncoder(vocab)
         self._masks: OrderedDict[bytes, np.ndarray] = OrderedDict()
         self._candidates = np.flatnonzero(vocab.readable).astype(np.int32)
 
@@ -91,120 +115,91 @@ class Continuation:
         parts = [
             part[1:] if len(part) and not self.vocab.readable[part[0]] else part for part in parts
         ]
-        return all(bool(self._viable([part])[0]) for part in parts if len(part))
+        return all(self._begins_a_text(part) for part in parts if len(part))
+
+    def _begins_a_text(self, ids: np.ndarray) -> bool:
+        head = self.vocab.decode_bytes(ids[:-1])
+        return bool(self._fits(ids[:-1], head, self._attempts_with(ids[-1:], head)).any())
 
     def _mask(self, tail: np.ndarray) -> np.ndarray:
         """The ids that may follow ``tail``, bool [vocabulary]."""
         head = self.vocab.decode_bytes(tail)
-        if self._joins and not _cut_short(head) and not len(broken_stretches(head)[0]):
-            return self._joined_mask(tail, head)
         mask = np.zeros(self.vocab.size, np.bool_)
-        whole = np.zeros_like(mask)
-        if not _cut_short(head):
-            mask[~self.vocab.readable] = True
-        if not _cut_short(head) and (head or not self._adds_space):
-            whole = self._is_text
-            mask[whole] = self._follow(tail, head, np.flatnonzero(whole))
-            whole = whole & (mask | ~self._ends_in_space)
-        others = self._candidates[~whole[self._candidates]]
         if _cut_short(head):
-            others = others[[0x80 <= self.vocab.tokens[i][0] < 0xC0 for i in others.tolist()]]
+            inside = [0x80 <= self.vocab.tokens[i][0] < 0xC0 for i in self._candidates.tolist()]
+            attempts = self._attempts_with(self._candidates[np.array(inside, np.bool_)], head)
+            fits = self._fits(tail, head, attempts)
         else:
-            unfinished = [bool(_cut_short(self.vocab.tokens[i])) for i in others.tolist()]
-            others = others[
-                np.array(unfinished, np.bool_) | self._ends_in_space[others] | (not head)
-            ]
-        mask[others] = self._viable([np.append(tail, i) for i in others])
+            mask[~self.vocab.readable] = True
+            attempts = self._attempts
+            if not _is_text(head):
+                attempts = attempts.where(attempts.bare)
+            if self._joins and _is_text(head):
+                anew = self._encoded_anew(head, attempts.ends)
+                fits = anew & self._fit_alone & np.array_equal(self.vocab.encode(head), tail)
+                fits[~anew] = self._fits(tail, head, attempts.where(~anew))
+            else:
+                fits = self._fits(tail, head, attempts)
+        mask[attempts.ids[fits]] = True
         return mask
 
-    def _joined_mask(self, tail: np.ndarray, head: bytes) -> np.ndarray:
-        """:meth:`_mask` after whole characters, with the texts encoded together.
+    def _fits(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
+        """Whether ``head`` with each end is encoded to ``tail``, its id and more; bool [attempts].
 
-        Where the pre-tokenizer cuts at the end of ``head``, what follows is encoded as if it were
-        alone; only the other texts are encoded.
+        Texts are encoded together where that gives the same ids.
         """
-        ids, ends, bare = self._attempts
-        empty = np.empty(0, np.int32)
-        alone = self.vocab.derived(
-            "attempts alone", lambda: self._begun(empty, b"", ids, ends, bare)
-        )
+        fits = np.zeros(len(attempts.ids), np.bool_)
+        left = np.ones_like(fits)
+        for separator in SEPARATORS if self._joins and _is_text(head) else b"":
+            rest = attempts.where(left)
+            encoded, known = encode_joined(
+                self.vocab, self._pre_tokenizer, head, rest.ends, separator
+            )
+            fits[left] = known & _begin_with(encoded, tail, rest)
+            left[left] = ~known
+        rest = attempts.where(left)
+        texts = self._encoder.without_space(rest.texts(head))
+        fits[left] = _begin_with(self.vocab.encode_batch(texts), tail, rest)
+        return fits
+
+    def _encoded_anew(self, head: bytes, ends: Ragged) -> np.ndarray:
+        """Whether each end has the ids after ``head`` that it has alone, bool [ends].
+
+        So it is where the pre-tokenizer cuts between the two, unless a normalizer composes the
+        characters that meet there, or an added token lies across.
+        """
         anew = cut_after(self._pre_tokenizer, head, ends)
         rules = self._joining
         if rules.normalizes:
             anew &= _NEVER_COMPOSED[ends.values[ends.offsets[:-1]]]
         if any(head.endswith(mark[:size]) for mark in rules.added for size in range(1, len(mark))):
             anew[:] = False
-        fits = anew & alone & np.array_equal(self.vocab.encode(head), tail)
-        left = ~anew
-        fits[left] = self._begun(tail, head, ids[left], rows_where(ends, left), bare[left])
-        mask = ~self.vocab.readable
-        mask[ids[fits]] = True
-        return mask
+        return anew
 
-    def _begun(
-        self, tail: np.ndarray, head: bytes, ids: np.ndarray, ends: Ragged, bare: np.ndarray
-    ) -> np.ndarray:
-        """Whether the ids of ``head`` with each end begin with ``tail`` and its id, bool [ends].
+    def _attempts_with(self, ids: np.ndarray, head: bytes) -> Attempts:
+        """What is tried to see whether one of ``ids`` may follow ``head``; none where no text can.
 
-        ``bare``: bool [ends], nothing else may follow.
+        An id that ends within a character, or in white space, is tried with what may follow it.
         """
+        tried, ends, bare = [], [], []
+        for i in ids.tolist():
+            token = self.vocab.tokens[i]
+            for ending in self._endings(head + token):
+                tried.append(i)
+                ends.append(np.frombuffer(token + ending, np.uint8).astype(np.int32))
+                bare.append(not ending)
+        return Attempts(np.array(tried, np.int32), Ragged.from_rows(ends), np.array(bare, np.bool_))
 
-        def compared(rows: Ragged, chosen: np.ndarray) -> np.ndarray:
-            counts, size = rows.lengths, len(tail)
-            fits = (counts == size + 1) | (~bare[chosen] & (counts > size))
-            first = rows.values[rows.offsets[:-1][fits][:, None] + np.arange(size + 1)]
-            fits[fits] = (first[:, :-1] == tail).all(axis=1) & (first[:, -1] == ids[chosen][fits])
-            return fits
-
-        fits = np.zeros(len(ids), np.bool_)
-        left = np.arange(len(ids))
-        for separator in SEPARATORS:
-            some = np.zeros(len(ids), np.bool_)
-            some[left] = True
-            encoded, known = encode_joined(
-                self.vocab, self._pre_tokenizer, head, rows_where(ends, some), separator
-            )
-            fits[left] = known & compared(encoded, left)
-            left = left[~known]
-        texts = [head + ends[at].astype(np.uint8).tobytes() for at in left.tolist()]
-        fits[left] = compared(self.vocab.encode_batch(texts), left)
-        return fits
-
-    def _follow(self, tail: np.ndarray, head: bytes, ids: np.ndarray) -> np.ndarray:
-        """Whether the tail and each id are canonical, for ids that are text, bool [ids]."""
-        texts = [head + self.vocab.tokens[i] for i in ids.tolist()]
-        encoded = self.vocab.encode_batch(self._stripped(texts))
-        fits = encoded.lengths == len(tail) + 1
-        rows = encoded.values[encoded.offsets[:-1][fits][:, None] + np.arange(len(tail) + 1)]
-        fits[fits] = (rows[:, :-1] == tail).all(axis=1) & (rows[:, -1] == ids[fits])
-        return fits
-
-    def _viable(self, rows: list[np.ndarray]) -> np.ndarray:
-        """Whether each row begins the canonical encoding of some text, bool [rows]."""
-        texts = [self.vocab.decode_bytes(row) for row in rows]
-        attempts: list[tuple[int, bytes]] = []
-        for number, text in enumerate(texts):
-            missing = _cut_short(text)
-            if len(broken_stretches(text[: len(text) - len(missing)])[0]):
-                continue
-            endings = self._witnesses.get(missing, []) if missing else [b""]
-            if text[-1:].isspace():
-                endings = _AFTER_RUN
-            if self._adds_space and text == b" ":
-                endings = _AFTER_SPACE
-            attempts += [(number, text + ending) for ending in endings]
-        viable = np.zeros(len(rows), np.bool_)
-        encoded = self.vocab.encode_batch(self._stripped([text for _, text in attempts]))
-        for (number, text), ids in zip(attempts, encoded, strict=True):
-            size = len(rows[number])
-            begins = len(ids) >= size and np.array_equal(ids[:size], rows[number])
-            viable[number] |= begins and (len(ids) == size or len(text) > len(texts[number]))
-        return viable
-
-    def _stripped(self, texts: list[bytes]) -> list[bytes]:
-        if not self._adds_space:
-            return texts
-        return [text[1:] if text[:1] == b" " else text for text in texts]
+    def _endings(self, text: bytes) -> Sequence[bytes]:
+        """What is tried after a text."""
+        missing = _cut_short(text)
+        if not _is_text(text[: len(text) - len(missing)]):
+            return []
+        if missing:
+            return self._witnesses.get(missing, [])
+        if self._encoder.adds_space and text == b" ":
+            return [*_AFTER_RUN, *_AFTER_SPACE]
+        return _AFTER_RUN if text[-1:].isspace() else [b""]
 
     def _restart(self, ids: np.ndarray) -> int:
         """Position of the first id that the next one may depend on."""
@@ -222,7 +217,7 @@ class Continuation:
         )
         last = int(ends[-2]) if len(ends) > 1 else 0
         for position in reversed(starts[:-1].tolist()):
-            if self._adds_space and text[position : position + 1] != b" ":
+            if self._encoder.adds_space and text[position : position + 1] != b" ":
                 continue
             if position <= last or self._is_cut(text, position):
                 return first + int(np.searchsorted(starts, position))
@@ -230,7 +225,7 @@ class Continuation:
 
     def _is_cut(self, text: bytes, position: int) -> bool:
         """Whether no token lies across a position, whatever text follows."""
-        if len(self._pre_tokenizer.cut(np.frombuffer(b"a b", np.uint8), np.array([0, 3]))) > 1:
+        if self._pre_tokenizer.cuts_words:
             return False  # where a pattern cuts, only its pre-tokens are safe
         longest = self._longest
         for start in range(max(0, position - longest + 1), position):
@@ -244,54 +239,22 @@ class Continuation:
     @property
     def _joins(self) -> bool:
         """Whether texts can be encoded together: pre-tokens one by one, without a space before."""
-        return not self._adds_space and self._joining.possible
+        return not self._encoder.adds_space and self._joining.possible
 
     @property
     def _joining(self) -> Joining:
         return self.vocab.derived("joining", lambda: Joining.of(self.vocab, self._pre_tokenizer))
 
     @property
-    def _attempts(self) -> tuple[np.ndarray, Ragged, np.ndarray]:
-        """What is tried after whole characters: id, its bytes with an ending, and if it has none.
-
-        int32 [attempts], bytes as int32, bool [attempts]. Ids that are text have at least the
-        attempt without an ending; ids that end within a character or in white space have others.
-        """
-
-        def make() -> tuple[np.ndarray, Ragged, np.ndarray]:
-            ids, texts, bare = [], [], []
-            for i in self._candidates.tolist():
-                token = self.vocab.tokens[i]
-                missing = _cut_short(token)
-                if len(broken_stretches(token[: len(token) - len(missing)])[0]):
-                    continue
-                endings = self._witnesses.get(missing, []) if missing else [b""]
-                for ending in _AFTER_RUN if token[-1:].isspace() else endings:
-                    ids.append(i)
-                    texts.append(np.frombuffer(token + ending, np.uint8).astype(np.int32))
-                    bare.append(not ending)
-            return np.array(ids, np.int32), Ragged.from_rows(texts), np.array(bare, np.bool_)
-
-        return self.vocab.derived("attempts", make)
+    def _attempts(self) -> Attempts:
+        """What is tried after whole characters."""
+        return self.vocab.derived("attempts", lambda: self._attempts_with(self._candidates, b""))
 
     @property
-    def _is_text(self) -> np.ndarray:
-        """Ordinary ids whose bytes are UTF-8, bool [vocabulary]."""
-
-        def make() -> np.ndarray:
-            is_text = self.vocab.readable.copy()
-            for i in self._candidates.tolist():
-                is_text[i] = not len(broken_stretches(self.vocab.tokens[i])[0])
-            return is_text
-
-        return self.vocab.derived("ids of text", make)
-
-    @property
-    def _ends_in_space(self) -> np.ndarray:
-        """Ids whose last byte is white space, bool [vocabulary]."""
-        return self.vocab.derived("ids that end in space", lambda: np.array(
-            [token[-1:].isspace() for token in self.vocab.tokens], np.bool_
-        ))  # fmt: skip
+    def _fit_alone(self) -> np.ndarray:
+        """Whether the attempts fit where nothing comes before them, bool [attempts]."""
+        none = np.empty(0, np.int32)
+        return self.vocab.derived("fit alone", lambda: self._fits(none, b"", self._attempts))
 
     @property
     def _tokens(self) -> frozenset[bytes]:
@@ -352,6 +315,23 @@ def token_prefixes(vocab: Vocabulary) -> frozenset[bytes]:
     return vocab.derived("token prefixes", make)
 
 
+def _begin_with(rows: Ragged, tail: np.ndarray, attempts: Attempts) -> np.ndarray:
+    """Whether each row begins with ``tail`` and the id of its attempt, bool [rows].
+
+    A bare attempt has no further ids.
+    """
+    size = len(tail) + 1
+    fits = (rows.lengths == size) | (~attempts.bare & (rows.lengths > size))
+    first = rows.values[rows.offsets[:-1][fits][:, None] + np.arange(size)]
+    fits[fits] = (first[:, :-1] == tail).all(axis=1) & (first[:, -1] == attempts.ids[fits])
+    return fits
+
+
+def _is_text(text: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    return not len(broken_stretches(text)[0])
+
+
 def _cut_short(text: bytes) -> bytes:
     """The bytes at the end of a text that begin a character and do not end it.
 
@@ -366,3 +346,148 @@ def _cut_short(text: bytes) -> bytes:
         if byte < 0x80:
             return b""
     return b""
+
+
+SEPARATORS = b"\n1."  # one of them is cut from most characters
+_SMALLEST = 16  # rows of a chunk that is not divided further
+_CHUNK = 2048  # rows encoded in one call
+
+
+class Joining(NamedTuple):
+    """What decides how texts of a vocabulary can be joined.
+
+    ``possible``: pre-tokens are encoded one by one, and nothing but NFC and the like changes a text
+    before. ``normalizes``: something does. ``added``: the spellings of tokens that the encoder
+    looks for before it pre-tokenizes.
+    """
+
+    possible: bool
+    normalizes: bool
+    added: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, vocab: Vocabulary, pre_tokenizer: PreTokenizer) -> Joining:
+        """The rules of a vocabulary."""
+        stages = vocab.data.stages
+        possible = pre_tokenizer.cuts_words and vocab.data.family.startswith("byte-level")
+        possible = possible and stages.composes
+        added = tuple(token.content.encode() for token in vocab.data.plain_added.values())
+        possible = possible and not any(set(one) & set(SEPARATORS) for one in added)
+        return cls(possible, bool(stages.normalizers), added)
+
+
+def encode_joined(
+    vocab: Vocabulary, pre_tokenizer: PreTokenizer, head: bytes, ends: Ragged, separator: int
+) -> tuple[Ragged, np.ndarray]:
+    """The canonical ids of ``head`` with each of its ends, and which rows have them, bool [rows].
+
+    Args:
+        vocab: the vocabulary. Its encoder encodes pre-tokens one by one and adds no space.
+        pre_tokenizer: its pre-tokenizer.
+        head: the bytes that all texts begin with; may be empty.
+        ends: what follows in each text, bytes as int32, not empty.
+        separator: the byte between two texts, one of ``SEPARATORS``.
+
+    Rows without ids are empty. The ids are exact: a row has them only if its pre-tokens in the
+    joined text are those of the row alone, and the joined ids spell the joined text.
+    """
+    chunks = [
+        _encode(
+            vocab, pre_tokenizer, head, separator,
+            _part(ends, first, min(first + _CHUNK, len(ends))),
+        )
+        for first in range(0, len(ends), _CHUNK)
+    ]  # fmt: skip
+    if not chunks:
+        return Ragged.from_rows([]), np.empty(0, np.bool_)
+    ids, counts, known = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
+    return Ragged(ids, np.concatenate([[0], np.cumsum(counts)])), known
+
+
+def cut_after(pre_tokenizer: PreTokenizer, head: bytes, ends: Ragged) -> np.ndarray:
+    """Whether each text has the pre-tokens of ``head``, and then its own, bool [rows].
+
+    Args:
+        pre_tokenizer: cuts each text alone.
+        head: the bytes that all texts begin with.
+        ends: what follows in each text, bytes as int32.
+    """
+    text, begins = _joined(head, SEPARATORS[0], ends)
+    cuts = np.zeros(len(text) + 1, np.bool_)
+    cuts[pre_tokenizer.cut(text, np.sort(np.concatenate([begins, begins[1:] - 1])))] = True
+    own = np.zeros(len(head) + 1, np.bool_)
+    own[pre_tokenizer.cut(np.frombuffer(bytearray(head), np.uint8), np.array([0, len(head)]))] = 1
+    return (cuts[begins[:-1, None] + np.arange(1, len(head) + 1)] == own[1:]).all(axis=1)
+
+
+def rows_where(rows: Ragged, chosen: np.ndarray) -> Ragged:
+    """Some rows of a batch, ``chosen``: bool [rows].
+
+    >>> rows_where(Ragged.from_rows([[1], [2, 3]]), np.array([False, True])).values
+    array([2, 3], dtype=int32)
+    """
+    lengths = rows.lengths
+    offsets = np.concatenate([[0], np.cumsum(lengths[chosen])])
+    return Ragged(rows.values[np.repeat(chosen, lengths)], offsets)
+
+
+def _part(rows: Ragged, first: int, last: int) -> Ragged:
+    begin, end = rows.offsets[first], rows.offsets[last]
+    return Ragged(rows.values[begin:end], rows.offsets[first : last + 1] - begin)
+
+
+def _encode(
+    vocab: Vocabulary, pre_tokenizer: PreTokenizer, head: bytes, separator: int, ends: Ragged
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ids of the known rows, the number of ids of each row, and which rows are known.
+
+    Where the ids do not spell the text, since the encoder normalizes it, the rows are halved; those
+    of the smallest parts become unknown.
+    """
+    text, begins = _joined(head, separator, ends)
+    ids = np.asarray(vocab.encode(text.tobytes()), np.int32)
+    if vocab.decode_bytes(ids) != text.tobytes():
+        if len(ends) <= _SMALLEST:
+            return ids[:0], np.zeros(len(ends), np.int64), np.zeros(len(ends), np.bool_)
+        middle = len(ends) // 2
+        halves = [
+            _encode(vocab, pre_tokenizer, head, separator, _part(ends, *span))
+            for span in ((0, middle), (middle, len(ends)))
+        ]
+        return tuple(np.concatenate(parts) for parts in zip(*halves, strict=True))  # type: ignore
+    known = _cut_alike(pre_tokenizer, text, begins)
+    sizes = np.diff(vocab.token_offsets)[ids]
+    places = np.cumsum(sizes) - sizes  # where each id begins
+    low = np.searchsorted(places, begins[:-1])
+    high = np.searchsorted(places, begins[1:] - 1)
+    marks = np.zeros(len(ids) + 1, np.int64)
+    np.add.at(marks, low[known], 1)
+    np.add.at(marks, high[known], -1)
+    return ids[np.cumsum(marks)[:-1] > 0], np.where(known, high - low, 0), known
+
+
+def _joined(head: bytes, separator: int, ends: Ragged) -> tuple[np.ndarray, np.ndarray]:
+    """All texts with a separator after each, uint8, and where each begins, int64 [rows + 1]."""
+    lengths = ends.lengths
+    begins = np.concatenate([[0], np.cumsum(lengths + len(head) + 1)])
+    text = np.full(int(begins[-1]), separator, np.uint8)
+    start = np.frombuffer(head, np.uint8)
+    for at in range(len(start)):
+        text[begins[:-1] + at] = start[at]
+    inside = np.arange(len(ends.values)) + np.repeat(
+        begins[:-1] + len(head) - ends.offsets[:-1], lengths
+    )
+    text[inside] = ends.values
+    return text, begins
+
+
+def _cut_alike(pre_tokenizer: PreTokenizer, text: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Whether each row has the pre-tokens in the joined text that it has alone, bool [rows]."""
+    joined, alone = np.zeros(len(text) + 1, np.bool_), np.zeros(len(text) + 1, np.bool_)
+    joined[pre_tokenizer.cut(text, np.array([0, len(text)]))] = True
+    edges = np.sort(np.concatenate([begins, begins[1:] - 1]))
+    alone[pre_tokenizer.cut(text, edges)] = True
+    joined[0] = alone[0] = True
+    different = np.concatenate([[0], np.cumsum(joined != alone)])
+    # Cuts at a row's first byte, inside it and at its end, without the separator.
+    return different[begins[1:]] == different[begins[:-1]]

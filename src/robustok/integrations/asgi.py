@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from robustok.checks import check_integer
-from robustok.errors import RobustokError
-from robustok.integrations.serving.billing import ResponseAudit
-from robustok.integrations.serving.bodies import RequestBody, read_body
-from robustok.integrations.serving.prompts import PromptGuard, Refused
+from robustok.integrations.serving.bodies import Refused, RequestBody
+from robustok.integrations.serving.prompts import PromptGuard
+from robustok.runtime.environment import give_back_memory
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -27,7 +27,13 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _log = logging.getLogger(__name__)
 MAX_BODY = 1 << 24  # bytes of a request
 METRICS_PATH = "/robustok/metrics"
-_IN_THREAD = 1 << 12  # ids from which on a request is judged in a thread
+# Bodies that are no JSON and may pass: audio for a transcription, whose prompt is a text.
+OTHER_TYPES = ("multipart/form-data",)
+# Routes that show ids as text and run no model.
+_UNGUARDED = ("/detokenize", "/v1/detokenize")
+IN_THREAD = 1 << 14  # bytes from which on a body is judged in a thread
+_MUCH = 1 << 20  # bytes of a body from which on libc is asked to return memory
+_THREADS = 2  # that judge bodies: each holds up to five times the bytes of its body
 
 
 class GuardMiddleware:
@@ -47,10 +53,11 @@ class GuardMiddleware:
         max_body: greatest number of bytes of a request; a longer one is answered 413 as soon as
             that many bytes came in.
         metrics_path: path of the counters in Prometheus' text format; None for none.
-        audit_billing: whether the tokens that responses charge are compared with the canonical
-            tokens of their text.
+        other_types: content types of bodies that may pass without being JSON.
 
-    A refused request is answered 400 with an error in OpenAI's form. Websockets pass unjudged.
+    What is JSON is decided by the body, whatever its content type. A refused request is answered
+    400, 413 or 415 with an error in OpenAI's form. Websockets pass unjudged, unless the policy is
+    ``strict``, which closes them.
     """
 
     def __init__(
@@ -60,92 +67,116 @@ class GuardMiddleware:
         *,
         max_body: int = MAX_BODY,
         metrics_path: str | None = METRICS_PATH,
-        audit_billing: bool = False,
+        other_types: Sequence[str] = OTHER_TYPES,
     ) -> None:
         self.app = app
         self.prompts = prompts or PromptGuard.from_environment()
         self.counters = self.prompts.counters
         self.max_body = check_integer("max_body", max_body, 1)
         self.metrics_path = metrics_path
-        self.audit_billing = audit_billing
+        self.other_types = {name.lower().encode() for name in other_types}
+        self._threads = ThreadPoolExecutor(_THREADS, "robustok-guard")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "websocket" and self.prompts.policy == "strict":
+            await send({"type": "websocket.close", "code": 1008, "reason": "not guarded"})
+        elif scope["type"] != "http":
             await self.app(scope, receive, send)
         elif self.metrics_path is not None and scope["path"] == self.metrics_path:
             text = self.counters.text().encode()
             await _answer(send, 200, text, b"text/plain; version=0.0.4; charset=utf-8")
-        elif scope["method"] in ("GET", "HEAD", "OPTIONS", "DELETE"):
+        elif scope["path"] in _UNGUARDED:
             await self.app(scope, receive, send)
         else:
             await self._guarded(scope, receive, send)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raw = await self._whole_body(scope, receive)
-        if raw is None:
-            self.counters.add("refused", "body-too-long")
-            line = f"the body has more than {self.max_body} bytes"
-            await _answer(send, 413, _error(line, "body-too-long"))
-            return
         try:
-            body = await self._read(scope, raw)
-            judged = await self._judge(body)
+            raw = await self._whole_body(scope, receive)
+            if raw is None:
+                return  # the client went away
+            if len(raw) < IN_THREAD:
+                changed = self._judged(scope, raw)
+            else:
+                loop = asyncio.get_running_loop()
+                changed = await loop.run_in_executor(self._threads, self._judged_large, scope, raw)
         except Refused as refused:
-            if self.prompts.policy != "log" or refused.reason in ("too-long", "too-many-prompts"):
-                await _answer(send, 400, _error(str(refused), refused.reason))
-                return
-            _log.warning("request passed although refusable (%s)", refused.reason)
-            body = judged = None
-        if body is not None and judged != [ids for _, _, ids in body.ids]:
-            raw = body.replaced(judged or [])
-            scope = {**scope, "headers": _with_length(scope["headers"], len(raw))}
-        if self.audit_billing and body is not None and (body.ids or body.texts):
-            audit = ResponseAudit(
-                self.prompts.guard.vocab, self.counters, body.texts, sum(map(len, judged or []))
-            )
-            await self.app(scope, _replayed(raw, receive), _audited(send, audit))
-        else:
-            await self.app(scope, _replayed(raw, receive), send)
+            self.counters.add("refused", refused.reason)
+            await _answer(send, refused.status, _error(str(refused), refused.reason))
+            return
+        if changed is not None:
+            scope = {**scope, "headers": _with_length(scope["headers"], len(changed))}
+        body = bytes(raw) if changed is None else changed
+        del raw, changed  # while the server answers, one copy is kept
+        await self.app(scope, _replayed(body, receive), send)
 
-    async def _whole_body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body; None where it is longer than allowed."""
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared[:20]) > self.max_body:
-            return None
-        chunks: list[bytes] = []
-        size, more = 0, True
+    async def _whole_body(self, scope: Scope, receive: Receive) -> bytearray | None:
+        """The body, None where the connection ended before it; raises Refused for a long one."""
+        declared = max(map(_length, _header(scope, b"content-length")), default=0)
+        body = bytearray()
+        more = declared <= self.max_body
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                break
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            more = message.get("more_body", False)
-            if size > self.max_body:
                 return None
-        return b"".join(chunks)
-
-    async def _read(self, scope: Scope, raw: bytes) -> RequestBody | None:
-        kind = dict(scope["headers"]).get(b"content-type", b"").lower()
-        start = raw[:16].lstrip(b"\xef\xbb\xbf \t\r\n\x00\xff\xfe")[:1]
-        body = None
-        if raw and (b"json" in kind or start == b"{"):
-            try:
-                body = read_body(raw, strict=b"json" in kind)
-            except Refused as refused:
-                self.counters.add("refused", refused.reason)
-                raise
-        held = "other" if body is None else "ids" if body.ids else "text"
-        self.counters.add("requests", held)
+            body += message.get("body", b"")
+            more = message.get("more_body", False) and len(body) <= self.max_body
+        if max(len(body), declared) > self.max_body:
+            line = f"the body has more than {self.max_body} bytes"
+            raise Refused("body-too-long", line, status=413, is_limit=True)
         return body
 
-    async def _judge(self, body: RequestBody | None) -> list[list[int]] | None:
-        if body is None or not body.ids:
-            return [] if body is not None else None
-        sequences = [ids for _, _, ids in body.ids]
-        if sum(map(len, sequences)) < _IN_THREAD:
-            return self.prompts.judge(sequences)
-        return await asyncio.to_thread(self.prompts.judge, sequences)
+    def _judged_large(self, scope: Scope, raw: bytearray) -> bytes | None:
+        """:meth:`_judged`, after which libc does not keep the memory that it took."""
+        try:
+            return self._judged(scope, raw)
+        finally:
+            if len(raw) >= _MUCH:
+                give_back_memory()
+
+    def _judged(self, scope: Scope, raw: bytearray) -> bytes | None:
+        """The body with other ids, None where it stays; raises Refused."""
+        try:
+            body = self._read(scope, raw)
+            held = "other" if body is None else "ids" if len(body.rows) else "text"
+            self.counters.add("requests", held)
+            repaired = self.prompts.repairs(body.rows) if body is not None else {}
+            return body.replaced(repaired) if body is not None and repaired else None
+        except Refused as refused:
+            if refused.is_limit or self.prompts.policy != "log":
+                raise
+            self.counters.add("refused", refused.reason)
+            _log.warning("request passed although refusable (%s)", refused.reason)
+            return None
+
+    def _read(self, scope: Scope, raw: bytearray) -> RequestBody | None:
+        """The prompts of a body, None for a body that cannot hold ids."""
+        if not raw:
+            return None
+        # SGLang decompresses what its own header names.
+        encodings = [*_header(scope, b"content-encoding"), *_header(scope, b"x-body-compressed")]
+        if any(name.strip().lower() != b"identity" for name in encodings):
+            raise Refused("compressed", "send the body uncompressed", status=415)
+        types = [value.partition(b";")[0].strip() for value in _header(scope, b"content-type")]
+        may_be_other = bool(types) and all(name.lower() in self.other_types for name in types)
+        if may_be_other and raw.lstrip(b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n")[:1] not in b'[{"':
+            return None
+        try:
+            return self.prompts.read(raw)
+        except Refused as refused:
+            if refused.reason == "not-json" and types and not any(b"json" in t for t in types):
+                line = f"{refused}; other types of content are not allowed"
+                raise Refused("not-json", line, status=415) from None
+            raise
+
+
+def _header(scope: Scope, name: bytes) -> list[bytes]:
+    """All values of a header: servers differ in which one of several counts."""
+    return [value for key, value in scope["headers"] if key.lower() == name]
+
+
+def _length(value: bytes) -> int:
+    return int(value[:20]) if value.isdigit() else 0
 
 
 def _replayed(raw: bytes, receive: Receive) -> Receive:
@@ -160,23 +191,6 @@ def _replayed(raw: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": raw, "more_body": False}
 
     return replay
-
-
-def _audited(send: Send, audit: ResponseAudit) -> Send:
-    """Passes messages on at once, and audits the response after its last one."""
-
-    async def pass_on(message: Message) -> None:
-        await send(message)
-        if message["type"] != "http.response.body":
-            return
-        audit.add(message.get("body", b""))
-        if not message.get("more_body", False):
-            try:
-                await asyncio.to_thread(audit.finish)
-            except RobustokError as error:  # a text that the tokenizer cannot encode
-                _log.warning("response not audited: %s", error)
-
-    return pass_on
 
 
 def _with_length(headers: Any, length: int) -> list[tuple[bytes, bytes]]:

@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 
 from robustok.errors import RobustokError
 from robustok.guard import Guard
-from robustok.vocabulary import Vocabulary, check_vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 
 class DriftCallback(TrainerCallback):

@@ -13,7 +13,7 @@ from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
 from robustok.guard.continuation import Continuation, token_prefixes
 from robustok.ragged import Ragged
-from robustok.vocabulary import Vocabulary, check_vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
 
 class CanonicalProcessor(LogitsProcessor):

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
+import lm_eval
 import numpy as np
 import torch
 from lm_eval.api.registry import register_model
@@ -22,11 +25,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import item_key
-from robustok.models.load import check_model
+from robustok.models.load import check_model, load_config
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.ragged import Ragged
+from robustok.runtime.hub import hub_failure, is_unreachable
+from robustok.runtime.packaged import is_packaged, packaged_folder
 from robustok.samplers import sampler
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 # Its decorator hides its type from type checkers.
 Transformers: Any = HFLM
@@ -71,7 +76,10 @@ class RobustokLM(Transformers):
                 self._adapter = pretrained
                 kwargs.setdefault("tokenizer", pretrained)
                 pretrained = base_of_lora(pretrained)
-            check_model(pretrained)
+            if is_packaged(pretrained):
+                pretrained = str(packaged_folder(pretrained))
+            _check_model(pretrained)
+        _check_names(kwargs)
         kwargs.setdefault("trust_remote_code", False)
         super().__init__(pretrained, **kwargs)
         if self.backend != "causal":
@@ -214,6 +222,24 @@ class RobustokLM(Transformers):
         return padded(drawn, pad), padded([torch.ones_like(row) for row in drawn], 0)
 
 
+def _check_model(name: str) -> None:
+    """Raise RobustokError for a model that is not here, without lm-eval's minute of requests."""
+    check_model(name)
+    if Path(name).is_dir() or not is_unreachable():
+        return
+    try:
+        load_config(name)
+    except (OSError, ValueError) as e:
+        raise RobustokError(f"could not load the model '{name}': {hub_failure(e)}") from e
+
+
+def _check_names(arguments: Mapping[str, Any]) -> None:
+    """Raise RobustokError for a mistyped argument, which lm-eval would pass on to the model."""
+    for name in arguments:
+        if close := get_close_matches(name, ["scheme", "draws", "seed"], 1, 0.7):
+            raise RobustokError(f"unknown model argument '{name}': did you mean {close[0]}?")
+
+
 def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
     """The logarithm of the mean probability, and whether every draw was greedy."""
     logs = np.array([answer[0] for answer in answers])
@@ -223,8 +249,6 @@ def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
 @contextmanager
 def draw_by_draw() -> Iterator[None]:
     """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw."""
-    import lm_eval
-
     harness: Any = lm_eval
     once = harness.simple_evaluate
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,21 +11,35 @@ import torch
 from torch.utils.data import get_worker_info
 
 from robustok.errors import RobustokError, nearest
-from robustok.integrations.packing import is_per_id, join_packed, split_packed
-from robustok.integrations.padding import padded, with_padding, without_padding
+from robustok.guard import TEXT_CHANGES, Guard
+from robustok.integrations.rows import (
+    Row,
+    is_per_id,
+    join_packed,
+    padded,
+    split_packed,
+    with_padding,
+    without_padding,
+)
 from robustok.integrations.stochastic.draws import row_key
-from robustok.integrations.stochastic.state import State
 from robustok.ragged import Ragged
+from robustok.runtime.processes import State
 from robustok.samplers import Sampler
 
-WHERE = ("unlabeled", "user", "all")
-_FORMER_WHERE = {"unlabelled": "unlabeled"}  # British spelling, deprecated
+_log = logging.getLogger(__name__)
 
-Row = dict[str, Any]
+WHERE = ("unlabeled", "user", "all")
+_REPORTED_ROWS = 64
+_PROCESSES = 1025  # rows of the shared counts: the main process and 1024 workers
+_CHECKED_ROWS = 32  # the first rows of each process, which must be canonical
+_EDGE = 4  # ids at each end of a row that truncation may have made not canonical
+_FEWEST_IDS = 16  # that are judged
+_MOST_DEVIATING = 0.05  # share of the ids, as where texts were encoded in parts
+
 Mask = Callable[[np.ndarray], np.ndarray]
 
 
-class Counts(NamedTuple):
+class EpochCounts(NamedTuple):
     """What was perturbed: rows, rows changed, rows that stayed canonical for their length, and of
     the tokens that may change how many there were, how many were replaced, and the splits.
     """
@@ -36,6 +50,9 @@ class Counts(NamedTuple):
     tokens: int
     replaced: int
     splits: int
+
+
+_TOO_LONG = EpochCounts._fields.index("too_long")
 
 
 class Perturb:
@@ -53,8 +70,11 @@ class Perturb:
     of a packed row are drawn one by one and packed again, with new boundaries.
     Padding at the ends of a row is not drawn; a longer draw takes its place.
 
-    ``counts`` is int64 [workers + 1, 6]: the fields of :class:`Counts`, by the
-    worker that collated the rows. ``state`` holds the epoch of the draws.
+    The ids of the first rows must be canonical, or RobustokError names the tokenizer that likely
+    encoded them, ``encoded_by``.
+
+    ``counts`` is int64 [_PROCESSES, 6]: the fields of :class:`EpochCounts`, by the
+    process that collated the rows, 0 for the main one. ``state`` holds the epoch of the draws.
     """
 
     def __init__(
@@ -68,17 +88,20 @@ class Perturb:
         headers: Mask | None = None,
         max_length: int | None = None,
         keep_end: bool = False,
-        workers: int = 0,
+        encoded_by: str = "the model's",
     ) -> None:
         self.draw, self.seed, self.state = draw, seed, state or State()
-        self.where, self.turns, self.headers = checked_where(where), turns, headers
+        self.where, self.turns, self.headers = check_where(where), turns, headers
         self.max_length, self.keep_end = max_length, keep_end
-        self.counts = torch.zeros((workers + 1, 6), dtype=torch.int64).share_memory_()
+        self.encoded_by = encoded_by
+        self._rows_to_check, self._judged = _CHECKED_ROWS, np.zeros(2, np.int64)
+        self.counts = torch.zeros((_PROCESSES, 6), dtype=torch.int64).share_memory_()
         # A token without bytes is never drawn; where one is kept it must still take a place.
         self.lengths = np.maximum(np.diff(draw.vocab.token_offsets), 1)
 
     def __call__(self, rows: Sequence[Row], numbers: Sequence[int] | None = None) -> list[Row]:
         """The rows drawn anew; equal rows with different ``numbers`` have different draws."""
+        check_rows(rows)
         bare = [without_padding(row) for row in rows]
         split = [split_packed(row) for row, _ in bare]
         given = numbers or [0] * len(rows)
@@ -93,8 +116,21 @@ class Perturb:
             for new, row, (_, left) in zip(joined, rows, bare, strict=True)
         ]
 
+    def log_epoch(self, write: Callable[[str], Any] = _log.info) -> None:
+        """Write what was perturbed since :attr:`counts` were zero; log a warning if not every row.
+
+        Args:
+            write: gets the line where every row was perturbed.
+        """
+        counts = EpochCounts(*self.counts.sum(dim=0).tolist())
+        if counts.rows:
+            complete = counts.changed == counts.rows
+            (write if complete else _log.warning)(epoch_line(counts, self.state.epoch, self))
+
     def _drawn(self, rows: Sequence[Row], numbers: Sequence[int]) -> list[Row]:
         ids = [np.asarray(row["input_ids"], dtype=np.int32) for row in rows]
+        if self._rows_to_check > 0:
+            self._check_canonical(ids)
         answers = [self._answers(row, row_ids) for row, row_ids in zip(rows, ids, strict=True)]
         kept = [
             self._kept(row, row_ids, answer)
@@ -116,12 +152,42 @@ class Perturb:
             keep=keep,
         )
         results, worker = [], get_worker_info()
-        counts = self.counts[worker.id + 1 if worker else 0]
+        counts = self.counts[1 + worker.id % (_PROCESSES - 1) if worker else 0]
         for row, old, new, answer, stay in zip(rows, ids, drawn, answers, kept, strict=True):
             moved = self._moved(row, old, new, answer)
             counts += torch.tensor(self._counted(old, new, stay, too_long=moved is None))
             results.append(row if moved is None else moved)
         return results
+
+    def _check_canonical(self, rows: Sequence[np.ndarray]) -> None:
+        """Raise RobustokError where the first rows are not the canonical ids of their text.
+
+        A tokenizer decodes another one's ids to a text of its own, which has other canonical ids.
+        The ends of a row, and rows whose beginning no text of its own has, are not judged.
+        """
+        rows = rows[: self._rows_to_check]
+        self._rows_to_check -= len(rows)
+        verdicts = Guard(self.draw.vocab, allow_special=True, max_length=None).check_batch(rows)
+        sizes = np.diff(verdicts.offsets)
+        position = np.arange(len(verdicts.given)) - np.repeat(verdicts.offsets[:-1], sizes)
+        judged = (position >= _EDGE) & (position < np.repeat(sizes, sizes) - _EDGE)
+        judged &= ~np.repeat(verdicts.has(TEXT_CHANGES), sizes)
+        self._judged += (judged.sum(), verdicts.deviates[judged].sum())
+        total, deviating = self._judged.tolist()
+        size, largest = self.draw.vocab.size, max((row.max(initial=0) for row in rows), default=0)
+        if largest >= size:
+            problem = f"the tokenizer of the scheme has {size} ids, and rows have id {largest}"
+        elif total >= _FEWEST_IDS and deviating > _MOST_DEVIATING * total:
+            problem = (
+                f"{deviating} of {total} ids in the first rows are not those that the tokenizer of "
+                "the scheme gives for their text"
+            )
+        else:
+            return
+        raise RobustokError(
+            f"{problem}: another tokenizer encoded them, likely {self.encoded_by}; give that one, "
+            "and rows that are not drawn yet"
+        )
 
     def _answers(self, row: Row, ids: np.ndarray) -> np.ndarray:
         """The ids that ``where`` leaves to the model: bool [ids]."""
@@ -151,7 +217,7 @@ class Perturb:
     def _counted(
         self, old: np.ndarray, new: np.ndarray, kept: np.ndarray, *, too_long: bool
     ) -> list[int]:
-        """One row as :class:`Counts`."""
+        """One row as :class:`EpochCounts`."""
         free = int((~kept & self.draw.vocab.readable[old]).sum())
         if too_long or np.array_equal(old, new):
             return [1, 0, too_long, free, 0, 0]
@@ -189,6 +255,26 @@ class Perturb:
         return moved
 
 
+def epoch_line(counts: EpochCounts, epoch: int, perturb: Perturb) -> str:
+    """What was perturbed in an epoch, in one line.
+
+    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
+    >>> epoch_line(EpochCounts(8, 8, 0, 100, 20, 30), 0, perturb)
+    '8 of 8 rows perturbed in epoch 1 by uniform-k(k=2): 20.0% of 100 tokens, 0.300 splits a token'
+    """
+    share, splits = (n / max(counts.tokens, 1) for n in (counts.replaced, counts.splits))
+    line = (
+        f"{counts.changed} of {counts.rows} rows perturbed in epoch {epoch + 1} by "
+        f"{perturb.draw.spec}: {share:.1%} of {counts.tokens} tokens, {splits:.3f} splits a token"
+    )
+    if counts.too_long:
+        line += (
+            f"; {counts.too_long} stayed canonical, since their draws do not fit in "
+            f"max_length={perturb.max_length}: raise it or use a weaker scheme"
+        )
+    return line
+
+
 class TorchCollator:
     """A ``collate_fn`` for a plain ``DataLoader``: rows drawn anew and padded to tensors.
 
@@ -202,11 +288,14 @@ class TorchCollator:
         pad_id: id that fills rows up on the right; masked, and without labels.
 
     Tensors are int64 [rows, length]. Call :meth:`set_epoch` before each epoch; worker processes
-    that are forked or spawned follow it.
+    that are forked or spawned follow it. A log line then says how much the epoch before perturbed,
+    as a warning where a row was not. The first 64 rows of a process are warned of at once where
+    draws do not fit in ``max_length``.
     """  # noqa: E501
 
     def __init__(self, perturb: Perturb, *, pad_id: int) -> None:
         self.perturb, self.pad_id = perturb, pad_id
+        self._unreported_rows = _REPORTED_ROWS
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next draws.
@@ -214,21 +303,45 @@ class TorchCollator:
         Args:
             epoch: number of the epoch or step; each value gives other draws.
         """
+        self.perturb.log_epoch()
+        self.perturb.counts.zero_()
         self.perturb.state.epoch = epoch
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
         full = padded(self.perturb(rows), self.pad_id)
+        if self._unreported_rows > 0:
+            self._unreported_rows -= len(rows)
+            if self._unreported_rows <= 0 and self.perturb.counts[:, _TOO_LONG].any():
+                self.perturb.log_epoch()
         return {name: torch.tensor([row[name] for row in full]) for name in full[0]}
 
 
-def checked_where(where: str) -> str:
-    """``where`` in its present spelling; raises RobustokError for an unknown one."""
-    if where in _FORMER_WHERE:
-        new = _FORMER_WHERE[where]
-        warnings.warn(
-            f"where='{where}' is deprecated: write '{new}'", DeprecationWarning, stacklevel=3
-        )
-        return new
+def check_rows(rows: Sequence[Any]) -> None:
+    """Raise RobustokError unless rows are dictionaries of input_ids and as many labels and masks.
+
+    >>> check_rows([{"input_ids": [1, 2], "labels": [-100, 2]}])
+    """
+    for row in rows:
+        if (
+            not isinstance(row, Mapping)
+            or "input_ids" not in row
+            or isinstance(row["input_ids"], str)
+        ):
+            shown = f"columns {', '.join(row)}" if isinstance(row, Mapping) else type(row).__name__
+            raise RobustokError(
+                f"rows are dictionaries with input_ids, a list of ids, not {shown}: encode the "
+                "texts first"
+            )
+        size = len(row["input_ids"])
+        for name in ("labels", "attention_mask"):
+            if row.get(name) is not None and len(row[name]) != size:
+                raise RobustokError(
+                    f"a row has {size} input_ids and {len(row[name])} {name}: give as many"
+                )
+
+
+def check_where(where: str) -> str:
+    """``where``; raises RobustokError for an unknown one."""
     if where not in WHERE:
         raise RobustokError(f"unknown where '{where}': {nearest(where, WHERE)}")
     return where

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tqdm.auto import tqdm
 from transformers import (
     DataCollatorForLanguageModeling,
     DataCollatorWithPadding,
@@ -14,24 +14,13 @@ from transformers import (
 )
 
 from robustok.errors import RobustokError
-from robustok.integrations.chat import template_headers, user_turns
-from robustok.integrations.packing import rewrapped
-from robustok.integrations.padding import padded
-from robustok.integrations.perturb import Counts, Perturb, checked_where
-from robustok.integrations.preference import (
-    is_preference,
-    perturb_rollouts,
-    perturbed_preferences,
-)
-from robustok.integrations.stochastic.state import State
-from robustok.integrations.text_rows import EncodeText
+from robustok.integrations.perturb import Perturb, check_where
+from robustok.integrations.rows import EncodeText, Row, padded, repacked
 from robustok.models.load import max_length_of
+from robustok.runtime.processes import State
 from robustok.samplers import Sampler, sampler
-from robustok.vocabulary import Vocabulary
-
-_log = logging.getLogger(__name__)
-
-Row = dict[str, Any]
+from robustok.tokenizer.chat import template_headers, user_turns
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 def robustify(
@@ -73,17 +62,22 @@ def robustify(
     rollouts the prompts are perturbed. A draw longer than ``max_length`` is cut, as the trainer
     cuts rows; where the cut would take part of the answer from a row that fits, the row stays
     canonical in that epoch. Each sequence of a packed row is a row here, and packed rows grow.
-    After each epoch a log line says how much was perturbed, as a warning where a row was not.
+    After each epoch a line says how much was perturbed: it is printed as the losses are, and logged
+    as a warning where a row was not.
 
     The draw of a row depends only on ``seed``, the epoch and the row's ids (of groups that do not
     share, also on the number in the group): not on workers, batches, processes, or a restart.
 
     Raises RobustokError for an unknown scheme or ``where``, a tokenizer that cannot be read, rows
-    or packing of an unknown form, rows of which nothing may be perturbed, reference probabilities
-    computed before training, a trainer of TRL whose tokenizer draws itself, and a trainer that is
-    robustified already.
+    or packing of an unknown form, rows that another tokenizer encoded, rows of which nothing may be
+    perturbed, reference probabilities computed before training, a trainer of TRL whose tokenizer
+    draws itself, and a trainer that is robustified already.
     """
-    where = checked_where(where)
+    where = check_where(where)
+    if not hasattr(trainer, "get_train_dataloader"):
+        raise RobustokError(
+            f"robustify takes a trainer, not {type(trainer).__name__}: give the Trainer that trains"
+        )
     tokenizer = tokenizer or trainer.processing_class
     if tokenizer is None:
         raise RobustokError("the trainer has no tokenizer: give robustify one as tokenizer=...")
@@ -104,7 +98,7 @@ def robustify(
         headers=template_headers(tokenizer, vocab),
         max_length=None if _is_wrapped(trainer) else limit,
         keep_end=getattr(args, "truncation_mode", "") == "keep_end",
-        workers=args.dataloader_num_workers,
+        encoded_by=_likely_encoder(trainer, tokenizer),
     )
     if hasattr(trainer, "_tokenize_prompts"):
         perturb_rollouts(trainer, perturb, share_group=share_group)
@@ -122,6 +116,15 @@ def robustify(
             column,
         )
     trainer.add_callback(EpochCallback(perturb.state, perturb))
+
+
+def _likely_encoder(trainer: Any, tokenizer: Any) -> str:
+    """The tokenizer that rows come from where it is not ``tokenizer``."""
+    other = getattr(trainer, "processing_class", None)
+    if other is not None and other is not tokenizer:
+        return f"the trainer's processing_class, {getattr(other, 'name_or_path', '') or 'unnamed'}"
+    name = getattr(getattr(trainer.model, "config", None), "_name_or_path", "")
+    return f"the model's, {name}" if name else "the model's"
 
 
 def _tokenizes(trainer: Any) -> bool:
@@ -186,7 +189,7 @@ def _check_trainer(trainer: Any, where: str) -> None:
 
 
 class EpochCallback(TrainerCallback):
-    """Sets the epoch that worker processes share, and logs how much was perturbed in it."""
+    """Sets the epoch that worker processes share, and prints how much was perturbed in it."""
 
     def __init__(self, state: State, perturb: Perturb) -> None:
         self.shared, self.perturb = state, perturb
@@ -202,30 +205,9 @@ class EpochCallback(TrainerCallback):
         self.perturb.counts.zero_()
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
-        counts = Counts(*self.perturb.counts.sum(dim=0).tolist())
-        if counts.rows and state.is_world_process_zero:
-            level = logging.INFO if counts.changed == counts.rows else logging.WARNING
-            _log.log(level, epoch_line(counts, self.shared.epoch, self.perturb))
-
-
-def epoch_line(counts: Counts, epoch: int, perturb: Perturb) -> str:
-    """What was perturbed in an epoch, in one line.
-
-    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
-    >>> epoch_line(Counts(8, 8, 0, 100, 20, 30), 0, perturb)
-    '8 of 8 rows perturbed in epoch 1 by uniform-k(k=2): 20.0% of 100 tokens, 0.300 splits a token'
-    """
-    share, splits = (n / max(counts.tokens, 1) for n in (counts.replaced, counts.splits))
-    line = (
-        f"{counts.changed} of {counts.rows} rows perturbed in epoch {epoch + 1} by "
-        f"{perturb.draw.spec}: {share:.1%} of {counts.tokens} tokens, {splits:.3f} splits a token"
-    )
-    if counts.too_long:
-        line += (
-            f"; {counts.too_long} stayed canonical, since their draws do not fit in "
-            f"max_length={perturb.max_length}: raise it or use a weaker scheme"
-        )
-    return line
+        if state.is_world_process_zero:
+            # To standard output and above the bar, as the losses.
+            self.perturb.log_epoch(tqdm.write)
 
 
 class StochasticCollator:
@@ -259,7 +241,7 @@ class StochasticCollator:
         if self.perturb is not None:
             rows = self.perturb(rows)
         if self.block_size:
-            rows = rewrapped(rows, self.block_size)
+            rows = repacked(rows, self.block_size)
         if _pads_incompletely(self.collate):
             rows = padded(rows, self.pad_id)
         return self.collate(list(rows))
@@ -283,3 +265,67 @@ def _may_need_padding(collate: Any, rows: Sequence[Row]) -> bool:
         "input_ids" not in rows[0]
         or (_pads_incompletely(collate) and len({len(row["input_ids"]) for row in rows}) > 1)
     )
+
+
+def is_preference(row: Row) -> bool:
+    """Whether a row is one of DPOTrainer: ids of a prompt and of two completions."""
+    return {"prompt_ids", "chosen_ids", "rejected_ids"} <= {*row}
+
+
+def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
+    """Rows with drawn prompts; both completions stay, and share the drawn prompt.
+
+    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
+    >>> prompt = vocab.encode("hello world").tolist()
+    >>> row = {"prompt_ids": prompt, "chosen_ids": [275], "rejected_ids": [276]}
+    >>> perturbed_preferences(perturb, [row])
+    [{'prompt_ids': [272, 79, 275], 'chosen_ids': [275], 'rejected_ids': [276]}]
+
+    A prompt stays canonical where its draw would push a completion beyond ``max_length``.
+    """
+    longest = [max(row["chosen_ids"], row["rejected_ids"], key=len) for row in rows]
+    drawn = perturb(
+        [
+            {
+                "input_ids": [*row["prompt_ids"], *completion],
+                "completion_mask": [0] * len(row["prompt_ids"]) + [1] * len(completion),
+            }
+            for row, completion in zip(rows, longest, strict=True)
+        ]
+    )
+    return [
+        {**row, "prompt_ids": new["input_ids"][: new["completion_mask"].count(0)]}
+        for row, new in zip(rows, drawn, strict=True)
+    ]
+
+
+def perturb_rollouts(trainer: Any, perturb: Perturb, *, share_group: bool) -> None:
+    """Draw the prompts of a GRPOTrainer or RLOOTrainer while it trains; completions are its own.
+
+    ``share_group``: the generations of one prompt share its draw. Otherwise each has its own, by
+    its number in the group.
+
+    Raises RobustokError for groups apart with vLLM, which takes one prompt for a group.
+    """
+    if not share_group and getattr(trainer, "use_vllm", False):
+        raise RobustokError(
+            "vLLM generates a whole group from one prompt: choose share_group=True, or "
+            "use_vllm=False"
+        )
+    tokenize = trainer._tokenize_prompts
+
+    def tokenize_and_draw(prompts: list[Any]) -> Any:
+        prompt_ids, *rest = tokenize(prompts)
+        if rest and rest[0] is not None:
+            raise RobustokError("prompts with images cannot be perturbed: use text prompts")
+        if trainer.model.training:
+            first = trainer.accelerator.process_index * len(prompt_ids)
+            numbers = [
+                0 if share_group else (first + i) % trainer.num_generations
+                for i in range(len(prompt_ids))
+            ]
+            rows = [{"input_ids": list(ids)} for ids in prompt_ids]
+            prompt_ids = [row["input_ids"] for row in perturb(rows, numbers)]
+        return prompt_ids, *rest
+
+    trainer._tokenize_prompts = tokenize_and_draw

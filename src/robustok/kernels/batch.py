@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.memory import borrow
-from robustok.kernels.trie import Trie, borrow_trie
+from robustok.kernels.trie import Trie
 
 
 class Tokens(NamedTuple):
@@ -26,7 +26,7 @@ class Tokens(NamedTuple):
 class Rows(NamedTuple):
     """Output of a draw kernel: draw d of text first + t ends at ``ends[t * draws + d]``.
 
-    Invariant: a draw has at most one token for each byte of its text, and a sampler's ``_room``
+    Invariant: a draw has at most one token for each byte of its text, and a sampler's ``_max_ids``
     bounds the tokens of all draws together, so ``ids`` never overflows.
     """
 
@@ -50,15 +50,6 @@ class Batch(NamedTuple):
     draws: np.int64
 
 
-@njit(cache=True, nogil=True)
-def borrow_tokens(tokens):
-    """The same vocabulary without reference counts; see `memory`."""
-    return Tokens(
-        borrow_trie(tokens.trie), borrow(tokens.bytes), borrow(tokens.offsets),
-        borrow(tokens.border),
-    )  # fmt: skip
-
-
 def tokens_of(trie: Trie, token_bytes: np.ndarray, token_offsets: np.ndarray) -> Tokens:
     """The `Tokens` of a vocabulary; the border of a token without bytes is 0."""
     lengths = np.diff(token_offsets)
@@ -67,21 +58,6 @@ def tokens_of(trie: Trie, token_bytes: np.ndarray, token_offsets: np.ndarray) ->
     border[some] |= token_bytes[token_offsets[:-1][some]].astype(np.int64) << 8
     border[some] |= token_bytes[token_offsets[1:][some] - 1]
     return Tokens(trie, token_bytes, token_offsets, border)
-
-
-@njit(cache=True, nogil=True)
-def borrow_rows(rows):
-    """The same output rows without reference counts; see `memory`."""
-    return Rows(borrow(rows.ids), borrow(rows.ends))
-
-
-@njit(cache=True, nogil=True)
-def borrow_batch(batch):
-    """The same batch without reference counts; see `memory`."""
-    return Batch(
-        borrow(batch.values), borrow(batch.offsets), borrow(batch.keys), borrow(batch.parts),
-        batch.seed, batch.epoch, batch.draws,
-    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

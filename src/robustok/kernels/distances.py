@@ -1,15 +1,15 @@
-"""Distribution of the distance of a text: per type of word, and summed over words.
+"""Distribution of the distance of a text: per type of block, and summed over blocks.
 
-The distance is any cost that is a sum over words: the distance from the reference, splits or
+The distance is any cost that is a sum over blocks: the distance from the reference, splits or
 segments. Of a type, it is counted from the smallest one on.
 
-Words occur as types with a number of occurrences; blocks too long to table are lattices of their
-own (`longs`, a list of `kernels.long.Edges`). Every token that is not the reference's has weight z,
-so words are independent; Newton's method chooses z such that the expected sum is k.
+Blocks occur as types with a number of occurrences; blocks too long to table are lattices of their
+own (`longs`, a list of `lattice.Edges`). Every token that is not the reference's has weight z, so
+blocks are independent; Newton's method chooses z such that the expected sum is k.
 
-Arguments of one meaning in this module: ``types``: `Types` of the words of a text. ``longs``: a
-list of `kernels.long.Edges`. ``k``: int64, a distance of at least 0; a float64 for the sample in
-`solve`. ``slope``: float64, log z.
+Arguments of one meaning in this module: ``types``: `Types` of the blocks of a text. ``longs``: a
+list of `lattice.Edges`, or None, which leaves out the code for it. ``k``: int64, a distance of at
+least 0; a float64 for the sample in `solve`. ``slope``: float64, log z.
 """
 
 from __future__ import annotations
@@ -18,55 +18,40 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.feasible import flexible, largest_feasible
-from robustok.kernels.long import extremes, moments, write_backward
-from robustok.kernels.memory import borrow
-from robustok.kernels.newton import STEEPEST, inside, logit_step
+from robustok.kernels.lattice import extremes, moments, write_backward
+from robustok.kernels.numbers import STEEPEST, inside, logit_step
 from robustok.kernels.record import counts_of, degrees_of
-from robustok.kernels.sums import Sums, enlarge, largest, trim
-from robustok.kernels.tables import borrow_store
 
 LANES = 8  # thresholds that are compared at once
-SAMPLE = 64  # types of words that the first estimate of z is made from
+SAMPLE = 64  # types of blocks that the first estimate of z is made from
 
 
 class Scratch(NamedTuple):
     """Arrays that Newton's method uses in every step."""
 
     powers: np.ndarray  # float64 [most distances of a type]
-    mantissa: np.ndarray  # float64 [nodes of the largest of ``longs``], see `long.backward`
+    mantissa: np.ndarray  # float64 [nodes of the largest of ``longs``], see `lattice.backward`
     exponent: np.ndarray  # int64 [the same]
 
 
 class Types(NamedTuple):
-    """The types of a text's words; type x has distances 0 to start[x + 1] - start[x] - 1.
+    """The types of a text's blocks; type x has distances 0 to start[x + 1] - start[x] - 1.
 
     What belongs to distance d of type x is at index start[x] + d. Invariant: every type has a
     tokenization, and so have its first and its last distance.
     """
 
     record: np.ndarray  # int64 [types]: position of its record in the store
-    times: np.ndarray  # int64 [types]: how many words of the text have this type
+    times: np.ndarray  # int64 [types]: how many blocks of the text have this type
     lowest: np.ndarray  # int64 [types]: the degree in the record that is distance 0
     start: np.ndarray  # int64 [types + 1]
     counts: np.ndarray  # float64 [start[-1]]: tokenizations at each distance
     probability: np.ndarray  # float64 [start[-1]]: of each distance under z, set by `_weigh`
-    block: (
-        np.ndarray
-    )  # int64 [types + 1]: rows of ``threshold`` before each type; at least one each
-    threshold: np.ndarray  # float64 [block[-1], LANES]: the sums of ``probability`` up to each
+    row: np.ndarray  # int64 [types + 1]: rows of ``threshold`` before each type; one or more each
+    threshold: np.ndarray  # float64 [row[-1], LANES]: the sums of ``probability`` up to each
     # distance but the last, then 2.0; set by `accumulate`
-
-
-@njit(cache=True, nogil=True)
-def borrow_types(types):
-    """The same types without reference counts; see `memory`."""
-    return Types(
-        borrow(types.record), borrow(types.times), borrow(types.lowest), borrow(types.start),
-        borrow(types.counts), borrow(types.probability), borrow(types.block),
-        borrow(types.threshold),
-    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -76,18 +61,18 @@ def read_types(store, record, times):
     ``record``: int64 [types], positions of records in the store. ``times``: int64 [types].
     Copied into one array because Newton's method reads them many times, and records are scattered.
     """
-    store = borrow_store(store)
+    store = borrow(store)
     lowest = np.zeros(len(record), np.int64)
     start = np.empty(len(record) + 1, np.int64)
-    block = np.empty(len(record) + 1, np.int64)
-    start[0] = block[0] = 0
+    row = np.empty(len(record) + 1, np.int64)
+    start[0] = row[0] = 0
     for x in range(len(record)):
         at = counts_of(store, record[x])
         while store.floats[at + lowest[x]] == 0.0:  # the largest degree has a tokenization
             lowest[x] += 1
         degrees = degrees_of(store, record[x]) - lowest[x]
         start[x + 1] = start[x] + degrees + 1
-        block[x + 1] = block[x] + max(1, (degrees + LANES - 1) // LANES)
+        row[x + 1] = row[x] + max(1, (degrees + LANES - 1) // LANES)
     size = start[len(record)]
     counts = np.empty(size)
     for x in range(len(record)):
@@ -95,32 +80,32 @@ def read_types(store, record, times):
         for at in range(start[x], start[x + 1]):
             counts[at] = store.floats[source + at]
     return Types(
-        record, times, lowest, start, counts, np.empty(size), block,
-        np.empty((block[len(record)], LANES)),
+        record, times, lowest, start, counts, np.empty(size), row,
+        np.empty((row[len(record)], LANES)),
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def accumulate(types):
     """Set ``threshold`` from ``probability``: a distance is the number of thresholds up to u."""
-    types = borrow_types(types)
+    types = borrow(types)
     types.threshold[:] = 2.0
     for x in range(len(types.record)):
         total = 0.0
         begin = types.start[x]
         for d in range(types.start[x + 1] - begin - 1):
             total += types.probability[begin + d]
-            types.threshold[types.block[x] + d // LANES, d % LANES] = total
+            types.threshold[types.row[x] + d // LANES, d % LANES] = total
 
 
 @njit(cache=True, nogil=True)
 def _weigh(types, slope, longs, scratch):
     """Set ``types.probability`` under weight exp(slope * distance).
 
-    Returns the mean and the variance of the summed distance of all words and of ``longs``.
+    Returns the mean and the variance of the summed distance of all blocks and of ``longs``.
     ``scratch``: `Scratch` for these types and ``longs``.
     """
-    types, powers = borrow_types(types), borrow(scratch.powers)
+    types, powers = borrow(types), borrow(scratch.powers)
     # The largest weight is 1, at distance 0 or at the farthest one: nothing overflows.
     ratio = np.exp(-abs(slope))
     powers[0] = 1.0
@@ -142,11 +127,12 @@ def _weigh(types, slope, longs, scratch):
         first *= scale
         mean += types.times[x] * first
         var += types.times[x] * max(second * scale - first * first, 0.0)
-    for x in range(len(longs)):
-        write_backward(longs[x], np.exp(slope), scratch.mantissa, scratch.exponent)
-        m, v = moments(longs[x], np.exp(slope), scratch.mantissa, scratch.exponent)
-        mean += m
-        var += v
+    if longs is not None:
+        for x in range(len(longs)):
+            write_backward(longs[x], np.exp(slope), scratch.mantissa, scratch.exponent)
+            m, v = moments(longs[x], np.exp(slope), scratch.mantissa, scratch.exponent)
+            mean += m
+            var += v
     return mean, var
 
 
@@ -156,8 +142,9 @@ def _scratch_for(types, longs):
     most, nodes = np.int64(1), np.int64(0)
     for x in range(len(types.times)):
         most = max(most, types.start[x + 1] - types.start[x])
-    for x in range(len(longs)):
-        nodes = max(nodes, len(longs[x].first))
+    if longs is not None:
+        for x in range(len(longs)):
+            nodes = max(nodes, len(longs[x].first))
     return Scratch(np.empty(most), np.empty(nodes), np.empty(nodes, np.int64))
 
 
@@ -201,9 +188,9 @@ def solve(types, longs, k):
         if part > 0:
             sample = Types(
                 types.record, types.times[:SAMPLE], types.lowest, types.start, types.counts,
-                types.probability, types.block, types.threshold,
+                types.probability, types.row, types.threshold,
             )  # fmt: skip
-            slope = _newton(sample, longs[:0], k * part / whole, 0.0, scratch)
+            slope = _newton(sample, None, k * part / whole, 0.0, scratch)
     return _newton(types, longs, k, slope, scratch)
 
 
@@ -211,7 +198,7 @@ def solve(types, longs, k):
 def solve_unbroken(types, longs, k):
     """As `solve`, by logit Newton steps, for texts whose distance is mostly that of ``longs``.
 
-    Returns log z, and the variances of the distance of all words and of ``longs``.
+    Returns log z, and the variances of the distance of all blocks and of ``longs``.
     """
     scratch = _scratch_for(types, longs)
     nearest, farthest = np.int64(0), np.int64(0)
@@ -237,91 +224,5 @@ def solve_unbroken(types, longs, k):
         step = logit_step(slope, mean - nearest, var, k - nearest, farthest - nearest)
         slope = inside(low, high, step)
         mean, var = _weigh(types, slope, longs, scratch)
-    _, var_words = _weigh(types, slope, longs[:0], scratch)
-    return slope, var_words, var - var_words
-
-
-@njit(cache=True, nogil=True)
-def feasible(types, longs, k):
-    """The largest distance up to k that some tokenization has; -1 where this cannot tell.
-
-    Words with every distance from 2 to their farthest make up every sum from 2 on, and fill the
-    gaps of the other words once they reach further than the largest such gap.
-    """
-    farthest, simple, three, gap = np.int64(0), np.int64(0), False, np.int64(0)
-    one = k == 0
-    for x in range(len(types.record)):
-        begin, most = types.start[x], types.start[x + 1] - types.start[x] - 1
-        farthest += most * types.times[x]
-        one = one or (most >= 1 and types.counts[begin + 1] > 0.0)
-        takes_all = most >= 2
-        for d in range(2, most):
-            takes_all = takes_all and types.counts[begin + d] > 0.0
-        if takes_all:
-            simple += most * types.times[x]
-            three = three or most >= 3
-        else:
-            gap = max(gap, most)
-    for x in range(len(longs)):
-        most, simple_part, has_three, step = flexible(longs[x])
-        farthest += most
-        simple += simple_part
-        three = three or has_three
-        gap = max(gap, step)
-        one = one or largest_feasible(longs[x], 1) == 1
-    if k >= farthest:
-        return farthest
-    if k <= 1:
-        return k if one else np.int64(0)
-    return np.int64(k) if three and simple > gap else np.int64(-1)
-
-
-@njit(cache=True, nogil=True)
-def convolve_block(types, kind, k):
-    """`Sums` of n words of types ``kind`` (int64 [n]): row t is the summed distance of words[t:].
-
-    Row n is the sum 0. Sums over k are left out. Also returns the largest probability of row 0.
-    """
-    types = borrow_types(types)
-    n = len(kind)
-    base, low, high = (
-        np.zeros(n + 1, np.int64),
-        np.zeros(n + 1, np.int64),
-        np.zeros(n + 1, np.int64),
-    )
-    table = np.empty(64 * (n + 1))
-    table[0] = 1.0
-    used = np.int64(1)
-    for t in range(n - 1, -1, -1):
-        begin = types.start[kind[t]]
-        farthest = types.start[kind[t] + 1] - begin - 1
-        lowest, highest = low[t + 1], min(high[t + 1] + farthest, k)
-        width = highest - lowest + 1
-        table = enlarge(table, used, width)
-        # Slices, in which the compiler sees that no index is negative: three times faster.
-        row = table[used : used + width]
-        later = table[base[t + 1] : base[t + 1] + high[t + 1] - low[t + 1] + 1]
-        row[:] = 0.0
-        for d in range(farthest + 1):
-            p = types.probability[begin + d]
-            if p > 0.0:
-                size = min(len(later), len(row) - d)
-                target, source = row[d : d + size], later[:size]
-                for s in range(size):
-                    target[s] += p * source[s]
-        first, last = trim(row)
-        base[t], low[t], high[t] = used + first, lowest + first, lowest + last
-        used += last + 1
-    sums = Sums(table, base, low, high)
-    return sums, largest(sums, 0)
-
-
-@njit(cache=True, nogil=True)
-def block_size(words):
-    """How many words to convolve: the table grows with it, the attempts needed shrink with it.
-
-    Draws depend on it. The factor of a third and the share of 1/64 were measured.
-    """
-    if words <= 48:
-        return words
-    return max(min(max(np.int64(words ** (2.0 / 3.0) / 3.0), 48), 1024), words // 64)
+    _, var_blocks = _weigh(types, slope, None, scratch)
+    return slope, var_blocks, var - var_blocks

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.memory import borrow
 from robustok.kernels.strength import match_rows
 
 

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.arrays import slot_of
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.hashing import slot_of
-from robustok.kernels.memory import borrow
 from robustok.kernels.trie import find_token
 
 BITS = 21  # of an id or a rank
@@ -40,16 +39,6 @@ class Merges(NamedTuple):
     outcomes: np.ndarray  # int32 [ids, FIRST, CELLS]: the result of dropping only merge k: one
     # more than the trials after it, then one more than each id, then -1. The first cell is 0 where
     # it was not tried yet, -1 where the result does not fit.
-
-
-@njit(cache=True, nogil=True)
-def borrow_merges(merges):
-    """The same merges without reference counts; see `memory`."""
-    return Merges(
-        borrow(merges.slots), borrow(merges.result), borrow(merges.priority), borrow(merges.symbol),
-        borrow(merges.character), borrow(merges.of_bytes), borrow(merges.trials),
-        borrow(merges.outcomes),
-    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.memory import borrow
 
 END = 128  # the symbol for the end of a span
 UNKNOWN = 255  # the symbol of characters that were not looked up yet

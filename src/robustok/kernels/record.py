@@ -1,9 +1,9 @@
-"""The layout of a record: the tokenizations of one word, ready to draw from.
+"""The layout of a record: the tokenizations of one block, ready to draw from.
 
-A record has the tokenizations of one word, grouped by degree: all together, by number of segments,
+A record has the tokenizations of one block, grouped by degree: all together, by number of segments,
 by distance from a reference, or by number of splits (boundaries that the reference does not have).
-A word with up to LISTED tokenizations has them as a list, so that a draw is one look-up. Any other
-word has, for every node of its lattice, the number of paths to the end by degree, and a draw walks
+A block with up to LISTED tokenizations has them as a list, so that a draw is one look-up. Any other
+block has, for every node of its lattice, the number of paths to the end by degree, and a draw walks
 through the nodes.
 
 A record is contiguous, because a draw costs about as many cache misses as it touches cache lines.
@@ -12,14 +12,14 @@ In 8-byte slots of ``Store.words``, from position r on:
     r       size of the key: bytes (ALL) or ids (SEGMENTS, DISTANCE, SPLITS)
     r + 1   header, see `pack_header`
     r + 2   stamp of the text that used the record last (`uniform-k`)
-    r + 3   number of the word's type within that text
+    r + 3   number of the block's type within that text
     r + 4   key: uint8 (ALL) or int32, padded to whole slots
     then    number of tokenizations by degree, float64 [degrees + 1]
 
     list:   int64 [degrees + 1], where the paths of each degree begin and their stride, see
             `_pack_group`; then the paths in int32: number of ids, ids, padding up to the stride
     nodes:  int32 [n + 1], the first edge of each byte, padded to whole slots; int64 [edges], token
-            << 32 | step (`kernels.long.Edges`); the counts of all nodes by degree, node i having
+            << 32 | step (`kernels.lattice.Edges`); the counts of all nodes by degree, node i having
             min(degrees, n - i) + 1 (`row_of`), in int32 if all are below 2**31, else in float64
 
 Only this module reads offsets; others call `degrees_of`, `counts_of`, `paths_of` and so on.
@@ -35,10 +35,10 @@ from __future__ import annotations
 import numpy as np
 
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.random import uniform
+from robustok.kernels.numbers import uniform
 
 ALL, SEGMENTS, DISTANCE, SPLITS = 0, 1, 2, 3
-LISTED = 32  # tokenizations; words with more are walked
+LISTED = 32  # tokenizations; blocks with more are walked
 COPIED = 8  # ids of a listed tokenization that are copied at once
 HEAD = 4  # slots of a record before its key
 
@@ -47,7 +47,7 @@ HEAD = 4  # slots of a record before its key
 def pack_header(key_slots, size, degrees, listed, short):
     """The header of a record, int64: ``key_slots``, ``size``, ``degrees`` and two flags.
 
-    ``key_slots``: 8-byte slots of the key. ``size``: bytes of the word. ``degrees``: the largest
+    ``key_slots``: 8-byte slots of the key. ``size``: bytes of the block. ``degrees``: the largest
     degree with a tokenization. These three are below 2**16. ``listed``: 1 if the record is a list,
     else 0. ``short``: 1 if the counts of the nodes are int32, else 0.
     """
@@ -62,7 +62,7 @@ def _key_slots(header):
 
 @njit(cache=True, nogil=True, inline="always")
 def _size(header):
-    """Bytes of the word."""
+    """Bytes of the block."""
     return (header >> 16) & 0xFFFF
 
 
@@ -103,7 +103,7 @@ def _pack_group(begin, stride):
 def row_of(i, n, degrees):
     """The number of counts before those of node ``i``, which has min(degrees, n - i) + 1.
 
-    ``i``: in 0..n, both included. ``n``: bytes of the word, at least ``degrees``.
+    ``i``: in 0..n, both included. ``n``: bytes of the block, at least ``degrees``.
     """
     late = max(i - (n - degrees), 0)
     return i * (degrees + 1) - late * (late - 1) // 2
@@ -166,10 +166,10 @@ def set_number(store, record, stamp, number):
 def write_list(store, edges, body, counts, strides):
     """Write the groups and all paths of a list, by depth-first search.
 
-    ``edges``: those of the word, n bytes. ``body``: the slot to write from (`body_of`). ``counts``:
-    float64 [degrees + 1], the paths of each degree. ``strides``: int64 [degrees + 1], int32s for
-    a path of each degree, one more than the ids of the longest. Every step is at least a byte, so
-    a path has at most n ids. The caller makes sure that groups and paths fit in the store.
+    ``edges``: those of the block, n bytes. ``body``: the slot to write from (`body_of`).
+    ``counts``: float64 [degrees + 1], the paths of each degree. ``strides``: int64 [degrees + 1],
+    int32s for a path of each degree, one more than the ids of the longest. Every step is at least a
+    byte, so a path has at most n ids. The caller makes sure that groups and paths fit in the store.
     """
     first, token, step = edges.first, edges.token, edges.step
     n = len(first) - 1
@@ -207,9 +207,10 @@ def write_list(store, edges, body, counts, strides):
 def write_nodes(store, edges, body, counts, degrees, short):
     """Write the edges and the counts of all nodes.
 
-    ``edges``: those of the word, n bytes. ``body``: the slot to write from (`body_of`). ``counts``:
-    float64 [n + 1, degrees + 1 or more]. ``degrees``: the largest degree. ``short``: write the
-    counts as int32, else as float64. The caller makes sure that all of them fit in the store.
+    ``edges``: those of the block, n bytes. ``body``: the slot to write from (`body_of`).
+    ``counts``: float64 [n + 1, degrees + 1 or more]. ``degrees``: the largest degree. ``short``:
+    write the counts as int32, else as float64. The caller makes sure that all of them fit in the
+    store.
     """
     n = len(edges.first) - 1
     for i in range(n + 1):
@@ -242,9 +243,9 @@ def draw(store, record, degree, state, out, at):
     """Append a uniform path of exactly this degree to ``out``; returns the end, the state.
 
     ``record``: int64, its position in the store. ``out``: int32, with space for an id for each byte
-    of the word from index ``at`` on; ids after the returned end may be overwritten. The record must
-    have a path of this ``degree`` (`counts_of`): only then are the list and the nodes that are read
-    those of the record, and ``out`` needs no more space than the word has bytes.
+    of the block from index ``at`` on; ids after the returned end may be overwritten. The record
+    must have a path of this ``degree`` (`counts_of`): only then are the list and the nodes that are
+    read those of the record, and ``out`` needs no more space than the block has bytes.
     """
     header = store.words[record + 1]
     degrees = _degrees(header)

@@ -5,7 +5,7 @@ uniform position.
 
 Arguments of one meaning in this module: ``pairs``: `Pairs` of the vocabulary. ``nodes``:
 `Nodes`, the list of one text, of whose nodes n are in use. ``alpha``: float64, picks for each
-token of a text, see `picks_of`. ``strength``: `Strength`. ``first``, ``last``: the texts
+token of a text, see `picks_of`. ``strength``: `PickRate`. ``first``, ``last``: the texts
 first..last of the batch are drawn.
 """
 
@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.memory import borrow
-from robustok.kernels.random import below, stream, uniform
+from robustok.kernels.numbers import below, stream, uniform
 from robustok.kernels.record import counts_of, degrees_of, draw
-from robustok.kernels.tables import borrow_store, lookup_token
+from robustok.kernels.store import lookup_token
 from robustok.kernels.trie import ROOT, child, find_token, token_of
 
 MOST_PICKS = 2.0**62
@@ -35,7 +34,7 @@ class Pairs(NamedTuple):
     right: np.ndarray  # int32 [pairs]
 
 
-class Strength(NamedTuple):
+class PickRate(NamedTuple):
     """The number of picks in a text of m tokens: min(ceil(alpha * m), max_picks)."""
 
     alpha: np.float64
@@ -106,7 +105,7 @@ def _most_nodes(token_offsets, batch, alpha, added, first, last):
     A split adds nodes and all its tokens have bytes, so a text of m tokens and b bytes never has
     more than min(m + picks * added, m + b) nodes.
     """
-    token_offsets, batch = borrow(token_offsets), borrow_batch(batch)
+    token_offsets, batch = borrow(token_offsets), borrow(batch)
     most = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
@@ -199,9 +198,9 @@ def _split_in_two(pairs, nodes, n, picks, few, state):
 @njit(cache=True, nogil=True)
 def _draw_texts(pairs, nodes, batch, strength, first, last, rows):
     """Draw texts first..last; see :func:`draw_stochastok`. Does not own the memory of ``nodes``."""
-    pairs = Pairs(borrow(pairs.start), borrow(pairs.left), borrow(pairs.right))
-    nodes = Nodes(borrow(nodes.token), borrow(nodes.after), borrow(nodes.closed))
-    batch, rows = borrow_batch(batch), borrow_rows(rows)
+    pairs = borrow(pairs)
+    nodes = borrow(nodes)
+    batch, rows = borrow(batch), borrow(rows)
     at = np.int64(0)
     for t in range(first, last):
         picks = _picks_of_text(strength, batch, t)
@@ -233,7 +232,7 @@ def _expand(tokens, store, t, key, segments, state):
     Returns how many tokens were written to ``segments`` (0: no expansion, -1: the store is full)
     and the state. ``key``: int32 [1], scratch. ``segments``: int32 [most tokens].
     """
-    tokens, store = borrow_tokens(tokens), borrow_store(store)
+    tokens, store = borrow(tokens), borrow(store)
     key, segments = borrow(key), borrow(segments)
     if tokens.offsets[t + 1] - tokens.offsets[t] < 2:
         return np.int64(0), state
@@ -308,8 +307,8 @@ def draw_stochastok_listed(tokens, store, batch, strength, max_segments, first, 
     the texts first..last. No token has more segments than bytes, so ``max_segments`` is clipped to
     the bytes of the longest one.
     """
-    tokens, store = borrow_tokens(tokens), borrow_store(store)
-    batch, rows = borrow_batch(batch), borrow_rows(rows)
+    tokens, store = borrow(tokens), borrow(store)
+    batch, rows = borrow(batch), borrow(rows)
     longest = np.int64(2)
     for v in range(batch.offsets[first], batch.offsets[last]):
         t = batch.values[v]

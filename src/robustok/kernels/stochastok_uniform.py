@@ -3,6 +3,13 @@
 With one unit of concentration per token the counts are uniform over all ways to write N as m
 ordered parts, which one pass over N stars and m - 1 bars draws (paper, section 4 and the appendix
 on split counts).
+
+Under support="pairwise", only segmentations are drawn that come from repeated two-way splits
+through tokens. Leaf sequences of many trees at once cannot be counted by a simple recursion, as one
+sequence may have several trees. So a segmentation is tested (is there some tree?), and the numbers
+of segments that have any are found by a recursion over spans.
+
+``pairwise``: `Pairwise` under support="pairwise", else None.
 """
 
 from __future__ import annotations
@@ -11,54 +18,119 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
+from robustok.kernels.arrays import copy_to
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.copying import copy_to
-from robustok.kernels.memory import borrow
-from robustok.kernels.pairwise import MOST, is_pairwise, reachable_sizes, spans
-from robustok.kernels.random import stream, uniform
+from robustok.kernels.numbers import stream, uniform
 from robustok.kernels.record import counts_of, degrees_of, draw, is_listed, paths_of
 from robustok.kernels.stochastok import picks_of
-from robustok.kernels.tables import NO_ROOM, NOT_DRAWN, borrow_store, lookup_token
+from robustok.kernels.store import NO_ROOM, NOT_DRAWN, lookup_token
+from robustok.kernels.trie import ROOT, child, token_of
 
+MOST = 256  # bytes of the longest token that is split under support="pairwise"
 # Draws of one token's segmentation under pairwise. One in 2,000 is accepted for the worst tokens
 # of real vocabularies (64 equal characters), so all are rejected with probability exp(-32).
 TRIES = 1 << 16
 
 
-class Support(NamedTuple):
-    """Which segmentations may be drawn, and scratch for the look-up and for `pairwise`."""
+@njit(cache=True, nogil=True)
+def spans(trie, text, start, end):
+    """[i, j]: text[start + i:start + j] is a token; bool of shape [n + 1, n + 1].
 
-    pairwise: bool  # only those that repeated two-way splits reach
-    key: np.ndarray  # int32 [1]
-    cuts: np.ndarray  # int64 [MOST + 1]
-    merged: np.ndarray  # bool [MOST + 1, MOST + 1], or [1, 1] unless ``pairwise``
+    ``text``: uint8. n is end - start, at least 0.
+    """
+    trie, text = borrow(trie), borrow(text)
+    n = end - start
+    is_token = np.zeros((n + 1, n + 1), np.bool_)
+    for i in range(n):
+        node = ROOT
+        for j in range(i + 1, n + 1):
+            node = child(trie, node, text[start + j - 1])
+            if node < 0:
+                break
+            is_token[i, j] = token_of(trie, node) >= 0
+    return is_token
 
 
 @njit(cache=True, nogil=True)
-def _borrow_support(support):
-    """The same ``support`` without reference counts; see `memory`."""
-    return Support(
-        support.pairwise, borrow(support.key), borrow(support.cuts), borrow(support.merged)
-    )
+def _add_sums(left, most_left, right, most_right, sums):
+    """Set sums[a + b] where left[a] and right[b], for 1 <= a <= most_left and b likewise.
 
-
-@njit(cache=True, nogil=True, inline="always")
-def _record(tokens, store, t, support):
-    """The record of token ``t`` by segments; NO_ROOM or NO_PATH.
-
-    ``support``: `Support`; its ``key`` is overwritten. Under pairwise, what repeated splits cannot
-    reach is removed: from a list the paths themselves, from a walked table only the numbers of
-    segments that nothing reaches, so that its draws have to be tested.
+    ``left``, ``right``, ``sums``: bool [more than most_left + most_right].
     """
-    tokens, store, support = borrow_tokens(tokens), borrow_store(store), _borrow_support(support)
-    support.key[0] = t
+    for a in range(1, most_left + 1):
+        if left[a]:
+            for b in range(1, most_right + 1):
+                sums[a + b] |= right[b]
+
+
+@njit(cache=True, nogil=True)
+def reachable_sizes(is_token):
+    """[s]: some chain of two-way splits cuts the whole into s segments; bool of shape [n + 1].
+
+    ``is_token``: bool [n + 1, n + 1], from `spans`.
+    """
+    n = len(is_token) - 1
+    sizes = np.zeros((n + 1, n + 1, n + 1), np.bool_)
+    for span in range(1, n + 1):
+        for i in range(n - span + 1):
+            j = i + span
+            if not is_token[i, j]:
+                continue
+            sizes[i, j, 1] = True
+            for middle in range(i + 1, j):
+                if not (is_token[i, middle] and is_token[middle, j]):
+                    continue
+                _add_sums(sizes[i, middle], middle - i, sizes[middle, j], j - middle, sizes[i, j])
+    return sizes[0, n]
+
+
+@njit(cache=True, nogil=True)
+def is_pairwise(is_token, segments, count, token_offsets, cuts, merged):
+    """Whether a segmentation of a token merges into it, two segments at a time through tokens.
+
+    ``is_token``: bool [n + 1, n + 1], from `spans` of the token, n bytes. ``segments``: int32
+    [count or more], its first ``count`` are the ids of the segments, which together spell the
+    token. ``cuts``: int64 [count + 1 or more] and ``merged``: bool [count + 1 or more, the same],
+    scratch. A segment has at least a byte, so ``count`` and the cuts are at most n.
+    """
+    cuts[0] = 0
+    for p in range(count):
+        cuts[p + 1] = cuts[p] + token_offsets[segments[p] + 1] - token_offsets[segments[p]]
+    for span in range(1, count + 1):
+        for a in range(count - span + 1):
+            ok = span == 1
+            if not ok and is_token[cuts[a], cuts[a + span]]:
+                for middle in range(a + 1, a + span):
+                    if merged[a, middle] and merged[middle, a + span]:
+                        ok = True
+                        break
+            merged[a, a + span] = ok
+    return merged[0, count]
+
+
+class Pairwise(NamedTuple):
+    """Scratch of `is_pairwise` for any token that is split."""
+
+    cuts: np.ndarray  # int64 [MOST + 1]
+    merged: np.ndarray  # bool [MOST + 1, MOST + 1]
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _record(tokens, store, key, pairwise):
+    """The record of token key[0] (int32 [1]) by segments; NO_ROOM or NO_PATH.
+
+    Under ``pairwise``, what repeated splits cannot reach is removed when the record is new: from a
+    list the paths themselves, from a walked table only the numbers of segments that nothing
+    reaches, so that its draws have to be tested.
+    """
     new = store.used[0]
-    record = lookup_token(store, tokens, support.key)
-    if support.pairwise and record == new:
+    record = lookup_token(store, tokens, key)
+    if pairwise is not None and record == new:
+        t = key[0]
         table = spans(tokens.trie, tokens.bytes, tokens.offsets[t], tokens.offsets[t + 1])
         if is_listed(store, record):
-            _keep_pairwise(store, record, table, tokens.offsets, support.cuts, support.merged)
+            _keep_pairwise(store, record, table, tokens.offsets, pairwise.cuts, pairwise.merged)
         else:
             reachable = reachable_sizes(table)
             for s in range(2, degrees_of(store, record) + 1):
@@ -71,7 +143,7 @@ def _record(tokens, store, t, support):
 def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
     """Remove from a record's lists what repeated two-way splits cannot reach.
 
-    ``table``: bool, the spans of the token (`pairwise.spans`). ``cuts``, ``merged``: scratch.
+    ``table``: bool, the spans of the token (`spans`). ``cuts``, ``merged``: scratch.
     """
     counts = counts_of(store, record)
     for s in range(3, degrees_of(store, record) + 1):
@@ -104,19 +176,20 @@ def _draw_share(stars, bars, state):
     return share, stars, bars, state
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _segment(tokens, store, t, share, support, state, out, at):
-    """Append token ``t`` in share + 1 segments, or the most below that; returns the end, the state.
+@njit(cache=True, nogil=True, forceinline=True)
+def _segment(tokens, store, key, share, pairwise, state, out, at):
+    """Append token key[0] in share + 1 segments, or the most below; returns the end, the state.
 
-    ``support``: `Support`. ``out``: int32, with space for an id for each byte of the token from
+    ``key``: int32 [1]. ``out``: int32, with space for an id for each byte of the token from
     index ``at`` on. The end is NO_ROOM or NO_PATH where the store gives no record, and NOT_DRAWN
     where TRIES draws in a row were none that two-way splits reach.
     """
+    t = key[0]
     length = tokens.offsets[t + 1] - tokens.offsets[t]
-    if share == 0 or length < 2 or (support.pairwise and length > MOST):
+    if share == 0 or length < 2 or (pairwise is not None and length > MOST):
         out[at] = t
         return at + 1, state
-    record = _record(tokens, store, t, support)
+    record = _record(tokens, store, key, pairwise)
     if record < 0:
         return record, state
     counts = counts_of(store, record)
@@ -127,11 +200,11 @@ def _segment(tokens, store, t, share, support, state, out, at):
         out[at] = t
         return at + 1, state
     end, state = draw(store, record, count, state, out, at)
-    if support.pairwise and count > 2 and not is_listed(store, record):
+    if pairwise is not None and count > 2 and not is_listed(store, record):
         table = spans(tokens.trie, tokens.bytes, tokens.offsets[t], tokens.offsets[t + 1])
         tries = 1
         while not is_pairwise(
-            table, out[at:end], count, tokens.offsets, support.cuts, support.merged
+            table, out[at:end], count, tokens.offsets, pairwise.cuts, pairwise.merged
         ):
             if tries == TRIES:
                 return np.int64(NOT_DRAWN), state
@@ -141,15 +214,14 @@ def _segment(tokens, store, t, share, support, state, out, at):
 
 
 @njit(cache=True, nogil=True)
-def _draw_texts(tokens, store, batch, alpha, support, first, last, rows):
+def _draw_texts(tokens, store, batch, alpha, pairwise, first, last, rows):
     """Draw texts first..last; see :func:`draw_stochastok_uniform`.
 
-    ``alpha``: float64, splits for each token of a text. ``support``: `Support`, whose memory this
-    kernel does not own.
+    ``alpha``: float64, splits for each token of a text. Does not own the memory of
+    ``pairwise``.
     """
-    tokens, store = borrow_tokens(tokens), borrow_store(store)
-    batch, rows = borrow_batch(batch), borrow_rows(rows)
-    support = _borrow_support(support)
+    tokens, store = borrow(tokens), borrow(store)
+    batch, rows = borrow(batch), borrow(rows)
     at = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
@@ -161,7 +233,7 @@ def _draw_texts(tokens, store, batch, alpha, support, first, last, rows):
                 if v < e - 1:
                     share, stars, bars, state = _draw_share(stars, bars, state)
                 at, state = _segment(
-                    tokens, store, batch.values[v], share, support, state, rows.ids, at
+                    tokens, store, batch.values[v : v + 1], share, pairwise, state, rows.ids, at
                 )
                 if at < 0:
                     return t if at == NO_ROOM else at
@@ -174,12 +246,11 @@ def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, 
     """Draw texts first..last; returns the first text the store had no space for, or ``last``.
 
     Or NO_PATH or NOT_DRAWN, see :func:`_segment`. ``alpha``: float64, splits for each token of a
-    text (`picks_of`). ``pairwise``: bool, draw only what repeated two-way splits reach. ``rows``:
+    text (`picks_of`). ``pairwise``: True: draw only what repeated two-way splits
+    reach. None: all segmentations; the code of the others is left out of this kernel. ``rows``:
     `batch.Rows` of the texts first..last.
     """
-    size = MOST + 1 if pairwise else 1
-    support = Support(
-        pairwise, np.empty(1, np.int32), np.empty(MOST + 1, np.int64),
-        np.empty((size, size), np.bool_),
-    )  # fmt: skip
-    return _draw_texts(tokens, store, batch, alpha, support, first, last, rows)
+    scratch = None
+    if pairwise is not None:
+        scratch = Pairwise(np.empty(MOST + 1, np.int64), np.empty((MOST + 1, MOST + 1), np.bool_))
+    return _draw_texts(tokens, store, batch, alpha, scratch, first, last, rows)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.memory import borrow
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.arrays import slot_of
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.hashing import slot_of
-from robustok.kernels.memory import borrow
 
 NODE_BITS = 28  # of a node
 ROOT = np.int64(1)  # the root has number 0 and children
@@ -34,15 +33,6 @@ class Trie(NamedTuple):
     joined: np.ndarray  # bool [65536]: some token holds byte a directly followed by byte b
     size: int  # ids of the vocabulary
     longest: int  # bytes of the longest token
-
-
-@njit(cache=True, nogil=True)
-def borrow_trie(trie):
-    """The same trie without reference counts; see `memory`."""
-    return Trie(
-        borrow(trie.entries), borrow(trie.first), borrow(trie.second), borrow(trie.joined),
-        trie.size, trie.longest,
-    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -128,42 +118,33 @@ def _collect(token_bytes, token_offsets, ids, keys, children, token):
 
 
 @njit(cache=True, nogil=True)
-def _number(keys, children, token, size):
+def _enter(keys, targets, entries):
+    """Enter all children in the empty table ``entries`` of a `Trie`.
+
+    ``keys``: int64 [children], number of the parent * 256 + byte. ``targets``: int64 [children].
+    ``entries``: int64 [power of two], all -1, with more slots than there are children.
+    """
+    mask = len(entries) - 1
+    for c in range(len(keys)):
+        s = slot_of(keys[c], mask)
+        while entries[s] >= 0:
+            s = (s + 1) & mask
+        entries[s] = keys[c] << NODE_BITS | targets[c]
+
+
+def _number(parent: np.ndarray, token: np.ndarray, size: int) -> np.ndarray:
     """The nodes of `_collect` as those of a `Trie`; int64 [nodes].
 
-    ``keys``, ``children``: as `_collect` wrote them. ``token``: int32 [nodes]. ``size``: the ids of
+    ``parent``: int64, the nodes that have a child. ``token``: int32 [nodes]. ``size``: the ids of
     the vocabulary.
     """
-    node = np.empty(len(token), np.int64)
-    others = size
-    for x in range(len(token)):
-        others += x > 0 and token[x] < 0
-        node[x] = (0 if x == 0 else token[x] + 1 if token[x] >= 0 else others) * 2
-    for s in range(len(keys)):
-        if keys[s] >= 0:
-            node[keys[s] >> 8] |= 1
+    is_other = token < 0
+    is_other[0] = False  # the root
+    number = np.where(is_other, size + np.cumsum(is_other), token.astype(np.int64) + 1)
+    number[0] = 0
+    node = number * 2
+    node[parent] |= 1
     return node
-
-
-@njit(cache=True, nogil=True)
-def _enter(keys, children, node, trie):
-    """Enter all children in an empty ``trie``, with free slots, and fill the shortcuts.
-
-    ``keys``, ``children``: as `_collect` wrote them. ``node``: int64 [nodes], from `_number`.
-    """
-    mask = len(trie.entries) - 1
-    for c in range(len(keys)):
-        if keys[c] >= 0:
-            key = (node[keys[c] >> 8] >> 1) << 8 | (keys[c] & 0xFF)
-            s = slot_of(key, mask)
-            while trie.entries[s] >= 0:
-                s = (s + 1) & mask
-            trie.entries[s] = key << NODE_BITS | node[children[c]]
-    for a in range(256):
-        trie.first[a] = child(trie, ROOT, a)
-        for b in range(256):
-            if trie.first[a] >= 0:
-                trie.second[a * 256 + b] = child(trie, np.int64(trie.first[a]), b)
 
 
 def build_trie(token_bytes: np.ndarray, token_offsets: np.ndarray, ids: np.ndarray) -> Trie:
@@ -180,12 +161,20 @@ def build_trie(token_bytes: np.ndarray, token_offsets: np.ndarray, ids: np.ndarr
     keys, children = np.full(slots, -1, np.int64), np.zeros(slots, np.int32)
     token = np.full(total + 1, -1, np.int32)
     nodes, joined = _collect(token_bytes, token_offsets, ids, keys, children, token)
+    used = np.flatnonzero(keys >= 0)
+    parent, byte, child_of = keys[used] >> 8, keys[used] & 0xFF, children[used]
+    node = _number(parent, token[:nodes], size)
     first, second = np.full(256, -1, np.int32), np.full(65536, -1, np.int32)
+    of_root = parent == 0
+    first[byte[of_root]] = node[child_of[of_root]]
+    byte_of = np.full(nodes, -1, np.int64)  # of each child of the root
+    byte_of[child_of[of_root]] = byte[of_root]
+    after = byte_of[parent] >= 0
+    second[byte_of[parent[after]] * 256 + byte[after]] = node[child_of[after]]
     # A table that fits the nodes stays in the processor's cache.
     entries = np.full(_slots(nodes), -1, np.int64)
-    trie = Trie(entries, first, second, joined, size, int(lengths.max(initial=0)))
-    _enter(keys, children, _number(keys, children, token[:nodes], size), trie)
-    return trie
+    _enter((node[parent] >> 1) << 8 | byte, node[child_of], entries)
+    return Trie(entries, first, second, joined, size, int(lengths.max(initial=0)))
 
 
 def _slots(entries: int) -> int:

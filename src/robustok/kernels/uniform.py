@@ -1,24 +1,23 @@
-"""Uniform draws over all tokenizations of each text: each word of a text is drawn by itself."""
+"""Uniform draws over all tokenizations of each text: each block of a text is drawn by itself."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens
+from robustok.kernels.blocks import LONG, block_ends
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.long import backward, draw_long, edges_of
-from robustok.kernels.memory import borrow
-from robustok.kernels.random import stream
+from robustok.kernels.lattice import backward, draw_long, edges_of
+from robustok.kernels.numbers import stream
 from robustok.kernels.record import draw
-from robustok.kernels.tables import NO_PATH, borrow_store, lookup_word
-from robustok.kernels.words import LONG, word_ends
+from robustok.kernels.store import NO_PATH, lookup_block
 
 
 @njit(cache=True, nogil=True)
 def _draw_unbroken(trie, text, start, end, state, out, at):
-    """One draw of a word too long to table; returns the end, or NO_PATH, and the state.
+    """One draw of a block too long to table; returns the end, or NO_PATH, and the state.
 
-    ``text``: uint8; the word is text[start:end]. ``out``: int32 with space for an id a byte from
+    ``text``: uint8; the block is text[start:end]. ``out``: int32 with space for an id a byte from
     index ``at`` on.
     """
     edges = edges_of(trie, text, start, end)
@@ -30,14 +29,14 @@ def _draw_unbroken(trie, text, start, end, state, out, at):
 
 
 @njit(cache=True, nogil=True)
-def _draw_words(tokens, store, text, start, ends, state, out, at):
-    """One draw of the words of a text; returns the end, or NO_ROOM or NO_PATH, and the state.
+def _draw_blocks(tokens, store, text, start, ends, state, out, at):
+    """One draw of the blocks of a text; returns the end, or NO_ROOM or NO_PATH, and the state.
 
-    ``text``: uint8; the text begins at ``start``, its words end at ``ends``
-    (int64 [words]). ``out``: int32
+    ``text``: uint8; the text begins at ``start``, its blocks end at ``ends``
+    (int64 [blocks]). ``out``: int32
     with space for an id a byte.
     """
-    tokens, store = borrow_tokens(tokens), borrow_store(store)
+    tokens, store = borrow(tokens), borrow(store)
     text, ends, out = borrow(text), borrow(ends), borrow(out)
     begin = start
     for w in range(len(ends)):
@@ -46,7 +45,7 @@ def _draw_words(tokens, store, text, start, ends, state, out, at):
             if at < 0:
                 return at, state
         else:
-            record = lookup_word(store, tokens, text, begin, ends[w])
+            record = lookup_block(store, tokens, text, begin, ends[w])
             if record < 0:
                 return record, state
             at, state = draw(store, record, 0, state, out, at)
@@ -61,8 +60,8 @@ def draw_uniform(tokens, store, batch, first, last, rows):
     ``tokens``, ``batch`` and ``rows`` are those of `kernels.batch`. Returns ``last``, the first
     text that the store had no space for, or NO_PATH.
     """
-    tokens, store = borrow_tokens(tokens), borrow_store(store)
-    batch, rows = borrow_batch(batch), borrow_rows(rows)
+    tokens, store = borrow(tokens), borrow(store)
+    batch, rows = borrow(batch), borrow(rows)
     longest = np.int64(0)
     for t in range(first, last):
         longest = max(longest, batch.offsets[t + 1] - batch.offsets[t])
@@ -70,10 +69,10 @@ def draw_uniform(tokens, store, batch, first, last, rows):
     at = np.int64(0)
     for t in range(first, last):
         b, e = batch.offsets[t], batch.offsets[t + 1]
-        count = word_ends(tokens.trie, batch.values, b, e, ends)
+        count = block_ends(tokens.trie, batch.values, b, e, ends)
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-            at, state = _draw_words(
+            at, state = _draw_blocks(
                 tokens, store, batch.values, b, ends[:count], state, rows.ids, at
             )
             if at < 0:

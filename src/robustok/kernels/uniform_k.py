@@ -3,21 +3,22 @@
 The paper's table of positions by distances is not built. The cost is a sum over the tokens of a
 draw: the distance, the splits, or the segments (`Goal`).
 
-1. The text is cut into words: blocks of the lattice, between positions that no token spans. Equal
-   words are one type, whose counts by cost are in the store; large blocks are `longs`.
+1. The text is cut into blocks of its lattice, between positions that no token spans. Equal blocks
+   are one type, whose counts by cost are in the store; large blocks are `longs`.
 2. Every token of cost 1 has weight z, chosen by Newton's method such that the expected cost is k
-   (`distances`). Words are independent under the product of weights.
-3. Each word draws its own cost. A draw whose costs sum to k is uniform over cost k, whatever z is;
-   others are rejected. To reject few, the last words are drawn given their sum, from convolutions
-   (`convolve_block`, `sum_tree`), or the last part of the unbroken blocks is (`tail`).
-4. Each word draws a tokenization of its cost.
+   (`distances`). Blocks are independent under the product of weights.
+3. Each block draws its own cost. A draw whose costs sum to k is uniform over cost k, whatever z is;
+   others are rejected. To reject few, the last blocks are drawn given their sum, from convolutions
+   (`convolve_group`, `build_tree`), or the last part of the unbroken blocks is (`draw_by_tail`).
+4. Each block draws a tokenization of its cost.
 
 Every loop of rejections is bounded. Where one uses up its tries (the cost is feasible but very rare
-for every z), the text is drawn from a table of positions by costs (`cost_table`).
+for every z), the text is drawn from a table of positions by costs (`draw_by_table`).
 
 Arguments of one meaning, unless documented otherwise: ``types``: `distances.Types` of the text.
-``longs``: a list of `long.Edges`, one for each unbroken word. ``kind``: int64 [words], the type of
-each word, or -1 - i for the i-th of ``longs``.
+``longs``: a list of `lattice.Edges`, one for each unbroken block; None where the kernel is compiled
+without the code for them and for other rare cases. ``kind``: int64 [blocks], the type
+of each block, or -1 - i for the i-th of ``longs``.
 """
 
 from __future__ import annotations
@@ -26,34 +27,38 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.batch import borrow_batch, borrow_rows, borrow_tokens, spell
+from robustok.kernels.arrays import copy_to
+from robustok.kernels.batch import Batch, Rows, Tokens, spell
+from robustok.kernels.blocks import index_blocks, new_text_blocks
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.cost_table import draw_by_table
-from robustok.kernels.distances import (
-    accumulate,
-    block_size,
-    borrow_types,
-    convolve_block,
-    feasible,
-    read_types,
-    solve,
-    solve_unbroken,
+from robustok.kernels.conditional import (
+    Draws,
+    Target,
+    build_tree,
+    convolve_group,
+    draw_by_table,
+    draw_by_tail,
+    draw_distances,
+    draw_tree,
+    group_size,
+    largest,
 )
-from robustok.kernels.feasible import largest_feasible
-from robustok.kernels.long import backward, draw_long, edges_of
-from robustok.kernels.memory import borrow
-from robustok.kernels.nearest_cost import nearest_of_paths, nearest_of_words
-from robustok.kernels.random import stream, uniform
+from robustok.kernels.distances import accumulate, read_types, solve, solve_unbroken
+from robustok.kernels.feasible import (
+    feasible,
+    largest_feasible,
+    nearest_of_blocks,
+    nearest_of_paths,
+)
+from robustok.kernels.lattice import backward, draw_long, edges_of
+from robustok.kernels.numbers import stream, uniform
 from robustok.kernels.record import DISTANCE, draw
-from robustok.kernels.staged import Draws, Target, draw_by_tail, draw_distances
-from robustok.kernels.sum_tree import build_tree, draw_tree
-from robustok.kernels.sums import borrow_sums, largest
-from robustok.kernels.tables import NO_ROOM, NOT_DRAWN, borrow_store, priced_edges
-from robustok.kernels.text_words import index_words, new_words
+from robustok.kernels.store import NO_ROOM, NOT_DRAWN, RARE, Store, priced_edges
 
-STAGED = 1024  # bytes of unbroken words beyond which their last part is drawn by stages
-TREE = 1024  # words of the largest block that is convolved one word after another
-TRIES = 4096  # of a draw by block; the longest texts expect some 100
+STAGED = 1024  # bytes of unbroken blocks beyond which their last part is drawn by stages
+TREE = 1024  # blocks of the largest group that is convolved one block after another
+TRIES = 4096  # of a draw by group; the longest texts expect some 100
 
 
 class Goal(NamedTuple):
@@ -64,38 +69,45 @@ class Goal(NamedTuple):
     fixed: np.int64  # or this one where it is not negative
 
 
-@njit(cache=True, nogil=True)
-def _last_words(kind):
-    """The words of the block that is drawn last; int64, in order.
+class Paths(NamedTuple):
+    """A path through each unbroken block; that of the i-th one is ids[ends[i]:ends[i + 1]]."""
 
-    The block is of `block_size` words without the unbroken ones. ``kind``: int64 [words].
+    ids: np.ndarray  # int32 [at least their bytes]
+    ends: np.ndarray  # int64 [unbroken blocks + 1], from 0 on
+
+
+@njit(cache=True, nogil=True)
+def _last_group(kind):
+    """The blocks of the group that is drawn last; int64, in order.
+
+    The group is of `group_size` blocks without the unbroken ones. ``kind``: int64 [blocks].
     """
     typed = 0
     for w in range(len(kind)):
         typed += kind[w] >= 0
-    words = np.empty(block_size(typed), np.int64)
-    left, w = len(words), len(kind)
+    blocks = np.empty(group_size(typed), np.int64)
+    left, w = len(blocks), len(kind)
     while left > 0:
         w -= 1
         if kind[w] >= 0:
             left -= 1
-            words[left] = w
-    return words
+            blocks[left] = w
+    return blocks
 
 
 @njit(cache=True, nogil=True)
-def _draw_block(types, kind, words, sums, rest, state, distance):
-    """Draw the distances of a block's words given that they sum to ``rest``; returns the state.
+def _draw_group(types, kind, blocks, sums, rest, state, distance):
+    """Draw the distances of a group's blocks given that they sum to ``rest``; returns the state.
 
-    ``words``: int64 [n], which words of the text, none of them unbroken; ``kind``: int64 [words of
-    the text]. ``types``: those of the text. ``sums`` are those of `convolve_block` of these words,
-    with a positive probability of ``rest`` in row 0. Word t's ``distance`` (int64) is written to
-    distance[words[t]].
+    ``blocks``: int64 [n], which blocks of the text, none of them unbroken; ``kind``: int64 [blocks
+    of the text]. ``types``: those of the text. ``sums`` are those of `convolve_group` of these
+    blocks, with a positive probability of ``rest`` in row 0. Block t's ``distance`` (int64) is
+    written to distance[blocks[t]].
     """
-    types, sums, distance = borrow_types(types), borrow_sums(sums), borrow(distance)
+    types, sums, distance = borrow(types), borrow(sums), borrow(distance)
     table, base, low, high = sums
-    for t in range(len(words)):
-        x = kind[words[t]]
+    for t in range(len(blocks)):
+        x = kind[blocks[t]]
         begin, most = types.start[x], types.start[x + 1] - types.start[x] - 1
         u, state = uniform(state)
         left = u * table[base[t] + rest - low[t]]
@@ -109,50 +121,96 @@ def _draw_block(types, kind, words, sums, rest, state, distance):
                     left -= p
                     if left < 0.0:
                         break
-        distance[words[t]] = chosen
+        distance[blocks[t]] = chosen
         rest -= chosen
     return state
 
 
 @njit(cache=True, nogil=True)
-def _draw_by_block(store, kind, types, longs, target, draws, at):
-    """Draws at the target distance whose last block of words is drawn given the others' sum.
+def _sums_of_group(types, kind, k, longs):
+    """`Sums` of the blocks of types ``kind`` (int64 [blocks]) and the row of all of them.
 
-    ``kind``: int64 [words], the type of each word, or -1 - i for the i-th of ``longs``. ``types``:
-    after `accumulate`. ``target``: `Target`. ``draws``: `Draws`, appended to ``draws.ids`` from
-    ``at`` on. Returns the end, and how many draws there are: fewer than ``draws`` has states where
-    one used up its tries.
+    ``k``: int64, the largest sum that is needed.
     """
-    store, types, kind = borrow_store(store), borrow_types(types), borrow(kind)
-    out = borrow(draws.ids)
-    weights = [backward(longs[x], target.z) for x in range(len(longs))]
-    block = _last_words(kind)
-    before = block[0] if len(block) else len(kind)  # words that draw their own distance
-    use_tree = len(block) > TREE
-    if use_tree:
-        sums, root = build_tree(types, kind[block]), 1
-        best = largest(sums, root)
-    else:
-        sums, best = convolve_block(types, kind[block], target.k)
-        root = 0
-    base, low, high = sums.base[root], sums.low[root], sums.high[root]
+    if longs is not None and len(kind) > TREE:
+        return build_tree(types, kind), np.int64(1)
+    return convolve_group(types, kind, k), np.int64(0)
 
-    distance = np.empty(len(kind), np.int64)
-    most_tokens = np.int64(1)
+
+@njit(cache=True, nogil=True)
+def _paths_for(longs):
+    """`Paths` for ``longs``."""
+    size = np.int64(0)
     for x in range(len(longs)):
-        most_tokens += len(longs[x].first)
-    path = np.empty(most_tokens, np.int32)
-    path_ends = np.zeros(len(longs) + 1, np.int64)
+        size += len(longs[x].first)
+    return Paths(np.empty(size, np.int32), np.zeros(len(longs) + 1, np.int64))
+
+
+@njit(cache=True, nogil=True)
+def _draw_unbroken(longs, weights, z, state, paths):
+    """Draw a path through each of ``longs``; returns the sum of their distances and the state.
+
+    ``weights``: a list of the results of `backward` for ``z`` (float64). ``paths``: `Paths`.
+    """
+    distance = np.int64(0)
+    for x in range(len(longs)):
+        mantissa, exponent = weights[x]
+        paths.ends[x + 1], drawn, state = draw_long(
+            longs[x], z, mantissa, exponent, state, paths.ids, paths.ends[x]
+        )
+        distance += drawn
+    return distance, state
+
+
+@njit(cache=True, nogil=True)
+def _append_draw(store, kind, types, distance, paths, state, out, at):
+    """Append a tokenization of the drawn distance of each block; returns the end and the state.
+
+    ``distance``: int64 [blocks], those of the blocks that have a type. ``paths``: `Paths`, or None
+    where all blocks have one. ``out``: int32, with space for an id a byte from index ``at`` on.
+    """
+    store, types, kind = borrow(store), borrow(types), borrow(kind)
+    distance, out = borrow(distance), borrow(out)
+    for w in range(len(kind)):
+        x = kind[w]
+        if x >= 0:
+            degree = types.lowest[x] + distance[w]
+            at, state = draw(store, types.record[x], degree, state, out, at)
+        elif paths is not None:
+            for p in range(paths.ends[-x - 1], paths.ends[-x]):
+                out[at] = paths.ids[p]
+                at += 1
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def _draw_by_group(store, kind, types, longs, target, draws, at):
+    """Draws at the target distance whose last group of blocks is drawn given the others' sum.
+
+    ``types``: after `accumulate`. ``target``: `Target`. ``draws``: `Draws`, appended to
+    ``draws.ids`` from ``at`` on. Returns the end, and how many draws there are: fewer than
+    ``draws`` has states where one used up its tries, or where the group is too large for a kernel
+    without ``longs``.
+    """
+    store, types, kind = borrow(store), borrow(types), borrow(kind)
+    out = borrow(draws.ids)
+    group = _last_group(kind)
+    if longs is None and len(group) > TREE:
+        return at, 0
+    before = group[0] if len(group) else len(kind)  # blocks that draw their own distance
+    sums, root = _sums_of_group(types, kind[group], target.k, longs)
+    best = largest(sums, root)
+    base, low, high = sums.base[root], sums.low[root], sums.high[root]
+    distance = np.empty(len(kind), np.int64)
+    paths = None if longs is None else _paths_for(longs)
+    weights = None if longs is None else [backward(longs[x], target.z) for x in range(len(longs))]
     for d in range(len(draws.states)):
         state = draws.states[d]
         accepted = False
         for _ in range(TRIES):
             rest = target.k
-            for x in range(len(longs)):
-                mantissa, exponent = weights[x]
-                path_ends[x + 1], drawn, state = draw_long(
-                    longs[x], target.z, mantissa, exponent, state, path, path_ends[x]
-                )
+            if longs is not None:
+                drawn, state = _draw_unbroken(longs, weights, target.z, state, paths)
                 rest -= drawn
             total, state = draw_distances(kind[:before], types, state, distance)
             rest -= total
@@ -163,44 +221,37 @@ def _draw_by_block(store, kind, types, longs, target, draws, at):
                     break
         if not accepted:
             return at, d
-        if use_tree:
-            state = draw_tree(sums, rest, state, block, distance)
+        if longs is not None and root == 1:
+            state = draw_tree(sums, rest, state, group, distance)
         else:
-            state = _draw_block(types, kind, block, sums, rest, state, distance)
-        for w in range(len(kind)):
-            x = kind[w]
-            if x >= 0:
-                degree = types.lowest[x] + distance[w]
-                at, state = draw(store, types.record[x], degree, state, out, at)
-                continue
-            for p in range(path_ends[-x - 1], path_ends[-x]):
-                out[at] = path[p]
-                at += 1
+            state = _draw_group(types, kind, group, sums, rest, state, distance)
+        at, state = _append_draw(store, kind, types, distance, paths, state, out, at)
         draws.ends[d] = at
     return at, len(draws.states)
 
 
 @njit(cache=True, nogil=True)
 def _draw_text(tokens, store, kind, types, longs, k, draws, at):
-    """Draws of one text at distance ``k``; returns as `_draw_by_block`.
+    """Draws of one text at distance ``k``; returns as `_draw_by_group`.
 
-    ``kind``: int64 [words]. ``types``: those of the text, whose probabilities are set here. ``k``:
-    a distance that some tokenization has: of ``types`` from the smallest on. ``draws``: `Draws`,
-    appended to ``draws.ids`` from ``at`` on.
+    ``types``: those of the text, whose probabilities are set here. ``k``: a distance that some
+    tokenization has: of ``types`` from the smallest on. ``draws``: `Draws`, appended to
+    ``draws.ids`` from ``at`` on.
     """
-    long_bytes = np.int64(0)
-    for x in range(len(longs)):
-        long_bytes += len(longs[x].first) - 1
-    if long_bytes > STAGED:
-        slope, var_words, var_longs = solve_unbroken(types, longs, k)
-    else:
-        slope = solve(types, longs, k)
-        var_words, var_longs = 1.0, 0.0
+    if longs is not None:
+        long_bytes = np.int64(0)
+        for x in range(len(longs)):
+            long_bytes += len(longs[x].first) - 1
+        if long_bytes > STAGED:
+            slope, var_blocks, var_longs = solve_unbroken(types, longs, k)
+            accumulate(types)
+            target = Target(np.int64(k), np.exp(slope))
+            if var_longs > var_blocks or len(kind) == len(longs):
+                return draw_by_tail(tokens, store, kind, types, longs, target, draws, at)
+            return _draw_by_group(store, kind, types, longs, target, draws, at)
+    slope = solve(types, longs, k)
     accumulate(types)
-    target = Target(np.int64(k), np.exp(slope))
-    if long_bytes > STAGED and (var_longs > var_words or len(kind) == len(longs)):
-        return draw_by_tail(tokens, store, kind, types, longs, target, draws, at)
-    return _draw_by_block(store, kind, types, longs, target, draws, at)
+    return _draw_by_group(store, kind, types, longs, Target(np.int64(k), np.exp(slope)), draws, at)
 
 
 @njit(cache=True, nogil=True)
@@ -224,27 +275,50 @@ def _wanted_cost(goal, m):
 
 @njit(cache=True, nogil=True)
 def _possible_cost(mode, types, longs, k):
-    """``k`` (int64), or what replaces it where no tokenization has it; -1: the words cannot tell.
+    """``k`` (int64), or what replaces it where no tokenization has it; -1: the blocks cannot tell.
 
     A distance is replaced by the next one below, any other cost by the nearest one. ``mode``: what
     the cost counts.
     """
-    if mode == DISTANCE:
-        return feasible(types, longs, k)
-    return nearest_of_words(types, longs, k)
+    if longs is not None and mode != DISTANCE:
+        return nearest_of_blocks(types, longs, k)
+    return feasible(types, longs, k)
 
 
 @njit(cache=True, nogil=True)
-def draw_uniform_k(tokens, store, batch, goal, first, last, rows):
-    """Draw texts first..last at the cost of ``goal``, or at the nearest one that is possible.
+def _possible_cost_of_text(edges, mode, wanted):
+    """The total cost nearest to ``wanted`` (int64) that some path has, or -1; as `_possible_cost`.
 
-    ``tokens``, ``batch`` and ``rows`` are those of `kernels.batch`. ``goal``: `Goal`; a distance
-    that no tokenization has is replaced by the next one below. Returns ``last``, the first text
-    that the store had no space for, or NO_PATH or NOT_DRAWN of `kernels.tables`.
+    ``mode``: what the cost of an edge counts.
     """
-    tokens, store = borrow_tokens(tokens), borrow_store(store)
-    batch, rows = borrow_batch(batch), borrow_rows(rows)
-    words = new_words(tokens, batch, first, last)
+    return largest_feasible(edges, wanted) if mode == DISTANCE else nearest_of_paths(edges, wanted)
+
+
+@njit(cache=True, nogil=True)
+def _copy_text(ids, ends, out, at):
+    """Write ``ids`` once for each draw to ``out`` from index ``at`` on; returns the end.
+
+    ``ends``: int64 [draws], written. ``out``: int32, with space for all draws.
+    """
+    for d in range(len(ends)):
+        copy_to(ids, len(ids), out, at)
+        at += len(ids)
+        ends[d] = at
+    return at
+
+
+@njit(cache=True, nogil=True)
+def draw_texts(tokens, store, batch, goal, first, last, rows, every):
+    """Draw texts first..last at the cost of ``goal``; returns the text reached and a code.
+
+    ``goal``: `Goal`. The text reached is ``last`` with code 0, or the first one that was not drawn
+    with a code of `store`. ``every``: True: draw all texts. None: stop at a text that is not
+    ordinary (code RARE). Its code is left out of this kernel, and so is that for any cost but the
+    distance.
+    """
+    tokens, store = borrow(tokens), borrow(store)
+    batch, rows = borrow(batch), borrow(rows)
+    blocks = new_text_blocks(tokens, batch, first, last)
     states = np.empty(batch.draws, np.uint64)
     mode = np.int64(goal.mode)
     at = np.int64(0)
@@ -252,43 +326,68 @@ def draw_uniform_k(tokens, store, batch, goal, first, last, rows):
         b, e = batch.offsets[t], batch.offsets[t + 1]
         wanted = _wanted_cost(goal, e - b)
         ends = rows.ends[(t - first) * batch.draws : (t - first + 1) * batch.draws]
-        longs = [edges_of(tokens.trie, words.text, 0, 0)]
-        longs.pop()
+        if every is None:
+            longs = None
+        else:  # an empty list, whose type follows from the element that it had
+            longs = [edges_of(tokens.trie, blocks.text, 0, 0)]
+            longs.pop()
         same = mode == DISTANCE and wanted == 0
-        count, distinct = index_words(
-            tokens, store, mode, batch.values, b, b if same else e, words, longs
+        count, distinct = index_blocks(
+            tokens, store, mode, batch.values, b, b if same else e, blocks, longs
         )
         if distinct < 0:
-            return np.int64(t) if distinct == NO_ROOM else distinct
-        types = read_types(store, words.record[:distinct], words.times[:distinct])
+            return np.int64(t), distinct
+        types = read_types(store, blocks.record[:distinct], blocks.times[:distinct])
         lowest = (types.lowest * types.times).sum()
         k = np.int64(0)
         if not same:
             k = _possible_cost(mode, types, longs, wanted - lowest)
             if k < 0:
-                edges = _whole(tokens, mode, batch.values, b, e, words.text)
-                if mode == DISTANCE:
-                    k = largest_feasible(edges, wanted)
-                else:
-                    k = nearest_of_paths(edges, wanted) - lowest
+                if every is None:
+                    return np.int64(t), np.int64(RARE)
+                edges = _whole(tokens, mode, batch.values, b, e, blocks.text)
+                k = _possible_cost_of_text(edges, mode, wanted)
                 if k < 0:
-                    return np.int64(NOT_DRAWN)
+                    return np.int64(t), np.int64(NOT_DRAWN)
+                k -= lowest
         if mode == DISTANCE and k == 0:
-            for d in range(batch.draws):
-                for v in range(b, e):
-                    rows.ids[at] = batch.values[v]
-                    at += 1
-                ends[d] = at
+            at = _copy_text(batch.values[b:e], ends, rows.ids, at)
             continue
         for d in range(batch.draws):
             states[d] = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
         at, done = _draw_text(
-            tokens, store, words.kind[:count], types, longs, k, Draws(states, rows.ids, ends), at
+            tokens, store, blocks.kind[:count], types, longs, k, Draws(states, rows.ids, ends), at
         )
         if done < batch.draws:
-            edges = _whole(tokens, mode, batch.values, b, e, words.text)
+            if every is None:
+                return np.int64(t), np.int64(RARE)
+            edges = _whole(tokens, mode, batch.values, b, e, blocks.text)
             left = Draws(states[done:], rows.ids, ends[done:])
             at = draw_by_table(edges, k + lowest, left, at)
             if at < 0:
-                return np.int64(NOT_DRAWN)
-    return np.int64(last)
+                return np.int64(t), np.int64(NOT_DRAWN)
+    return np.int64(last), np.int64(0)
+
+
+def draw_uniform_k(
+    tokens: Tokens, store: Store, batch: Batch, goal: Goal, first: int, last: int, rows: Rows
+) -> int:
+    """Draw texts first..last at the cost of ``goal``, or at the nearest one that is possible.
+
+    A distance that no tokenization has is replaced by the next one below. Returns ``last``, the
+    first text that the store had no space for, or NO_PATH or NOT_DRAWN of `store`.
+
+    Ordinary texts have a kernel of their own, which takes half the time to compile. From the first
+    other text on, the kernel of all texts draws; both draw the same.
+    """
+    reached, code = first, RARE
+    if goal.mode == DISTANCE:
+        reached, code = draw_texts(tokens, store, batch, goal, first, last, rows, None)
+    if code == RARE:
+        begin, draws = reached, int(batch.draws)
+        done = (begin - first) * draws
+        used = int(rows.ends[done - 1]) if done else 0
+        rest = Rows(rows.ids[used:], rows.ends[done:])
+        reached, code = draw_texts(tokens, store, batch, goal, begin, last, rest, True)
+        rest.ends[: (reached - begin) * draws] += used
+    return reached if code in (0, NO_ROOM) else code

@@ -1,8 +1,17 @@
-"""Distributions that walk a lattice from left to right: Unigram, GRaMPa and MaxMatch dropout.
+"""Schemes that walk a lattice from left to right: Unigram, GRaMPa and MaxMatch dropout.
 
 A backward pass sums the weights of all paths from each node to the end, as logarithms, so that no
-text is too long; a forward walk then picks each edge by its probability. Words are independent of
-each other, so `walk_draws` does this word by word.
+text is too long; a forward walk then picks each edge by its probability. Blocks are independent of
+each other, so a draw walks block by block.
+
+The steps of each block are cached, because blocks repeat. The cache is a `store.Store` with records
+of its own kind: size and key as in every record, so that `store.find` looks them up, then the edges
+of each node and, for each edge, the probability that it or an earlier one at its node is taken.
+Whether a block is in the cache changes the time a draw takes and never its result.
+
+Arguments of one meaning in this module: ``rule``: `StepRule`. ``text``: uint8; a block or span is
+text[start:end]. ``upto``: float64 [edges], see `_steps`. ``out``: int32, with space for an id for
+each byte from index ``at`` on: an edge has at least one byte.
 """
 
 from __future__ import annotations
@@ -11,12 +20,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.blocks import LONG, block_ends
+from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
-from robustok.kernels.long import Edges, edges_of
-from robustok.kernels.memory import borrow
-from robustok.kernels.trie import borrow_trie, find_token
+from robustok.kernels.lattice import edges_of
+from robustok.kernels.numbers import stream, uniform
+from robustok.kernels.record import ALL, HEAD
+from robustok.kernels.store import add_slot, find
+from robustok.kernels.trie import find_token
 
 UNIGRAM, GRAMPA, MAXMATCH = 0, 1, 2
+FULL, IMPOSSIBLE = -1, -2
 
 
 class StepRule(NamedTuple):
@@ -30,18 +44,6 @@ class StepRule(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def borrow_rule(rule):
-    """The same ``rule`` without reference counts; see `memory`."""
-    return StepRule(rule.kind, rule.setting, rule.least, borrow(rule.logs), borrow(rule.fallback))
-
-
-@njit(cache=True, nogil=True)
-def borrow_edges(edges):
-    """The same edges without reference counts; see `memory`."""
-    return Edges(borrow(edges.first), borrow(edges.token), borrow(edges.step))
-
-
-@njit(cache=True, nogil=True)
 def log_weights(trie, edges, text, start, rule):
     """The logarithm of the weight of each edge itself, float64 [edges]; -inf: not allowed.
 
@@ -52,8 +54,8 @@ def log_weights(trie, edges, text, start, rule):
     `grampa`: 0 for tokens of at least ``least`` bytes, and where no such token starts for the
     longest that does. `maxmatch`: 0.
     """
-    trie, edges, text = borrow_trie(trie), borrow_edges(edges), borrow(text)
-    rule = borrow_rule(rule)
+    trie, edges, text = borrow(trie), borrow(edges), borrow(text)
+    rule = borrow(rule)
     first, step = edges.first, edges.step
     n = len(first) - 1
     weights = np.zeros(len(step))
@@ -118,7 +120,7 @@ def step_probabilities(edges, weights, total, i, kind, setting, out):
     ``weights``: float64 [edges], ``total``: float64 [n + 1], as from :func:`log_totals`. ``kind``
     and ``setting`` are those of the `StepRule`. ``out``: float64 [at least the edges at the node].
     """
-    edges, weights, total = borrow_edges(edges), borrow(weights), borrow(total)
+    edges, weights, total = borrow(edges), borrow(weights), borrow(total)
     out = borrow(out)
     begin, end = edges.first[i], edges.first[i + 1]
     if kind == MAXMATCH:  # the longest match first, each passed over with probability `setting`
@@ -172,3 +174,189 @@ def log_prob_walk(trie, text, ids, token_offsets, rule):
             break
         i += span
     return log_prob
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _first_at(record, n):
+    """Where in ``words`` a record keeps the first edge of each of its nodes, int32 [n + 1].
+
+    ``record``: the position of the record. ``n``: bytes of its block, which are its key.
+    """
+    return record + HEAD + (n + 7) // 8
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _edges_at(record, n):
+    """Where in ``words`` a record keeps its edges.
+
+    ``record``: the position of the record. ``n``: bytes of its word. Each edge has two words: its
+    token << 32 | its bytes, and the probability that it or an earlier one is taken.
+    """
+    return _first_at(record, n) + (n + 2) // 2
+
+
+@njit(cache=True, nogil=True)
+def _steps(trie, rule, text, start, end):
+    """The edges of text[start:end], the cumulative probabilities, and whether there is a path.
+
+    The probabilities (float64 [edges]) are summed over the edges of one node; its last possible
+    edge has 1.0, so that a search for u < 1 ends there.
+    """
+    edges = edges_of(trie, text, start, end)
+    weights = log_weights(trie, edges, text, start, rule)
+    total = log_totals(edges, weights)
+    upto = np.ones(len(edges.token))
+    p = np.empty(max(1, np.diff(edges.first).max()))
+    for i in range(end - start):
+        begin, after = edges.first[i], edges.first[i + 1]
+        if after - begin < 2 or total[i] == -np.inf:
+            continue
+        step_probabilities(edges, weights, total, i, rule.kind, rule.setting, p)
+        last, so_far = begin, 0.0
+        for e in range(begin, after):
+            so_far += p[e - begin]
+            upto[e] = so_far
+            if p[e - begin] > 0.0:
+                last = e
+        upto[last:after] = 1.0
+    return edges, upto, total[0] > -np.inf
+
+
+@njit(cache=True, nogil=True)
+def _build(store, trie, rule, text, start, end):
+    """A new record of the block text[start:end]; FULL, or IMPOSSIBLE where it has no path."""
+    if 2 * store.used[1] >= len(store.slots):
+        return np.int64(FULL)
+    edges, upto, possible = _steps(trie, rule, text, start, end)
+    if not possible:
+        return np.int64(IMPOSSIBLE)
+    n, count = end - start, len(edges.token)
+    record = store.used[0]
+    first, at = _first_at(record, n), _edges_at(record, n)
+    after = at + 2 * count
+    if after > len(store.words):
+        return np.int64(FULL)
+    store.words[record] = n
+    for p in range(n):
+        store.bytes[(record + HEAD) * 8 + p] = text[start + p]
+    for i in range(n + 1):
+        store.ints[first * 2 + i] = edges.first[i]
+    for e in range(count):
+        store.words[at + 2 * e] = (np.int64(edges.token[e]) << 32) | (edges.step[e] >> 1)
+        store.floats[at + 2 * e + 1] = upto[e]
+    store.used[0] = after
+    store.used[1] += 1
+    add_slot(store, text, start, end, record)
+    return record
+
+
+@njit(cache=True, nogil=True)
+def _walk_long(trie, rule, text, start, end, state, out, at):
+    """One walk over text[start:end], too long to cache; returns the end and the state.
+
+    ``out``: int32, with space for an id a byte from index ``at`` on. The end is IMPOSSIBLE where
+    there is no path.
+    """
+    edges, upto, possible = _steps(trie, rule, text, start, end)
+    if not possible:
+        return np.int64(IMPOSSIBLE), state
+    at, state = _walk(edges, upto, end - start, state, out, at)
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def _walk(edges, upto, n, state, out, at):
+    """Follow edges from byte 0 to byte ``n``; returns the end and the state.
+
+    ``edges`` and ``upto`` are those of `_steps` with a path, so the search at a node ends at its
+    last possible edge. ``out``: int32, with space for n ids from index ``at`` on. The caller owns
+    the arrays for the whole walk.
+    """
+    edges, upto, out = borrow(edges), borrow(upto), borrow(out)
+    i = np.int64(0)
+    while i < n:
+        e = edges.first[i]
+        if edges.first[i + 1] - e > 1:
+            u, state = uniform(state)
+            while upto[e] <= u:
+                e += 1
+        out[at] = edges.token[e]
+        at += 1
+        i += edges.step[e] >> 1
+    return at, state
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _walk_record(store, record, state, out, at):
+    """One walk over a cached block; returns the end and the state.
+
+    ``record``: position of a record of `_build` in the store. ``out``: int32, with space for an id
+    for each byte of the block from index ``at`` on.
+    """
+    n = store.words[record]
+    first, edges = _first_at(record, n), _edges_at(record, n)
+    i = np.int64(0)
+    while i < n:
+        e = edges + 2 * store.ints[first * 2 + i]
+        if store.ints[first * 2 + i + 1] - store.ints[first * 2 + i] > 1:
+            u, state = uniform(state)
+            while store.floats[e + 1] <= u:
+                e += 2
+        out[at] = store.words[e] >> 32
+        at += 1
+        i += store.words[e] & 0xFFFFFFFF
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def _draw_blocks(trie, store, rule, text, edges, state, out, at):
+    """One draw of the blocks between ``edges``; the end is FULL or IMPOSSIBLE where it fails.
+
+    ``edges``: int64 [blocks + 1], ascending, positions in ``text`` (uint8). ``out``: int32, with
+    space for an id for each byte of the blocks from index ``at`` on.
+    """
+    trie, store, rule = borrow(trie), borrow(store), borrow(rule)
+    text, edges, out = borrow(text), borrow(edges), borrow(out)
+    for w in range(len(edges) - 1):
+        begin, end = edges[w], edges[w + 1]
+        if end - begin > LONG:
+            at, state = _walk_long(trie, rule, text, begin, end, state, out, at)
+            if at < 0:
+                return at, state
+            continue
+        record = find(store, ALL, text, begin, end)
+        if record < 0:
+            record = _build(store, trie, rule, text, begin, end)
+            if record < 0:
+                return record, state
+        at, state = _walk_record(store, record, state, out, at)
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def draw_walk(trie, store, batch, rule, first, last, rows):
+    """Draw texts first..last, which are bytes; returns ``last``.
+
+    Or the first text that the store had no space for, or IMPOSSIBLE where a text has no path.
+    ``rows``: `batch.Rows` of the texts first..last.
+    """
+    trie, store, batch = borrow(trie), borrow(store), borrow(batch)
+    rule, rows = borrow(rule), borrow(rows)
+    longest = np.int64(0)
+    for t in range(first, last):
+        longest = max(longest, batch.offsets[t + 1] - batch.offsets[t])
+    edges = np.empty(longest + 2, np.int64)
+    at = np.int64(0)
+    for t in range(first, last):
+        begin, end = batch.offsets[t], batch.offsets[t + 1]
+        edges[0] = begin
+        blocks = block_ends(trie, batch.values, begin, end, edges[1:])
+        for d in range(batch.draws):
+            state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
+            at, state = _draw_blocks(
+                trie, store, rule, batch.values, edges[: blocks + 1], state, rows.ids, at
+            )
+            if at < 0:
+                return np.int64(IMPOSSIBLE) if at == IMPOSSIBLE else np.int64(t)
+            rows.ends[(t - first) * batch.draws + d] = at
+    return np.int64(last)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from robustok.models.load import check_fit, load_model, load_tokenizer, save_tokenizer
 from robustok.models.lora import add_lora
-from robustok.models.small import ARCHITECTURES, SHAPES, Shape, small_model
-from robustok.models.tokenizer import train_tokenizer
+from robustok.models.small import ARCHITECTURES, SHAPES, Shape, small_model, train_tokenizer
 
 __all__ = [
     "ARCHITECTURES",

@@ -1,6 +1,22 @@
-"""Devices on this machine that can run a model."""
+"""Devices on this machine that can run a model, and the precision that each computes fastest in.
+
+The choice depends on the hardware and on the size of the model alone, so that a repeated run has
+the same bits. Measured in products of 1,024 x 576 x 1,536, one thread: an Intel Xeon that shows
+neither AMX nor AVX512_BF16 has 141 GFLOP/s in float32 and 31 in bfloat16; an AMD processor with
+AVX512_BF16 has 80 to 97 in float32 and 310 to 450 in bfloat16.
+"""
 
 from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from robustok.errors import RobustokError, nearest
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+# Parameters from which the products outweigh the conversions between the two types.
+_LEAST = 50_000_000
+_NATIVE = ("avx512_bf16", "amx_bf16")  # processor flags
 
 
 def devices() -> list[str]:
@@ -16,3 +32,64 @@ def devices() -> list[str]:
     if torch.backends.mps.is_available():
         names.append("mps")
     return names
+
+
+def check_precision(precision: str) -> None:
+    """Raise RobustokError for a precision that is none of ``PRECISIONS``.
+
+    >>> check_precision("auto")
+    """
+    if precision not in PRECISIONS:
+        raise RobustokError(f"unknown precision '{precision}': {nearest(precision, PRECISIONS)}")
+
+
+def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -> str:
+    """The precision to compute in: ``"float32"`` or ``"bfloat16"``.
+
+    >>> resolve_precision("bfloat16", 10), resolve_precision("auto", 1_000_000)
+    ('bfloat16', 'float32')
+
+    Args:
+        precision: one of ``PRECISIONS``. ``"auto"`` is bfloat16 where the device computes in it
+            natively, and float32 elsewhere; on a processor, models of fewer than 50 million
+            parameters stay in float32.
+        parameters: number of parameters of the model.
+        device: type of the device, as ``torch.device`` names it.
+
+    Raises RobustokError for an unknown precision.
+    """
+    check_precision(precision)
+    if precision != "auto":
+        return precision
+    if device == "cpu":
+        native = parameters >= _LEAST and _native_bfloat16()
+    else:
+        native = device == "cuda" and _cuda_bfloat16()
+    return "bfloat16" if native else "float32"
+
+
+def precision_of(model: Any) -> str:
+    """The type of a model's weights, by its name.
+
+    >>> precision_of(model)
+    'float32'
+
+    Args:
+        model: a model of transformers.
+    """
+    return str(model.dtype).removeprefix("torch.")
+
+
+@lru_cache(maxsize=1)
+def _native_bfloat16() -> bool:
+    """Whether the processor has instructions for products of bfloat16."""
+    import torch
+
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name) for name in _NATIVE)
+
+
+def _cuda_bfloat16() -> bool:
+    import torch
+
+    return torch.cuda.is_bf16_supported(including_emulation=False)

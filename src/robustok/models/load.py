@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robustok.errors import RobustokError
-from robustok.hub_names import check_hub_name, hub_failure, split_revision
+from robustok.errors import RobustokError, nearest
+from robustok.models.devices import resolve_precision
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
-from robustok.models.tokenizer import END_OF_TEXT
-from robustok.packaged import is_packaged, packaged_folder
+from robustok.models.small import END_OF_TEXT
+from robustok.runtime.hub import check_hub_name, hub_failure, is_unreachable, split_revision
+from robustok.runtime.packaged import is_packaged, packaged_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
-
+_LARGE = 3_000_000_000  # parameters, which would take 12 GB in float32
+# What to do with a row that is longer than the longest input.
+OVERFLOW = ("error", "drop", "left", "canonical")
 CAUSAL = ("ForCausalLM", "LMHeadModel", "DoubleHeadsModel", "ForConditionalGeneration")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
 
 
 def load_model(
@@ -35,7 +49,10 @@ def load_model(
             without ``@revision``; or ``smollm2-135m`` or ``gemma3-270m``, small pre-trained models
             of the package index (extra ``small``). For a folder with LoRA weights, the adapter is
             merged into its base model.
-        dtype: ``"auto"`` (as saved, default) or a name such as ``"float32"`` or ``"bfloat16"``.
+        dtype: ``"auto"`` (default): what this processor computes fastest in
+            (:func:`~robustok.models.devices.resolve_precision`), and as saved for quantized models
+            and those of three billion parameters and more; or a name such as ``"float32"`` or
+            ``"bfloat16"``.
         trust_remote_code: whether Python code of the model may run, by default not.
 
     Raises RobustokError for a model that is missing, damaged or not a causal language model, and
@@ -47,9 +64,13 @@ def load_model(
     try:
         if has_lora(path_or_name):
             base = _from_pretrained(base_of_lora(path_or_name), dtype, trust_remote_code)
+            if dtype == "auto":
+                base = _in_fastest_type(base)
             model = merge_lora(base, path_or_name)
         else:
             model = _from_pretrained(path_or_name, dtype, trust_remote_code)
+            if dtype == "auto":
+                model = _in_fastest_type(model)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as e:
         reason = hub_failure(e)
         raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
@@ -80,6 +101,16 @@ def _from_pretrained(
     return model
 
 
+def _in_fastest_type(model: PreTrainedModel) -> PreTrainedModel:
+    """The model in float32 or bfloat16, as this processor computes faster."""
+    import torch
+
+    size = model.num_parameters()
+    if getattr(model, "is_quantized", False) or size >= _LARGE:
+        return model
+    return model.to(getattr(torch, resolve_precision("auto", size)))  # type: ignore[arg-type]
+
+
 def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) -> Any:
     """The configuration of a model, without its weights.
 
@@ -102,11 +133,11 @@ def hub_arguments(
 ) -> tuple[str, dict[str, Any]]:
     """The name without its revision, and the arguments of every ``from_pretrained``.
 
-    A folder is read without a request to the hub.
+    A folder is read without a request to the hub. Without a network the hub's local cache is too.
     """
     name, revision = split_revision(path_or_name)
     return name, {
-        "local_files_only": Path(name).is_dir(),
+        "local_files_only": Path(name).is_dir() or is_unreachable(),
         "revision": revision or "main",
         "trust_remote_code": trust_remote_code,
     }
@@ -215,18 +246,18 @@ def _name_special_tokens(folder: Path) -> None:
     tokenizer.save_pretrained(str(folder))
 
 
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-)
-
-
 def max_length_of(model: Any) -> int | None:
     """The model's longest input, in tokens; None where its configuration has none."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def check_overflow(overflow: str) -> None:
+    """Raise RobustokError for a policy that is none of ``OVERFLOW``.
+
+    >>> check_overflow("left")
+    """
+    if overflow not in OVERFLOW:
+        raise RobustokError(f"unknown overflow policy '{overflow}': {nearest(overflow, OVERFLOW)}")
 
 
 def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
@@ -249,3 +280,59 @@ def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:
             f"the vocabulary has {vocab.size} ids but the model {rows} embeddings: "
             "give the model's own tokenizer"
         )
+
+
+def model_fingerprint(model: Any) -> str:
+    """A short hash of the configuration and of 64 numbers out of every weight.
+
+    >>> model_fingerprint(model) == model_fingerprint(small_model(vocab.size, seed=1))
+    False
+
+    Empty in a process that holds no weights, as all but the first before they are sharded.
+    """
+    digest = hashlib.blake2b(model.config.to_json_string().encode(), digest_size=8)
+    for name, weights in model.named_parameters():
+        if weights.is_meta:
+            return ""
+        sample = weights.detach().flatten()[:: max(1, weights.numel() // 64)][:64]
+        digest.update(name.encode() + sample.float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@lru_cache
+def pinned(name: str, kind: str = "model") -> str:
+    """A hub name with its present commit, ``owner/name@commit``; paths stay as they are.
+
+    Asks the hub, or else its cache on this machine. The name comes back unchanged where neither
+    knows it. ``kind`` is "model" or "dataset".
+    """
+    if Path(name).exists() or is_packaged(name):
+        return name
+    repository, revision = split_revision(name)
+    if revision and _COMMIT.fullmatch(revision):
+        return name
+    commit = _commit_online(repository, revision, kind) or _commit_cached(
+        repository, revision, kind
+    )
+    return f"{repository}@{commit}" if commit else name
+
+
+def _commit_online(repository: str, revision: str | None, kind: str) -> str | None:
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().repo_info(repository, revision=revision, repo_type=kind, timeout=10).sha
+    except Exception:  # the client raises many kinds; loading reports what is wrong
+        return None
+
+
+def _commit_cached(repository: str, revision: str | None, kind: str) -> str | None:
+    """The commit that the cache has for a revision."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = Path(HF_HUB_CACHE) / f"{kind}s--{repository.replace('/', '--')}" / "refs"
+    try:
+        commit = (folder / (revision or "main")).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    return commit if _COMMIT.fullmatch(commit) else None

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.display import visible
 from robustok.errors import RobustokError
 from robustok.lattice import distance
+from robustok.runtime.display import visible
 from robustok.samplers import sampler
 
 if TYPE_CHECKING:
     from robustok.samplers.base import Sampler
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 ROWS, SAMPLES = 6, 1_000  # draws that are shown, and draws that are counted
 STEPS = 10  # of an attack
@@ -90,14 +90,14 @@ def attack_steps(
 
     Raises RobustokError where it takes longer than MODEL_SECONDS.
     """
-    from robustok.evaluation import attack
+    from robustok.attack import attack
 
     with _time_limit(model):
         result = attack(
             model, vocab, text, list(options), 0, steps=STEPS, overflow="canonical", seed=0
         )
     steps: list[dict[str, Any]] = []
-    for step in result.steps:
+    for step in result.moves:
         shares = _shares(np.array([step.log_probs]))[0]
         won = bool(steps) and int(np.argmax(step.log_probs)) != 0
         steps.append({"tokens": _token_texts(vocab, step.ids), "shares": shares, "won": won})

@@ -1,5 +1,7 @@
 """HTTP server of the playground's page and its three endpoints, on this machine.
 
+Every value of a question is bounded, which limits the time of an answer.
+
 A request is refused unless its Host is an allowed one, and a question unless the page itself asks:
 its type is JSON, and Origin and Sec-Fetch-Site are the page's own. So no web page elsewhere can
 ask through the reader's browser.
@@ -8,12 +10,15 @@ ask through the reader's browser.
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+import uvicorn
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -23,17 +28,23 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from robustok.errors import RobustokError
 from robustok.play.answers import attack_steps, picture, probabilities
-from robustok.play.questions import LONGEST, options_of, read_question, seed_of, spec_of, text_of
+from robustok.samplers.parameters import Number
+from robustok.samplers.spec import Spec, scheme_class, schemes_in
 
 if TYPE_CHECKING:
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LONGEST = 200  # characters of a text
+OPTIONS = 8  # of a question, at most
+DEEPEST = 2  # schemes inside one another
 _BODY = 20_000  # bytes of a request, at most
 _BODY_SECONDS = 5.0  # for a request to send them
+_HEAD_SECONDS = 10.0  # for its head to come, from the connection or the last response on
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src "
     "'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -78,6 +89,13 @@ def allowed_hosts(host: str, names: tuple[str, ...] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(LOOPBACK if loopback else ()), own, *names]))
 
 
+def _name(model: Any) -> str | None:
+    """The last part of a model's path or hub name, or its class; None without a model."""
+    if model is None:
+        return None
+    return Path(str(model.config.name_or_path)).name or type(model).__name__
+
+
 def application(
     vocabularies: Mapping[str, Vocabulary], model: Any = None, *, hosts: tuple[str, ...] = LOOPBACK
 ) -> Starlette:
@@ -100,23 +118,25 @@ def application(
         )
 
     async def about(request: Request) -> JSONResponse:
-        return JSONResponse({"tokenizers": names, "model": model is not None, "longest": LONGEST})
+        return JSONResponse({"tokenizers": names, "model": _name(model), "longest": LONGEST})
 
     def draw(question: dict[str, Any]) -> Any:
         name = str(question.get("tokenizer") or names[0])
         if name not in vocabularies:
             raise RobustokError(f"no tokenizer '{name[:60]}' here")
-        text, spec = text_of(question), spec_of(question)
-        return picture(vocabularies[name], text, spec, seed=seed_of(question))
+        text, spec = _text_of(question), _spec_of(question)
+        return picture(vocabularies[name], text, spec, seed=_seed_of(question))
 
     def score(question: dict[str, Any]) -> Any:
-        text, options, spec = text_of(question), options_of(question), spec_of(question)
+        text, options, spec = _text_of(question), _options_of(question), _spec_of(question)
         return probabilities(
-            model, vocabularies[names[0]], text, options, spec, seed=seed_of(question)
+            model, vocabularies[names[0]], text, options, spec, seed=_seed_of(question)
         )
 
     def attack(question: dict[str, Any]) -> Any:
-        return attack_steps(model, vocabularies[names[0]], text_of(question), options_of(question))
+        return attack_steps(
+            model, vocabularies[names[0]], _text_of(question), _options_of(question)
+        )
 
     draws, one = CapacityLimiter(2), CapacityLimiter(1)  # a model answers one question at a time
     routes = [Route("/", page), Route("/api/about", about), _post("/api/draw", draw, draws)]
@@ -169,13 +189,14 @@ def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
 
 def _not_from_the_page(request: Request) -> str | None:
     """Why a question is refused, or None; the Host header is already checked."""
-    headers = request.headers
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    headers = request.headers  # all values of each, since one name can occur twice
+    types = [kind.partition(";")[0].strip().lower() for kind in headers.getlist("content-type")]
+    if set(types) != {"application/json"}:
         return "ask with Content-Type: application/json"
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower():
+    own = f"{request.scope['scheme']}://{headers['host']}".lower()
+    if any(origin.lower() != own for origin in headers.getlist("origin")):
         return "a page of another origin may not ask"
-    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+    if not set(headers.getlist("sec-fetch-site")) <= {"same-origin", "none"}:
         return "a page of another site may not ask"
     return None
 
@@ -194,6 +215,132 @@ async def _body(request: Request) -> bytes:
     return body
 
 
+def read_question(body: bytes) -> dict[str, Any]:
+    """The JSON object of a request; raises RobustokError for anything else.
+
+    >>> read_question(b'{"text": "hello"}')
+    {'text': 'hello'}
+    """
+    try:
+        question = json.loads(body, parse_constant=_no_constant)
+        # A lone surrogate can be written in JSON, but is no text.
+        json.dumps(question, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise RobustokError("the question is not JSON") from None
+    if not isinstance(question, dict):
+        raise RobustokError("ask with a JSON object")
+    return question
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _text_of(question: dict[str, Any]) -> str:
+    """The text of a question."""
+    return _check_text(question.get("text"))
+
+
+def _check_text(text: Any) -> str:
+    """The text; raises RobustokError if it is not a string or too long."""
+    if not isinstance(text, str) or not text:
+        raise RobustokError("type a text")
+    if len(text) > LONGEST:
+        raise RobustokError(f"a text of at most {LONGEST} characters; this one has {len(text)}")
+    return text
+
+
+def _options_of(question: dict[str, Any]) -> list[str]:
+    """The options of a question, the right one first."""
+    options = question.get("options")
+    if not isinstance(options, list) or not all(isinstance(o, str) and o for o in options):
+        raise RobustokError("give the options, a line each, the right one first")
+    if not 2 <= len(options) <= OPTIONS:
+        raise RobustokError(f"give 2 to {OPTIONS} options, the right one first")
+    return [_check_text(option) for option in options]
+
+
+def _seed_of(question: dict[str, Any]) -> int:
+    """The seed of a question, 0 if it has none."""
+    seed = question.get("seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
+        raise RobustokError("a seed is a whole number from 0 to 2147483647")
+    return seed
+
+
+def _spec_of(question: dict[str, Any]) -> str:
+    """The spec of a question, checked by :func:`check_spec`."""
+    spec = question.get("scheme", "uniform")
+    if not isinstance(spec, str) or len(spec) > 200:
+        raise RobustokError("name a scheme, such as uniform")
+    check_spec(spec)
+    return spec
+
+
+def check_spec(spec: str | Spec, depth: int = 1) -> None:
+    """Raise RobustokError for a spec whose draws may take long.
+
+    >>> check_spec("stochastok(alpha=5000)")
+    Traceback (most recent call last):
+    ...
+    robustok.errors.RobustokError: stochastok: alpha is 5000, and at most 1000 here
+    """
+    parsed = Spec.parse(spec)
+    if depth > DEEPEST:
+        raise RobustokError(f"at most {DEEPEST} schemes inside one another here")
+    scheme = scheme_class(parsed.name)
+    for name, value in parsed.params.items():
+        kind = scheme.parameters[name]
+        if (
+            isinstance(kind, Number)
+            and isinstance(value, int | float)
+            and value > kind.interactive_max
+        ):
+            raise RobustokError(
+                f"{parsed.name}: {name} is {value:g}, and at most {kind.interactive_max:g} here"
+            )
+        for inner in schemes_in(value):
+            inner_scheme = scheme_class(inner.name)
+            if scheme.repeats and inner_scheme.inner:
+                raise RobustokError(
+                    f"{parsed.name} takes no {inner.name} here: it would draw too often"
+                )
+            check_spec(inner, depth + 1)
+
+
+class Connection(H11Protocol):
+    """uvicorn's HTTP/1.1 with a deadline for the head of each request.
+
+    uvicorn ends idle connections only after a response. One that never sends a request, or sends it
+    byte by byte, would hold its file descriptor for good.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._restart()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._restart()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _restart(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._expire)
+
+    def _expire(self) -> None:
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if not answering and not self.transport.is_closing():
+            self.transport.close()
+
+
 def serve(app: Starlette, *, host: str, port: int) -> None:
     """Serve the playground until interrupted; KeyboardInterrupt ends it.
 
@@ -204,12 +351,6 @@ def serve(app: Starlette, *, host: str, port: int) -> None:
 
     Raises RobustokError where the port is taken.
     """
-    import socket
-
-    import uvicorn
-
-    from robustok.play.connection import Connection
-
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -17,31 +17,37 @@ from robustok.analysis import (
     Segmentations,
     SplitCounts,
 )
-from robustok.files import write_csv
-from robustok.normal import Z95
-from robustok.report.drawing import save_figure
-from robustok.report.style import GRID, INK, MUTED, OTHERS, colors, house_style
+from robustok.report.style import (
+    GRID,
+    INK,
+    MARKERS,
+    MUTED,
+    OTHERS,
+    Row,
+    colors,
+    figure_style,
+    new_figure,
+    save_all,
+)
+from robustok.runtime.display import Z95
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Row = Mapping[str, Any]
-
 _MANY = 80  # segmentations; the names of more are not written below their bars
-_MARKERS = ("o", "D", "s", "^", "v", "P", "X")
 
 
 def draw_split_counts(results: Sequence[SplitCounts], folder: Path) -> list[Path]:
     """A panel for each scheme: draws as bars, distributions as lines (paper, split counts)."""
-    with house_style():
-        figure, panels = _grid(-(-len(results) // 2), min(len(results), 2), (4.1, 2.9))
+    with figure_style():
+        figure, panels = _panels(-(-len(results) // 2), min(len(results), 2), (4.1, 2.9))
         tints = colors([c.scheme for c in results])
         for counts, axes, color in zip(results, panels, tints, strict=False):
             _draw_counts(axes, counts, color)
         for axes in panels[len(results) :]:
             axes.set_visible(False)
-        return _write(folder / "split-counts", figure, split_rows(results))
+        return save_all(figure, folder / "split-counts", split_rows(results))
 
 
 def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
@@ -62,10 +68,7 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
             linewidth=1.2, label=name, markerfacecolor="white",
         )  # fmt: skip
     axes.set_xticks(range(0, widest, 1 if widest < 16 else 5))
-    axes.set_title(counts.scheme)
-    axes.set_xlabel(f"splits of “{counts.token}”")
-    axes.set_ylabel("share, %")
-    axes.grid(axis="y")
+    _label(axes, counts.scheme, f"splits of “{counts.token}”", "share, %")
     axes.legend(fontsize=8.5)
 
 
@@ -91,8 +94,8 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
     ``by_tokenizer`` is by the tokenizer's name. (Paper, appendix on different tokenizers.)
     """
     levels = max(len(s.by_splits) for s in by_tokenizer.values())
-    with house_style():
-        figure, panels = _grid(levels, len(by_tokenizer), (5.6, 2.6))
+    with figure_style():
+        figure, panels = _panels(levels, len(by_tokenizer), (5.6, 2.6))
         for column, (name, result) in enumerate(by_tokenizer.items()):
             for level in range(levels):
                 axes = panels[level * len(by_tokenizer) + column]
@@ -101,9 +104,8 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
                 axes.set_title(f"{name}: “{result.token}”, {splits}")
                 if column == 0:
                     axes.set_ylabel("share, %")
-        handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper left", ncols=len(names))
-        return _write(folder / "segmentations", figure, segmentation_rows(by_tokenizer))
+        _shared_legend(figure, panels[0], ncols=len(next(iter(by_tokenizer.values())).shares))
+        return save_all(figure, folder / "segmentations", segmentation_rows(by_tokenizer))
 
 
 def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
@@ -148,8 +150,8 @@ def draw_dropout(results: Sequence[DropoutRow], folder: Path) -> list[Path]:
     rows = dropout_rows(results)
     names = list(dict.fromkeys(row["rule"] for row in rows))
     tints = dict(zip(names, (*OTHERS[1:], *OTHERS), strict=False))
-    with house_style():
-        figure, (axes,) = _grid(1, 1, (6.4, 4.0))
+    with figure_style():
+        figure, (axes,) = _panels(1, 1, (6.4, 4.0))
         for i, name in enumerate(names):
             points = [row for row in rows if row["rule"] == name]
             color = INK if name == "paper" else tints[name]
@@ -157,7 +159,7 @@ def draw_dropout(results: Sequence[DropoutRow], folder: Path) -> list[Path]:
             axes.vlines(at, [r["min"] for r in points], [r["max"] for r in points], color=color,
                         linewidth=1, alpha=0.6)  # fmt: skip
             axes.errorbar(
-                at, [r["mean"] for r in points], [r["std"] for r in points], fmt=_MARKERS[i],
+                at, [r["mean"] for r in points], [r["std"] for r in points], fmt=_mark(i),
                 color=color, markersize=5, elinewidth=3, label=name,
             )  # fmt: skip
         axes.set_xlabel("probability of dropping a merge")
@@ -165,7 +167,7 @@ def draw_dropout(results: Sequence[DropoutRow], folder: Path) -> list[Path]:
         axes.set_xticks(sorted({row["p"] for row in rows}))
         axes.grid(axis="y")
         axes.legend()
-        return _write(folder / "dropout", figure, rows)
+        return save_all(figure, folder / "dropout", rows)
 
 
 def dropout_rows(results: Sequence[DropoutRow]) -> list[Row]:
@@ -182,29 +184,25 @@ def dropout_rows(results: Sequence[DropoutRow]) -> list[Row]:
 def draw_bias(by_tokenizer: Mapping[str, Sequence[BiasSummary]], folder: Path) -> list[Path]:
     """A column a tokenizer: distance from uniform above, support below, against the splits."""
     fields = (("total_variation", "total variation, %"), ("support", "support covered, %"))
-    schemes = list(dict.fromkeys(r.scheme for results in by_tokenizer.values() for r in results))
-    with house_style():
-        figure, panels = _grid(2, len(by_tokenizer), (4.4, 2.8))
-        for line, (field, label) in enumerate(fields):
-            row = panels[line * len(by_tokenizer) : (line + 1) * len(by_tokenizer)]
-            for axes, (name, results) in zip(row, by_tokenizer.items(), strict=True):
-                for i, (scheme, color) in enumerate(zip(schemes, colors(schemes), strict=True)):
-                    points = [r for r in results if r.scheme == scheme]
-                    axes.plot(  # smaller markers on top, so that covered ones stay visible
-                        [r.splits for r in points], [100 * getattr(r, field) for r in points],
-                        color=color, label=scheme, marker=_MARKERS[i % len(_MARKERS)],
-                        markersize=max(10 - i, 3.5), linewidth=max(3 - 0.35 * i, 1), clip_on=False,
-                    )  # fmt: skip
-                if line == 0:
-                    axes.set_title(name)
-                axes.sharey(row[0])
-                axes.set_xlabel("splits of a word")
-                axes.set_xticks(sorted({r.splits for r in results}))
-                axes.grid(axis="y")
-            row[0].set_ylabel(label)
-        handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper left", ncols=2, fontsize=8.5)
-        return _write(folder / "bias", figure, bias_rows(by_tokenizer))
+    columns = len(by_tokenizer)
+    with figure_style():
+        figure, panels = _panels(2, columns, (4.4, 2.8))
+        for number, axes in enumerate(panels):
+            name, results = list(by_tokenizer.items())[number % columns]
+            field, label = fields[number // columns]
+            for i, (scheme, color, points) in enumerate(_schemes(results)):
+                axes.plot(  # smaller markers on top, so that covered ones stay visible
+                    [r.splits for r in points], [100 * getattr(r, field) for r in points],
+                    color=color, label=scheme, marker=_mark(i), markersize=max(10 - i, 3.5),
+                    linewidth=max(3 - 0.35 * i, 1), clip_on=False,
+                )  # fmt: skip
+            first = number % columns == 0
+            title, axis = name if number < columns else "", label if first else ""
+            _label(axes, title, "splits of a word", axis)
+            axes.sharey(panels[number - number % columns])
+            axes.set_xticks(sorted({r.splits for r in results}))
+        _shared_legend(figure, panels[0], ncols=2, fontsize=8.5)
+        return save_all(figure, folder / "bias", bias_rows(by_tokenizer))
 
 
 def bias_rows(by_tokenizer: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
@@ -219,24 +217,19 @@ def bias_rows(by_tokenizer: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
 
 def draw_growth(by_tokenizer: Mapping[str, Sequence[Growth]], folder: Path) -> list[Path]:
     """Tokens drawn over canonical tokens against alpha, a panel a tokenizer."""
-    with house_style():
-        figure, panels = _grid(1, len(by_tokenizer), (4.6, 3.6))
+    with figure_style():
+        figure, panels = _panels(1, len(by_tokenizer), (4.6, 3.6))
         for axes, (name, results) in zip(panels, by_tokenizer.items(), strict=True):
-            schemes = list(dict.fromkeys(r.scheme for r in results))
-            for i, (scheme, color) in enumerate(zip(schemes, colors(schemes), strict=True)):
-                points = [r for r in results if r.scheme == scheme]
+            for i, (scheme, color, points) in enumerate(_schemes(results)):
                 axes.errorbar(
                     [r.alpha for r in points], [r.ratio for r in points],
-                    [Z95 * r.error for r in points], color=color, label=scheme,
-                    marker=_MARKERS[i % len(_MARKERS)], markersize=4.5,
+                    [Z95 * r.error for r in points], color=color, label=scheme, marker=_mark(i),
+                    markersize=4.5,
                 )  # fmt: skip
             axes.axhline(1, color=GRID, linewidth=1)
-            axes.set_title(name)
-            axes.set_xlabel("alpha")
-            axes.set_ylabel("tokens drawn / canonical tokens")
-            axes.grid(axis="y")
+            _label(axes, name, "alpha", "tokens drawn / canonical tokens")
             axes.legend()
-        return _write(folder / "growth", figure, growth_rows(by_tokenizer))
+        return save_all(figure, folder / "growth", growth_rows(by_tokenizer))
 
 
 def growth_rows(by_tokenizer: Mapping[str, Sequence[Growth]]) -> list[Row]:
@@ -248,20 +241,32 @@ def growth_rows(by_tokenizer: Mapping[str, Sequence[Growth]]) -> list[Row]:
     ]
 
 
-def _grid(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """A figure of panels with axes of their own, in reading order."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+def _panels(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """A figure of panels of this size with axes of their own, in reading order."""
+    return new_figure((panel[0] * columns, panel[1] * rows), rows, columns, sharey=False)
 
 
-def _write(stem: Path, figure: Figure, rows: Sequence[Row]) -> list[Path]:
-    """Save a figure as PNG, SVG and CSV; returns the three paths."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg", "csv")]
-    for path in paths[:2]:
-        save_figure(figure, path)
-    write_csv(paths[2], rows)
-    return paths
+def _mark(number: int) -> str:
+    return MARKERS[number % len(MARKERS)]
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(axis="y")
+
+
+def _shared_legend(figure: Figure, axes: Axes, **style: Any) -> None:
+    """The legend of one panel above all of them."""
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper left", **style)
+
+
+def _schemes(results: Sequence[Any]) -> list[tuple[str, str, list[Any]]]:
+    """The results of each scheme, with its name and its color."""
+    names = list(dict.fromkeys(result.scheme for result in results))
+    return [
+        (name, color, [result for result in results if result.scheme == name])
+        for name, color in zip(names, colors(names), strict=True)
+    ]

@@ -1,56 +1,446 @@
-"""The figures of a study, drawn from its rows and written as PNG, SVG and CSV."""
+"""The figures of a study: accuracy as bars by strength and under attack, and as heat maps.
+
+Each is drawn from the results and written as PNG, SVG and CSV, once wide and, for the page on a
+phone, once narrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from robustok.files import write_csv, write_whole
-from robustok.report.bars import by_strength, draw_bars, under_attack
-from robustok.report.drawing import saved
-from robustok.report.heatmaps import draw_heatmap
-from robustok.report.style import house_style
-from robustok.report.table import Results, Row
+import numpy as np
+
+from robustok.report.frame import Results, Row, nominal_splits
+from robustok.report.names import one_line, panel_title, short
+from robustok.report.page import Section
+from robustok.report.style import (
+    DASHES,
+    GRID,
+    INK,
+    MUTED,
+    colors,
+    cycled,
+    draw_line,
+    figure_style,
+    new_figure,
+    percent_axis,
+    save_all,
+    saved,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CSV_FIELDS = (
-    "train", "query", "accuracy", "low", "high", "n", "draws", "splits", "distance",
+    "name", "eval_scheme", "accuracy", "low", "high", "n", "draws", "splits", "distance",
     "length_ratio", "seeds", "seconds",
 )  # fmt: skip
+_WIDTHS = {False: 8.2, True: 4.4}  # inches, of a wide and of a narrow figure
+_BAR_HEIGHTS = {False: 4.3, True: 5.4}
+_ACROSS = 3  # panels of bars in a row
+_CELL = 0.62, 0.34  # inches, of a heat map
+_NOT_RUN = "#f1f3f5"
+_MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
 
 
-def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, str]]:
-    """Write every figure the rows allow; returns each one's SVG text, wide and narrow."""
-    drawn: dict[str, dict[str, str]] = {}
-    if len(results.splits()) > 1:
-        bars = by_strength(results)
-        drawn["teaser"] = _write(folder, "teaser", lambda narrow: draw_bars(bars, narrow))
-        write_csv(folder / "teaser.csv", _split_rows(results), CSV_FIELDS)
-    if results.attacks:
-        attacks = under_attack(results)
-        drawn["attacks"] = _write(folder, "attacks", lambda narrow: draw_bars(attacks, narrow))
-        rows = [row for row in results.rows if row["query"] in ("canonical", *results.attacks)]
-        write_csv(folder / "attacks.csv", rows, CSV_FIELDS)
-    drawn["heatmap"] = _write(folder, "heatmap", lambda narrow: draw_heatmap(results, narrow))
-    write_csv(folder / "heatmap.csv", results.rows, CSV_FIELDS)
-    return drawn
+def strength_section(results: Results, folder: Path) -> Section | None:
+    """Bars of accuracy by the strength of the perturbation of the questions."""
+    strengths = [scheme for _, scheme in results.splits()]
+    if len(strengths) < 2:
+        return None
+    rows = [results.get(name, scheme) for name in results.names for scheme in strengths]
+    bars = by_strength(results)
+    section = Section(
+        "teaser",
+        "Accuracy by the strength of the perturbation",
+        "One bar a model, one group of bars a strength, with 95% intervals. The axis is the number "
+        "of splits per canonical token, where it was measured; α is the parameter of the scheme "
+        "that gave them. At α = 0 the questions have their canonical tokenization.",
+    )
+    return with_figure(section, folder, partial(draw_bars, bars), [row for row in rows if row])
 
 
-def _write(folder: Path, name: str, draw: Callable[[bool], Figure]) -> dict[str, str]:
-    texts = {}
-    with house_style():
-        for width, narrow in (("wide", False), ("narrow", True)):
-            figure = draw(narrow)
-            texts[width] = saved(figure, "svg").decode()
-            if not narrow:
-                write_whole(folder / f"{name}.svg", texts[width])
-                write_whole(folder / f"{name}.png", saved(figure, "png"))
-    return texts
+def attack_section(results: Results, folder: Path) -> Section | None:
+    """Bars of accuracy under each attack."""
+    if not results.attacks:
+        return None
+    shown = ("canonical", *results.attacks)
+    bars = under_attack(results)
+    section = Section(
+        "attacks",
+        "Accuracy under attack",
+        "One bar a model or a training scheme, with 95% intervals. An attack searches the "
+        "tokenizations of a question for one that the model answers wrongly.",
+    )
+    rows = [row for row in results.rows if row["eval_scheme"] in shown]
+    return with_figure(section, folder, partial(draw_bars, bars), rows)
 
 
-def _split_rows(results: Results) -> list[Row]:
-    rows = (results.get(train, q) for train in results.trains for _, q in results.splits())
-    return [row for row in rows if row]
+def heatmap_section(results: Results, folder: Path) -> Section | None:
+    """Heat maps of all accuracies."""
+    if not results.rows:
+        return None
+    section = Section(
+        "heatmap",
+        "Accuracy of every model under every evaluation scheme",
+        "In percent. Where schemes were trained at several strengths, a panel is an evaluation "
+        "scheme, a row a training scheme and a column its strength; otherwise a row is a model. Of "
+        "more than three tasks a panel is a model and a row a task.",
+    )
+    return with_figure(section, folder, partial(draw_heatmap, results), results.rows)
+
+
+def with_figure(
+    section: Section,
+    folder: Path,
+    draw: Callable[[bool], Figure],
+    rows: Sequence[Row] | None = None,
+) -> Section:
+    """The section with its figure: PNG and SVG, the rows as CSV, and the narrow one as text."""
+    stem = folder / section.name
+    with figure_style():
+        wide, narrow = draw(False), draw(True)
+        save_all(wide, stem, rows, CSV_FIELDS)
+        return section._replace(figure=stem, narrow=saved(narrow, "svg").decode())
+
+
+def learning_curve(rows: Sequence[Row]) -> list[Row]:
+    """Accuracies by training scheme, evaluation scheme and step, seeds merged; the last step too.
+
+    Args:
+        rows: rows of results.jsonl. Without rows of models kept on the way there is no curve.
+    """
+    curves = {(row["train_scheme"], row["eval_scheme"]) for row in rows if "step" in row}
+    by_step: dict[int, list[Row]] = {}
+    for row in rows:
+        if "accuracy" in row and (row["train_scheme"], row["eval_scheme"]) in curves:
+            model = row["configuration"]["inputs"]["model"]
+            step = row["step"] if "step" in row else model["options"]["steps"]
+            finished = {name: value for name, value in row.items() if name != "step"}
+            by_step.setdefault(step, []).append(finished)
+    return [row | {"step": step} for step in sorted(by_step) for row in Results(by_step[step]).rows]
+
+
+def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
+    """Accuracy by step, a color a training scheme and a dash an evaluation scheme."""
+    points = learning_curve(rows)
+    if not points:
+        return None
+    names = list(dict.fromkeys(row["name"] for row in points))
+    schemes = list(dict.fromkeys(row["eval_scheme"] for row in points))
+    with figure_style():
+        figure, (axes,) = new_figure((7.2, 4.2))
+        for name, color in zip(names, colors(names), strict=True):
+            for scheme, dash in zip(schemes, cycled(DASHES, schemes), strict=True):
+                own = [r for r in points if (r["name"], r["eval_scheme"]) == (name, scheme)]
+                draw_line(
+                    axes, own, "step", "accuracy", scale=100, color=color, shade=0.12, marker="o",
+                    markersize=4, linestyle=dash, linewidth=1.7, label=f"{name}, asked {scheme}",
+                )  # fmt: skip
+        axes.axhline(100 * points[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
+        axes.set_ylim(0, 100)
+        axes.set_xlabel("steps of fine-tuning")
+        axes.set_ylabel("accuracy, %")
+        axes.grid(visible=True, axis="y")
+        axes.legend(fontsize="small")
+        save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
+    return Section(
+        "learning",
+        "Accuracy by the steps of fine-tuning",
+        "One line for each training scheme and each scheme that the questions were drawn by, with "
+        "95% intervals.",
+        figure=folder / "learning",
+    )
+
+
+@dataclass
+class Panel:
+    """One plot: bars in groups, or a heat map with a line a series and a column a group.
+
+    ``series`` and ``groups`` hold the names by their keys, ``cells`` the row of results of a series
+    and a group. ``models`` are the pairs that have a model: one of them without a row was not run.
+    ``colors`` are those of the series.
+    """
+
+    title: str
+    series: dict[str, str]
+    groups: dict[str, str]
+    cells: dict[tuple[str, str], Row]
+    models: set[tuple[str, str]]
+    colors: dict[str, str]
+    axis: str = ""
+
+    @classmethod
+    def of(
+        cls, title: str, results: Results, rows: Iterable[Row], series: tuple[str, dict[str, str]],
+        groups: tuple[str, dict[str, str]], axis: str = "",
+    ) -> Panel:  # fmt: skip
+        """The rows by two of their fields, each with the names of its values."""
+        (by, names), (across, heads) = series, groups
+        cells = {(row[by], row[across]): row for row in rows}
+        rows_of = {key for key, _ in cells}
+        models = {(key, head) for key in names for head in heads if key in rows_of}
+        tints = results.colors if by == "bar" else dict(zip(names, colors([*names]), strict=True))
+        return cls(title, names, heads, cells, models, tints, axis)
+
+    def transposed(self, series: dict[str, str], groups: dict[str, str]) -> Panel:
+        """Lines and columns exchanged, with these names."""
+        cells = {(head, key): row for (key, head), row in self.cells.items()}
+        models = {(head, key) for key, head in self.models}
+        return Panel(self.title, series, groups, cells, models, self.colors)
+
+
+class Grid(NamedTuple):
+    """The schemes of a study that crosses them with training strengths, and the strengths."""
+
+    schemes: dict[str, str]
+    strengths: list[str]  # the first is empty where a scheme has none
+
+    def panel(self, title: str, results: Results, panel: str, eval_scheme: str, none: str) -> Panel:
+        """A series a scheme and a group a strength; ``none`` names that of no strength."""
+        own = [row for row in results.rows if row["panel"] == panel]
+        heads = {strength: strength or none for strength in self.strengths}
+        rows = [row for row in own if row["eval_scheme"] == eval_scheme]
+        series, groups = ("scheme", self.schemes), ("strength", heads)
+        made = Panel.of(title, results, rows, series, groups, "strength of training  →")
+        made.models = {(row["scheme"], row["strength"]) for row in own}
+        return made
+
+
+def grid_of(results: Results) -> Grid | None:
+    """The grid of a study; None where fewer than two schemes were trained at several strengths."""
+    trained = results.frame.drop_duplicates("bar")
+    crossed = trained[trained["strength"] != ""].groupby("scheme")["strength"].nunique()
+    if (crossed > 1).sum() < 2:
+        return None
+    strengths = sorted(set(trained["strength"]), key=lambda strength: float(strength or "-inf"))
+    return Grid({scheme: scheme for scheme in trained["scheme"]}, strengths)
+
+
+def by_strength(results: Results) -> list[Panel]:
+    """A group for each strength of the questions, a bar for each model.
+
+    A panel for each task or pre-training. Where schemes are crossed with training strengths, each
+    scheme has a panel too, with the models of no strength in all of them.
+    """
+    grid = grid_of(results)
+    panels = []
+    for panel in results.panels:
+        own = [row for row in results.rows if row["panel"] == panel]
+        groups, axis = _strength_axis(results, panel)
+        crossed = {row["scheme"] for row in own if row["strength"]}
+        for scheme in [s for s in grid.schemes if s in crossed] if grid else [None]:
+            rows = [r for r in own if scheme is None or not r["strength"] or r["scheme"] == scheme]
+            bars = {row["bar"]: row["bar"] for row in rows}
+            title = panel_title(panel, scheme or "")
+            series, across = ("bar", bars), ("eval_scheme", groups)
+            panels.append(Panel.of(title, results, rows, series, across, axis))
+    return panels
+
+
+def _strength_axis(results: Results, panel: str) -> tuple[dict[str, str], str]:
+    """The names of the groups of a panel by evaluation scheme, and the label of its axis.
+
+    A strength is the mean of the measured splits over the panel's models, where all were measured.
+    Alpha is not this number: picks that cannot split are spent.
+    """
+    own = results.frame[results.frame["panel"] == panel]
+    means = own.groupby("eval_scheme")["splits"].agg(lambda splits: splits.mean(skipna=False))
+    strengths = {scheme: (x, float(means.get(scheme, np.nan))) for x, scheme in results.splits()}
+    if any(np.isnan(mean) for _, mean in strengths.values()):
+        groups = {scheme: f"{x:g}" for scheme, (x, _) in strengths.items()}
+        return groups, "α of the scheme of the questions  →"
+    groups = {scheme: f"{mean:.2f}\nα = {x:g}" for scheme, (x, mean) in strengths.items()}
+    return groups, "measured splits per canonical token of the questions  →"
+
+
+def under_attack(results: Results) -> list[Panel]:
+    """A panel for each attack: a group for each training strength, a bar for each scheme.
+
+    Without such a grid one panel for each task or pre-training: a group for each attack, a bar for
+    each model.
+    """
+    grid = grid_of(results)
+    if grid:
+        return [
+            grid.panel(panel_title(panel, one_line(short(attack))), results, panel, attack,
+                       "no strength")
+            for panel in results.panels for attack in results.attacks
+        ]  # fmt: skip
+    panels = []
+    groups = {scheme: short(scheme) for scheme in ("canonical", *results.attacks)}
+    for panel in results.panels:
+        rows = [row for row in results.rows if row["panel"] == panel]
+        bars = {row["bar"]: row["bar"] for row in rows}
+        series, across = ("bar", bars), ("eval_scheme", groups)
+        panels.append(Panel.of(panel_title(panel), results, rows, series, across))
+    return panels
+
+
+def draw_bars(panels: list[Panel], narrow: bool) -> Figure:
+    """Draw the panels under one legend."""
+    columns = 1 if narrow else min(len(panels), _ACROSS)
+    rows = -(-len(panels) // columns)
+    height = _BAR_HEIGHTS[narrow]
+    size = _WIDTHS[narrow], height if rows == 1 else 1.0 + (0.6 if narrow else 0.55) * height * rows
+    figure, axes = new_figure(size, rows, columns)
+    for place in axes[len(panels) :]:
+        place.set_axis_off()
+    drawn: dict[str, Any] = {}
+    for number, (panel, place) in enumerate(zip(panels, axes, strict=False)):
+        _draw_bar_panel(place, panel, number % columns == columns - 1 or number == len(panels) - 1)
+        if number % columns == 0:
+            place.set_ylabel("accuracy" if rows > 1 else "accuracy on held-out questions")
+        handles, labels = place.get_legend_handles_labels()
+        drawn |= {label: drawn.get(label, h) for label, h in zip(labels, handles, strict=True)}
+    figure.supxlabel(panels[0].axis, fontsize=10, color=MUTED)
+    longest = max(len(label) for label in drawn) + 6
+    figure.legend(
+        drawn.values(), drawn.keys(), loc="outside upper left",
+        ncols=1 if narrow else max(1, min(4, len(drawn), 110 // longest)),
+        handlelength=1, handleheight=1, columnspacing=1.6, fontsize=9,
+    )  # fmt: skip
+    return figure
+
+
+def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:
+    groups = [
+        [(key, row) for key in panel.series if (row := panel.cells.get((key, group))) is not None]
+        for group in panel.groups
+    ]
+    # A group with fewer bars than another one stays centered.
+    width = 0.8 / max(*map(len, groups), 1)
+    labeled: set[str] = set()
+    for at, group in enumerate(groups):
+        for i, (key, row) in enumerate(group):
+            below, above = row["accuracy"] - row["low"], row["high"] - row["accuracy"]
+            axes.bar(
+                at + (i - (len(group) - 1) / 2) * width, 100 * row["accuracy"], width * 0.88,
+                color=panel.colors[key], yerr=[[100 * below], [100 * above]],
+                label="_" if key in labeled else panel.series[key],
+                error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 0, "alpha": 0.75},
+            )  # fmt: skip
+            labeled.add(key)
+    _draw_chance(axes, [row for group in groups for _, row in group], last)
+    axes.set_xticks(range(len(groups)), [*panel.groups.values()], fontsize=9)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    if panel.title:
+        axes.set_title(panel.title, fontsize=9.5)
+    percent_axis(axes)
+    axes.grid(True, axis="y")
+    axes.spines["bottom"].set_color(GRID)
+
+
+def _draw_chance(axes: Axes, rows: list[Row], labeled: bool) -> None:
+    """A line at the accuracy of a guess, which differs a little between numbers of questions."""
+    chances = np.array([100 * row["chance"] for row in rows if row["chance"] >= 0])
+    if not len(chances) or np.ptp(chances) > 3:
+        return
+    chance = chances.mean()
+    axes.axhline(chance, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=3)
+    if labeled:
+        axes.annotate(
+            "chance", (1, chance), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            textcoords="offset points", va="center", fontsize=8.5, color=MUTED,
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def heat_columns(results: Results) -> list[str]:
+    """The evaluation schemes, attacks last; a strength of 0 is the canonical one."""
+    schemes = [s for s in results.eval_schemes if s == "canonical" or nominal_splits(s) != 0]
+    return [s for s in schemes if s not in results.attacks] + results.attacks
+
+
+def heat_panels(results: Results, narrow: bool) -> list[Panel]:
+    """The heat maps of a study, in reading order.
+
+    Where schemes are crossed with training strengths, as the paper draws them, a panel is a task or
+    pre-training and an evaluation scheme, a row a scheme and a column its strength. Otherwise a
+    panel is a task or pre-training, a row a model and a column an evaluation scheme. Of many tasks
+    a panel is a model, and a row a task.
+    """
+    grid, bars = grid_of(results), list(results.colors)
+    heads = {scheme: short(scheme) for scheme in heat_columns(results)}
+    if grid:
+        return [
+            grid.panel(panel_title(panel, one_line(head)), results, panel, scheme, "–")
+            for panel in results.panels for scheme, head in heads.items()
+        ]  # fmt: skip
+    by, across, titles = "bar", "panel", {panel: panel_title(panel) for panel in results.panels}
+    names = {bar: one_line(short(bar)) for bar in bars}
+    if len(results.panels) > _MANY:
+        by, across, titles = "panel", "bar", names
+        names = {panel: one_line(panel_title(panel)) for panel in results.panels}
+    panels = [
+        Panel.of(title, results, [row for row in results.rows if row[across] == key], (by, names),
+                 ("eval_scheme", heads))
+        for key, title in titles.items()
+    ]  # fmt: skip
+    if narrow and len(heads) > 4 and by == "bar":
+        lines = {scheme: one_line(head) for scheme, head in heads.items()}
+        return [panel.transposed(lines, {bar: short(bar) for bar in bars}) for panel in panels]
+    return panels
+
+
+def draw_heatmap(results: Results, narrow: bool) -> Figure:
+    """Accuracy of every model under every evaluation scheme, in one panel or several."""
+    panels = heat_panels(results, narrow)
+    rows, heads = [*panels[0].series.values()], [*panels[0].groups.values()]
+    labels = 0.085 * max(map(len, rows)) + 0.3
+    one = max(len(heads) * _CELL[0], 1.2)
+    fitting = int((_WIDTHS[narrow] - labels) // (one + 0.15))
+    # The evaluation schemes of one task or pre-training start a line of panels.
+    chunk = len(panels) // len(results.panels) if grid_of(results) else len(panels)
+    columns = max(1, min(chunk, fitting))
+    columns = -(-chunk // -(-chunk // columns))  # lines of equal length
+    chunks = [panels[at : at + chunk] for at in range(0, len(panels), chunk)]
+    lines = [part[at : at + columns] for part in chunks for at in range(0, len(part), columns)]
+    head_lines = max(name.count("\n") + 1 for name in heads)
+    title_lines = max(panel.title.count("\n") + 1 if panel.title else 0 for panel in panels)
+    height = len(rows) * _CELL[1] + 0.17 * head_lines + 0.2 * title_lines + 0.25
+    width = _WIDTHS[narrow] if columns > 1 else min(_WIDTHS[narrow], labels + max(one, 3.2) + 0.4)
+    figure, axes = new_figure((width, 0.2 + height * len(lines)), len(lines), columns)
+    for number, line in enumerate(lines):
+        places = axes[number * columns : (number + 1) * columns]
+        for panel, place in zip(line, places, strict=False):
+            _draw_heat_panel(place, panel)
+        for place in places[len(line) :]:
+            place.set_visible(False)
+    return figure
+
+
+def _draw_heat_panel(axes: Axes, panel: Panel) -> None:
+    rows, columns = len(panel.series), len(panel.groups)
+    values = np.full((rows, columns), np.nan)
+    for (y, key), (x, head) in product(enumerate(panel.series), enumerate(panel.groups)):
+        if row := panel.cells.get((key, head)):
+            value = values[y, x] = 100 * row["accuracy"]
+            color = "black" if value > 55 else "white"
+            axes.text(x, y, f"{value:.1f}", ha="center", va="center", color=color, fontsize=9)
+        elif (key, head) in panel.models:
+            span = x / columns, (x + 1) / columns
+            axes.axhspan(y - 0.5, y + 0.5, *span, color=_NOT_RUN, linewidth=0)
+            axes.text(x, y, "not run", ha="center", va="center", color=MUTED, fontsize=7)
+    axes.set_facecolor("white")
+    axes.imshow(values, cmap="cividis", vmin=0, vmax=100, aspect="auto")
+    for edge in range(1, rows):
+        axes.axhline(edge - 0.5, color="white", linewidth=2)
+    for edge in range(1, columns):
+        axes.axvline(edge - 0.5, color="white", linewidth=2)
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_xticks(range(columns), [*panel.groups.values()])
+    axes.set_yticks(range(rows), [*panel.series.values()])
+    axes.xaxis.tick_top()
+    axes.tick_params(axis="x", labelsize=8.5)
+    axes.tick_params(axis="y", labelsize=9)
+    axes.spines[:].set_visible(False)
+    if panel.title:
+        axes.set_title(panel.title, fontsize=9.5)

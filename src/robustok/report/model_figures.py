@@ -6,25 +6,45 @@ and, beside them, its rows as CSV.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import floor, log10
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from robustok.files import write_csv
-from robustok.report.drawing import new_figure, save_both
-from robustok.report.style import GRID, INK, MUTED, colors, house_style
+from robustok.report.style import (
+    ATTACKED,
+    DASHES,
+    GRID,
+    INK,
+    MARKERS,
+    MUTED,
+    OTHERS,
+    SAMPLED,
+    Row,
+    colors,
+    cycled,
+    draw_line,
+    figure_style,
+    new_figure,
+    percent_axis,
+    save_all,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-Row = Mapping[str, Any]
+Curve = Sequence[Mapping[str, float]]  # rows of {n_scored, accuracy, low, high}
 
-_DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
-_MARKS = ("o", "s", "D", "^", "v", "P", "X")
-_SAMPLED, _ATTACKED = "#0072b2", "#d55e00"
+_KINDS = {  # of rows of a bound: how each is drawn in the legend
+    "proof": {"color": INK, "linestyle": DASHES[1], "label": "bound, as in the proof (factor n)"},
+    "theorem": {"color": INK, "label": "bound, as in the theorem"},
+    "adversarial": {"color": ATTACKED, "marker": "D",
+                    "label": "attacked: greatest, and mean to greatest"},
+    "sampled": {"color": SAMPLED, "marker": "o", "label": "drawn: greatest, and mean to greatest"},
+}  # fmt: skip
 _VERDICTS = {  # bottom to top: proven, then what only a search says, then broken
     "same": ("certified: the same answer under all", "#009e73", "white"),
     "open": ("open: none found, the share is bounded", "#cdeedd", "black"),
@@ -41,35 +61,30 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
     sentences = list(dict.fromkeys(row["sentence"] for row in rows))
-    with house_style():
+    looks = [{"color": color, "marker": mark} for color, mark in
+             zip(colors(models), cycled(MARKERS, models), strict=True)]  # fmt: skip
+    dashes = cycled(DASHES, sentences)
+    with figure_style():
         figure, (axes,) = new_figure((7.2, 4.2))
-        for model, color, mark in zip(models, colors(models), _cycle(_MARKS, models), strict=True):
-            for sentence, dash in zip(sentences, _cycle(_DASHES, sentences), strict=True):
+        for model, look in zip(models, looks, strict=True):
+            for sentence, dash in zip(sentences, dashes, strict=True):
                 own = [r for r in rows if (r["model"], r["sentence"]) == (model, sentence)]
-                at = [row["layer"] for row in own]
-                low, high = ([row[name] for row in own] for name in ("low", "high"))
-                axes.fill_between(at, low, high, color=color, alpha=0.15, linewidth=0)
-                axes.plot(
-                    at, [row["mean"] for row in own], color=color, linestyle=dash, marker=mark,
-                    markersize=4.5, linewidth=1.7,
-                )  # fmt: skip
-        _layer_axis(axes, [row["layer"] for row in rows])
+                draw_line(axes, own, "layer", "mean", linestyle=dash, markersize=4.5,
+                          linewidth=1.7, **look)  # fmt: skip
+        last = max(row["layer"] for row in rows)
+        step = max(1, last // 10)
+        axes.set_xticks([0, *range(step, last, step), last] if last else [0])
+        axes.set_xlabel("layer (0: the embedding)")
         axes.set_ylim(bottom=0)
         axes.set_ylabel("distance to the canonical tokenization")
         axes.grid(True, axis="y")
-        keys = [
-            _key(color=c, marker=m, label=model)
-            for model, c, m in zip(models, colors(models), _cycle(_MARKS, models), strict=True)
-        ]
+        keys = [_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
         if len(sentences) > 1 or sentences[0]:
-            keys += [
-                _key(
-                    color=MUTED, linestyle=dash, label=fill(f"“{s}”", 34) if s else "the word alone"
-                )
-                for s, dash in zip(sentences, _cycle(_DASHES, sentences), strict=True)
-            ]
-        _legend(axes, keys, columns=1)
-        _save(figure, rows, stem)
+            names = [fill(f"“{s}”", 34) if s else "the word alone" for s in sentences]
+            keys += [_key(color=MUTED, linestyle=dash, label=name)
+                     for name, dash in zip(names, dashes, strict=True)]  # fmt: skip
+        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+        save_all(figure, stem, rows)
 
 
 def draw_bound(rows: Sequence[Row], stem: Path) -> None:
@@ -78,27 +93,12 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> None:
     ``rows`` hold ``model``, ``depth`` (0 the embedding, then the layers, last the logits),
     ``kind`` ("theorem", "proof", "sampled" or "adversarial"), ``mean`` and ``max``.
     """
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    with house_style():
-        figure, panels = _panels(len(models), (4.4, 3.9))
-        for axes, model in zip(panels, models, strict=True):
-            own = [row for row in rows if row["model"] == model]
+    kinds = {row["kind"] for row in rows}
+    keys = [_key(**look) for kind, look in _KINDS.items() if kind in kinds]
+    with _panels(rows, (4.4, 3.9), keys, stem) as panels:
+        for axes, own in panels:
             _draw_bound_panel(axes, own)
-            axes.set_title(model, pad=9)
-        panels[0].set_ylabel("change per √distance")
-        keys = [
-            _key(color=INK, linestyle=_DASHES[1], label="bound, as in the proof (factor n)"),
-            _key(color=INK, label="bound, as in the theorem"),
-            _key(color=_ATTACKED, marker="D", label="attacked: greatest, and mean to greatest"),
-            _key(color=_SAMPLED, marker="o", label="drawn: greatest, and mean to greatest"),
-        ]
-        kinds = {row["kind"] for row in rows}
-        present = [k for k, kind in zip(keys, _KINDS, strict=True) if kind in kinds]
-        _legend(figure, present, columns=min(len(models), 2))
-        _save(figure, rows, stem)
-
-
-_KINDS = ("proof", "theorem", "adversarial", "sampled")
+        panels[0][0].set_ylabel("change per √distance")
 
 
 def draw_gap(rows: Sequence[Row], stem: Path) -> None:
@@ -106,28 +106,42 @@ def draw_gap(rows: Sequence[Row], stem: Path) -> None:
 
     ``rows`` are those of ``Certification.gap()`` with a ``model`` each; a panel a model.
     """
+    from matplotlib.patches import Patch
+
+    keys = [Patch(color=color, label=label) for label, color, _ in reversed(_VERDICTS.values())]
+    with _panels(rows, (4.2, 3.7), keys, stem) as panels:
+        for axes, own in panels:
+            _draw_gap_panel(axes, own)
+        panels[0][0].set_ylabel("questions")
+        percent_axis(panels[0][0])
+
+
+@contextmanager
+def _panels(
+    rows: Sequence[Row], size: tuple[float, float], keys: list[Any], stem: Path
+) -> Iterator[list[tuple[Axes, list[Row]]]]:
+    """A panel and the rows of each model, side by side below one legend; saved at the end."""
     models = list(dict.fromkeys(row["model"] for row in rows))
-    with house_style():
-        figure, panels = _panels(len(models), (4.2, 3.7))
+    count = len(models)
+    with figure_style():
+        figure, panels = new_figure((size[0] * (count if count > 1 else 1.35), size[1]), 1, count)
         for axes, model in zip(panels, models, strict=True):
-            _draw_gap_panel(axes, [row for row in rows if row["model"] == model])
             axes.set_title(model, pad=9)
-        panels[0].set_ylabel("questions")
-        panels[0].set_yticks(range(0, 101, 20), [f"{y}%" for y in range(0, 101, 20)])
-        keys = [_patch(color, label) for label, color, _ in reversed(_VERDICTS.values())]
-        _legend(figure, keys, columns=min(len(models), 2))
-        _save(figure, rows, stem)
+        own = [[row for row in rows if row["model"] == model] for model in models]
+        yield list(zip(panels, own, strict=True))
+        figure.legend(handles=keys, loc="outside upper left", ncols=min(count, 2))
+        save_all(figure, stem, rows)
 
 
 def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
     top: dict[str, float] = {}
-    for kind, dash in (("proof", _DASHES[1]), ("theorem", _DASHES[0])):
+    for kind, dash in (("proof", DASHES[1]), ("theorem", DASHES[0])):
         points = sorted((row["depth"], row["max"]) for row in rows if row["kind"] == kind)
         if points:
             axes.plot(*zip(*points, strict=True), color=INK, linestyle=dash, linewidth=1.7)
             top[kind] = points[-1][1]
     measured = 0.0
-    for kind, color, mark in (("sampled", _SAMPLED, "o"), ("adversarial", _ATTACKED, "D")):
+    for kind, color, mark in (("sampled", SAMPLED, "o"), ("adversarial", ATTACKED, "D")):
         # Nothing moves in the embedding of a last token that no tokenization splits: no logarithm.
         points = sorted((r["depth"], r["max"], r["mean"]) for r in rows if r["kind"] == kind)
         points = [entry for entry in points if entry[2] > 0]
@@ -175,26 +189,11 @@ def _draw_gap_panel(axes: Axes, rows: list[Row]) -> None:
                 )  # fmt: skip
             base += height
     axes.set_xticks(range(len(rows)), [str(row["distance"]) for row in rows])
-    axes.set_xlabel("all tokenizations within distance")
+    sizes = sorted({row["n"] for row in rows})
+    n = " to ".join(map(str, dict.fromkeys([sizes[0], sizes[-1]])))
+    axes.set_xlabel(f"all tokenizations within distance ({n} questions)")
     axes.set_ylim(0, 100)
     axes.spines["bottom"].set_color(GRID)
-
-
-def _panels(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """A figure of equal panels in a row that share their vertical axis."""
-    return new_figure((size[0] * (count if count > 1 else 1.35), size[1]), 1, count)
-
-
-def _layer_axis(axes: Axes, layers: Sequence[int]) -> None:
-    last = max(layers)
-    step = max(1, last // 10)
-    shown = [0, *range(step, last, step), last] if last else [0]
-    axes.set_xticks(shown, [str(layer) for layer in shown])
-    axes.set_xlabel("layer (0: the embedding)")
-
-
-def _cycle(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
-    return [values[i % len(values)] for i in range(len(like))]
 
 
 def _key(**style: Any) -> Any:
@@ -203,20 +202,21 @@ def _key(**style: Any) -> Any:
     return Line2D([], [], linewidth=1.7, markersize=4.5, **style)
 
 
-def _patch(color: str, label: str) -> Any:
-    from matplotlib.patches import Patch
+def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
+    """Write one line with its 95% band a search, as PNG or SVG by the file's ending.
 
-    return Patch(color=color, label=label)
-
-
-def _legend(where: Any, keys: list[Any], columns: int) -> None:
-    """Above a figure of panels, or to the right of single axes."""
-    if hasattr(where, "get_xlim"):
-        where.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
-    else:
-        where.legend(handles=keys, loc="outside upper left", ncols=columns)
-
-
-def _save(figure: Figure, rows: Sequence[Row], stem: Path) -> None:
-    save_both(figure, stem)
-    write_csv(stem.with_name(stem.name + ".csv"), rows)
+    ``curves`` are what ``AttackEvaluation.curve()`` gives, by the name of the search. Raises
+    RobustokError for another ending.
+    """
+    with figure_style():
+        figure, (axes,) = new_figure((6.4, 4.0))
+        for (name, rows), color in zip(curves.items(), (INK, *OTHERS), strict=False):
+            draw_line(axes, rows, "n_scored", "accuracy", scale=100, color=color, label=name,
+                      linewidth=1.8, drawstyle="steps-post")  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_ylim(0, 100)
+        axes.set_xlabel("tokenizations scored for one question")
+        axes.set_ylabel("accuracy, %")
+        axes.grid(axis="y")
+        axes.legend()
+        save_figure(figure, path)

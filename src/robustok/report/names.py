@@ -1,15 +1,13 @@
-"""Short names of schemes and attacks, for heads of columns, labels and sentences."""
+"""Short names of schemes and attacks, for heads of columns, labels and headlines."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
-from robustok.attack_settings import AttackSettings, is_attack, is_suite
+from robustok.attack.settings import AttackSettings, is_attack, is_suite
 from robustok.report.style import family
 from robustok.samplers.parameters import Number, show
-from robustok.samplers.registry import find_scheme
-from robustok.samplers.spec import Spec, read_call
+from robustok.samplers.spec import Spec, find_scheme, read_call
 from robustok.study.equal_strength import splits_in
 
 _LONGEST = 16  # characters of a name on one line
@@ -26,7 +24,7 @@ def short(spec: str) -> str:
     'attack\\nd = 2'
     >>> short("stochastok(ways=3, splits=0.5)")  # at a measured strength
     'stochastok\\n3 ways\\n0.5 splits'
-    >>> short("standard-suite(query_budget=500, transfer=3)")
+    >>> short("standard-suite(max_scored=500, transfer=3)")
     'worst attack\\n+ transfer'
     >>> short("ensemble(uniform, draws=8)")
     'uniform\\n8 draws at once'
@@ -79,20 +77,6 @@ def one_line(text: str) -> str:
     return text.replace("-\n", "-").replace("\n", " ")
 
 
-def in_words(query: str) -> str:
-    """Questions of an evaluation scheme, as a part of a sentence.
-
-    >>> in_words("uniform"), in_words("adversarial(distances=(2), start=canonical, steps=10)")
-    ('uniformly drawn questions', 'questions under attack (d = 2)')
-    """
-    if is_suite(query):
-        others = " and of transfer from the other models" if "transfer=" in query else ""
-        return f"questions under the worst of a suite of attacks{others}"
-    if is_attack(query):
-        return f"questions under attack ({one_line(short(query)).partition('attack ')[2]})"
-    return "uniformly drawn questions" if query == "uniform" else f"{query} questions"
-
-
 def panel_title(panel: str, *more: str) -> str:
     """Schemes are how models were pre-trained; anything else, such as a task, names itself.
 
@@ -110,24 +94,17 @@ def panel_title(panel: str, *more: str) -> str:
     return "\n".join(line for line in (title, *more) if line)
 
 
-class Place(NamedTuple):
-    """A scheme in a grid of schemes by strengths; without a strength its column is None."""
+def scheme_and_strength(bar: str) -> tuple[str, str]:
+    """A scheme without its strength, and the strength, empty for none.
 
-    scheme: str
-    strength: float | None
-
-
-def place_of(bar: str) -> Place:
-    """A scheme without its strength, and the strength.
-
-    >>> place_of("stochastok(alpha=1, ways=3)"), place_of("uniform")
-    (Place(scheme='stochastok, 3 ways', strength=1.0), Place(scheme='uniform', strength=None))
-    >>> place_of("stochastok(ways=3, splits=0.5)")
-    Place(scheme='stochastok, 3 ways', strength=0.5)
+    >>> scheme_and_strength("stochastok(alpha=1, ways=3)"), scheme_and_strength("uniform")
+    (('stochastok, 3 ways', '1'), ('uniform', ''))
+    >>> scheme_and_strength("stochastok(ways=3, splits=0.5)")
+    ('stochastok, 3 ways', '0.5')
     """
     scheme, value = find_scheme(family(bar)), splits_in(bar)
     if scheme is not None and value is None:
         value = Spec.parse(bar).params.get(scheme.strength)
     if not isinstance(value, (int, float)):
-        return Place(bar, None)
-    return Place(", ".join([family(bar), *_settings(bar, strength=False)]), float(value))
+        return bar, ""
+    return ", ".join([family(bar), *_settings(bar, strength=False)]), f"{value:g}"

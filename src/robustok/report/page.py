@@ -1,16 +1,83 @@
-"""Pages from Jinja templates: an HTML page is one file without external resources."""
+"""Pages from Jinja templates: an HTML page is one file without external resources or scripts.
+
+Beside the page of a report: tokenizations in color, the page of one text, and that of an audit.
+"""
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from robustok.display import markdown_table
-from robustok.files import write_whole
-from robustok.report.examples import colored
+from robustok.guard.audit import Drift, DriftExample
 from robustok.report.style import TOKEN_COLORS, colors
+from robustok.runtime.display import markdown_table, visible
+from robustok.runtime.files import write_whole
+from robustok.tokenizer.vocabulary import Vocabulary
+
+
+class Entry(NamedTuple):
+    """A cell of a table that is more than text, such as an accuracy.
+
+    ``interval`` is empty where it was not measured, ``change`` is that from canonical questions,
+    ``heat`` the share of it that was lost, from 0 to 1, for the shade, ``consistency`` the share of
+    questions with one answer in all draws; ``color`` is that of a dot before the text.
+    """
+
+    text: str
+    interval: str = ""
+    change: str = ""
+    heat: float = 0.0
+    consistency: str = ""
+    color: str = ""
+
+    def __str__(self) -> str:
+        """All of it on one line."""
+        text = f"{self.text} {self.interval}".strip()
+        return ", ".join(filter(None, (text, self.change, self.consistency)))
+
+
+class Table(NamedTuple):
+    """The head, the lines (each cell a text or an :class:`Entry`) and a note above a table."""
+
+    head: list[str]
+    lines: list[list[Any]]
+    note: str = ""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The lines as text alone."""
+        return [[str(entry) for entry in line] for line in self.lines]
+
+
+class Section(NamedTuple):
+    """A part of a report: a title, a caption, a figure or none, and tables.
+
+    ``figure`` is the path of its SVG without the ending, and ``narrow`` that for a phone where it
+    is another. ``prose`` is true for tables of texts instead of numbers.
+    """
+
+    name: str
+    title: str
+    caption: str = ""
+    tables: Sequence[Table] = ()
+    figure: Path | None = None
+    narrow: str = ""
+    prose: bool = False
+
+    @property
+    def images(self) -> tuple[str, str]:
+        """The figure as links for a page, wide and narrow."""
+        assert self.figure is not None
+        wide = self.figure.with_name(f"{self.figure.name}.svg").read_text(encoding="utf-8")
+        return _data_url(wide), _data_url(self.narrow or wide)
+
+
+def _data_url(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def render(name: str, **values: Any) -> str:
@@ -42,6 +109,42 @@ def _whole(text: str) -> str:
     return re.sub(r"\[[^\]]*\]", lambda match: match[0].replace(", ", ",\N{NO-BREAK SPACE}"), text)
 
 
+def colored(tokens: Sequence[bytes]) -> str:
+    """One tokenization as a row of boxes.
+
+    >>> colored([b"un", b" it"])
+    '<span class="tok t0">un</span><span class="tok t1">·it</span>'
+
+    A space is shown as a middle dot, and bytes that are no text of their own as `<E2>`.
+    """
+    return "".join(
+        f'<span class="tok t{i % len(TOKEN_COLORS)}">{escape(visible(token))}</span>'
+        for i, token in enumerate(tokens)
+    )
+
+
+def example_groups(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The record of the examples cell, grouped by text and then by scheme."""
+    by_text: dict[str, list[dict[str, Any]]] = {}
+    for entry in examples:
+        draws = [[token.encode("latin-1") for token in draw] for draw in entry["draws"]]
+        by_text.setdefault(entry["text"], []).append(entry | {"draws": draws})
+    return [{"text": text, "schemes": _draws(drawn)} for text, drawn in by_text.items()]
+
+
+def _draws(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The draws of each scheme as HTML, with the number of tokens."""
+    tints = colors([entry["scheme"] for entry in entries])
+    return [
+        {
+            "name": entry["scheme"],
+            "color": color,
+            "draws": [{"html": colored(draw), "count": len(draw)} for draw in entry["draws"]],
+        }
+        for entry, color in zip(entries, tints, strict=True)
+    ]
+
+
 def write_inspection(
     path: Path,
     text: str,
@@ -55,22 +158,115 @@ def write_inspection(
     `shown` holds `{"scheme", "draws"}` with draws as lists of token bytes, `bars` the
     (distance, exact share, drawn share) of every distance.
     """
-    schemes = [
-        {
-            "name": entry["scheme"],
-            "color": color,
-            "draws": [{"html": colored(draw), "count": len(draw)} for draw in entry["draws"]],
-        }
-        for entry, color in zip(shown, colors([e["scheme"] for e in shown]), strict=True)
-    ]
     tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
     page = render(
         "inspect.html",
         text=text,
         total=f"{total:,}",
-        schemes=schemes,
+        schemes=_draws(shown),
         bars=bars,
         tallest=tallest,
         samples=f"{samples:,}",
     )
     write_whole(path, page)
+
+
+DriftTable = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, columns, rows
+
+
+def drift_tables(drift: Drift) -> list[DriftTable]:
+    """The tables of an audit: by turn, role, position and token, and the exchanges of ids.
+
+    >>> from robustok.guard import Audit
+    >>> audit = Audit(vocab)
+    >>> _ = audit.add([[*vocab.encode("t"), *vocab.encode("he")]], roles=["assistant"])
+    >>> [(title, len(rows)) for title, _, rows in drift_tables(audit.report())]
+    [('by role', 1), ('by position', 1), ('by token', 2), ('given', 1)]
+
+    Args:
+        drift: the totals. Tables without rows are left out.
+    """
+    counts = ("ids", "drifted", "share")
+    grouped = ("sequences", "with drift", *counts)
+    tables: list[DriftTable] = [
+        ("by turn", ("turn", *grouped), [_group_line(group) for group in drift.by_turn]),
+        ("by role", ("role", *grouped), [_group_line(group) for group in drift.by_role]),
+        ("by position", ("position", *counts), [
+            (f"{p.begin} to {p.end - 1}", *_drift_counts(p)) for p in drift.by_position
+        ]),
+        ("by token", ("token", *counts), [
+            (repr(t.token), *_drift_counts(t)) for t in drift.by_token
+        ]),
+        ("given", ("given", "canonical", "times"), [
+            (repr(e.given), repr(e.becomes), f"{e.times:,}") for e in drift.exchanges
+        ]),
+    ]  # fmt: skip
+    return [table for table in tables if table[2]]
+
+
+def write_drift(
+    path: Path, drift: Drift, vocab: Vocabulary, name: str, where: Callable[[int], str]
+) -> None:
+    """Write the page of an audit.
+
+    Args:
+        path: the HTML file.
+        drift: the totals.
+        vocab: the vocabulary that the ids were checked against.
+        name: what was audited.
+        where: gives the place of a row, by its number.
+    """
+    page = render(
+        "audit.html", drift=drift, share=share, path=name, tables=drift_tables(drift),
+        examples=[_drift_example(example, vocab, where) for example in drift.examples],
+    )  # fmt: skip
+    write_whole(path, page)
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent: two significant digits, no exponent, 100% only where it is all.
+
+    >>> share(1, 800), share(799, 800), share(800, 800), share(996, 1000)
+    ('0.12%', '99.9%', '100%', '99.6%')
+    """
+    if not part or part == whole:
+        return "100%" if part else "0%"
+    percent = 100 * part / whole
+    if percent < 10:
+        return f"{percent:.2g}%" if percent >= 0.0001 else "<0.0001%"
+    return f"{min(percent, 99.9):.1f}%" if percent > 99 else f"{percent:.0f}%"
+
+
+def _group_line(group: Any) -> tuple[str, ...]:
+    return (group.name, f"{group.rows:,}", f"{group.drifted_rows:,}", *_drift_counts(group))
+
+
+def _drift_counts(entry: Any) -> tuple[str, str, str]:
+    return f"{entry.ids:,}", f"{entry.drifted:,}", share(entry.drifted, entry.ids)
+
+
+def _drift_example(
+    example: DriftExample, vocab: Vocabulary, where: Callable[[int], str]
+) -> dict[str, str]:
+    place = where(example.row)
+    if example.turn is not None:
+        place += f", turn {example.turn} ({example.role})"
+    known = [
+        [vocab.tokens[i] if 0 <= i < vocab.size else f"<{i}?>".encode() for i in ids]
+        for ids in (example.before, example.ids, example.canonical, example.after)
+    ]
+    before, ids, canonical, after = known
+    return {
+        "where": f"{place}, ids {example.begin} to {example.end - 1}",
+        "given": _marked(before, ids, after),
+        "canonical": _marked(before, canonical, after),
+    }
+
+
+def _marked(before: Sequence[bytes], tokens: Sequence[bytes], after: Sequence[bytes]) -> str:
+    """The tokens of a finding as boxes, between plain text."""
+    head, tail = (
+        escape(visible(b"".join(part).decode(errors="replace").encode()))
+        for part in (before, after)
+    )
+    return head + colored(tokens) + tail

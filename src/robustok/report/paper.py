@@ -1,84 +1,158 @@
-"""Tables that compare the results with those of the paper, with interval and difference."""
+"""The section of a report that has the paper's values beside ours."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from robustok.attack_settings import AttackSettings, is_attack, named_settings
-from robustok.report.accuracies import first_title, title
-from robustok.report.embeddings import merged_layers
-from robustok.report.merge import merged, perplexities
-from robustok.report.table import Row, percent, points
+from robustok.attack.settings import AttackSettings, is_attack, named_settings
+from robustok.evaluation.intervals import clustered
+from robustok.report.frame import (
+    Results,
+    Row,
+    merged_layers,
+    merged_perplexities,
+    percent,
+    points,
+)
+from robustok.report.page import Section, Table
+from robustok.report.tables import NOT_RUN, first_title, title
 
-Line = list[str]
-NOT_RUN = "not run"
+PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
+Value = Callable[[PaperRow, str, float | None], str]
+"""A cell of a table, from the paper's row, the column, and the paper's value."""
+
+_NOTES = {
+    "accuracy": (
+        "Each cell: our value with its 95% interval / the paper's value, and the difference in "
+        "points."
+    ),
+    "perplexity": (
+        "Each cell: our value / the paper's value. Perplexities of different vocabularies do not "
+        "compare as numbers."
+    ),
+    "embeddings": "Each cell: our value / the paper's value, by the number of the layer.",
+}
 
 
-def beside_paper(study: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The paper's tables with ours in each cell: `head`, `lines` and `note` of text.
+def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | None:
+    """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
 
-    A cell reads "ours [interval] / paper's (difference)"; `not run` marks a missing result.
+    Args:
+        paper: ``paper`` of the study; may be empty.
+        rows: rows of results.jsonl.
+
+    ``not run`` marks a missing result.
     """
-    paper = study.get("paper") or {}
-    tables = [table for table in paper.get("tables", ()) if table["rows"]]
-    return [_table(table, rows) | {"note": table.get("note", "")} for table in tables]
+    tables = [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
+    claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
+    where = f"Comparison with the paper: {paper.get('where')}"
+    return Section("paper", where, claims, tables) if tables else None
 
 
-def _embeddings(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """A line a layer, a column a model; a model of another depth has other layers."""
-    depth = {(layer["model"], str(layer["layer"])): layer["mean"] for layer in merged_layers(rows)}
-    models = {model for model, _ in depth}
-    lines = []
-    for at, layer in enumerate(table["queries"]):
-        cells = []
-        for row in table["rows"]:
-            ours, theirs = depth.get((row["train"], layer)), row["values"][at]
-            missing = "–" if row["train"] in models else NOT_RUN
-            cells.append(f"{missing if ours is None else f'{ours:.3f}'} / {theirs:.3f}")
-        lines.append([layer, *cells])
-    head = ["layer", *(row["train"] for row in table["rows"])]
-    return {"measure": "embeddings", "head": head, "lines": lines}
+def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+    papers, measure = table["rows"], table["measure"]
+    value = _VALUES[measure](rows, papers)
+    cells = [
+        [value(row, column, theirs) for column, theirs in
+         zip(table["columns"], row["values"], strict=True)]
+        for row in papers
+    ]  # fmt: skip
+    note = f"{table.get('note', '')} {_NOTES[measure]}".lstrip()
+    if measure == "embeddings":  # a line a layer
+        head = ["layer", *(row["train_scheme"] for row in papers)]
+        columns = zip(table["columns"], zip(*cells, strict=True), strict=True)
+        return Table(head, [[layer, *line] for layer, line in columns], note)
+    titles = {"task": "task", "pretrain_scheme": "pre-trained", "train_scheme": first_title(rows)}
+    names = [name for name in titles if any(row.get(name) for row in papers)]
+    if measure == "perplexity":
+        titles, names = {"pretrain_scheme": first_title(rows)}, ["pretrain_scheme"]
+    named = [[row[name] or "pre-trained" for name in names] for row in papers]
+    head = [*(titles[name] for name in names), *map(title, table["columns"])]
+    return Table(head, [[*line, *own] for line, own in zip(named, cells, strict=True)], note)
 
 
-def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    if table["measure"] == "embeddings":
-        return _embeddings(table, rows)
-    accuracy = table["measure"] == "accuracy"
-    if accuracy:
-        measured = merged(of_kinds([_named(row) for row in rows], table["rows"]))
-    else:
-        measured = perplexities(rows)
-    cells = {((r["pretrain"], r.get("task")), r.get("bar"), r["query"]): r for r in measured}
-    both = any(row["pretrain"] for row in table["rows"])
-    tasks = any(row.get("task") for row in table["rows"])
-    only = measured[0].get("task") if measured and not tasks else None
-    lines = []
-    for row in table["rows"]:
-        first = (row["pretrain"] or "canonical", row.get("task") or (only if accuracy else None))
-        line = [row["task"]] if tasks else []
-        line += [*([first[0]] if both else []), *([row["train"]] if accuracy else [])]
-        for eval_scheme, theirs in zip(table["queries"], row["values"], strict=True):
-            bar = row["train"] if accuracy else None
-            line.append(_cell(_lookup(cells, first, bar, eval_scheme), theirs, accuracy))
-        lines.append(line)
-    named = first_title(rows)
-    names = [*(["task"] if tasks else []), *(["pre-trained"] if both else [])]
-    names += [named] if accuracy else []
-    if not accuracy and not both:
-        names, lines = ["model"], [["pre-trained", *line] for line in lines]
-    head = [*names, *map(title, table["queries"])]
-    return {"measure": table["measure"], "head": head, "lines": lines}
+def _layers(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
+    """Mean distances; a model of another depth has other layers."""
+    frame = merged_layers(rows)
+    ours: dict[Any, float] = {}
+    if not frame.empty:
+        ours = frame.set_index(["model", frame["layer"].astype(str)])["mean"].to_dict()
+    models = {model for model, _ in ours}
+
+    def value(row: PaperRow, layer: str, theirs: float | None) -> str:
+        mean = ours.get((row["train_scheme"], layer))
+        missing = "–" if row["train_scheme"] in models else NOT_RUN
+        return f"{missing if mean is None else f'{mean:.3f}'} / {_theirs(theirs, 3)}"
+
+    return value
 
 
-def of_kinds(rows: Sequence[Row], paper: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _perplexities(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
+    frame = merged_perplexities(rows)
+    ours: dict[Any, float] = {}
+    if not frame.empty:
+        ours = frame.set_index(["pretrain_scheme", "eval_scheme"])["perplexity"].to_dict()
+
+    def value(row: PaperRow, scheme: str, theirs: float | None) -> str:
+        mean = ours.get((row["pretrain_scheme"] or "canonical", scheme))
+        return f"{NOT_RUN if mean is None else f'{mean:.1f}'} / {_theirs(theirs)}"
+
+    return value
+
+
+def _accuracies(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
+    # A study's own rows differ in pre-training and task only.
+    results = Results([{**row, "study": "", "scale": ""} for row in of_kinds(rows, papers)])
+    ours: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in results.rows:
+        names = row["pretrain_scheme"], row["task"], row["bar"]
+        ours.setdefault(names, {})[row["eval_scheme"]] = row
+    only = next((task for _, task, _ in ours), None)
+
+    def value(row: PaperRow, scheme: str, theirs: float | None) -> str:
+        model = row["pretrain_scheme"] or "canonical", row.get("task") or only, row["train_scheme"]
+        own = _measured(ours.get(model, {}), scheme)  # type: ignore[arg-type]
+        if own is None:
+            return f"{NOT_RUN} / {_theirs(theirs)}"
+        text = f"{percent(own['accuracy'])} [{percent(own['low'])}, {percent(own['high'])}]"
+        change = "" if theirs is None else f" ({points(own['accuracy'] - theirs / 100)})"
+        return f"{text} / {_theirs(theirs)}{change}"
+
+    return value
+
+
+_VALUES: dict[str, Callable[[Sequence[Row], Sequence[PaperRow]], Value]] = {
+    "accuracy": _accuracies,
+    "perplexity": _perplexities,
+    "embeddings": _layers,
+}
+
+
+def _theirs(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _measured(ours: Mapping[str, Row], scheme: str) -> Row | None:
+    """Our row for a column of the paper: of an attack, that with the settings that it names."""
+    if not is_attack(scheme):
+        return ours.get(scheme)
+    wanted = named_settings(scheme)
+    rows = [
+        row
+        for measured, row in ours.items()
+        if is_attack(measured)
+        and all(getattr(AttackSettings.parse(measured), n) == v for n, v in wanted.items())
+    ]
+    return rows[0] if len(rows) == 1 else None
+
+
+def of_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:
     """The rows, and those of the subsets of a task that the paper names, as ``toksuite/lowercase``.
 
     The accuracy of a subset is that over its questions, with Wilson's interval.
     """
-    from robustok.evaluation.intervals import clustered
-
-    named = [str(row["task"]).partition("/") for row in paper if "/" in str(row.get("task"))]
+    named = [str(row["task"]).partition("/") for row in papers if "/" in str(row.get("task"))]
     subsets = dict.fromkeys((task, kind) for task, _, kind in named)
     parts = list(rows)
     for row in rows:
@@ -94,41 +168,3 @@ def of_kinds(rows: Sequence[Row], paper: Sequence[Mapping[str, Any]]) -> list[Ro
                 | {"accuracy": accuracy, "low": low, "high": high, "answers": answers}
             )
     return parts
-
-
-def _named(row: Row) -> Row:
-    """Without what would only rename it: a study's own rows differ in pre-training at most."""
-    return {**row, "study": "", "scale": "", "pretrain": row.get("pretrain", "canonical")}
-
-
-def _lookup(
-    cells: Mapping[tuple[Any, str | None, str], Row], first: Any, bar: str | None, eval_scheme: str
-) -> Row | None:
-    if (cell := cells.get((first, bar, eval_scheme))) or not is_attack(eval_scheme):
-        return cell
-    attacks = [
-        row for key, row in cells.items() if key[:2] == (first, bar) and _same(key[2], eval_scheme)
-    ]
-    return attacks[0] if len(attacks) == 1 else None
-
-
-def _same(measured: str, eval_scheme: str) -> bool:
-    """Whether every named setting of an attack agrees."""
-    if not is_attack(measured):
-        return False
-    attack = AttackSettings.parse(measured)
-    return all(
-        getattr(attack, name) == value for name, value in named_settings(eval_scheme).items()
-    )
-
-
-def _cell(ours: Row | None, theirs: float | None, accuracy: bool) -> str:
-    paper = "–" if theirs is None else f"{theirs:.1f}"
-    if ours is None:
-        return f"{NOT_RUN} / {paper}"
-    if not accuracy:
-        return f"{ours['perplexity']:.1f} / {paper}"
-    text = f"{percent(ours['accuracy'])} [{percent(ours['low'])}, {percent(ours['high'])}]"
-    if theirs is None:
-        return f"{text} / –"
-    return f"{text} / {paper} ({points(ours['accuracy'] - theirs / 100)})"

@@ -4,44 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from robustok.report.drawing import new_figure, save_both
-from robustok.report.style import GRID, INK, MUTED, house_style
-from robustok.report.table import Row, percent
+from robustok.attack.settings import CertifySettings
+from robustok.evaluation.intervals import clustered
+from robustok.report.frame import Row, percent
+from robustok.report.model_figures import draw_gap
+from robustok.report.page import Section, Table
+from robustok.report.style import ATTACKED, GRID, INK, MUTED, figure_style, new_figure, save_all
 
 CERTIFICATES = {"key", "certificates"}
 ATTACKS = {"key", "text", "ids", "lengths", "vocabulary", "score", "canonical_score"}
 ANSWERS = {"key", "text", "canonical", "attacked", "canonical_verdict"}
 _LONGEST = 90  # characters of a text in a table
 _DRAWN = 40  # prompts in a figure, those of the greatest gain
-_ATTACKED = "#d55e00"
-
-
-class Section(NamedTuple):
-    """One table of a report, and the figure above it, by its file name without the ending.
-
-    `figure` is empty where the table has none.
-    """
-
-    title: str
-    caption: str
-    head: list[str]
-    lines: list[list[str]]
-    figure: str = ""
 
 
 def certificates_section(name: str, config: Row, rows: Sequence[Row], folder: Path) -> Section:
     """Certified, open and broken questions by distance, of a file of `certify --out`."""
-    from robustok.evaluation.adversarial.certificate_result import Certificate, Certification
-    from robustok.report.model_figures import draw_gap
+    from robustok.attack.certificates import Certificate, Certification
 
     every = tuple(Certificate.from_json(c) for row in rows for c in row["certificates"])
-    fields = ("limit", "draws", "confidence", "seed")
-    distances = tuple(dict.fromkeys(c.distance for c in every))
-    done = Certification(
-        every, distances, len(rows), **{field: config[field] for field in fields}, seconds=0.0
-    )
+    fields = ("distances", "limit", "draws", "confidence")
+    settings = CertifySettings(**{field: config[field] for field in fields})
+    done = Certification(every, settings, len(rows), config["seed"], seconds=0.0)
     gap = done.gap()
     draw_gap([{"model": name, **row} for row in gap], folder / f"{name}-gap")
     head = ["distance", "questions", "certified", "open", "attack missed", "attack broke", "bound"]
@@ -59,15 +44,15 @@ def certificates_section(name: str, config: Row, rows: Sequence[Row], folder: Pa
         f"share at {config['confidence']:.0%} confidence; the greatest bound is in the last "
         f"column. Seed {config['seed']}."
     )
-    return Section(f"Certificates: {name}", caption, head, lines, f"{name}-gap")
+    table, figure = Table(head, lines), folder / f"{name}-gap"
+    return Section(name, f"Certificates: {name}", caption, [table], figure, prose=True)
 
 
 def attacks_section(name: str, rows: Sequence[Row], folder: Path) -> Section:
     """Scores of every prompt before and after, of a file of `attack --objective … --out`."""
-    from robustok.evaluation.intervals import clustered
-
     rows = sorted(rows, key=lambda row: row["canonical_score"] - row["score"])
-    _draw_scores(rows, folder / f"{name}-scores")
+    figure = folder / f"{name}-scores"
+    _draw_scores(rows, figure)
     outcomes = {True: "broken", False: "held", None: ""}
     lines = [
         [
@@ -89,7 +74,7 @@ def attacks_section(name: str, rows: Sequence[Row], folder: Path) -> Section:
     settings = dict.fromkeys(row.get("settings", "") for row in rows)
     caption += f". {'; '.join(settings)}, seed {', '.join(map(str, seeds))}."
     head = ["prompt", "canonical", "attacked", "gain", "tokens", "outcome"]
-    return Section(f"Attacks: {name}", caption, head, lines, f"{name}-scores")
+    return Section(name, f"Attacks: {name}", caption, [Table(head, lines)], figure, prose=True)
 
 
 def answers_section(name: str, rows: Sequence[Row], _: Path) -> Section:
@@ -106,7 +91,7 @@ def answers_section(name: str, rows: Sequence[Row], _: Path) -> Section:
     if judged:
         means = [sum(row[field] for row in rows) / len(rows) for field in _VERDICTS]
         caption += f" Mean verdict {means[0]:.3f} canonical, {means[1]:.3f} attacked."
-    return Section(f"Answers: {name}", caption, head, lines)
+    return Section(name, f"Answers: {name}", caption, [Table(head, lines)], prose=True)
 
 
 _VERDICTS = ("canonical_verdict", "attacked_verdict")
@@ -122,13 +107,13 @@ def _prompt(row: Row) -> str:
 def _draw_scores(rows: Sequence[Row], stem: Path) -> None:
     """A line for each prompt, from its canonical score to that of the attack."""
     rows = rows[:_DRAWN][::-1]
-    with house_style():
+    with figure_style():
         figure, (axes,) = new_figure((7.2, 1.4 + 0.26 * len(rows)))
         for at, row in enumerate(rows):
             axes.hlines(at, row["canonical_score"], row["score"], color=GRID, linewidth=3)
         axes.plot([row["canonical_score"] for row in rows], range(len(rows)), "o", color=MUTED,
                   markersize=5.5, label="canonical")  # fmt: skip
-        axes.plot([row["score"] for row in rows], range(len(rows)), "D", color=_ATTACKED,
+        axes.plot([row["score"] for row in rows], range(len(rows)), "D", color=ATTACKED,
                   markersize=5, label="attacked")  # fmt: skip
         axes.set_yticks(range(len(rows)), [_label(row) for row in rows], color=INK)
         axes.set_ylim(-0.7, len(rows) - 0.3)
@@ -137,7 +122,7 @@ def _draw_scores(rows: Sequence[Row], stem: Path) -> None:
         axes.grid(visible=False)
         axes.grid(axis="x")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-        save_both(figure, stem)
+        save_all(figure, stem)
 
 
 def _label(row: Row) -> str:

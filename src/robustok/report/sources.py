@@ -7,48 +7,57 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robustok.attack_settings import AttackSettings
+import pandas as pd
+
+from robustok.attack.settings import AttackSettings
 from robustok.errors import RobustokError
-from robustok.extras import require
-from robustok.files import read_object, read_rows
+from robustok.evaluation.intervals import clustered
+from robustok.report.frame import MEASURES, Row
+from robustok.report.page import Section
 from robustok.report.sections import (
     ANSWERS,
     ATTACKS,
     CERTIFICATES,
-    Section,
     answers_section,
     attacks_section,
     certificates_section,
 )
-from robustok.report.table import Row
+from robustok.runtime.environment import require
+from robustok.runtime.files import read_object, read_rows
 
 ACCEPTED = (
     "give results.jsonl of a study, or the file of evaluate --out, icl --out, attack --out, "
     "attack --generate or certify --out"
 )
-_MEASUREMENT = {
-    "accuracy": {"train", "query", "low", "high", "n", "seed"},
-    "perplexity": {"pretrain", "query", "bits_per_byte", "seed"},
+_MEASUREMENT = {  # the fields beside each measure
+    "accuracy": {"train_scheme", "eval_scheme", "low", "high", "n", "seed"},
+    "perplexity": {"pretrain_scheme", "eval_scheme", "bits_per_byte", "seed"},
     "layers": {"seed"},
+    "cell": {"train_scheme", "eval_scheme", "seed"},  # any other kind of a study
 }
-_PREDICTION = {"task", "query", "key", "predictions", "correct"}
-_ATTACK = {"key", "label", "success", "flipped_at", "n_scored", "log_probs_start"}
+_PREDICTION = {"task", "eval_scheme", "key", "predictions", "correct", "seed"}
 
 
-class Source(NamedTuple):
+class ReportSource(NamedTuple):
     """Rows of results.jsonl from one path, curves of attacks, and a section of its own.
 
-    `study` is the configuration in study.json, empty where there is none. `section` writes its
-    figure into a folder.
+    `study` is the configuration in study.json, and `record` is run.json; both are empty where there
+    is none. `section` writes its figure into a folder.
     """
 
     rows: list[Row]
     study: dict[str, Any]
+    record: dict[str, Any]
     curves: dict[str, list[dict[str, float]]]
     section: Callable[[Path], Section] | None = None
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the source is a file of a command, which is shown by its name."""
+        return self.section is not None or "file" in self.rows[0]
 
-def read_source(path: Path) -> Source:
+
+def read_source(path: Path) -> ReportSource:
     """Read a study's folder, or a file of results.
 
     Predictions of `evaluate --out` become a row for each task and scheme; attacks of `attack --out`
@@ -65,23 +74,30 @@ def read_source(path: Path) -> Source:
             raise RobustokError(
                 f"{path} has no results.jsonl: run a study with this folder as --out, or {ACCEPTED}"
             )
-        return Source(_measurements(results), read_object(path / "study.json"), {})
+        study = read_object(path / "study.json")
+        return ReportSource(_measurements(results), study, _object(path / "run.json"), {})
     rows = _parquet_rows(path) if path.suffix == ".parquet" else read_rows(path)
     if _all_have(rows, _PREDICTION):
-        return Source(_of_predictions(path.stem, rows), {}, {})
-    if _all_have(rows[:1], {"config"}) and _all_have(rows[1:], _ATTACK):
+        return ReportSource(_of_predictions(path.stem, rows), {}, {}, {})
+    if _all_have(rows[:1], {"config"}) and _all_have(rows[1:], ATTACKS):
+        if "max_scored_by_key" not in rows[0]["config"]:  # of prompts
+            return ReportSource([], {}, {}, {}, partial(attacks_section, path.stem, rows[1:]))
         measured, curve = _of_attacks(path.stem, rows[0]["config"], rows[1:])
-        return Source(measured, {}, {measured[-1]["query"]: curve})
+        return ReportSource(measured, {}, {}, {measured[-1]["eval_scheme"]: curve})
     if section := _section(path.stem, rows):
-        return Source([], {}, {}, section)
+        return ReportSource([], {}, {}, {}, section)
     if _all_have(rows[1:], {"key", "distances"}):
         raise RobustokError(
             f"{path} holds the words of an unfinished or finished `robustok embeddings`: run it "
             "with the same --out, which draws their figure"
         )
     rows = _measurements(path)
-    study = path.with_name("study.json")
-    return Source(rows, read_object(study) if study.is_file() else {}, {})
+    study, record = (_object(path.with_name(name)) for name in ("study.json", "run.json"))
+    return ReportSource(rows, study, record, {})
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}
 
 
 def _section(name: str, rows: Sequence[Any]) -> Callable[[Path], Section] | None:
@@ -114,10 +130,9 @@ def _measurements(path: Path) -> list[Row]:
     if not rows:
         raise RobustokError(f"{path} has no rows yet: let the study finish a measurement")
     for row in rows:
-        kinds = [
-            _MEASUREMENT[kind] for kind in _MEASUREMENT if isinstance(row, dict) and kind in row
-        ]
-        if not kinds or not all(names <= row.keys() for names in kinds):
+        measures = [name for name in MEASURES if isinstance(row, dict) and name in row]
+        needed = [_MEASUREMENT[name] for name in measures or ["cell"]]
+        if not isinstance(row, dict) or not all(names <= row.keys() for names in needed):
             raise RobustokError(f"{path} holds no results that a report shows: {ACCEPTED}")
     return [row | _answers(row, path.parent) for row in rows]
 
@@ -144,19 +159,19 @@ def _answers(row: Row, folder: Path) -> Row:
 
 
 def _of_predictions(name: str, rows: Sequence[Row]) -> list[Row]:
-    """One row for each task and scheme, from one for each question."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["task"], row["query"]), []).append(row)
+    """One row for each model, task and scheme, from one for each question."""
+    frame: Any = pd.DataFrame(rows)
+    several = frame["task"].nunique() > 1
+    columns = ["task", "eval_scheme"]
+    if "model" in frame and frame["model"].nunique() > 1:
+        columns = ["model", *columns]
     measured = []
-    for (task, eval_scheme), group in groups.items():
-        answers = {row["key"]: float(row["correct"]) for row in group}
-        draws = len(group[0]["predictions"])
-        measured.append(_accuracy(name, eval_scheme, answers, draws) | {"draws": draws})
-        if "seed" in group[0]:  # rows of earlier releases have none
-            measured[-1]["seed"] = group[0]["seed"]
-        if len(groups) > len({scheme for _, scheme in groups}):  # several tasks
-            measured[-1]["task"] = task
+    for (*model, task, eval_scheme), group in frame.groupby(columns, sort=False):
+        answers = dict(zip(group["key"], group["correct"].astype(float), strict=True))
+        draws, seed = len(group["predictions"].iloc[0]), int(group["seed"].iloc[0])
+        more = {"draws": draws, "seed": seed} | ({"task": task} if several else {})
+        shown = str(model[0]) if model else name
+        measured.append(_accuracy(shown, str(eval_scheme), answers, draws) | more)
     return measured
 
 
@@ -164,12 +179,13 @@ def _of_attacks(
     name: str, config: Row, attacks: Sequence[Row]
 ) -> tuple[list[Row], list[dict[str, float]]]:
     """The row of the attack, after one of the canonical start, and the curve over its budget."""
-    from robustok.evaluation.adversarial.attacks import accuracy_by_budget
+    from robustok.attack.records import accuracy_by_n_scored
 
     settings = AttackSettings(**config["settings"])
     starts = {
-        row["key"]: float(max(row["log_probs_start"]) == row["log_probs_start"][row["label"]])
+        row["key"]: float(max(start) == start[row["fields"]["label"]])
         for row in attacks
+        for start in [row["steps"][0]["log_probs"]]
     }
     held = {row["key"]: float(not row["success"]) for row in attacks}
     seed = {"seed": config["seed"]}
@@ -179,14 +195,12 @@ def _of_attacks(
     after = {"start_accuracy": sum(starts.values()) / len(starts)}
     measured.append(_accuracy(name, str(settings), held) | after | seed)
     most = max(row["n_scored"] for row in attacks)
-    return measured, accuracy_by_budget([row["flipped_at"] for row in attacks], most)
+    return measured, accuracy_by_n_scored([row["reached_at"] for row in attacks], most)
 
 
 def _accuracy(name: str, eval_scheme: str, answers: dict[str, float], draws: int = 1) -> Row:
-    from robustok.evaluation.intervals import clustered
-
     accuracy, low, high = clustered(list(answers.values()), draws)
     return {
-        "train": name, "file": name, "query": eval_scheme, "accuracy": accuracy, "low": low,
-        "high": high, "n": len(answers), "answers": answers,
+        "train_scheme": name, "file": name, "eval_scheme": eval_scheme, "accuracy": accuracy,
+        "low": low, "high": high, "n": len(answers), "answers": answers,
     }  # fmt: skip

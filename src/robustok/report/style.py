@@ -1,22 +1,38 @@
-"""Style of figures and tables: one color for each scheme, safe for color-blind readers.
+"""Style of figures and tables, and how figures are made and written without a screen.
 
+One color for each scheme, safe for color-blind readers.
 The colors are Okabe and Ito's; canonical training is dark gray, as the paper prints it black. A
 scheme without a color takes one of those that are left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from robustok.samplers.registry import find_scheme
+from robustok.errors import RobustokError
+from robustok.runtime.files import write_csv, write_whole
+from robustok.samplers.spec import find_scheme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]  # what a figure draws; its fields are those of the CSV beside it
 
 INK = "#1f2933"
 MUTED = "#52606d"
 GRID = "#e4e7eb"
 
 OTHERS = ("#d55e00", "#b8a800", "#882255", "#44aa99")
+
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+SAMPLED, ATTACKED = "#0072b2", "#d55e00"
+
+DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 
 # Light enough for black text, and distinguishable with any color vision.
 TOKEN_COLORS = ("#cfe8fb", "#fde3b0", "#cdeedd", "#f6d5e6", "#e3e0fa", "#f3efb4")
@@ -84,9 +100,82 @@ def _lighter(color: str, share: float) -> str:
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
+def figure_style() -> Iterator[None]:
     """Matplotlib in this style within the block."""
     import matplotlib as mpl
 
     with mpl.rc_context(RC):
         yield
+
+
+def new_figure(
+    size: tuple[float, float], rows: int = 1, columns: int = 1, *, sharey: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """A figure of this many inches and its axes, row by row, drawn without a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
+    return figure, list(axes.flat)
+
+
+def saved(figure: Figure, kind: str) -> bytes:
+    """The bytes of a figure as "png" or "svg", without the time of writing."""
+    buffer = io.BytesIO()
+    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    figure.savefig(buffer, format=kind, bbox_inches="tight", pad_inches=0.1, metadata=metadata)
+    return buffer.getvalue()
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure whole, as PNG or SVG by the file's ending."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in ("png", "svg"):
+        raise RobustokError(f"{path}: a figure is written as .png or .svg")
+    write_whole(path, saved(figure, kind))
+
+
+def save_all(
+    figure: Figure,
+    stem: Path,
+    rows: Sequence[Row] | None = None,
+    fields: Sequence[str] | None = None,
+) -> list[Path]:
+    """Write a figure as PNG and SVG, and the rows that it shows as CSV; returns the paths.
+
+    ``stem`` is the path without the ending; ``fields`` are the columns, by default all of ``rows``.
+    """
+    png, svg, csv = (stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg", "csv"))
+    save_figure(figure, svg)
+    save_figure(figure, png)
+    if rows is not None:
+        write_csv(csv, rows, fields)
+    return [png, svg, csv]
+
+
+def draw_line(
+    axes: Axes, rows: Sequence[Row], x: str, y: str, *, color: str,
+    scale: float = 1.0, shade: float = 0.15, **style: Any,
+) -> None:  # fmt: skip
+    """A line through a field of the rows, in a band from their ``low`` to their ``high``.
+
+    ``shade`` is the opacity of the band; ``style`` goes to matplotlib's ``plot``.
+    """
+    at = [row[x] for row in rows]
+    low, high, mean = ([scale * row[name] for row in rows] for name in ("low", "high", y))
+    step = "post" if style.get("drawstyle") == "steps-post" else None
+    axes.fill_between(at, low, high, step=step, color=color, alpha=shade, linewidth=0)
+    axes.plot(at, mean, color=color, **style)
+
+
+def percent_axis(axes: Axes) -> None:
+    """The vertical axis of shares in percent, from 0 to 100."""
+    axes.set_ylim(0, 100)
+    axes.set_yticks(range(0, 101, 20), [f"{y}%" for y in range(0, 101, 20)])
+
+
+def cycled(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+    """As many of the values as there are of others, from the first again where they end."""
+    return [values[i % len(values)] for i in range(len(like))]

@@ -1,8 +1,8 @@
-"""The base class of all schemes: batches of rows, checks, special tokens, and keys of draws.
+"""The base class of all schemes: checks, texts and rows, threads, special tokens, keys of draws.
 
-A scheme draws for one *text*: ordinary tokens without special ones between them. This class checks
-the input; :mod:`robustok.samplers.run` cuts rows into texts at special tokens and kept spans,
-spreads texts over threads, and puts rows together again.
+A scheme draws for one *text*: ordinary tokens without special ones between them. This module checks
+the input, cuts rows into texts at special tokens and kept spans, spreads the texts over threads,
+and puts the rows together again.
 
 A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks for a kernel:
 
@@ -10,13 +10,13 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
   ``kernels.batch.Batch``, all draws of a text one after another, to ``out`` (int32), and the end of
   each draw in ``out`` to ``ends`` (int64 of shape [(last - first) * draws]). It runs in several
   threads at once, each with its own texts and arrays.
-- ``_room(texts, tokens, size)`` is the most ids that one draw of so many texts can have, which have
-  so many canonical tokens and bytes together. ``out`` has ``_room`` times ``draws`` entries, and
-  kernels write without bounds checks: a value that is too small corrupts memory. The default, one
-  id a byte, is always enough.
-- ``_prepare(batch)`` converts the batch once, before the threads start.
-- ``_from_bytes`` says that ``_prepare`` and ``_draw`` also take texts as bytes, without their ids,
-  and ``_bytes_of(text)`` gives those of a text, or None where its ids are needed.
+- ``_max_ids(texts, tokens, size)`` is the most ids that one draw of so many texts can have, which
+  have so many canonical tokens and bytes together. ``out`` has at least ``_max_ids`` times
+  ``draws`` entries, and kernels write without bounds checks: a value that is too small corrupts
+  memory. The default, one id a byte, is always enough.
+- ``_only_bytes`` says that ids matter by their bytes alone: ``_draw`` gets each text as bytes.
+- ``_from_bytes`` says that ``_draw`` also takes texts as bytes, without their ids, and
+  ``_bytes_of(text)`` gives those of a text, or None where its ids are needed.
 - ``_log_prob_text(ids)`` is the log-probability of the ids of one text (set ``exact``).
 
 Attributes whose names start with ``_`` are caches: they are not pickled.
@@ -24,41 +24,58 @@ Attributes whose names start with ``_`` are caches: they are not pickled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+import itertools
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from robustok.checks import (
     MAX_COUNT,
-    check_epoch,
+    check_draw,
     check_ids,
     check_integer,
-    check_key,
     check_keys,
     check_list,
-    check_seed,
-    check_text,
-    check_texts,
 )
-from robustok.errors import RobustokError, nearest
-from robustok.kernels.compiler.first_use import first_use
+from robustok.errors import RobustokError
+from robustok.kernels import batch as kernels
+from robustok.kernels.numbers import stream
 from robustok.ragged import Ragged
-from robustok.samplers import run
-from robustok.samplers.needs import Need
-from robustok.samplers.parameters import REQUIRED, Inner, Parameter, Parts
-from robustok.samplers.spec import has_ramp, spec_string
-from robustok.samplers.texts import texts_of
-from robustok.vocabulary import Text, Vocabulary, check_vocabulary
-
-if TYPE_CHECKING:
-    from robustok.lattice import Lattice
+from robustok.runtime.processes import available_cores
+from robustok.samplers.spec import (
+    SCHEMES,
+    Scheme,
+    Spec,
+    has_ramp,
+    scheme_class,
+    spec_string,
+)
+from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
 _MOST_THREADS = 64  # more than these and than there are cores gain nothing
+_SMALL = 1 << 16  # bytes of text; a smaller batch is not worth a second thread
+_MANY_IDS = 1 << 19  # ids of a batch that are checked in threads
+_MOST_IDS = 2**48  # more than any machine holds, and far from the end of int64
+_MOST_DRAWS = 2**28  # draws of one call, which cost time even of an empty text
+_FEW = 64  # ids of one call whose bytes Python joins faster than kernels
+_ONE_DRAW = np.int64(1)
+_FIRST_PART = np.zeros(1, np.int64)
 
 
-class Sampler:
+class Plan(NamedTuple):
+    """What all rows of a call share: what their draws depend on, and the number of threads."""
+
+    seed: np.uint64
+    epoch: np.int64
+    draws: int
+    threads: int
+
+
+class Sampler(Scheme):
     """A probability distribution over the tokenizations of a text.
 
     >>> s = rt.sampler("uniform-k(alpha=1)", vocab)
@@ -76,29 +93,8 @@ class Sampler:
     range, and a tokenizer that does not fit the scheme.
     """
 
-    name: ClassVar[str]
-    example: ClassVar[str]  # a spec that works with every vocabulary that fits the scheme
-    variants: ClassVar[tuple[str, ...]] = ()  # specs of further kernels: compiled early, tested
-    parameters: ClassVar[Mapping[str, Parameter]] = {}  # in the order of the spec string
-    strength: ClassVar[str] = ""  # the parameter that sets how far draws are from canonical
-    given: ClassVar[
-        Mapping[str, str]
-    ] = {}  # measure: the scheme that is this one at an exact value
-    nominal_splits: ClassVar[str | float | None] = None  # per canonical token: a number or the
-    # parameter that holds it; the axis of the paper's figures
-    exact: ClassVar[bool] = False  # whether log_prob is exact (of a mixture: where its parts are)
-    deterministic: ClassVar[bool] = False  # whether the support is one tokenization
-    repeats: ClassVar[bool] = False  # whether a draw may take many draws of an inner scheme
-    needs: ClassVar[Need | None] = None  # from the tokenizer
-    color: ClassVar[str] = ""  # in figures, as "#e69f00"; empty: one is chosen
-    inner: ClassVar[str] = ""  # the parameter that takes schemes without a name; set by the base
     _from_bytes: bool = False  # whether strings need no canonical ids
-    _only_bytes: ClassVar[bool] = False  # whether ids given for a text matter by their bytes alone
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        kinds = cls.parameters.items()
-        cls.inner = next((n for n, kind in kinds if isinstance(kind, (Inner, Parts))), "")
+    _only_bytes: bool = False  # whether ids given for a text matter by their bytes alone
 
     def __init__(self, vocab: Vocabulary, **params: Any) -> None:
         self.vocab = check_vocabulary(vocab)
@@ -115,50 +111,13 @@ class Sampler:
             )
         for name, kind in self.parameters.items():
             setattr(self, name, self.params.get(name, kind.default))
+        stream.prepare()  # processes that are forked from now on share the memory of numba
 
     @classmethod
-    def checked(cls, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters checked and normalized: the strength, and what differs from its default.
-
-        >>> rt.StochasTok.checked({"ways": 2})
-        {'alpha': 0.1}
-
-        Args:
-            params: values by parameter name; parameters without a value take their defaults.
-
-        Raises RobustokError for an unknown name, a value out of range and a missing parameter.
-        """
-        for name in params:
-            if name not in cls.parameters:
-                known = nearest(name, cls.parameters) if cls.parameters else ""
-                hint = known or f"{cls.name} takes none"
-                raise RobustokError(f"{cls.name} has no parameter '{name}': {hint}")
-        result = {}
-        for name, kind in cls.parameters.items():
-            value = params.get(name, kind.default)
-            if value is REQUIRED:
-                raise RobustokError(f"{cls.name} needs {name}, as {cls.example}")
-            if value is None and kind.default is None:
-                continue
-            value = kind.check(cls.name, name, value)
-            if name == cls.strength or value != kind.default:
-                result[name] = value
-        cls._check_together(result)
-        return result
-
-    @classmethod
-    def _check_together(cls, params: Mapping[str, Any]) -> None:
-        """Raise RobustokError for checked parameters that contradict each other."""
-
-    @classmethod
-    def with_strength(cls, params: Mapping[str, Any], value: float) -> dict[str, Any]:
-        """The same parameters with another strength.
-
-        Args:
-            params: values by parameter name; they may lack required ones.
-            value: value of the scheme's strength parameter.
-        """
-        return {**params, cls.strength: value}
+    def _check_complete(cls) -> None:
+        super()._check_complete()
+        if cls.draw is Sampler.draw and cls._draw is Sampler._draw:
+            raise RobustokError(f"{cls.name} needs a method draw(self, ids, random)")
 
     @property
     def spec(self) -> str:
@@ -185,26 +144,59 @@ class Sampler:
 
         The result is one row of :meth:`sample_batch`, which raises the same errors.
         """
-        key = check_key(key)
         if keep is not None:
             rows: list[Any] = [text]
             return self.sample_batch(rows, seed=seed, keys=[key], epoch=epoch, keep=keep)[0]
-        row = run.Row(key, np.uint64(check_seed(seed)), np.int64(check_epoch(epoch)))
+        draw = check_draw(seed, epoch, key)
         try:
-            with first_use(self.name):
-                if not isinstance(text, (str, bytes)):
-                    return run.draw_row(self, np.array(check_ids(text)), row)
-                return self._sample_text(check_text(text), row)
+            return self._sample_row(text, *draw)
         except MemoryError as e:
             raise RobustokError(
                 f"{self.name}: the text is too long for one call: draw from its parts"
             ) from e
 
-    def _sample_text(self, text: Text, row: Any) -> np.ndarray:
-        spelled = self._bytes_of(text) if self._from_bytes else None
-        if spelled is None:
-            return run.draw_row(self, self.vocab.encode(text), row)
-        return run.draw_text(self, np.frombuffer(bytearray(spelled), np.uint8), row)
+    def _sample_row(self, text: Any, seed: np.uint64, epoch: np.int64, key: int) -> np.ndarray:
+        """One draw of one row on this thread: :meth:`_sample_rows` without what many rows need."""
+        if not isinstance(text, (str, bytes)):
+            if isinstance(text, (list, tuple)) and text and isinstance(text[0], (str, bytes)):
+                raise RobustokError("sample takes one text: use sample_batch for a list of texts")
+            # Contiguous and writable, for which the kernels are compiled.
+            ids = np.array(check_ids(text))
+        else:
+            text_bytes = self._bytes_of(text) if self._from_bytes else None
+            if text_bytes is not None:
+                values = np.frombuffer(bytearray(text_bytes), np.uint8)
+                return self._draw_one(values, len(text_bytes), seed, epoch, key)
+            ids = self.vocab.encode(text)
+        vocab = self.vocab
+        text_bytes = vocab.plain_bytes(ids.tolist()) if len(ids) < _FEW else None
+        if text_bytes is not None:
+            values = np.frombuffer(bytearray(text_bytes), np.uint8) if self._only_bytes else ids
+            return self._draw_one(values, len(text_bytes), seed, epoch, key)
+        offsets, byte_offsets = np.array([0, len(ids)]), np.empty(2, np.int64)
+        surveyed: Any = kernels.survey(
+            ids, offsets, vocab.readable, vocab.token_offsets, byte_offsets
+        )
+        bad, any_fixed = surveyed
+        if bad >= 0:
+            check_ids(ids, vocab.size)
+        if any_fixed:
+            plan = Plan(seed, epoch, 1, 1)
+            return _draw_rows(self, Ragged(ids, offsets), None, np.array([key]), plan).values
+        return self._draw_one(ids, int(byte_offsets[1]), seed, epoch, key)
+
+    def _draw_one(
+        self, values: np.ndarray, size: int, seed: np.uint64, epoch: np.int64, key: int
+    ) -> np.ndarray:
+        """One draw of one text of ``size`` bytes, as ids or as its bytes."""
+        offsets, keys = np.array([0, len(values)]), np.array([key])
+        batch = kernels.Batch(values, offsets, keys, _FIRST_PART, seed, epoch, _ONE_DRAW)
+        if self._only_bytes:
+            batch = self._as_drawn(batch)
+        out, ends = np.empty(size, np.int32), np.zeros(1, np.int64)  # at most one id a byte
+        self._draw(batch, 0, 1, out, ends)
+        total = int(ends[0])
+        return out[:total].copy() if 2 * total < size else out[:total]
 
     def sample_batch(
         self,
@@ -237,11 +229,10 @@ class Sampler:
         draws = check_integer("draws", draws, 1, MAX_COUNT)
         rows = texts if isinstance(texts, Ragged) else check_list("texts", texts)
         keys_ = check_keys(keys, len(rows))
-        seed_, epoch_ = check_seed(seed), check_epoch(epoch)
-        plan = run.Plan(np.uint64(seed_), np.int64(epoch_), draws, _threads(threads))
+        seed_, epoch_, _ = check_draw(seed, epoch, 0)
+        plan = Plan(seed_, epoch_, draws, _threads(threads))
         try:
-            with first_use(self.name):
-                return self._sample_rows(rows, keep, keys_, plan)
+            return self._sample_rows(rows, keep, keys_, plan)
         except MemoryError as e:
             raise RobustokError(
                 f"{self.name}: {draws} draws of {len(rows)} rows are too many for one "
@@ -251,14 +242,13 @@ class Sampler:
     def _sample_rows(self, rows: Any, keep: Any, keys: np.ndarray, plan: Any) -> Ragged:
         """Draw from a Ragged, or from a list of strings or of id sequences."""
         if rows and isinstance(rows[0], (str, bytes)):
-            texts = check_texts(rows)
             if self._from_bytes and keep is None:
-                spelled = [s for s in map(self._bytes_of, texts) if s is not None]
-                if len(spelled) == len(texts):
-                    return run.draw_bytes(self, spelled, keys, plan)
-            rows = self.vocab.encode_batch(texts)
+                all_bytes = [raw for raw in map(self._bytes_of, rows) if raw is not None]
+                if len(all_bytes) == len(rows):
+                    return _draw_bytes(self, all_bytes, keys, plan)
+            rows = self.vocab.encode_batch(rows)
         ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
-        return run.draw_rows(self, ragged, _check_keep(keep, ragged), keys, plan)
+        return _draw_rows(self, ragged, _check_keep(keep, ragged), keys, plan)
 
     def log_prob(self, ids: Sequence[int] | np.ndarray) -> float:
         """The log-probability that this scheme draws exactly ``ids`` for the text they spell.
@@ -271,43 +261,17 @@ class Sampler:
         ids outside the vocabulary, for a scheme without an exact probability, and where the
         tokenizer's normalizer changes the text.
         """
-        given = check_ids(ids, self.vocab.size)
-        texts = texts_of(self.vocab, given)
-        return float(sum(self._log_prob_text(text) for text in texts or [given[:0]]))
+        checked = check_ids(ids, self.vocab.size)
+        texts = texts_of(self.vocab, checked)
+        return float(sum(self._log_prob_text(text) for text in texts or [checked[:0]]))
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """The same for the ids of one text; 0 for an empty one."""
-        from robustok.samplers.registry import SCHEMES
-
         exact = ", ".join(name for name, scheme in SCHEMES.items() if scheme.exact)
         raise RobustokError(
             f"{self.name} has no exact log_prob: its draws reach one result in very many ways "
             f"(exact: {exact})"
         )
-
-    def segmentation_weights(
-        self, lattice: Lattice, segmentations: list[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], float] | None:
-        """Weights in proportion to the probability of each segmentation of one canonical token.
-
-        Args:
-            lattice: the lattice of the token, which stands in a long text.
-            segmentations: ids of each segmentation. Only those with as many splits are compared.
-
-        None where the weights are not known: then draws estimate them.
-        """
-        return None
-
-    def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
-        """Theoretical distributions of the splits inside the ``token``-th canonical token, by name.
-
-        Args:
-            canonical: canonical ids of a text, int32 of shape [tokens].
-            token: position of the token in them.
-
-        Each is float64 of shape [most + 1]: the probability of 0, 1, ... splits.
-        """
-        return {}
 
     def draw(self, ids: np.ndarray, random: np.random.Generator) -> Any:
         """Draw one tokenization of one text: its ids, as a list or an integer array.
@@ -321,15 +285,17 @@ class Sampler:
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method draw(self, ids, random)")
 
-    def _prepare(self, batch: Any) -> Any:
-        """The batch as the kernel takes it, made once for all threads."""
-        return batch
+    def _as_drawn(self, batch: kernels.Batch) -> kernels.Batch:
+        """The batch as ``_draw`` takes it: with bytes for ids where only these matter."""
+        if not self._only_bytes or batch.values.dtype == np.uint8:
+            return batch
+        return kernels.spelled(batch, self.vocab.token_bytes, self.vocab.token_offsets)
 
     def _bytes_of(self, text: Text) -> bytes | None:
         """The bytes that `_draw` takes instead of the ids of ``text``; None: it needs the ids."""
         return self.vocab.text_bytes(text)
 
-    def _room(self, texts: int, tokens: int, size: int) -> int:
+    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
         """Upper bound of the ids in a draw of texts with this many tokens and bytes.
 
         Memory safety depends on it: kernels write this many ids without bounds checks.
@@ -337,10 +303,40 @@ class Sampler:
         return size  # no token of a text is shorter than a byte
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, ends to ``ends``."""
-        from robustok.samplers.python_draws import draw_in_python
+        """Draw texts first..last of a kernels.batch.Batch: ids to ``out``, ends to ``ends``.
 
-        draw_in_python(self, batch, first, last, out, ends)
+        By default each draw is a call of ``draw``. Its generator is Philox with the stream's first
+        state as its key, so a draw depends on seed, epoch, key, draw number and part of the row
+        alone.
+        """
+        rows = []
+        for t in range(first, last):
+            ids = batch.values[batch.offsets[t] : batch.offsets[t + 1]].copy()
+            ids.flags.writeable = False
+            for d in range(int(batch.draws)):
+                row = ids
+                if len(ids):
+                    key = stream(
+                        batch.seed, batch.epoch, batch.keys[t], np.int64(d), batch.parts[t]
+                    )
+                    random = np.random.Generator(np.random.Philox(key=int(key)))
+                    row = _checked_draw(self, ids, self.draw(ids, random))
+                rows.append(row)
+        write_rows(rows, out, ends)
+
+    def _draw_batch(self, batch: kernels.Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Draw all texts of a batch of ids: ids, and the offsets of the draws, for other schemes.
+
+        int32 [ids or more], int64 [texts * draws + 1].
+        """
+        draws = int(batch.draws)
+        lengths = (
+            self.vocab.token_offsets[batch.values + 1] - self.vocab.token_offsets[batch.values]
+        )
+        out = np.empty(int(lengths.sum()) * draws, np.int32)  # no token is shorter than a byte
+        offsets = np.zeros(len(batch.keys) * draws + 1, np.int64)
+        self._draw(self._as_drawn(batch), 0, len(batch.keys), out, offsets[1:])
+        return out, offsets
 
     def __repr__(self) -> str:
         return f"<{self.spec}>"
@@ -350,6 +346,268 @@ class Sampler:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+
+
+def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
+    """The sampler of a spec.
+
+    >>> sampler("uniform-k(alpha=.50)", vocab).spec
+    'uniform-k(alpha=0.5)'
+
+    Args:
+        spec: a string or a :class:`robustok.Spec`; a sampler is returned as it is.
+        vocab: the vocabulary whose texts are tokenized.
+
+    Raises RobustokError for an unknown scheme or parameter, naming the nearest, for a tokenizer
+    that does not fit the scheme, and for a sampler of another vocabulary.
+    """
+    check_vocabulary(vocab)
+    if isinstance(spec, Sampler):
+        check_vocabulary_of(spec, vocab)
+        return spec
+    parsed = Spec.parse(spec)
+    return scheme_class(parsed.name)(vocab, **parsed.params)
+
+
+def check_vocabulary_of(scheme: Sampler | Schedule, vocab: Vocabulary) -> None:
+    """Raise RobustokError for a sampler or a schedule of another vocabulary."""
+    if scheme.vocab is not vocab and scheme.vocab.fingerprint != vocab.fingerprint:
+        raise RobustokError(
+            f"{scheme.spec} is a sampler of another vocabulary ({scheme.vocab}): make it for "
+            f"{vocab}"
+        )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A scheme whose strength moves while a model trains, or one that stays as it is.
+
+    >>> moving = rt.schedule("stochastok(alpha=0.1->1)", vocab)
+    >>> moving.at(0.0).spec, moving.at(1.0).spec
+    ('stochastok(alpha=0.1)', 'stochastok(alpha=1)')
+
+    Args:
+        spec: the normalized spec string of the whole schedule.
+        vocab: the vocabulary whose texts are tokenized.
+    """
+
+    spec: str
+    vocab: Vocabulary
+
+    @cached_property
+    def is_constant(self) -> bool:
+        """Whether the scheme is the same at all times."""
+        return not self._parsed.is_schedule
+
+    @cached_property
+    def _parsed(self) -> Spec:
+        return Spec.parse(self.spec)
+
+    @cached_property
+    def _fixed(self) -> Sampler | None:
+        return sampler(self._parsed, self.vocab) if self.is_constant else None
+
+    def at(self, progress: float) -> Sampler:
+        """The sampler at ``progress``, from 0 (first step) to 1 (last)."""
+        return self._fixed or sampler(self._parsed.at(progress), self.vocab)
+
+
+def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
+    """Read a scheme or a schedule, and check that both its ends are schemes of the vocabulary.
+
+    >>> moving = schedule("stochastok(alpha=0.1->1)", vocab)
+    >>> moving.at(0.5).spec
+    'stochastok(alpha=0.55)'
+
+    Args:
+        spec: a spec string or a :class:`robustok.Spec`, with or without ramps such as ``0.1->1``.
+        vocab: the vocabulary whose texts are tokenized.
+
+    Raises RobustokError as :func:`robustok.sampler` does.
+    """
+    parsed = Spec.parse(spec)
+    for progress in (0.0, 1.0):
+        sampler(parsed.at(progress), vocab)
+    return Schedule(str(parsed), vocab)
+
+
+def texts_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
+    """The stretches between ids that are no text, empty ones left out; int32 each."""
+    plain = vocab.readable[ids]
+    stretches = np.split(ids, np.flatnonzero(np.diff(plain)) + 1)
+    return [s for s in stretches if len(s) and vocab.readable[s[0]]]
+
+
+def _draw_bytes(sampler: Sampler, texts: Sequence[bytes], keys: np.ndarray, plan: Plan) -> Ragged:
+    """Draw every text given as bytes, for schemes that need no canonical ids."""
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    flat = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
+    parts = np.zeros(len(texts), np.int64)
+    return _draw_texts(sampler, flat, offsets, offsets, keys, parts, plan)
+
+
+def _draw_rows(
+    sampler: Sampler, rows: Ragged, keep: np.ndarray | None, keys: np.ndarray, plan: Plan
+) -> Ragged:
+    """Draw every row. Special and kept ids stay in place; the ids between two are one text."""
+    vocab = sampler.vocab
+    any_fixed, byte_offsets = _survey(vocab, rows, plan.threads)
+    if keep is None and not any_fixed:
+        parts = np.zeros(len(rows), np.int64)
+        return _draw_texts(sampler, rows.values, rows.offsets, byte_offsets, keys, parts, plan)
+    fixed = ~vocab.readable[rows.values]
+    if keep is not None:
+        fixed |= np.asarray(keep, np.bool_)
+    texts = kernels.split_at_fixed(rows.offsets, fixed)
+    values, offsets = kernels.gather(rows.values, texts)
+    byte_offsets = np.empty(len(offsets), np.int64)
+    kernels.survey(values, offsets, vocab.readable, vocab.token_offsets, byte_offsets)
+    parts = texts[:, 1].copy()
+    drawn = _draw_texts(sampler, values, offsets, byte_offsets, keys[texts[:, 0]], parts, plan)
+    return Ragged(
+        *kernels.reassemble(
+            rows.values, rows.offsets, fixed, texts, plan.draws, drawn.values, drawn.offsets
+        )
+    )
+
+
+def _survey(vocab: Vocabulary, rows: Ragged, threads: int) -> tuple[bool, np.ndarray]:
+    """Whether some id is special, and the bytes before each row; checks all ids.
+
+    `kernels.survey` in threads: one alone takes a fifth of the time of `stochastok(alpha=0.1)`.
+    """
+    byte_offsets = np.zeros(len(rows) + 1, np.int64)
+
+    def work(first: int, last: int) -> tuple[int, bool]:
+        sizes = np.empty(last - first + 1, np.int64)
+        offsets = rows.offsets[first : last + 1]
+        surveyed: Any = kernels.survey(
+            rows.values, offsets, vocab.readable, vocab.token_offsets, sizes
+        )
+        byte_offsets[first + 1 : last + 1] = sizes[1:]
+        return surveyed
+
+    many = len(rows.values) >= _MANY_IDS
+    jobs = _spread(len(rows), rows.offsets, threads if many else 1)
+    surveys = _in_threads(jobs, work)
+    if any(bad >= 0 for bad, _ in surveys):
+        check_ids(rows.values, vocab.size)
+    for first, last in jobs:
+        byte_offsets[first + 1 : last + 1] += byte_offsets[first]
+    return any(any_fixed for _, any_fixed in surveys), byte_offsets
+
+
+def _draw_texts(
+    sampler: Sampler,
+    values: np.ndarray,
+    offsets: np.ndarray,
+    byte_offsets: np.ndarray,
+    keys: np.ndarray,
+    parts: np.ndarray,
+    plan: Plan,
+) -> Ragged:
+    """Draw every text, which are ids, or bytes (uint8) for schemes that need no canonical ids."""
+    batch = sampler._as_drawn(
+        kernels.Batch(values, offsets, keys, parts, plan.seed, plan.epoch, np.int64(plan.draws))
+    )
+    jobs = _spread(len(offsets) - 1, byte_offsets, plan.threads)
+    sizes = [  # Python integers do not overflow
+        plan.draws
+        * sampler._max_ids(
+            last - first, *(int(x[last] - x[first]) for x in (offsets, byte_offsets))
+        )
+        for first, last in jobs
+    ]
+    if (len(offsets) - 1) * plan.draws > _MOST_DRAWS or sum(sizes) >= _MOST_IDS:
+        raise MemoryError
+    starts = np.cumsum([0, *sizes])
+    out = np.empty(starts[-1], np.int32)
+    ends = np.zeros((len(offsets) - 1) * plan.draws + 1, np.int64)
+
+    def work(job: int) -> None:
+        first, last = jobs[job]
+        job_ends = ends[first * plan.draws + 1 : last * plan.draws + 1]
+        sampler._draw(batch, first, last, out[starts[job] : starts[job + 1]], job_ends)
+
+    _in_threads([(job,) for job in range(len(jobs))], work)
+    total = _close_gaps(out, ends, jobs, starts, plan.draws)
+    if 2 * total < len(out):  # a view would keep all of it alive
+        out.resize(total, refcheck=False)
+    return Ragged(out[:total], ends)
+
+
+def _close_gaps(
+    out: np.ndarray, ends: np.ndarray, jobs: list[tuple[int, int]], starts: np.ndarray, draws: int
+) -> int:
+    """Move the ids of each thread next to those of the previous one; returns their number.
+
+    Pages that are touched already are cheap to move in; a new array for all would not be.
+    """
+    total = 0
+    for (first, last), start in zip(jobs, starts, strict=False):
+        job_ends = ends[first * draws + 1 : last * draws + 1]
+        size = int(job_ends[-1]) if len(job_ends) else 0
+        if start != total:
+            # As memory: an array would copy what overlaps to a new place first.
+            out.data[total : total + size] = out.data[start : start + size]
+        job_ends += total
+        total += size
+    return total
+
+
+def write_rows(rows: Sequence[np.ndarray], out: np.ndarray, ends: np.ndarray) -> None:
+    """Write draws as ``_draw`` does: ids to ``out`` one row after another, ends to ``ends``."""
+    if rows:
+        ends[:] = np.cumsum([len(row) for row in rows])
+        out[: ends[-1]] = np.concatenate(rows)
+
+
+def _spread(total: int, weights: np.ndarray, threads: int) -> list[tuple[int, int]]:
+    """Cut ``total`` texts into runs of about equal weight, one a thread.
+
+    ``weights`` (int64 of shape [total + 1]) is the weight before each text.
+    """
+    if threads == 1 or total < 2 or weights[-1] < _SMALL:
+        return [(0, total)]
+    marks = np.searchsorted(weights, np.linspace(0, weights[-1], threads + 1)[1:-1])
+    edges = sorted({0, *marks.tolist(), total})
+    return list(itertools.pairwise(edges))
+
+
+def _in_threads(jobs: list[Any], work: Any) -> list[Any]:
+    """``work(*job)`` for each job, on as many threads as there are jobs.
+
+    The caller's thread takes the first job. If it slept, the scheduler would keep its core for it
+    for a while, and two of the other threads would share one.
+    """
+    if len(jobs) == 1:
+        return [work(*jobs[0])]
+    with ThreadPoolExecutor(len(jobs) - 1) as pool:
+        others = [pool.submit(work, *job) for job in jobs[1:]]
+        return [work(*jobs[0]), *(job.result() for job in others)]
+
+
+def _checked_draw(scheme: Sampler, ids: np.ndarray, drawn: Any) -> np.ndarray:
+    """The ids of a draw; raises RobustokError where they do not spell the text of ``ids``."""
+    vocab = scheme.vocab
+    try:
+        rows = check_ids(drawn, vocab.size)
+    except RobustokError as e:
+        raise RobustokError(f"{scheme.name}: draw returned no ids of the tokenizer: {e}") from e
+    if not vocab.readable[rows].all():
+        raise RobustokError(f"{scheme.name}: draw returned a special token, which no text holds")
+    text, drawn_text = vocab.decode_bytes(ids), vocab.decode_bytes(rows)
+    if text != drawn_text:
+        raise RobustokError(
+            f"{scheme.name}: draw returned ids of another text: {_short(drawn_text)}, not "
+            f"{_short(text)}"
+        )
+    return rows
+
+
+def _short(text: bytes) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + b"...")
 
 
 def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:
@@ -367,8 +625,6 @@ def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:
 @cache
 def cores_read_once() -> int:
     """`processes.available_cores`, cached: a container's quota takes 0.3 ms to read."""
-    from robustok.processes import available_cores
-
     return available_cores()
 
 

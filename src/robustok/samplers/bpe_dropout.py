@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
+from robustok.kernels.batch import Rows, spelled
+from robustok.kernels.merges import BITS, build_merges
+from robustok.kernels.pre_tokens import TO_MERGE, PreTokens, whole_tokens
+from robustok.kernels.stochastok import pairs_of
 from robustok.samplers.base import Sampler
-from robustok.samplers.needs import MERGES
-from robustok.samplers.parameters import Choice, probability
-from robustok.vocabulary import Text, Vocabulary
+from robustok.samplers.canonical import Canonical
+from robustok.samplers.parameters import MERGES, Choice, probability
+from robustok.tokenizer.pre_tokenizer import PreTokenizer
+from robustok.tokenizer.vocabulary import Text, Vocabulary
 
 _RULES = ("provilkov", "hf", "sentencepiece")
 _BY_BLOCKS = 512  # bytes of a pre-token that is faster merged by blocks than from one queue
@@ -53,9 +58,8 @@ class BpeDropout(Sampler):
         super().__init__(vocab, p=p, rule=rule)
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.kernels import bpe_dropout as kernels
-        from robustok.kernels.batch import Rows, spelled
-        from robustok.samplers.canonical import Canonical
+        # These kernels add 15 ms to `import robustok`, and few programs draw from this scheme.
+        from robustok.kernels.dropout import draw_bpe_dropout
 
         if self.p == 0.0:
             Canonical(self.vocab)._draw(batch, first, last, out, ends)
@@ -68,7 +72,7 @@ class BpeDropout(Sampler):
         else:
             texts = spelled(batch, v.token_bytes, v.token_offsets, first, last)
             pre_tokens = self._pre_tokens(batch.values, batch.offsets[first : last + 1], texts)
-        drawn = kernels.draw_bpe_dropout(
+        drawn = draw_bpe_dropout(
             v.trie, self._merges(), pre_tokens, texts, self.p, _RULES.index(self.rule),
             _BY_BLOCKS, Rows(out, ends),
         )  # fmt: skip
@@ -80,8 +84,6 @@ class BpeDropout(Sampler):
 
         Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
         """
-        from robustok.kernels.pre_tokens import PreTokens, whole_tokens
-
         cutter, added = self._cutter()
         edges, whole = texts.offsets, None
         ids = values[offsets[0] : offsets[-1]]
@@ -104,11 +106,11 @@ class BpeDropout(Sampler):
         return self.p > 0.0 and not self._cutter()[0].cuts
 
     def _bytes_of(self, text: Text) -> bytes | None:
-        spelled = self.vocab.text_bytes(text)
-        if spelled is None:
+        raw = self.vocab.text_bytes(text)
+        if raw is None:
             return None
         added = self.vocab.derived("bpe-dropout added", self._search_of_added)
-        return None if added is not None and added(spelled) else spelled
+        return None if added is not None and added(raw) else raw
 
     def _search_of_added(self) -> Callable[[bytes], object] | None:
         """A search of bytes for an added token; None where the vocabulary has none."""
@@ -117,8 +119,6 @@ class BpeDropout(Sampler):
 
     def _whole_texts(self, offsets: np.ndarray) -> Any:
         """Each text as one pre-token; offsets: int64 [texts + 1], of their bytes."""
-        from robustok.kernels.pre_tokens import TO_MERGE, PreTokens
-
         sizes, added = np.diff(offsets), self._cutter()[1]
         first = np.zeros(len(offsets), np.int64)
         np.cumsum(sizes > 0, out=first[1:])
@@ -142,17 +142,12 @@ class BpeDropout(Sampler):
 
 
 def _cutter_of(vocab: Vocabulary) -> tuple[Any, np.ndarray]:
-    from robustok.pretokenize.pre_tokenizer import PreTokenizer
-
     added = np.zeros(vocab.size, np.bool_)
-    decoder = getattr(vocab.data.source, "get_added_tokens_decoder", dict)
-    added[[i for i in decoder() if i < vocab.size]] = True
+    added[[i for i in vocab.data.added if i < vocab.size]] = True
     return PreTokenizer(vocab.data), added & vocab.readable
 
 
 def _tables(vocab: Vocabulary, by_result: bool) -> Any:
-    from robustok.kernels.merges import BITS, build_merges
-
     left, right, result = _merge_list(vocab)
     if max(vocab.size, len(result)) > 1 << BITS:
         raise RobustokError(
@@ -197,8 +192,6 @@ def _merge_list(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         result = np.array(result_ids, np.int32)
         kept = result >= 0  # a merge whose result is no token of V would draw a special token
         return pairs[kept, 0], pairs[kept, 1], result[kept]
-    from robustok.kernels.stochastok import pairs_of
-
     start, left, right = pairs_of(vocab.trie, vocab.token_bytes, vocab.token_offsets,
                                   vocab.ordinary)  # fmt: skip
     result = np.repeat(np.arange(vocab.size, dtype=np.int32), np.diff(start))

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 
 from robustok.samplers.base import Sampler
-from robustok.utf8 import split_at_broken
+from robustok.tokenizer.data import split_at_broken
 
 
 class Characters(Sampler):

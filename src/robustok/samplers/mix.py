@@ -9,13 +9,11 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.kernels.batch import gather
-from robustok.kernels.random import coins
-from robustok.samplers.base import Sampler
+from robustok.kernels.numbers import coins
+from robustok.samplers.base import Sampler, sampler, write_rows
 from robustok.samplers.canonical import Canonical
-from robustok.samplers.parameters import Parts
-from robustok.samplers.run import room_for
-from robustok.samplers.spec import Spec
-from robustok.vocabulary import Vocabulary
+from robustok.samplers.spec import Parts, Spec
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _CHOICE = np.int64(1 << 62)  # a part number that no text has: the choice has its own random stream
 
@@ -45,8 +43,6 @@ class Mix(Sampler):
         self, vocab: Vocabulary, *, parts: Sequence[str | tuple[float, str | Spec | Sampler]]
     ) -> None:
         super().__init__(vocab, parts=parts)
-        from robustok.samplers.registry import sampler
-
         pairs = self.params["parts"]
         self.weights = np.array([weight for weight, _ in pairs])
         self.samplers = [sampler(scheme, vocab) for _, scheme in pairs]
@@ -91,9 +87,9 @@ class Mix(Sampler):
         chosen = picks.item(0) if picks.size == 1 else -1
         if chosen >= 0 and len(batch.keys) == 1:  # the batch of `sample`
             scheme = self.samplers[chosen]
-            scheme._draw(scheme._prepare(batch), first, last, out, ends)
+            scheme._draw(scheme._as_drawn(batch), first, last, out, ends)
             return
-        parts: list[Any] = [None] * ((last - first) * draws)
+        drawn: list[Any] = [None] * ((last - first) * draws)
         for c, scheme in enumerate(self.samplers):
             wanted = np.flatnonzero((picks == c).any(axis=1))
             if not len(wanted):
@@ -104,16 +100,12 @@ class Mix(Sampler):
             part = batch._replace(
                 values=values, offsets=offsets, keys=batch.keys[rows], parts=batch.parts[rows]
             )
-            drawn = np.empty(room_for(self.vocab, values) * draws, np.int32)
-            drawn_ends = np.zeros(len(rows) * draws + 1, np.int64)
-            scheme._draw(scheme._prepare(part), 0, len(rows), drawn, drawn_ends[1:])
+            ids, bounds = scheme._draw_batch(part)
             for x, t in enumerate(wanted.tolist()):
                 for d in np.flatnonzero(picks[t] == c).tolist():
                     i = x * draws + d
-                    parts[t * draws + d] = drawn[drawn_ends[i] : drawn_ends[i + 1]]
-        if parts:
-            ends[:] = np.cumsum([len(row) for row in parts])
-            out[: ends[-1]] = np.concatenate(parts)
+                    drawn[t * draws + d] = ids[bounds[i] : bounds[i + 1]]
+        write_rows(drawn, out, ends)
 
     def _picks(self, batch: Any, first: int, last: int) -> np.ndarray:
         """Number of the scheme of each draw of texts first..last, int64 [texts, draws]."""

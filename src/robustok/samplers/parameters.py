@@ -1,15 +1,15 @@
 """The parameters of a scheme as data: range, default, schedule, and form in a spec string.
 
-A scheme class lists them in ``Sampler.parameters``. Spec strings are read, checked and normalized
-by this table alone, without a vocabulary.
+A scheme class lists them in ``Sampler.parameters``, and what it requires of a tokenizer in
+``Sampler.needs``. Spec strings are read, checked and normalized by these alone, without a
+vocabulary. Parameters that hold other schemes are in :mod:`robustok.samplers.spec`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from robustok.checks import (
     MAX_COUNT,
@@ -17,15 +17,11 @@ from robustok.checks import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     check_count,
-    check_list,
     check_number,
     shown,
 )
 from robustok.errors import RobustokError
-
-if TYPE_CHECKING:
-    from robustok.samplers.base import Sampler
-    from robustok.samplers.spec import Spec
+from robustok.tokenizer.vocabulary import Vocabulary
 
 REQUIRED: Any = object()  # the default of a parameter that must be given
 
@@ -53,7 +49,7 @@ class Search(NamedTuple):
 
     low: float
     high: float
-    most: float  # ``high`` grows up to here where the target is beyond it
+    highest: float  # ``high`` grows up to here where the target is beyond it
     geometric: bool = False  # halve the logarithm: for a parameter with a ratio scale
 
 
@@ -64,15 +60,15 @@ _SHARE = Search(0.0, 1.0, 1.0)
 class Number:
     """A number from ``low`` to ``high``, or a :class:`Ramp` between two of them.
 
-    ``whole`` numbers are rounded along a ramp. ``quick`` is the largest value whose draws always
-    take little time; interactive front ends refuse larger ones.
+    ``whole`` numbers are rounded along a ramp. ``interactive_max`` is the largest value whose draws
+    always take little time; interactive front ends refuse larger ones.
     """
 
     low: float
     high: float
     default: Any = None
     whole: bool = False
-    quick: float = 1000
+    interactive_max: float = 1000
     search: Search = _SHARE
 
     def check(self, scheme: str, name: str, value: Any) -> Any:
@@ -120,64 +116,6 @@ class Choice:
         return f"{name}={show(value)}"
 
 
-@dataclass(frozen=True)
-class Inner:
-    """Another scheme, written without a name: ``exactly(uniform, splits=1)``."""
-
-    default: Any = field(default=REQUIRED, init=False)
-
-    def check(self, scheme: str, name: str, value: Any) -> Spec | Sampler:
-        """The scheme as a Spec, or the sampler that is given; from a spec string a 1-tuple."""
-        if isinstance(value, (tuple, list)):
-            if len(value) != 1:
-                raise RobustokError(f"{scheme}: give one scheme, as {scheme}(uniform, ...)")
-            value = value[0]
-        return _scheme(value)
-
-    def at(self, value: Any, progress: float) -> Any:
-        """The scheme at a moment of training."""
-        return value.at(progress)
-
-    def show(self, name: str, value: Any) -> str:
-        """The scheme in a spec string."""
-        return _text(value)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Schemes with weights that add up to 1: ``mix(0.5 canonical, 0.5 uniform)``."""
-
-    default: Any = field(default=REQUIRED, init=False)
-
-    def check(self, scheme: str, name: str, value: Any) -> tuple[tuple[Any, Any], ...]:
-        """Pairs of a weight (float or Ramp) and a Spec or sampler."""
-        parts = tuple(_part(scheme, part) for part in check_list(f"{scheme}: {name}", value))
-        if len(parts) < 2:
-            raise RobustokError(
-                f"{scheme}: give two schemes or more, as {scheme}(0.5 canonical, 0.5 uniform)"
-            )
-        for end in (0.0, 1.0):
-            total = sum(_WEIGHT.at(weight, end) for weight, _ in parts)
-            if abs(total - 1) >= 1e-6:
-                raise RobustokError(f"{scheme}: the weights must add up to 1, not {total:g}")
-        return parts
-
-    def at(self, value: Sequence[tuple[Any, Any]], progress: float) -> tuple[tuple[Any, Any], ...]:
-        """The weights and schemes at a moment of training."""
-        return tuple((_WEIGHT.at(w, progress), scheme.at(progress)) for w, scheme in value)
-
-    def show(self, name: str, value: Sequence[tuple[Any, Any]]) -> str:
-        """The parts in a spec string."""
-        return ", ".join(
-            f"{weight if isinstance(weight, Ramp) else f'{weight:.9g}'} {_text(scheme)}"
-            for weight, scheme in value
-        )
-
-
-Parameter = Number | Choice | Inner | Parts
-_WEIGHT = Number(0.0, 1.0)
-
-
 def per_token(default: float | None = None) -> Number:
     """A strength for each canonical token, such as alpha: from 0 to 10,000."""
     return Number(0.0, MAX_STRENGTH, default, search=Search(0.0, 1.0, 1000.0))
@@ -194,9 +132,9 @@ def temperature(default: float | None = None) -> Number:
     return Number(MIN_TEMPERATURE, MAX_TEMPERATURE, default, search=search)
 
 
-def count(default: int | None = None, least: int = 0, quick: float = 1000) -> Number:
+def count(default: int | None = None, least: int = 0, interactive_max: float = 1000) -> Number:
     """A whole number from ``least`` to 2**31 - 1."""
-    return Number(least, MAX_COUNT, default, whole=True, quick=quick)
+    return Number(least, MAX_COUNT, default, whole=True, interactive_max=interactive_max)
 
 
 def show(value: Any) -> str:
@@ -234,45 +172,21 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def schemes_in(value: Any) -> list[Any]:
-    """The Specs and samplers in a parameter's checked value.
+class Need(NamedTuple):
+    """A requirement: its name in errors, and a test of a vocabulary."""
 
-    >>> mixture = rt.Spec.parse("mix(0.5 canonical, 0.5 uniform)")
-    >>> [str(scheme) for scheme in schemes_in(mixture.params["parts"])]
-    ['canonical', 'uniform']
-    """
-    if hasattr(value, "params"):
-        return [value]
-    if not isinstance(value, tuple):
-        return []
-    return [scheme for part in value for scheme in schemes_in(part)]
+    what: str
+    is_met: Callable[[Vocabulary], bool]
 
 
-_RAMP_START = re.compile(r"\s*+([^\s(>]++)\s*+->\s*+")  # possessive: linear time
+def _has_merges(vocab: Vocabulary) -> bool:
+    """Whether the merges are listed, or follow from ranks or scores."""
+    return vocab.data.merges is not None or vocab.data.family.endswith("BPE")
 
 
-def _part(scheme: str, part: Any) -> tuple[Any, Any]:
-    """A weight and a scheme from ``"0.5 uniform"``, ``"1->0.5 uniform"`` or a pair."""
-    if isinstance(part, str):
-        # The arrow may have spaces around it; they are not what separates the scheme.
-        weight, _, inner = _RAMP_START.sub(r"\1->", part).strip().partition(" ")
-        value = read_value(weight)
-        part = () if isinstance(value, str) else (value, inner.strip())
-    if not isinstance(part, (tuple, list)) or len(part) != 2:
-        raise RobustokError(
-            f"{scheme}: write each part as a weight and a scheme, as '0.5 uniform', not "
-            f"{shown(part)}"
-        )
-    return _WEIGHT.check(scheme, "a weight", part[0]), _scheme(part[1])
+def _has_scores(vocab: Vocabulary) -> bool:
+    return vocab.data.scores is not None and not vocab.data.family.endswith("BPE")
 
 
-def _scheme(value: Any) -> Spec | Sampler:
-    from robustok.samplers.spec import Spec
-
-    if isinstance(value, Spec) or hasattr(value, "sample_batch"):
-        return value
-    return Spec.parse(value)
-
-
-def _text(value: Any) -> str:
-    return getattr(value, "spec", None) or str(value)
+MERGES = Need("a BPE tokenizer with its merges", _has_merges)
+SCORES = Need("the piece scores of a Unigram tokenizer", _has_scores)

@@ -1,26 +1,189 @@
-"""A scheme as a value: spec strings parsed by a small grammar and normalized by the scheme's class.
+"""Schemes without a vocabulary: what their classes declare, their registry, and spec strings.
 
     spec  = name [ "(" part { "," part } ")" ]
     part  = parameter "=" value | spec | weight spec
     value = number | number "->" number | word | quoted word
 
-No vocabulary is needed. Whether a tokenizer fits a scheme is checked by its sampler.
+A small grammar reads a spec string, and the class of the scheme checks and normalizes it. Whether a
+tokenizer fits a scheme is checked by its sampler. This module imports no scheme: each class is
+entered by :func:`register`, those of this package in ``robustok.samplers``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from robustok.checks import check_number, shown
-from robustok.errors import RobustokError
-from robustok.samplers.parameters import Ramp, read_value
+from robustok.checks import check_list, check_number, shown
+from robustok.errors import RobustokError, nearest
+from robustok.samplers.parameters import (
+    REQUIRED,
+    Choice,
+    Need,
+    Number,
+    Ramp,
+    read_value,
+)
+
+GROUP = "robustok.schemes"  # the entry-point group of packages with schemes
+SCHEMES: dict[str, type[Any]] = {}  # every registered subclass of Sampler, by name
 
 _LONGEST, _DEEPEST = 10_000, 8
 _SPEC = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z][\w-]*")
+_RAMP_START = re.compile(r"\s*+([^\s(>]++)\s*+->\s*+")  # possessive: linear time
+_WEIGHT = Number(0.0, 1.0)
+_failed: dict[str, str] = {}  # entry point: why it could not be loaded
+_loaded: list[bool] = []  # not empty once the entry points were loaded
+
+
+@dataclass(frozen=True)
+class Inner:
+    """Another scheme, written without a name: ``exactly(uniform, splits=1)``."""
+
+    default: Any = field(default=REQUIRED, init=False)
+
+    def check(self, scheme: str, name: str, value: Any) -> Spec | Scheme:
+        """The scheme as a Spec, or the sampler that is given; from a spec string a 1-tuple."""
+        if isinstance(value, (tuple, list)):
+            if len(value) != 1:
+                raise RobustokError(f"{scheme}: give one scheme, as {scheme}(uniform, ...)")
+            value = value[0]
+        return _scheme(value)
+
+    def at(self, value: Any, progress: float) -> Any:
+        """The scheme at a moment of training."""
+        return value.at(progress)
+
+    def show(self, name: str, value: Any) -> str:
+        """The scheme in a spec string."""
+        return spec_of(value)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Schemes with weights that add up to 1: ``mix(0.5 canonical, 0.5 uniform)``."""
+
+    default: Any = field(default=REQUIRED, init=False)
+
+    def check(self, scheme: str, name: str, value: Any) -> tuple[tuple[Any, Any], ...]:
+        """Pairs of a weight (float or Ramp) and a Spec or sampler."""
+        parts = tuple(_part(scheme, part) for part in check_list(f"{scheme}: {name}", value))
+        if len(parts) < 2:
+            raise RobustokError(
+                f"{scheme}: give two schemes or more, as {scheme}(0.5 canonical, 0.5 uniform)"
+            )
+        for end in (0.0, 1.0):
+            total = sum(_WEIGHT.at(weight, end) for weight, _ in parts)
+            if abs(total - 1) >= 1e-6:
+                raise RobustokError(f"{scheme}: the weights must add up to 1, not {total:g}")
+        return parts
+
+    def at(self, value: Sequence[tuple[Any, Any]], progress: float) -> tuple[tuple[Any, Any], ...]:
+        """The weights and schemes at a moment of training."""
+        return tuple((_WEIGHT.at(w, progress), scheme.at(progress)) for w, scheme in value)
+
+    def show(self, name: str, value: Sequence[tuple[Any, Any]]) -> str:
+        """The parts in a spec string."""
+        return ", ".join(
+            f"{weight if isinstance(weight, Ramp) else f'{weight:.9g}'} {spec_of(scheme)}"
+            for weight, scheme in value
+        )
+
+
+Parameter = Number | Choice | Inner | Parts
+
+
+class Scheme:
+    """What the class of a scheme declares; the base of :class:`robustok.Sampler`.
+
+    A class without an ``example`` gets its name as one.
+    """
+
+    name: ClassVar[str]
+    example: ClassVar[str]  # a spec that works with every vocabulary that fits the scheme
+    variants: ClassVar[tuple[str, ...]] = ()  # specs of further kernels: compiled early, tested
+    parameters: ClassVar[Mapping[str, Parameter]] = {}  # in the order of the spec string
+    strength: ClassVar[str] = ""  # the parameter that sets how far draws are from canonical
+    exact_form: ClassVar[Mapping[str, str]] = {}  # measure: the scheme that draws at exactly this
+    # value of the measure
+    nominal_splits: ClassVar[str | float | None] = None  # per canonical token: a number or the
+    # parameter that holds it; the axis of the paper's figures
+    exact: ClassVar[bool] = False  # whether log_prob is exact (of a mixture: where its parts are)
+    deterministic: ClassVar[bool] = False  # whether the support is one tokenization
+    repeats: ClassVar[bool] = False  # whether a draw may take many draws of an inner scheme
+    needs: ClassVar[Need | None] = None  # from the tokenizer
+    color: ClassVar[str] = ""  # in figures, as "#e69f00"; empty: one is chosen
+    inner: ClassVar[str] = ""  # the parameter that takes schemes without a name; set by the base
+    params: Mapping[str, Any]  # checked values by parameter name
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        kinds = cls.parameters.items()
+        cls.inner = next((n for n, kind in kinds if isinstance(kind, (Inner, Parts))), "")
+        if "name" in vars(cls) and "example" not in vars(cls):
+            cls.example = cls.name
+
+    @classmethod
+    def checked(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters checked and normalized: the strength, and what differs from its default.
+
+        >>> rt.StochasTok.checked({"ways": 2})
+        {'alpha': 0.1}
+
+        Args:
+            params: values by parameter name; parameters without a value take their defaults.
+
+        Raises RobustokError for an unknown name, a value out of range and a missing parameter.
+        """
+        for name in params:
+            if name not in cls.parameters:
+                known = nearest(name, cls.parameters) if cls.parameters else ""
+                hint = known or f"{cls.name} takes none"
+                raise RobustokError(f"{cls.name} has no parameter '{name}': {hint}")
+        result = {}
+        for name, kind in cls.parameters.items():
+            value = params.get(name, kind.default)
+            if value is REQUIRED:
+                raise RobustokError(f"{cls.name} needs {name}, as {cls.example}")
+            if value is None and kind.default is None:
+                continue
+            value = kind.check(cls.name, name, value)
+            if name == cls.strength or value != kind.default:
+                result[name] = value
+        cls._check_together(result)
+        return result
+
+    @classmethod
+    def _check_together(cls, params: Mapping[str, Any]) -> None:
+        """Raise RobustokError for checked parameters that contradict each other."""
+
+    @classmethod
+    def with_strength(cls, params: Mapping[str, Any], value: float) -> dict[str, Any]:
+        """The same parameters with another strength.
+
+        Args:
+            params: values by parameter name; they may lack required ones.
+            value: value of the scheme's strength parameter.
+        """
+        return {**params, cls.strength: value}
+
+    @classmethod
+    def _check_complete(cls) -> None:
+        """Raise RobustokError for a class that cannot be registered."""
+        name = getattr(cls, "name", None)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise RobustokError(
+                f"{cls.__name__}: name must be a word of letters, digits and '-', not {name!r}"
+            )
+        sets_strength = cls.with_strength.__func__ is not Scheme.with_strength.__func__
+        if cls.strength and cls.strength not in cls.parameters and not sets_strength:
+            raise RobustokError(f"{name}: its strength '{cls.strength}' is not in its parameters")
 
 
 @dataclass(frozen=True)
@@ -46,8 +209,6 @@ class Spec:
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from robustok.samplers.registry import scheme_class
-
         checked = scheme_class(self.name).checked(self.params)
         object.__setattr__(self, "params", MappingProxyType(checked))
 
@@ -104,9 +265,7 @@ class Spec:
         return self.params.get(self._scheme.strength)
 
     @property
-    def _scheme(self) -> Any:
-        from robustok.samplers.registry import scheme_class
-
+    def _scheme(self) -> type[Scheme]:
         return scheme_class(self.name)
 
     def __str__(self) -> str:
@@ -132,15 +291,13 @@ def read_call(text: str) -> Call:
     >>> read_call("exactly(uniform, splits=.50)")
     Call(name='exactly', params={'scheme': ('uniform',), 'splits': 0.5})
     """
-    from robustok.samplers.registry import scheme_class
-
     match = _SPEC.fullmatch(_checked_text(text))
     if not match:
         raise RobustokError(f"cannot read the scheme {text!r}: write it as uniform-k(alpha=0.5)")
     name, inside = match[1], (match[2] or "").strip()
     scheme = scheme_class(name)
     params: dict[str, Any] = {}
-    for part in _split(text, inside):
+    for part in split_parameters(text, inside):
         key, equals, value = (x.strip() for x in part.partition("="))
         if scheme.inner and not re.fullmatch(r"\w+", key if equals else ""):
             params[scheme.inner] = (*params.get(scheme.inner, ()), part)
@@ -151,7 +308,7 @@ def read_call(text: str) -> Call:
     return Call(name, params)
 
 
-def spec_string(scheme: Any, params: Mapping[str, Any]) -> str:
+def spec_string(scheme: type[Scheme], params: Mapping[str, Any]) -> str:
     """The spec of a scheme class with checked parameters."""
     shown_params = [scheme.parameters[name].show(name, value) for name, value in params.items()]
     return f"{scheme.name}({', '.join(shown_params)})" if shown_params else scheme.name
@@ -181,7 +338,7 @@ def _checked_text(text: Any) -> str:
     return text
 
 
-def _split(spec: str, inside: str) -> list[str]:
+def split_parameters(spec: str, inside: str) -> list[str]:
     """The parts between commas that no parenthesis encloses."""
     parts, depth = [""], 0
     for c in inside:
@@ -195,3 +352,128 @@ def _split(spec: str, inside: str) -> list[str]:
     if depth:
         raise RobustokError(f"{spec}: the parentheses do not match")
     return [p.strip() for p in parts if p.strip()]
+
+
+def _part(scheme: str, part: Any) -> tuple[Any, Any]:
+    """A weight and a scheme from ``"0.5 uniform"``, ``"1->0.5 uniform"`` or a pair."""
+    if isinstance(part, str):
+        # The arrow may have spaces around it; they are not what separates the scheme.
+        weight, _, inner = _RAMP_START.sub(r"\1->", part).strip().partition(" ")
+        value = read_value(weight)
+        part = () if isinstance(value, str) else (value, inner.strip())
+    if not isinstance(part, (tuple, list)) or len(part) != 2:
+        raise RobustokError(
+            f"{scheme}: write each part as a weight and a scheme, as '0.5 uniform', not "
+            f"{shown(part)}"
+        )
+    return _WEIGHT.check(scheme, "a weight", part[0]), _scheme(part[1])
+
+
+def _scheme(value: Any) -> Spec | Scheme:
+    return value if isinstance(value, (Spec, Scheme)) else Spec.parse(value)
+
+
+def spec_of(scheme: Spec | Scheme) -> str:
+    """The spec string of a Spec or a sampler."""
+    return str(scheme) if isinstance(scheme, Spec) else spec_string(type(scheme), scheme.params)
+
+
+def schemes_in(value: Any) -> list[Any]:
+    """The Specs and samplers in a parameter's checked value.
+
+    >>> mixture = rt.Spec.parse("mix(0.5 canonical, 0.5 uniform)")
+    >>> [str(scheme) for scheme in schemes_in(mixture.params["parts"])]
+    ['canonical', 'uniform']
+    """
+    if isinstance(value, (Spec, Scheme)):
+        return [value]
+    if not isinstance(value, tuple):
+        return []
+    return [scheme for part in value for scheme in schemes_in(part)]
+
+
+S = TypeVar("S", bound=type[Scheme])
+
+
+def register(scheme: S) -> S:
+    """Register a scheme under its ``name``. Usable as a class decorator.
+
+    >>> @rt.register
+    ... class Coarse(rt.Sampler):
+    ...     name = "coarse"
+    ...     def draw(self, ids, random):
+    ...         return rt.Characters(self.vocab).draw(ids, random) if random.random() < 0.5 else ids
+    >>> rt.sampler("coarse", vocab).sample_batch(["hello"], seed=0, draws=4).lengths
+    array([5, 1, 1, 5])
+
+    Args:
+        scheme: a subclass of :class:`robustok.Sampler` with a ``name`` and a method
+            ``draw(self, ids, random)``; see "A scheme of your own" in the documentation.
+
+    Raises RobustokError for a class that is no scheme and for a name that another scheme has. A
+    class that is defined again replaces the earlier one.
+    """
+    if not (isinstance(scheme, type) and issubclass(scheme, Scheme)):
+        raise RobustokError(f"register takes a subclass of robustok.Sampler, not {scheme!r}")
+    scheme._check_complete()
+    name = scheme.name
+    other = SCHEMES.get(name)
+    if other and (other.__module__, other.__qualname__) != (scheme.__module__, scheme.__qualname__):
+        raise RobustokError(f"a scheme '{name}' is already registered: give it another name")
+    SCHEMES[name] = scheme
+    return scheme
+
+
+def schemes() -> dict[str, type[Any]]:
+    """All schemes by name, with those of installed packages.
+
+    >>> list(schemes())[:2]
+    ['canonical', 'characters']
+
+    A package whose scheme cannot be loaded causes a warning of one line.
+    """
+    _load_packages()
+    for reason in _failed.values():
+        warnings.warn(reason, stacklevel=2)
+    _failed.clear()
+    return dict(SCHEMES)
+
+
+def find_scheme(name: str) -> type[Any] | None:
+    """The class of a scheme; None where neither this nor an installed package has one."""
+    if name not in SCHEMES:
+        _load_packages()
+    return SCHEMES.get(name)
+
+
+def scheme_class(name: str) -> type[Any]:
+    """The class of a scheme; raises RobustokError that names the nearest where there is none."""
+    scheme = find_scheme(name)
+    if scheme is not None:
+        return scheme
+    if name in _failed:
+        raise RobustokError(_failed[name])
+    raise RobustokError(f"unknown scheme '{name}': {nearest(name, SCHEMES)}")
+
+
+def _load_packages() -> None:
+    """Register the schemes of installed packages, once a process."""
+    if _loaded:
+        return
+    _loaded.append(True)  # before loading: a package may look schemes up while it is imported
+    for entry in entry_points(group=GROUP):
+        _load(entry)
+
+
+def _load(entry: EntryPoint) -> None:
+    try:
+        scheme = entry.load()
+        if isinstance(scheme, type):  # a module registers its schemes itself
+            register(scheme)
+    except Exception as error:  # whatever the code of the package raises
+        package = entry.dist.name if entry.dist else entry.module
+        text = " ".join(str(error).split())
+        _failed[entry.name] = (
+            f"the scheme '{entry.name}' of the package {package} cannot be loaded: "
+            f"{type(error).__name__}: {text}"
+        )

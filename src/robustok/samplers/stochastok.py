@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from robustok.kernels.batch import Rows
 from robustok.kernels.stochastok import (
     MOST_PICKS,
-    Strength,
+    PickRate,
     draw_stochastok,
     draw_stochastok_listed,
     pairs_of,
 )
 from robustok.samplers.parameters import count, per_token
-from robustok.samplers.tabled import TabledSampler
-from robustok.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from robustok.lattice import Lattice
+from robustok.samplers.stored import StoredSampler
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
-class StochasTok(TabledSampler):
+class StochasTok(StoredSampler):
     """⌈α·m⌉ times: pick a position uniformly, replace its token by one of its expansions.
 
     >>> [vocab.tokens[i] for i in StochasTok(vocab, alpha=1).sample("hello world", seed=0)]
@@ -45,7 +42,7 @@ class StochasTok(TabledSampler):
     variants = ("stochastok(alpha=2, ways=3)", "stochastok(alpha=2, max_picks=3)")
     parameters = {
         "alpha": per_token(0.1),
-        "ways": count(2, least=2, quick=4),  # the list of expansions grows exponentially
+        "ways": count(2, least=2, interactive_max=4),  # the list of expansions grows exponentially
         "max_picks": count(),
     }
     strength = "alpha"
@@ -65,8 +62,12 @@ class StochasTok(TabledSampler):
     ) -> None:
         super().__init__(vocab, alpha=alpha, ways=ways, max_picks=max_picks)
 
-    def _picks(self, tokens: int) -> int:
-        """The picks in a text with this many canonical tokens."""
+    def picks_of(self, tokens: int) -> int:
+        """The picks in a text with this many canonical tokens.
+
+        Args:
+            tokens: number of canonical tokens.
+        """
         picks = ceil(self.alpha * tokens)
         return picks if self.max_picks is None else min(picks, self.max_picks)
 
@@ -78,41 +79,18 @@ class StochasTok(TabledSampler):
             lambda: pairs_of(v.trie, v.token_bytes, v.token_offsets, v.ordinary),
         )
 
-    def segmentation_weights(
-        self, lattice: Lattice, segmentations: list[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], float] | None:
-        """The Markov chain of a token in a long text; None with ``max_picks``, which it exceeds."""
-        from robustok.samplers.stochastok_chain import stochastok_distribution
-
-        if self.max_picks is not None:
-            return None
-        most = max((len(cut) for cut in segmentations), default=1) - 1
-        return stochastok_distribution(lattice, self.alpha, self.ways, most)
-
-    def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
-        """The paper's Dirichlet-multinomial, for two-way splits."""
-        from robustok.samplers.split_distributions import dirichlet_multinomial
-
-        m = len(canonical)
-        if self.ways != 2:
-            return {}
-        return {"Dirichlet-multinomial (paper)": dirichlet_multinomial(self._picks(m), m)}
-
-    def _room(self, texts: int, tokens: int, size: int) -> int:
+    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
         picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text
         return min(size, tokens + picks * (self.ways - 1))
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        v, rows = self.vocab, Rows(out, ends)
+        v = self.vocab
         most = MOST_PICKS if self.max_picks is None else self.max_picks
-        strength = Strength(np.float64(self.alpha), np.int64(most))
+        strength = PickRate(np.float64(self.alpha), np.int64(most))
         if self.ways == 2:
+            rows = Rows(out, ends)
             draw_stochastok(self._pairs(), v.token_offsets, batch, strength, first, last, rows)
             return
-
-        def kernel(store: Any, first: int, rows: Any) -> int:
-            return draw_stochastok_listed(
-                v.kernel_tokens, store, batch, strength, self.ways, first, last, rows
-            )
-
-        self._with_store(kernel, first, last, batch.draws, rows)
+        settings = (strength, self.ways)
+        kernel = draw_stochastok_listed
+        self._draw_stored(kernel, v.kernel_tokens, batch, settings, first, last, out, ends)

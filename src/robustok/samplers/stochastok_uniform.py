@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import ceil, comb, inf, log
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from robustok.errors import RobustokError
+from robustok.kernels.stochastok_uniform import draw_stochastok_uniform, is_pairwise
+from robustok.kernels.stochastok_uniform import spans as spans_of
+from robustok.lattice import Lattice
 from robustok.samplers.parameters import Choice, per_token
-from robustok.samplers.tabled import TabledSampler
-from robustok.vocabulary import Vocabulary
+from robustok.samplers.stored import StoredSampler
+from robustok.tokenizer.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from robustok.lattice import Lattice
+_MOST_BYTES = 20  # of a token whose segmentations are enumerated
 
 
-class StochasTokUniform(TabledSampler):
+class StochasTokUniform(StoredSampler):
     """⌈α·m⌉ splits spread over the tokens, each token then cut uniformly into its share.
 
     >>> s = StochasTokUniform(vocab, alpha=1)
@@ -43,7 +47,7 @@ class StochasTokUniform(TabledSampler):
     alpha: float
     support: str
     _too_rare = (
-        "stochastok-uniform: too few segmentations of a token come from two-way splits: use "
+        "too few segmentations of a token come from two-way splits: use "
         "support='all' or another alpha"
     )
 
@@ -53,20 +57,18 @@ class StochasTokUniform(TabledSampler):
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """The probability of the split counts times that of each token's segmentation."""
         canonical = self.vocab.canonicalize(ids).tolist()
-        given = ids.tolist()
-        segments = _segments_of(self.vocab, canonical, given)
+        wanted = ids.tolist()
+        segments = _segments_of(self.vocab, canonical, wanted)
         if segments is None:
             return -inf
         splits = ceil(self.alpha * len(canonical))
         if splits == 0 or not canonical:
-            return 0.0 if canonical == given else -inf
-        from robustok.samplers.split_distributions import segmentation_counts
-
+            return 0.0 if canonical == wanted else -inf
         result = 0.0
-        shares = []  # split counts that clip to the one of ``given``: (low, high), high None: any
+        shares = []  # split counts that clip to the one of ``ids``: (low, high), high None: any
         for token, cut in zip(canonical, segments, strict=True):
             counts = segmentation_counts(self.vocab, token, self.support)
-            if len(cut) >= len(counts) or not counts[len(cut)] or not self._allowed(token, cut):
+            if len(cut) >= len(counts) or not counts[len(cut)] or not self.allows(token, cut):
                 return -inf
             result -= log(counts[len(cut)])
             more = [s for s in range(len(cut) + 1, len(counts)) if counts[s]]
@@ -77,77 +79,82 @@ class StochasTokUniform(TabledSampler):
         m = len(canonical)
         return result + log(compositions) - log(comb(splits + m - 1, m - 1))
 
-    def _allowed(self, token: int, cut: list[int]) -> bool:
+    def allows(self, token: int, cut: list[int]) -> bool:
+        """Whether a draw may cut a token like this: whether the support holds the segmentation.
+
+        Args:
+            token: id of a canonical token.
+            cut: ids of its segments, which spell the token.
+        """
         if len(cut) == 1:
             return cut[0] == token
         if not self.vocab.ordinary[cut].all():
             return False
         if self.support == "all" or len(cut) == 2:
             return True
-        from robustok.kernels import pairwise
-
         v = self.vocab
-        spans = pairwise.spans(
-            v.trie, v.token_bytes, v.token_offsets[token], v.token_offsets[token + 1]
-        )
+        spans = spans_of(v.trie, v.token_bytes, v.token_offsets[token], v.token_offsets[token + 1])
         size = len(cut) + 1
         scratch = np.empty(size, np.int64), np.empty((size, size), np.bool_)
         segments = np.asarray(cut, np.int32)
-        return bool(pairwise.is_pairwise(spans, segments, len(cut), v.token_offsets, *scratch))
+        return bool(is_pairwise(spans, segments, len(cut), v.token_offsets, *scratch))
 
-    def segmentation_weights(
-        self, lattice: Lattice, segmentations: list[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], float]:
-        """Uniform among the segmentations of the support with as many splits."""
-        token = int(lattice.reference[0])
-        return {cut: 1.0 for cut in segmentations if self._allowed(token, list(cut))}
-
-    def split_distributions(self, canonical: np.ndarray, token: int) -> dict[str, np.ndarray]:
-        """The paper's Dirichlet-multinomial, and the exact one: clipped to the token's counts."""
-        from robustok.samplers.split_distributions import (
-            clipped,
-            dirichlet_multinomial,
-            segmentation_counts,
-        )
-
-        m = len(canonical)
-        shares = dirichlet_multinomial(ceil(self.alpha * m), m)
-        counts = segmentation_counts(self.vocab, int(canonical[token]), self.support)
-        return {
-            "Dirichlet-multinomial (paper)": shares,
-            "clipped (exact)": clipped(shares, counts),
-        }
-
-    def _room(self, texts: int, tokens: int, size: int) -> int:
+    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
         return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.kernels.batch import Rows
-        from robustok.kernels.stochastok_uniform import draw_stochastok_uniform
-
-        v = self.vocab
-        alpha, pairwise = np.float64(self.alpha), self.support == "pairwise"
-
-        def kernel(store: Any, first: int, rows: Any) -> int:
-            return draw_stochastok_uniform(
-                v.kernel_tokens, store, batch, alpha, pairwise, first, last, rows
-            )
-
-        self._with_store(kernel, first, last, batch.draws, Rows(out, ends))
+        settings = (np.float64(self.alpha), True if self.support == "pairwise" else None)
+        kernel, tokens = draw_stochastok_uniform, self.vocab.kernel_tokens
+        self._draw_stored(kernel, tokens, batch, settings, first, last, out, ends)
 
 
-def _segments_of(
-    vocab: Vocabulary, canonical: list[int], given: list[int]
-) -> list[list[int]] | None:
+def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> list[int]:
+    """[s]: the exact number of segmentations of one token into s segments, in the support.
+
+    Raises RobustokError for the pairwise support of a token of more than 20 bytes.
+    """
+    if support == "pairwise":
+        return _pairwise_counts(vocab, token)
+    return Lattice(vocab, [token]).counts(by="segments")
+
+
+def _pairwise_counts(vocab: Vocabulary, token: int) -> list[int]:
+    """[s]: the segmentations of a token into s segments that two-way splits reach.
+
+    Segmentations are enumerated as sets of cut positions (bits of an integer). Raises
+    RobustokError for a token of more than 20 bytes.
+    """
+    n = len(vocab.tokens[token])
+    if n > _MOST_BYTES:
+        raise RobustokError(
+            f"support='pairwise' has too many segmentations to list for a token of {n} bytes"
+        )
+    begin = vocab.token_offsets[token]
+    is_token = spans_of(vocab.trie, vocab.token_bytes, begin, begin + n)
+    cut_sets: dict[tuple[int, int], set[int]] = {}  # by span, for spans that are tokens
+    for span in range(1, n + 1):
+        for i in range(n - span + 1):
+            j = i + span
+            if not is_token[i, j]:
+                continue
+            cut_sets[i, j] = {0}
+            for cut in range(i + 1, j):
+                for left in cut_sets.get((i, cut), ()):
+                    cut_sets[i, j] |= {left | r | 1 << cut for r in cut_sets.get((cut, j), ())}
+    counts = Counter(cuts.bit_count() + 1 for cuts in cut_sets.get((0, n), {0}))
+    return [counts.get(s, 0) for s in range(n + 1)]
+
+
+def _segments_of(vocab: Vocabulary, canonical: list[int], ids: list[int]) -> list[list[int]] | None:
     """The segments of each canonical token, or None if a token crosses a canonical boundary."""
     segments: list[list[int]] = []
     at = 0
     for token in canonical:
         left = len(vocab.tokens[token])
         cut = []
-        while left > 0 and at < len(given):
-            cut.append(given[at])
-            left -= len(vocab.tokens[given[at]])
+        while left > 0 and at < len(ids):
+            cut.append(ids[at])
+            left -= len(vocab.tokens[ids[at]])
             at += 1
         if left:
             return None

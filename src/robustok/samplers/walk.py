@@ -1,4 +1,9 @@
-"""Schemes that walk the lattice from left to right, each with its own step distribution."""
+"""Schemes that walk the lattice from left to right, each with its own step distribution.
+
+`grampa` (GRaMPa, Bauwens et al. 2025) steps by path counts, skewed by a temperature; `unigram`
+(subword regularization, Kudo 2018) by the scores of a Unigram tokenizer; `maxmatch-dropout`
+(Hiraoka 2022) takes the longest match and passes over matches at random.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,38 @@ from typing import Any
 
 import numpy as np
 
-from robustok.errors import RobustokError
-from robustok.samplers.tabled import TabledSampler
+from robustok.kernels.lattice import edges_of
+from robustok.kernels.walk import (
+    GRAMPA,
+    MAXMATCH,
+    UNIGRAM,
+    StepRule,
+    draw_walk,
+    log_prob_walk,
+    log_totals,
+    log_weights,
+    step_probabilities,
+)
+from robustok.samplers.canonical import Canonical
+from robustok.samplers.parameters import SCORES, count, probability
+from robustok.samplers.parameters import temperature as temperature_range
+from robustok.samplers.stored import StoredSampler
+from robustok.tokenizer.vocabulary import Vocabulary
+
+_UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character it does not know
 
 
-class WalkSampler(TabledSampler):
+class WalkSampler(StoredSampler):
     """A sampler with a step rule of `kernels.walk`. It reads bytes, not canonical ids."""
 
-    def _step_rule(self) -> Any:
-        """A `kernels.walk.StepRule`."""
+    _only_bytes = True
+    _no_path = "a text has no tokenization that this scheme allows"
+
+    def _step_rule(self) -> StepRule:
         raise NotImplementedError
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """The sum over the steps. Exact."""
-        from robustok.kernels.walk import log_prob_walk
-
         v = self.vocab
         text = np.frombuffer(bytearray(v.decode_bytes(ids)), np.uint8)
         return log_prob_walk(v.trie, text, ids, v.token_offsets, self._step_rule())
@@ -34,9 +56,6 @@ class WalkSampler(TabledSampler):
 
         Each is (id, bytes of the token, natural log-probability of the step).
         """
-        from robustok.kernels.long import edges_of
-        from robustok.kernels.walk import log_totals, log_weights, step_probabilities
-
         rule = self._step_rule()
         raw = np.frombuffer(bytearray(text), np.uint8)
         edges = edges_of(self.vocab.trie, raw, 0, len(raw))
@@ -56,26 +75,136 @@ class WalkSampler(TabledSampler):
             ]
 
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        from robustok.kernels.batch import Rows, spelled
-        from robustok.kernels.walk_draws import draw_walk
-
-        v, step_rule = self.vocab, self._step_rule()
-        if batch.values.dtype != np.uint8:
-            batch = spelled(batch, v.token_bytes, v.token_offsets)
-
-        def kernel(store: Any, first: int, rows: Any) -> int:
-            done: Any = draw_walk(v.trie, store, batch, step_rule, first, last, rows)
-            if done < 0:
-                raise RobustokError(
-                    f"{self.name}: a text has no tokenization that this scheme allows"
-                )
-            return done
-
-        self._with_store(kernel, first, last, batch.draws, Rows(out, ends))
+        trie, settings = self.vocab.trie, (self._step_rule(),)
+        self._draw_stored(draw_walk, trie, batch, settings, first, last, out, ends)
 
 
-def plain_rule(kind: int, setting: float, least: int = 1) -> Any:
+class Grampa(WalkSampler):
+    """At each position a token, in proportion to (tokenizations of the rest after it) ** (1 / T).
+
+    >>> ids = vocab.encode("the")
+    >>> round(float(np.exp(Grampa(vocab, temperature=1.0).log_prob(ids))), 3)
+    0.333
+
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        temperature: T, from 1e-6 to 1e6. 1 is uniform over all tokenizations; above 1 favors long
+            tokens, since the rest after a short one has more tokenizations.
+        min_length: least length of a token in bytes, from 1 to 2**31 - 1. Where no token is as
+            long, the longest is used; T = 1 is then uniform over what remains.
+
+    Left to right, as the authors' code by default.
+    """
+
+    name = "grampa"
+    example = "grampa(temperature=2, min_length=2)"
+    parameters = {"temperature": temperature_range(1.0), "min_length": count(1, least=1)}
+    strength = "temperature"
+    exact = True
+    temperature: float
+    min_length: int
+
+    def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0, min_length: int = 1) -> None:
+        super().__init__(vocab, temperature=temperature, min_length=min_length)
+
+    def _step_rule(self) -> StepRule:
+        return _plain_rule(GRAMPA, self.temperature, self.min_length)
+
+
+class Unigram(WalkSampler):
+    """Tokenizations in proportion to exp(sum of the tokens' scores / temperature).
+
+    >>> from tokenizers import Tokenizer, models
+    >>> scores = [("<unk>", 0.0), ("a", -2.0), ("b", -2.0), ("ab", -3.0)]
+    >>> small = rt.Vocabulary.load(Tokenizer(models.Unigram(scores, 0, False)))
+    >>> round(float(np.exp(Unigram(small).log_prob([3]))), 3)
+    0.731
+
+    Args:
+        vocab: the vocabulary of a Unigram tokenizer.
+        temperature: from 1e-6 to 1e6. 1 (default) is the model's own distribution; 1 / temperature
+            is SentencePiece's ``alpha``.
+
+    Bytes replace characters that are no token; all bytes of one character together score 10 below
+    the least token. Raises RobustokError where the tokenizer has no Unigram scores.
+    """
+
+    name = "unigram"
+    example = "unigram(temperature=2)"
+    parameters = {"temperature": temperature_range(1.0)}
+    strength = "temperature"
+    exact = True
+    needs = SCORES
+    temperature: float
+
+    def __init__(self, vocab: Vocabulary, *, temperature: float = 1.0) -> None:
+        super().__init__(vocab, temperature=temperature)
+
+    def _step_rule(self) -> StepRule:
+        logs, fallback = self.vocab.derived("unigram scores", lambda: _scores(self.vocab))
+        return StepRule(UNIGRAM, 1.0, 1, logs / self.temperature, fallback)
+
+
+class MaxMatchDropout(WalkSampler):
+    """At each position the longest token that matches, each dropped with probability p.
+
+    >>> [vocab.tokens[i] for i in MaxMatchDropout(vocab, p=0.5).sample("hello world", seed=1)]
+    [b'hello', b' wor', b'ld']
+
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        p: probability that a match is dropped, from 0 to 1.
+
+    Where all longer matches are dropped the shortest is used. p = 0 gives the canonical ids, as
+    strength 0 does in every scheme; but as p falls towards 0 the draws become greedy longest match,
+    which is not what BPE or Unigram would have chosen.
+    """
+
+    name = "maxmatch-dropout"
+    example = "maxmatch-dropout(p=0.3)"
+    parameters = {"p": probability(0.1)}
+    strength = "p"
+    exact = True
+    p: float
+
+    def __init__(self, vocab: Vocabulary, *, p: float = 0.1) -> None:
+        super().__init__(vocab, p=p)
+
+    @property
+    def _only_bytes(self) -> bool:  # type: ignore[override]
+        """Whether the canonical ids are not needed, which p = 0 draws."""
+        return self.p > 0.0
+
+    def _log_prob_text(self, ids: np.ndarray) -> float:
+        if self.p == 0.0:
+            return Canonical(self.vocab)._log_prob_text(ids)
+        return super()._log_prob_text(ids)
+
+    def _step_rule(self) -> StepRule:
+        return _plain_rule(MAXMATCH, self.p)
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        if self.p == 0.0:
+            Canonical(self.vocab)._draw(batch, first, last, out, ends)
+        else:
+            super()._draw(batch, first, last, out, ends)
+
+
+def _plain_rule(kind: int, setting: float, least: int = 1) -> StepRule:
     """A step rule without weights for each token."""
-    from robustok.kernels.walk import StepRule
-
     return StepRule(kind, setting, least, np.zeros(0), np.zeros(0, np.bool_))
+
+
+def _scores(vocab: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+    """The score of each id, and which ids are byte fallbacks."""
+    data = vocab.data
+    logs, fallback = np.zeros(vocab.size), np.zeros(vocab.size, np.bool_)
+    for i, score in (data.scores or {}).items():
+        logs[i] = score
+    fallback[list(data.byte_fallback)] = True
+    scored = [i for i in data.ordinary if not fallback[i]]
+    least = min((logs[i] for i in scored), default=0.0) - _UNKNOWN
+    for i in data.byte_fallback:  # the first byte of a character bears the whole score
+        follows = 0x80 <= vocab.tokens[i][0] < 0xC0
+        logs[i] = 0.0 if follows else least
+    return logs, fallback

@@ -12,11 +12,9 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
-from robustok.scoring.capability import scoring_mode
-from robustok.scoring.fallback import sequence_log_probs
-from robustok.scoring.forward import PrefixCache, quiet
-from robustok.scoring.packed import tree_log_probs
-from robustok.scoring.tree import Ints
+from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
+from robustok.scoring.modes import padded_log_probs, scoring_mode, tree_log_probs
+from robustok.scoring.tree import Sequences
 
 Ids = Sequence[int] | np.ndarray
 
@@ -113,8 +111,7 @@ def score_many(
     Args:
         model: any causal language model of transformers.
         requests: what to score; results are in the same order.
-        max_batch_tokens: greatest number of tokens of one forward pass; by default 1,024 on a CPU
-            and 16,384 elsewhere. Out of memory, it is halved and the pass repeated.
+        max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`score`.
         progress: called with (requests done, all requests).
         prefix_cache: a dictionary, empty at first, that several calls share: each prefix is
             computed in the first of them only. Drop it when the model's weights change. By default
@@ -127,14 +124,14 @@ def score_many(
     prefix_cache = {} if prefix_cache is None else prefix_cache
     results: list[Scores | None] = [None] * len(requests)
     done = 0
-    for members in _batches(requests):
+    for members in _groups(requests):
         parts = [_prepare(requests[i]) for i in members]
         with quiet(model):
             scored = _score_group(
                 model,
                 parts,
                 mode,
-                max_batch_tokens or _default_max_batch_tokens(model),
+                max_batch_tokens or default_max_batch_tokens(model),
                 prefix_cache,
             )
         for i, result in zip(members, scored, strict=True):
@@ -145,14 +142,10 @@ def score_many(
     return [r for r in results if r is not None]
 
 
-def _default_max_batch_tokens(model: Any) -> int:
-    return 1024 if model.device.type == "cpu" else 16384
-
-
 _GROUP_CELLS = 4_000_000  # token cells of one joint prefix tree: bounds NumPy's share of memory
 
 
-def _batches(requests: Sequence[Request]) -> list[list[int]]:
+def _groups(requests: Sequence[Request]) -> list[list[int]]:
     """Requests under the same prefix, in groups of bounded size."""
     by_prefix: dict[bytes, list[int]] = {}
     for i, request in enumerate(requests):
@@ -174,22 +167,19 @@ def _batches(requests: Sequence[Request]) -> list[list[int]]:
     return groups
 
 
-class Part(NamedTuple):
-    """One request as arrays: its sequences, and which tokens of them are scored.
+class _Part(NamedTuple):
+    """One request as sequences: (last prefix token) + question + option without its last token.
 
-    A sequence is (last prefix token) + question + option without its last token, which no
-    one looks back to. ``reads`` holds int64 [3, scored]: sequence, column, token.
+    No one looks back to that last token. ``shape`` is (questions, options), ``naive`` the tokens of
+    one unpadded sequence for each of them.
     """
 
-    prefix: Ints
-    matrix: Ints
-    lengths: Ints
-    reads: Ints
+    sequences: Sequences
     shape: tuple[int, int]
     naive: int
 
 
-def _prepare(request: Request) -> Part:
+def _prepare(request: Request) -> _Part:
     questions = request.questions
     questions = questions if isinstance(questions, Ragged) else Ragged.from_rows(questions)
     prefix = np.asarray([] if request.prefix is None else request.prefix, np.int64)
@@ -217,54 +207,54 @@ def _prepare(request: Request) -> Part:
             reads.append(np.stack([everyone * choices + c, at, np.full(count, token)]))
     option_lengths = np.array([len(o) for o in options])
     total = (len(prefix) + questions.lengths[:, None] + option_lengths).sum()
-    return Part(
+    sequences = Sequences(
         prefix,
         matrix.reshape(count * choices, width),
         (lengths[:, None] + option_lengths - 1).ravel(),
         np.concatenate(reads, axis=1),
-        (count, choices),
-        int(total),
     )
+    return _Part(sequences, (count, choices), int(total))
 
 
 def _score_group(
-    model: Any, parts: list[Part], mode: str, max_batch_tokens: int, prefix_cache: PrefixCache
+    model: Any, parts: list[_Part], mode: str, max_batch_tokens: int, prefix_cache: PrefixCache
 ) -> list[Scores]:
     """Requests of one prefix as one set of sequences, taken apart again afterwards."""
-    bounds = np.cumsum([0] + [len(p.matrix) for p in parts])
-    width = max(p.matrix.shape[1] for p in parts)
-    matrix = np.zeros((int(bounds[-1]), width), np.int64)
-    for part, begin in zip(parts, bounds, strict=False):
-        matrix[begin : begin + len(part.matrix), : part.matrix.shape[1]] = part.matrix
-    lengths = np.concatenate([p.lengths for p in parts])
-    shift = np.zeros((3, 1), np.int64)
-    shifted = []
-    for part, begin in zip(parts, bounds, strict=False):
-        shift[0] = begin
-        shifted.append(part.reads + shift)
-    reads = np.concatenate(shifted, axis=1)
-    before = parts[0].prefix[:-1]
-    _check(model, before, matrix, lengths)
-    if not len(matrix):
+    together = _joined([part.sequences for part in parts])
+    check_sequences(model, together)
+    if not len(together.matrix):
         values, costs = np.empty(0), np.empty(0, np.int64)
     elif mode == "tree":
-        values, costs = tree_log_probs(
-            model, before, matrix, lengths, reads, max_batch_tokens, prefix_cache
-        )
+        values, costs = tree_log_probs(model, together, max_batch_tokens, prefix_cache)
     else:
-        values, costs = sequence_log_probs(
-            model, before, matrix, lengths, reads, max_batch_tokens, mode
-        )
-    results = []
-    for part, begin in zip(parts, bounds, strict=False):
-        rows = slice(begin, begin + len(part.matrix))
+        values, costs = padded_log_probs(model, together, max_batch_tokens, mode)
+    results, begin = [], 0
+    for part in parts:
+        rows = slice(begin, begin + len(part.sequences.matrix))
         results.append(
             Scores(values[rows].reshape(part.shape), int(costs[rows].sum()), part.naive, mode)
         )
+        begin = rows.stop
     return results
 
 
-def _check(model: Any, prefix: Ints, matrix: Ints, lengths: Ints) -> None:
+def _joined(parts: list[Sequences]) -> Sequences:
+    """The sequences of several requests with one prefix, whose last token is in the matrix."""
+    width = max(part.matrix.shape[1] for part in parts)
+    matrix = np.zeros((sum(len(part.matrix) for part in parts), width), np.int64)
+    reads, begin = [], 0
+    for part in parts:
+        end = begin + len(part.matrix)
+        matrix[begin:end, : part.matrix.shape[1]] = part.matrix
+        reads.append(part.reads + np.array([[begin], [0], [0]]))
+        begin = end
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Sequences(parts[0].prefix[:-1], matrix, lengths, np.concatenate(reads, axis=1))
+
+
+def check_sequences(model: Any, sequences: Sequences) -> None:
+    """Raise RobustokError for ids without an embedding and for more tokens than positions."""
+    prefix, matrix, lengths, _ = sequences
     known = model.get_input_embeddings().num_embeddings
     highest = max(int(matrix.max(initial=0)), int(prefix.max(initial=0)))
     if highest >= known or min(int(matrix.min(initial=0)), int(prefix.min(initial=0))) < 0:

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from robustok.scoring.head import outputs_at
-from robustok.scoring.linear import fast_linear
+from robustok.scoring.head import fast_linear, outputs_at
 from robustok.scoring.tree import Ints, Rows, Tree
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
@@ -31,6 +30,11 @@ def quiet(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def default_max_batch_tokens(model: Any) -> int:
+    """Greatest number of tokens of one forward pass where the caller gives none."""
+    return 1024 if model.device.type == "cpu" else 16384
 
 
 def halved(size: int, error: BaseException) -> int:

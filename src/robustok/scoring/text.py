@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 if TYPE_CHECKING:
     from robustok.ragged import Ragged
 
@@ -37,8 +39,6 @@ def text_losses(
     reads at most ``max_batch_tokens`` ids with their padding, or one chunk. The model is put back
     into training where it was.
     """
-    import torch
-
     owners, chunks = _chunks(rows, max_length, start)
     nats, counts, done = [0.0] * len(rows), [0] * len(rows), 0
     training, device = model.training, next(model.parameters()).device
@@ -80,8 +80,6 @@ def _batches(lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int
 
 
 def _batch_losses(model: Any, batch: Sequence[Any], device: Any) -> list[float]:
-    import torch
-
     ids = torch.nn.utils.rnn.pad_sequence(list(batch), batch_first=True).to(device)
     logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
     targets = ids[:, 1:].flatten()

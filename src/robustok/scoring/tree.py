@@ -14,6 +14,19 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
+class Sequences(NamedTuple):
+    """Token sequences after one prefix, and which of their tokens are scored; all int64.
+
+    ``prefix`` is [tokens] and ``matrix`` [sequences, longest], padded with anything beyond
+    ``lengths``. ``reads`` is [3, scored]: sequence, column (of the token before), token.
+    """
+
+    prefix: Ints
+    matrix: Ints
+    lengths: Ints
+    reads: Ints
+
+
 class Tree(NamedTuple):
     """A prefix tree in preorder; one entry per node.
 

@@ -1,14 +1,16 @@
 """Studies: read from YAML, planned as cells, and run with results that survive interruption."""
 
-from robustok.study.catalog import find_study, studies
-from robustok.study.cells import Cell
-from robustok.study.config import load_study
+from robustok.study.cells.base import Cell
+from robustok.study.config import find_study, load_study, studies
 from robustok.study.planner import plan
-from robustok.study.run import Run, Watch, run_study
+from robustok.study.results import Row
+from robustok.study.run import Run, run_study
 from robustok.study.schema import Study
+from robustok.study.work import Watch
 
 __all__ = [
     "Cell",
+    "Row",
     "Run",
     "Study",
     "Watch",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,117 +14,72 @@ from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
 from robustok.models import Shape
-from robustok.samplers.spec import Spec
 from robustok.study.equal_strength import at_splits
-from robustok.study.former_fields import rename_former_fields
-from robustok.study.schema import Paper, PaperRow, Strict, Study
+from robustok.study.schema import Strict, Study
+from robustok.study.sources import added_start_token
 
-Where = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
 MAX_CELLS = 20_000
 
 
-def _check_size(root: yaml.Node | None, source: str) -> None:
-    """Refuse YAML whose aliases make it large or endless, in time linear in its text."""
-    sizes: dict[int, int | None] = {}  # None: its children are still being counted
+def studies() -> dict[str, str]:
+    """The YAML of every study that comes with robustok, by name.
 
-    def size(node: yaml.Node) -> int:
-        if id(node) in sizes:
-            known = sizes[id(node)]
-            if known is None:
-                line = node.start_mark.line + 1
-                raise RobustokError(f"{source} line {line}: the value contains itself by an alias")
-            return known
-        sizes[id(node)] = None
-        children = node.value if isinstance(node, yaml.CollectionNode) else ()
-        flat = (n for child in children for n in (child if isinstance(child, tuple) else (child,)))
-        total = sizes[id(node)] = 1 + sum(map(size, flat))
-        return total
-
-    if root is not None and size(root) > MAX_NODES:
-        raise RobustokError(
-            f"{source} has more than {MAX_NODES:,} values, aliases counted: not a study"
-        )
+    >>> list(studies())[:3]
+    ['bpe-dropout-cute', 'bpe-dropout-langgame', 'embeddings']
+    """
+    folder = files("robustok") / "studies"
+    if not folder.is_dir():
+        # A wheel has them in the package, a checkout in the top folder.
+        folder = Path(__file__).parents[3] / "studies"
+    entries = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {
+        name.removesuffix(".yaml"): entries[name].read_text(encoding="utf-8")
+        for name in sorted(entries)
+    }
 
 
-def _lines(node: yaml.Node | None, source: str, at: Where = ()) -> dict[Where, int]:
-    """The line of every key and list entry, by its path. Raises for a key given twice."""
-    lines: dict[Where, int] = {}
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                raise RobustokError(f"{source} line {line}: a field's name must be plain text")
-            field = (*at, key.value)
-            if field in lines:
-                raise RobustokError(
-                    f"{source} line {line}: {_dotted(field)} is already given on line "
-                    f"{lines[field]}"
-                )
-            lines[field] = line
-            lines.update(_lines(value, source, field))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            lines[*at, index] = value.start_mark.line + 1
-            lines.update(_lines(value, source, (*at, index)))
-    return lines
+def scales_of(name: str) -> list[str]:
+    """The scales of an included study, besides the full one.
+
+    >>> scales_of("finetuning-table")
+    ['cpu', 'small']
+
+    Args:
+        name: name of the study.
+    """
+    return list(yaml.safe_load(studies()[name]).get("scales") or {})
 
 
-def _dotted(path: Where) -> str:
-    return ".".join(str(part) for part in path)
+def find_study(name: str, **changes: Any) -> Study:
+    """An included study by its name, or the study of a YAML file by its path.
 
+    >>> find_study("quick").task.kind
+    'langgame'
 
-def _allowed(path: Where) -> list[str]:
-    """The allowed fields of the section that has `path`."""
-    model: Any = Study
-    for part in path[:-1]:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(part)
-        options = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
-        model = next((o for o in options if isinstance(o, type) and issubclass(o, Strict)), None)
-        if model is None:
-            return []
-    return list(model.model_fields)
+    Args:
+        name: name of an included study, or path of a YAML file.
+        **changes: the keyword arguments of :func:`load_study`, such as ``scale``.
 
-
-class _Source:
-    """Where each field of a study was written, for the errors."""
-
-    def __init__(self, name: str, lines: dict[Where, int], scale: str | None) -> None:
-        self.name, self._lines, self._scale = name, lines, scale
-
-    def line(self, path: Where) -> int:
-        """The line of a field, in its scale's section where that has the field."""
-        scaled: Where = ("scales", str(self._scale))
-        for i in range(len(path), 0, -1):
-            for field in ((*scaled, *path[:i]), path[:i]):
-                if field in self._lines:
-                    return self._lines[field]
-        return 1
-
-    def error(self, path: Where, message: str) -> RobustokError:
-        return RobustokError(f"{self.name} line {self.line(path)}: {message}")
-
-
-def _first_error(error: ValidationError, source: _Source) -> RobustokError:
-    # A misspelled field is also a missing one; the misspelling is what helps.
-    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    path: Where = tuple(problem["loc"])
-    name = _dotted(path)
-    if problem["type"] == "extra_forbidden":
-        message = f"there is no field {name}; {nearest(str(path[-1]), _allowed(path))}"
-    elif problem["type"] == "missing":
-        message = f"the field {name} is missing"
-    else:
-        reason = problem["msg"].removeprefix("Value error, ")
-        reason = reason[0].lower() + reason[1:]
-        given = problem["input"]
-        plain = given is None or isinstance(given, (str, int, float))
-        message = f"{name} is {given!r}: {reason}" if plain else f"{name}: {reason}"
-    return source.error(path, message)
+    Raises RobustokError for an unknown name and for invalid YAML.
+    """
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name)
+        try:
+            with path.open("rb") as file:  # A device or a pipe may have no end.
+                text = file.read(MAX_BYTES + 1).decode(errors="strict")
+        except UnicodeDecodeError:
+            raise RobustokError(f"{path} is not UTF-8 text") from None
+        except OSError as error:
+            raise RobustokError(f"the study {path} cannot be read: {error.strerror}") from None
+        return load_study(text, str(path), **changes)
+    known = studies()
+    if name not in known:
+        raise RobustokError(f"there is no study '{name}': {nearest(name, known)}")
+    return load_study(known[name], f"{name}.yaml", **changes)
 
 
 def load_study(
@@ -135,6 +92,7 @@ def load_study(
     held_out: str | None = None,
     benchmarks: str | None = None,
     repeats: int | None = None,
+    model: str | None = None,
 ) -> Study:
     """Read a study from YAML text.
 
@@ -153,6 +111,8 @@ def load_study(
         held_out: text file that replaces the held-out text of the corpus.
         benchmarks: folder that replaces that of the benchmarks.
         repeats: number of seeds, in place of the study's.
+        model: folder or hub name that replaces the named model of the study. Its start token is
+            the one that its tokenizer puts before a text, if any.
 
     Raises RobustokError, one line with the line number, the field and the nearest valid name, and
     for a replacement in a section that the study does not have.
@@ -164,66 +124,40 @@ def load_study(
             known = nearest(scale, list(scales)) if scales else "it has none"
             raise RobustokError(f"{source} has no scale '{scale}': {known}")
         data = _merged(data, scales[scale] or {}) | {"scale": scale}
-    for section, value, flags in (
-        ("task", words_file, "--words-file"),
-        ("corpus", corpus or held_out, "--corpus and --held-out"),
-        ("benchmarks", benchmarks, "--benchmarks"),
+    texts = {"train": corpus, "held_out": held_out}
+    texts = {name: value for name, value in texts.items() if value}
+    for section, fields, flags in (
+        ("task", {"words_file": words_file} if words_file else {}, "--words-file"),
+        ("corpus", texts | {"hub": None} if texts else {}, "--corpus and --held-out"),
+        ("benchmarks", {"folder": benchmarks} if benchmarks else {}, "--benchmarks"),
     ):
-        if value and section not in data:
+        if fields and section not in data:
             raise RobustokError(f"{source} has no section '{section}': leave {flags} out")
-    if words_file:
-        _put(data, "task", {"words_file": words_file})
-    if corpus or held_out:
-        files = {"train": corpus or None, "held_out": held_out, "hub": None}
-        _put(data, "corpus", {name: v for name, v in files.items() if v or name == "hub"})
-    if benchmarks:
-        _put(data, "benchmarks", {"folder": benchmarks})
+        if fields:
+            data = _merged(data, {section: fields})
     if repeats is not None:
         data["repeats"] = repeats
-    place = _Source(source, lines, scale)
+    if model is not None:
+        data["model"] = _replaced_model(data.get("model"), model, source)
+    places = _Places(source, lines, scale)
     try:
-        study = Study.model_validate(data)
+        study = _at_strengths(Study.model_validate(data), places)
     except ValidationError as error:
-        raise _first_error(error, place) from None
-    return _checked(study, place)
+        raise _first_error(error, places) from None
+    for path, message in itertools.chain(_too_large(study), _contradictions(study)):
+        raise places.error(path, f"{_dotted(path)}: {message}")
+    return study
 
 
-def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[Where, int]]:
-    if len(text) > MAX_BYTES:
-        raise RobustokError(f"{source} is larger than {MAX_BYTES >> 10} KiB: not a study")
-    loader = yaml.SafeLoader(text)
-    try:
-        root = loader.get_single_node()
-        _check_size(root, source)
-        rename_former_fields(root, source)
-        lines = _lines(root, source)
-        data = None if root is None else loader.construct_document(root)
-    except RobustokError:
-        raise
-    except RecursionError:
-        raise RobustokError(f"{source} is nested too deeply: not a study") from None
-    except ValueError as error:  # such as a date that no calendar has
-        raise RobustokError(f"{source} has a value that cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
-        raise RobustokError(
-            f"{source}{where} is not YAML: {getattr(error, 'problem', None) or 'unreadable'}"
-        ) from None
-    try:
-        json.dumps(data, ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:
-        raise RobustokError(
-            f"{source}: a string has a lone surrogate; give the whole character"
-        ) from None
-    if not isinstance(data, dict):
-        raise RobustokError(f"{source} is not a study: it should hold fields such as name and task")
-    scales = data.get("scales") or {}
-    if not isinstance(scales, dict) or not all(isinstance(s or {}, dict) for s in scales.values()):
-        raise RobustokError(
-            f"{source} line {lines['scales',]}: scales holds names, each with the fields it changes"
-        )
-    return data, lines
+def _replaced_model(section: Any, name: str, source: str) -> dict[str, Any]:
+    """The section of another model that exists; the section itself where it names this one."""
+    named = section.get("name") if isinstance(section, dict) else None
+    if named is None:
+        raise RobustokError(f"{source} trains its own model: leave --model out")
+    if named == name:
+        return section
+    start = added_start_token(name)
+    return {"name": name} | ({"start_token": start} if start else {})
 
 
 def _merged(base: Any, over: Any) -> Any:
@@ -234,112 +168,167 @@ def _merged(base: Any, over: Any) -> Any:
     return {name: value for name, value in both.items() if value is not None}
 
 
-def _put(data: dict[str, Any], part: str, fields: dict[str, Any]) -> None:
-    if fields and isinstance(data.get(part), dict):
-        data[part] = data[part] | fields
+def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[FieldPath, int]]:
+    """The values of a YAML text, and the line of every field."""
+    if len(text) > MAX_BYTES:
+        raise RobustokError(f"{source} is larger than {MAX_BYTES >> 10} KiB: not a study")
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        lines = _Lines(source).of(root)
+        data = None if root is None else loader.construct_document(root)
+        json.dumps(data, ensure_ascii=False, default=str).encode()
+    except RobustokError:
+        raise
+    except RecursionError:
+        raise RobustokError(f"{source} is nested too deeply: not a study") from None
+    except UnicodeEncodeError:
+        message = "a string has a lone surrogate; give the whole character"
+        raise RobustokError(f"{source}: {message}") from None
+    except ValueError as error:  # such as a date that no calendar has
+        raise RobustokError(f"{source} has a value that cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "unreadable"
+        raise RobustokError(f"{source}{place} is not YAML: {problem}") from None
+    if not isinstance(data, dict):
+        raise RobustokError(f"{source} is not a study: it should hold fields such as name and task")
+    scales = data.get("scales") or {}
+    if not isinstance(scales, dict) or not all(isinstance(s or {}, dict) for s in scales.values()):
+        raise RobustokError(
+            f"{source} line {lines['scales',]}: scales holds names, each with the fields it changes"
+        )
+    return data, lines
 
 
-def _checked(study: Study, source: _Source) -> Study:
-    """The study with normalized specs, after the checks across fields."""
+class _Lines:
+    """Finds the line of every field, and refuses YAML whose aliases make it large or endless."""
 
-    def normal(spec: str, *path: str | int) -> str:
-        try:
-            return normal_spec(spec, moves=path[0] in ("pretrain", "finetune"))
-        except RobustokError as error:
-            raise source.error(path, f"{_dotted(path)}: {error}") from None
+    def __init__(self, source: str) -> None:
+        self._source, self._count = source, 0
+        self._open: set[int] = set()  # the nodes around the present one
 
-    def normals(specs: tuple[str, ...], *path: str) -> tuple[str, ...]:
-        normalized = tuple(normal(spec, *path, i) for i, spec in enumerate(specs))
-        for i, spec in enumerate(normalized):
-            if spec in normalized[:i]:
-                raise source.error(
-                    (*path, i), f"{_dotted((*path, i))}: {spec} is already in the list"
+    def of(self, node: yaml.Node | None, at: FieldPath = ()) -> dict[FieldPath, int]:
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise RobustokError(
+                f"{self._source} has more than {MAX_NODES:,} values, aliases counted: not a study"
+            )
+        if not isinstance(node, yaml.CollectionNode):
+            return {}
+        if id(node) in self._open:
+            raise self._error(node, "the value contains itself by an alias")
+        self._open.add(id(node))
+        lines: dict[FieldPath, int] = {}
+        for index, child in enumerate(node.value):
+            key, value = child if isinstance(child, tuple) else (None, child)
+            if key is not None and not isinstance(key, yaml.ScalarNode):
+                raise self._error(key, "a field's name must be plain text")
+            path = (*at, index if key is None else key.value)
+            if path in lines:
+                raise self._error(
+                    key or value, f"{_dotted(path)} is already given on line {lines[path]}"
                 )
-        return normalized
+            lines[path] = (key or value).start_mark.line + 1
+            lines |= self.of(value, path)
+        self._open.remove(id(node))
+        return lines
 
-    for path, message in itertools.chain(_too_large(study), _contradictions(study)):
-        raise source.error(path, f"{_dotted(path)}: {message}")
-    update: dict[str, Any] = {}
-    for part, name in (
-        ("pretrain", "schemes"),
-        ("finetune", "schemes"),
-        ("few_shot", "schemes"),
-        ("evaluate", "eval_schemes"),
-        ("perplexity", "eval_schemes"),
-    ):
-        if (section := getattr(study, part)) is not None:
-            specs = normals(getattr(section, name), part, name)
-            if study.strength and part in ("finetune", "evaluate"):
-                specs = _at_strengths(specs, study.strength.splits, (part, name), source)
-            update[part] = section.model_copy(update={name: specs})
-    update["attacks"] = tuple(
-        attack.model_copy(update={"start": normal(attack.start, "attacks", i, "start")})
-        for i, attack in enumerate(study.attacks)
-    )
-    if study.paper:
-        update["paper"] = _named_as_measured(study.paper)
-    return study.model_copy(update=update)
+    def _error(self, node: yaml.Node, message: str) -> RobustokError:
+        return RobustokError(f"{self._source} line {node.start_mark.line + 1}: {message}")
 
 
-def _at_strengths(
-    specs: tuple[str, ...], strengths: tuple[float, ...], path: Where, source: _Source
-) -> tuple[str, ...]:
-    """Each scheme at each measured strength; one without a strength stays as it is."""
-    names: list[str] = []
-    for i, spec in enumerate(specs):
-        try:
-            own = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
-        except RobustokError as error:
-            raise source.error((*path, i), f"{_dotted((*path, i))}: {error}") from None
-        if repeated := next((name for name in own if name in names), None):
-            raise source.error(
-                (*path, i), f"{_dotted((*path, i))}: {spec} at the given strength is {repeated}, "
-                "which is already in the list"
-            )  # fmt: skip
-        names += own
-    return tuple(names)
+class _Places:
+    """Where each field of a study was written, for errors."""
+
+    def __init__(self, source: str, lines: dict[FieldPath, int], scale: str | None) -> None:
+        self._source, self._lines, self._scale = source, lines, scale
+
+    def error(self, path: FieldPath, message: str) -> RobustokError:
+        """An error with the line of a field, in its scale's section where that has the field."""
+        parents = [path[:i] for i in range(len(path), 0, -1)]
+        scaled = ("scales", str(self._scale))
+        fields = (field for parent in parents for field in ((*scaled, *parent), parent))
+        line = next((self._lines[field] for field in fields if field in self._lines), 1)
+        return RobustokError(f"{self._source} line {line}: {message}")
 
 
-def _named_as_measured(paper: Paper) -> Paper:
-    """The paper's tables with their specs as results name them."""
-
-    def normal(spec: str | None) -> str | None:
-        return (
-            spec
-            if spec is None or spec.startswith("adversarial")
-            else normal_spec(spec, moves=True)
-        )
-
-    def row(one: PaperRow) -> PaperRow:
-        return one.model_copy(update={"pretrain": normal(one.pretrain), "train": normal(one.train)})
-
-    tables = [
-        table
-        if table.measure == "embeddings"  # layers, and models that may not be trained yet
-        else table.model_copy(
-            update={
-                "columns": tuple(map(normal, table.columns)),
-                "rows": tuple(map(row, table.rows)),
-            }
-        )
-        for table in paper.tables
-    ]
-    return paper.model_copy(update={"tables": tuple(tables)})
+def _dotted(path: FieldPath) -> str:
+    return ".".join(map(str, path))
 
 
-def _too_large(study: Study) -> Iterator[tuple[Where, str]]:
+def _first_error(error: ValidationError, places: _Places) -> RobustokError:
+    # A misspelled field is also a missing one; the misspelling is what helps.
+    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    path: FieldPath = tuple(problem["loc"])
+    name = _dotted(path)
+    if problem["type"] == "extra_forbidden":
+        message = f"there is no field {name}; {nearest(str(path[-1]), _allowed(path))}"
+    elif problem["type"] == "missing":
+        message = f"the field {name} is missing"
+    else:
+        reason = problem["msg"].removeprefix("Value error, ")
+        value = problem["input"]
+        plain = value is None or isinstance(value, (str, int, float))
+        if "Value error, " in problem["msg"]:
+            message = f"{name}: {reason}"
+        else:
+            reason = reason[0].lower() + reason[1:]
+            message = f"{name} is {value!r}: {reason}" if plain else f"{name}: {reason}"
+    return places.error(path, message)
+
+
+def _allowed(path: FieldPath) -> list[str]:
+    """The allowed fields of the section that has `path`."""
+    model: Any = Study
+    for part in path[:-1]:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        kinds = (field.annotation, *getattr(field.annotation, "__args__", ())) if field else ()
+        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, Strict)), None)
+        if model is None:
+            return []
+    return list(model.model_fields)
+
+
+def _at_strengths(study: Study, places: _Places) -> Study:
+    """The study with each scheme at each measured strength, where it sets strengths."""
+    if study.strength is None:
+        return study
+    sections: dict[str, Any] = {}
+    for part, name in (("finetune", "schemes"), ("evaluate", "eval_schemes")):
+        section, specs = getattr(study, part), []
+        if section is None:
+            continue
+        for i, spec in enumerate(getattr(section, name)):
+            path = (part, name, i)
+            try:
+                own = dict.fromkeys(at_splits(spec, splits) for splits in study.strength.splits)
+            except RobustokError as error:
+                raise places.error(path, f"{_dotted(path)}: {error}") from None
+            if repeated := next((one for one in own if one in specs), None):
+                raise places.error(
+                    path,
+                    f"{_dotted(path)}: {spec} at the given strength is {repeated}, which is already"
+                    " in the list",
+                )
+            specs += own
+        sections[part] = section.model_copy(update={name: tuple(specs)})
+    return study.model_copy(update=sections)
+
+
+def _too_large(study: Study) -> Iterator[tuple[FieldPath, str]]:
     """An upper bound of the number of cells, from the lengths of the study's lists."""
 
     def length(part: Any, name: str) -> int:
         return len(getattr(part, name)) if part else 0
 
-    strengths = len(study.strength.splits) if study.strength else 1
     bases = study.repeats * max(length(study.pretrain, "schemes"), 1)
-    models = bases * (1 + strengths * length(study.finetune, "schemes"))
-    data_sets = 1 + length(study.benchmarks, "names")
-    few_shot = max(length(study.few_shot, "schemes"), 1)
-    asked = strengths * length(study.evaluate, "eval_schemes") + len(study.attacks)
-    measured = data_sets * few_shot * asked
+    models = bases * (1 + length(study.finetune, "schemes"))
+    measured = length(study.evaluate, "eval_schemes") + len(study.attacks)
+    measured *= (1 + length(study.benchmarks, "names")) * max(length(study.few_shot, "schemes"), 1)
     cells = models * (2 + measured + length(study.perplexity, "eval_schemes"))
     if cells > MAX_CELLS:
         yield (
@@ -348,9 +337,9 @@ def _too_large(study: Study) -> Iterator[tuple[Where, str]]:
         )
 
 
-def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
+def _contradictions(study: Study) -> Iterator[tuple[FieldPath, str]]:
     """Errors across fields, each with the path of a field."""
-    limits: list[tuple[Where, int]] = []
+    limits: list[tuple[FieldPath, int]] = []
     if study.evaluate:
         limits.append((("evaluate", "items"), study.evaluate.items))
     limits += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
@@ -377,23 +366,8 @@ def _contradictions(study: Study) -> Iterator[tuple[Where, str]]:
             yield ("tokenizer",), "a model from random weights needs a tokenizer section"
     on_text = study.pretrain is not None and study.pretrain.source == "corpus"
     corpus = study.corpus
-    if on_text or study.perplexity:
+    if on_text or (study.perplexity and not study.task):
         if corpus is None or not (corpus.hub or corpus.train or not on_text):
             yield ("corpus",), "this study needs text: give --corpus FILE... and --held-out FILE"
         elif study.perplexity and not (corpus.hub or corpus.held_out):
             yield ("corpus", "held_out"), "perplexity needs text held out: give --held-out FILE"
-
-
-def normal_spec(spec: str, *, moves: bool = False) -> str:
-    """A scheme's spec as results name it. The study's tokenizer is not needed.
-
-    >>> normal_spec("stochastok( alpha = 1.0 )")
-    'stochastok(alpha=1)'
-
-    ``moves`` allows a schedule, for training. Raises RobustokError for an unknown scheme, parameter
-    or value.
-    """
-    parsed = Spec.parse(spec)
-    if parsed.is_schedule and not moves:
-        raise RobustokError(f"{parsed} is a schedule: only training takes one")
-    return str(parsed)

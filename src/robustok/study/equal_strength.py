@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
 
 from robustok.errors import RobustokError
+from robustok.samplers import Sampler, at_strength
 from robustok.samplers.parameters import show
-from robustok.samplers.registry import find_scheme, scheme_class
-from robustok.samplers.spec import Spec, read_call, spec_string
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.vocabulary import Vocabulary
+from robustok.samplers.spec import Spec, find_scheme, read_call, scheme_class, spec_string
+from robustok.tokenizer.vocabulary import Vocabulary
 
 TEXTS = 2_000  # drawn to measure the strength: the first of the questions, or fewer repeated
 
@@ -55,14 +51,12 @@ def splits_in(name: str) -> float | None:
     return float(splits) if isinstance(splits, (int, float)) else None
 
 
-def solved(name: str, vocab: Vocabulary, texts: Sequence[str]) -> Sampler | None:
+def sampler_at_splits(name: str, vocab: Vocabulary, texts: Sequence[str]) -> Sampler | None:
     """The sampler of a scheme that is named by its measured strength; None for an ordinary spec.
 
     ``texts``, at least one, are what the scheme is drawn for; 2,000 draws of them give the
     parameter. Raises RobustokError for a strength that the scheme cannot reach on them.
     """
-    from robustok.strength import at_strength
-
     splits = splits_in(name)
     if splits is None:
         return None

@@ -6,15 +6,19 @@ a configuration are small; the weights of a model are not downloaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from robustok.errors import RobustokError
-from robustok.hub_names import hub_failure
-from robustok.packaged import is_packaged
-from robustok.study.catalog import find_study, studies
-from robustok.study.text import HubText
+from robustok.models.load import load_config
+from robustok.runtime.hub import hub_failure
+from robustok.study.cells.base import Cell
+from robustok.study.cells.inputs import BenchmarkCell, CorpusCell, ExistingTokenizerCell
+from robustok.study.cells.models import BaseCell
+from robustok.study.config import find_study, studies
+from robustok.study.planner import plan
+from robustok.study.sources import HubText
 from robustok.tasks import HUB, read_items
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 class HubName(NamedTuple):
@@ -25,32 +29,27 @@ class HubName(NamedTuple):
     studies: tuple[str, ...]
 
 
+_KINDS: dict[type[Cell], str] = {
+    BaseCell: "model",
+    ExistingTokenizerCell: "tokenizer",
+    CorpusCell: "text",
+    BenchmarkCell: "benchmark",
+}
+
+
 def hub_names() -> list[HubName]:
     """All that the studies at full scale read from the hub, each once.
 
     >>> sorted({entry.kind for entry in hub_names()})
     ['benchmark', 'model', 'text', 'tokenizer']
     """
-    needed: dict[tuple[str, str], list[str]] = {}
-    for name in studies():
-        for kind, of_hub in _names_of(name):
-            needed.setdefault((kind, of_hub), []).append(name)
-    return [HubName(kind, name, tuple(users)) for (kind, name), users in sorted(needed.items())]
-
-
-def _names_of(name: str) -> Iterator[tuple[str, str]]:
-    study = find_study(name)
-    model = study.model.name
-    if model is not None and not is_packaged(model):
-        yield "model", model
-        if study.tokenizer is None:
-            yield "tokenizer", model
-    if study.tokenizer is not None and study.tokenizer.name is not None:
-        yield "tokenizer", study.tokenizer.name
-    if study.corpus is not None and study.corpus.hub is not None:
-        yield "text", study.corpus.hub
-    if study.benchmarks is not None:
-        yield from (("benchmark", benchmark) for benchmark in study.benchmarks.names)
+    users: dict[tuple[str, str], dict[str, None]] = {}
+    for study in studies():
+        for cell in plan(find_study(study), read=False):
+            for name in cell.hub_names:
+                name = cell.name if isinstance(cell, BenchmarkCell) else name
+                users.setdefault((_KINDS[type(cell)], name), {})[study] = None
+    return [HubName(kind, name, tuple(own)) for (kind, name), own in sorted(users.items())]
 
 
 def open_on_hub(entry: HubName) -> str | None:
@@ -59,39 +58,18 @@ def open_on_hub(entry: HubName) -> str | None:
     Args:
         entry: one of :func:`hub_names`.
     """
+    kind, name, _ = entry
     try:
-        _OPEN[entry.kind](entry.name)
+        if kind == "model":
+            load_config(name)
+        elif kind == "tokenizer":
+            Vocabulary.load(name)
+        elif kind == "benchmark":
+            read_items(name, limit=1)
+            if isinstance(HUB[name].config, str):  # its examples
+                read_items(name, limit=1, split="train")
+        elif not next(HubText(None, 1, name).held_out(), ""):
+            return f"{name} has no text in its first row"
     except Exception as error:  # the hub's libraries raise many kinds, all with the same meaning
         return str(error) if isinstance(error, RobustokError) else hub_failure(error)
     return None
-
-
-def _open_model(name: str) -> None:
-    from robustok.models.load import load_config
-
-    load_config(name)
-
-
-def _open_tokenizer(name: str) -> None:
-    from robustok.vocabulary import Vocabulary
-
-    Vocabulary.load(name)
-
-
-def _open_text(name: str) -> None:
-    if not next(HubText(None, 1, name).held_out(), ""):
-        raise RobustokError(f"{name} has no text in its first row")
-
-
-def _open_benchmark(name: str) -> None:
-    read_items(name, limit=1)
-    if isinstance(HUB[name].config, str):  # its examples
-        read_items(name, limit=1, split="train")
-
-
-_OPEN: dict[str, Callable[[str], None]] = {
-    "model": _open_model,
-    "tokenizer": _open_tokenizer,
-    "text": _open_text,
-    "benchmark": _open_benchmark,
-}

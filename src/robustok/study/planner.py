@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from robustok.samplers.spec import Spec
-from robustok.study.cells import (
-    AttackCell,
-    BaseCell,
+from robustok.errors import RobustokError
+from robustok.study.cells.base import Cell
+from robustok.study.cells.inputs import (
     BenchmarkCell,
-    Cell,
     CorpusCell,
     DataCell,
-    EmbeddingsCell,
-    EvaluateCell,
-    ExamplesCell,
     ExistingTokenizerCell,
-    FewShot,
-    FinetuneCell,
-    ModelCell,
-    PerplexityCell,
-    PretrainCell,
     QuestionsCell,
     TokenizerCell,
     TrainedTokenizerCell,
+)
+from robustok.study.cells.measurements import (
+    MEASUREMENTS,
+    AttackCell,
+    EvaluateCell,
+    ExamplesCell,
+    SolvedExamples,
+    Subject,
     TransferCell,
 )
+from robustok.study.cells.models import (
+    BaseCell,
+    FinetuneCell,
+    ModelCell,
+    OriginCell,
+    PretrainCell,
+    StepCell,
+)
 from robustok.study.cost import parameters
-from robustok.study.equal_strength import splits_in
-from robustok.study.external import external_file, external_model, pinned_name
 from robustok.study.schema import Corpus, Study, WordTask
-from robustok.study.text import FileText, HubText, Text
-from robustok.tasks import HUB
+from robustok.study.sources import (
+    FileText,
+    HubText,
+    Text,
+    external_file,
+    external_model,
+    pinned_name,
+)
+from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
 
 
@@ -56,52 +67,42 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
     return tuple({cell.key: cell for cell in _Planner(study, read).cells()}.values())
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """The cells that all models of a study use."""
-
-    tokenizer: TokenizerCell
-    data: DataCell | None
-    corpus: CorpusCell | None
-
-
 class _Planner:
     def __init__(self, study: Study, read: bool) -> None:
         self.study, self.read = study, read
         self.parameters = parameters(study)
-        self.shared = self._shared()
+        self.data = _data(study, study.task, read) if study.task else None
+        self.other_data = tuple(_data(study, task, read) for task in study.other_tasks or ())
+        self.on_text = study.pretrain is not None and study.pretrain.source == "corpus"
+        text = None
+        corpus = study.corpus
+        if corpus and (self.on_text or (study.perplexity and (corpus.hub or corpus.held_out))):
+            text = _text(corpus, read)
+        self.tokenizer = self._tokenizer(text if self.on_text else None)
+        self.corpus = CorpusCell(text, self.tokenizer) if text else None
         self.benchmarks = tuple(self._benchmarks())
+        _check_names((*self.other_data, *self.benchmarks), self.data)
 
     def cells(self) -> Iterator[Cell]:
-        shared = (self.shared.data, self.shared.tokenizer, self.shared.corpus)
+        shared = (self.data, self.tokenizer, self.corpus)
         yield from (cell for cell in shared if cell is not None)
         yield from self._examples()
         for repeat in range(self.study.repeats):
             suites: dict[tuple[object, ...], list[AttackCell]] = {}
-            for base in self._bases(repeat):
-                for cell in self._base_and_finetuned(base, repeat):
+            for origin in self._origins(repeat):
+                for cell in self._of_origin(origin, repeat):
                     yield cell
                     if isinstance(cell, AttackCell) and cell.attack.transfer:
                         suites.setdefault((cell.attack, cell.few_shot), []).append(cell)
             for attacks in suites.values():
                 yield from _transfers(attacks)
 
-    def _shared(self) -> _Shared:
-        study = self.study
-        data = _data(study, study.task, self.read) if study.task else None
-        on_text = study.pretrain is not None and study.pretrain.source == "corpus"
-        text = None
-        if study.corpus and (on_text or study.perplexity):
-            text = _text(study.corpus, self.read)
-        tokenizer = self._tokenizer(data, text if on_text else None)
-        return _Shared(tokenizer, data, CorpusCell(text, tokenizer) if text else None)
-
-    def _tokenizer(self, data: DataCell | None, text: Text | None) -> TokenizerCell:
+    def _tokenizer(self, text: Text | None) -> TokenizerCell:
         chosen = self.study.tokenizer
         if chosen is None or chosen.size is None:
             name = str(chosen.name if chosen else self.study.model.name)
             return ExistingTokenizerCell(external_model(name, read=self.read))
-        return TrainedTokenizerCell(chosen.size, None if text else data, text)
+        return TrainedTokenizerCell(chosen.size, None if text else self.data, text)
 
     def _examples(self) -> Iterator[Cell]:
         examples, study = self.study.examples, self.study
@@ -109,102 +110,77 @@ class _Planner:
             return
         trained = [s for part in (study.pretrain, study.finetune) if part for s in part.schemes]
         schemes = tuple(dict.fromkeys(["canonical", *trained]))
-        yield ExamplesCell(
-            examples.texts, schemes, examples.draws, study.seed, self.shared.tokenizer
-        )
+        yield ExamplesCell(examples.texts, schemes, examples.draws, study.seed, self.tokenizer)
 
-    def _bases(self, repeat: int) -> Iterator[ModelCell]:
+    def _origins(self, repeat: int) -> Iterator[OriginCell]:
         """The models that others are trained from."""
-        study, shared = self.study, self.shared
-        options = study.pretrain
-        if options is None:
+        study = self.study
+        if study.pretrain is None:
             name = external_model(str(study.model.name), read=self.read)
             yield BaseCell(name, self.parameters, study.model.start_token)
             return
-        on_text = options.source == "corpus"
-        for scheme in options.schemes:
+        for scheme in study.pretrain.schemes:
             yield PretrainCell(
-                options,
-                study.model,
-                scheme,
-                seed=study.seed + repeat,
-                repeat=repeat,
-                parameters=self.parameters,
-                tokenizer=shared.tokenizer,
-                data=None if on_text else shared.data,
-                corpus=shared.corpus if on_text else None,
-            )
+                options=study.pretrain, model=study.model, scheme=scheme, seed=study.seed + repeat,
+                repeat=repeat, parameters=self.parameters, tokenizer=self.tokenizer,
+                data=None if self.on_text else self.data,
+                corpus=self.corpus if self.on_text else None,
+            )  # fmt: skip
 
-    def _base_and_finetuned(self, base: ModelCell, repeat: int) -> Iterator[Cell]:
-        """A base model, the models trained from it, and their measurements."""
-        study, shared, seed = self.study, self.shared, self.study.seed + repeat
-        yield base
-        if study.perplexity:
-            assert shared.corpus is not None
-            for scheme in study.perplexity.eval_schemes:
-                yield PerplexityCell(scheme, seed, shared.tokenizer, shared.corpus, base)
-        yield from self._embeddings(base, seed)
-        if study.finetune is None:
-            yield from self._accuracies(base, seed)
+    def _of_origin(self, origin: OriginCell, repeat: int) -> Iterator[Cell]:
+        """A model, those that are trained from it, and the measurements of all."""
+        study, seed = self.study, self.study.seed + repeat
+        yield origin
+        options = study.finetune
+        yield from self._measurements(origin, seed, is_last=options is None)
+        if options is None:
             return
-        assert shared.data is not None
-        for scheme in study.finetune.schemes:
+        for scheme in options.schemes:
             model = FinetuneCell(
-                study.finetune, scheme, seed, repeat, shared.data, shared.tokenizer, base
-            )
+                options=options, scheme=scheme, seed=seed, repeat=repeat, data=self.data,
+                tokenizer=self.tokenizer, model=origin,
+            )  # fmt: skip
             yield model
-            yield from self._accuracies(model, seed)
-            yield from self._embeddings(model, seed)
+            yield from self._learning_curve(model, seed)
+            yield from self._measurements(model, seed, is_last=True)
 
-    def _embeddings(self, model: ModelCell, seed: int) -> Iterator[Cell]:
-        if part := self.study.embeddings:
-            yield EmbeddingsCell(part.words, part.draws, seed, self.shared.tokenizer, model)
+    def _learning_curve(self, model: FinetuneCell, seed: int) -> Iterator[Cell]:
+        """The models kept before the last step, on questions of the task."""
+        every, steps = model.options.keep_every, model.options.steps
+        for step in range(every, steps, every) if every else ():
+            kept = StepCell(step, model)
+            yield kept
+            assert self.data is not None
+            subject = self._subject(kept, seed, (self.data,), is_last=True)
+            yield from EvaluateCell.planned(self.study, subject)
 
-    def _accuracies(self, model: ModelCell, seed: int) -> Iterator[Cell]:
-        """The measurements of a model on its task and on the benchmarks."""
-        data: tuple[QuestionsCell, ...] = self.benchmarks
-        if self.shared.data:
-            data = (self.shared.data, *data)
-        yield from data
-        for questions in data:
-            for few_shot in self._few_shots():
-                yield from self._evaluations(model, questions, few_shot, seed)
-                if isinstance(questions, DataCell):
-                    for attack in self.study.attacks:
-                        yield AttackCell(
-                            attack, seed, questions, self.shared.tokenizer, model, few_shot
-                        )
+    def _measurements(self, model: ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
+        own = (self.data,) if self.data else ()
+        questions = (*own, *self.other_data, *self.benchmarks)
+        if is_last:
+            yield from questions
+        subject = self._subject(model, seed, questions, is_last=is_last)
+        for kind in MEASUREMENTS:
+            yield from kind.planned(self.study, subject)
 
-    def _few_shots(self) -> list[FewShot | None]:
+    def _subject(
+        self, model: ModelCell, seed: int, questions: tuple[QuestionsCell, ...], *, is_last: bool
+    ) -> Subject:
         part = self.study.few_shot
-        if part is None:
-            return [None]
-        return [FewShot(part.examples, scheme) for scheme in part.schemes]
-
-    def _evaluations(
-        self, model: ModelCell, data: QuestionsCell, few_shot: FewShot | None, seed: int
-    ) -> Iterator[Cell]:
-        part = self.study.evaluate
-        if part is None:
-            return
-        for scheme in part.eval_schemes:
-            fixed = splits_in(scheme) is None and Spec.parse(scheme).is_deterministic
-            draws = 1 if fixed else part.draws
-            yield EvaluateCell(
-                scheme, part.items, draws, seed, data, self.shared.tokenizer, model, few_shot
-            )
-            if part.ensemble is not None and not fixed:
-                yield EvaluateCell(
-                    scheme, part.items, part.ensemble, seed, data, self.shared.tokenizer, model,
-                    few_shot, "mean",
-                )  # fmt: skip
+        few_shots = (
+            tuple(SolvedExamples(part.examples, s) for s in part.schemes) if part else (None,)
+        )
+        return Subject(model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last)
 
     def _benchmarks(self) -> Iterator[BenchmarkCell]:
         part, few_shot = self.study.benchmarks, self.study.few_shot
         if part is None:
             return
         examples = few_shot.examples if few_shot else 0
-        for name in part.names:
+        names = part.names
+        if part.folder is not None and not names and self.read:
+            names = tuple(benchmark_files(part.folder))
+        for name in names:
             if part.folder is not None:
                 file = external_file(Path(part.folder) / f"{name}.jsonl", read=self.read)
                 yield BenchmarkCell(name, part.items + examples, file)
@@ -216,13 +192,21 @@ class _Planner:
             yield BenchmarkCell(name, part.items, None, revision, examples)
 
 
+def _check_names(others: tuple[QuestionsCell, ...], data: DataCell | None) -> None:
+    """Results name questions by their task, so two of one name cannot be told apart."""
+    names = [cell.task for cell in (*((data,) if data else ()), *others)]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise RobustokError(
+            f"two tasks are called '{repeated}': rename {repeated}.jsonl, or leave one out"
+        )
+
+
 def _transfers(attacks: list[AttackCell]) -> Iterator[TransferCell]:
     """Each model under the attacks of the same suite on all models; none for one model alone."""
     for own in attacks if len(attacks) > 1 else []:
         others = tuple(attack for attack in attacks if attack is not own)
-        yield TransferCell(
-            own.attack, own.seed, own.data, own.tokenizer, own.model, own.few_shot, own, others
-        )
+        fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+        yield TransferCell(**fields, own=own, others=others)
 
 
 def _data(study: Study, task: WordTask, read: bool) -> DataCell:

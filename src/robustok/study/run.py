@@ -8,14 +8,15 @@ for each question) and `run.json` (what to cite: versions, seeds and digests).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.files import (
+from robustok.runtime.environment import versions
+from robustok.runtime.files import (
     clear_parts,
     disk_full_in_one_line,
     locked,
@@ -25,54 +26,16 @@ from robustok.files import (
     write_rows,
     write_whole,
 )
-from robustok.processes import available_cores
-from robustok.study.cells import Cell, MeasurementCell
+from robustok.study.cells.base import Cell
+from robustok.study.cells.measurements import MeasurementCell
 from robustok.study.planner import plan
-from robustok.study.resolved import read_resolved
-from robustok.study.results import result_rows
+from robustok.study.results import Row, rows_and_missing
 from robustok.study.schema import Study
-from robustok.study.work import do_cell, record_of
-from robustok.study.workers import work_side_by_side
-from robustok.versions import versions
+from robustok.study.work import Watch, record_of, run_cells
 
 # Fields without effect on a result; repeats only add results of further seeds.
-DESCRIPTIVE = ("title", "about", "paper", "threads", "repeats")
+DESCRIPTIVE = ("title", "about", "page", "paper", "threads", "repeats")
 OWN_FILES = (".lock", "cells")  # files that a folder may have before its study.json
-
-
-class Watch(Protocol):
-    """Callbacks for the progress of a run; the command line draws its bars from them.
-
-    >>> from robustok.study import find_study, plan
-    >>> class Labels(Silent):
-    ...     def finish(self, cell, record):
-    ...         print("done:", cell.label)
-    >>> Labels().finish(plan(find_study("quick"))[0], {})
-    done: data
-
-    The arguments:
-
-    - `cells`: in `plan`, called once at the start: all cells of the study.
-    - `finished`: in `plan`: keys of the cells that an earlier run finished.
-    - `cell`: in `start`, `progress` and `finish`: the cell concerned.
-    - `done`: in `progress`: work done, in the cell's own unit.
-    - `total`: in `progress`: all work of the cell.
-    - `record`: in `finish`: the record of the cell, with its summary.
-    """
-
-    def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None: ...
-    def start(self, cell: Cell) -> None: ...
-    def progress(self, cell: Cell, done: int, total: int) -> None: ...
-    def finish(self, cell: Cell, record: Mapping[str, Any]) -> None: ...
-
-
-class Silent:
-    """Ignores all progress."""
-
-    def plan(self, cells: tuple[Cell, ...], finished: set[str]) -> None: ...
-    def start(self, cell: Cell) -> None: ...
-    def progress(self, cell: Cell, done: int, total: int) -> None: ...
-    def finish(self, cell: Cell, record: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +51,7 @@ class Run:
     """
 
     folder: Path
-    rows: list[dict[str, Any]]
+    rows: list[Row]
 
 
 def run_study(
@@ -115,7 +78,7 @@ def run_study(
     ... evaluate: {eval_schemes: [canonical, uniform], items: 12, draws: 2}
     ... '''
     >>> run = run_study(load_study(text, "demo.yaml"), Path("runs/demo"))
-    >>> [(row["train"], row["query"], row["n"]) for row in run.rows]
+    >>> [(row["train_scheme"], row["eval_scheme"], row["n"]) for row in run.rows]
     [('canonical', 'canonical', 12), ('canonical', 'uniform', 12), ('uniform', 'canonical', 12),
      ('uniform', 'uniform', 12)]
 
@@ -134,16 +97,18 @@ def run_study(
 
     Raises RobustokError where the folder was made by another study, is in use, or the disk is full.
     """
-    watch = watch or Silent()
+    watch = watch or Watch()
     cells = plan(study)
     with disk_full_in_one_line(folder), locked(folder), _sharing(folder, cells_folder):
         _claim(study, folder)
         read = {cell.key: record_of(cell, folder) for cell in cells}
         records = {key: record for key, record in read.items() if record is not None}
         _remove_damaged_copies(records, folder)
-        watch.plan(cells, set(records))
-
-        def finished(cell: Cell) -> None:
+        watch.plan(cells, dict(records))
+        todo = [cell for cell in cells if cell.key not in records]
+        for cell in run_cells(
+            todo, folder, watch, records, engine=engine, threads=study.threads, jobs=jobs
+        ):
             record = record_of(cell, folder)
             if record is None:
                 raise RobustokError(
@@ -151,27 +116,16 @@ def run_study(
                     " disk, and that no other program writes to them"
                 )
             records[cell.key] = record
-            watch.finish(cell, records[cell.key])
+            watch.finish(cell, record)
             _write_results(study, cells, records, folder)
-
-        todo = [cell for cell in cells if cell.key not in records]
-        if engine == "ray":
-            from robustok.study.cluster import work_on_ray
-
-            work_on_ray(todo, folder, study.threads or 1, watch, finished)
-        elif study.threads:
-            count = jobs or max(1, available_cores() // study.threads)
-            work_side_by_side(todo, folder, count, study.threads, watch, finished)
-        else:
-            _work_in_order(todo, folder, watch, finished)
         return Run(folder, _write_results(study, cells, records, folder))
 
 
 def _write_results(
     study: Study, cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Write results.jsonl, the rows of each item, and run.json."""
-    rows = result_rows(study, cells, records)
+    rows, missing = rows_and_missing(study, cells, records)
     write_rows(folder / "results.jsonl", rows)
     for cell in cells:
         items, copy = cell.path(folder) / "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
@@ -191,6 +145,7 @@ def _write_results(
             "versions": versions(),
             "hub": _hub_names(cells),
             "cells": {"finished": len(records), "of": len(cells)},
+            "missing": missing,
             "seconds": round(sum(record["seconds"] for record in records.values()), 1),
             "results_sha256": hashlib.sha256(results).hexdigest(),
             "configuration": study.model_dump(mode="json"),
@@ -238,15 +193,6 @@ def _sharing(folder: Path, cells_folder: Path | None) -> Iterator[None]:
         yield
 
 
-def _work_in_order(
-    todo: Sequence[Cell], folder: Path, watch: Watch, finished: Callable[[Cell], None]
-) -> None:
-    for cell in todo:
-        watch.start(cell)
-        do_cell(cell, folder, lambda done, total, cell=cell: watch.progress(cell, done, total))
-        finished(cell)
-
-
 def _claim(study: Study, folder: Path) -> None:
     """Write the resolved study into a new folder, or check that the folder holds this study."""
     path = folder / "study.json"
@@ -261,8 +207,6 @@ def _claim(study: Study, folder: Path) -> None:
         write_json(path, wanted)
         return
     written = read_object(path)
-    with suppress(RobustokError):  # a field that its release did not have has its default
-        written = read_resolved(written).model_dump(mode="json")
     difference = _difference(_decisive(written), _decisive(wanted))
     if not difference and written.get("repeats") != wanted["repeats"]:
         write_json(path, wanted)

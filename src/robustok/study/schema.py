@@ -4,20 +4,52 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
-from robustok.attack_settings import AttackSettings
+from robustok.attack.settings import AttackSettings, is_attack
 from robustok.errors import RobustokError
+from robustok.samplers.spec import Spec
 
 _ATTACK = AttackSettings()  # its defaults
 
+# Metadata of a field that changes no result: it does not enter the keys of cells.
+NOT_IN_KEY: dict[str, Any] = {"in_key": False}
+
+
+def _schedule_or_spec(spec: str) -> str:
+    """The spec as results name it. The study's tokenizer is not needed."""
+    return str(Spec.parse(spec))
+
+
+def _spec(spec: str) -> str:
+    parsed = Spec.parse(spec)
+    if parsed.is_schedule:
+        raise ValueError(f"{parsed} is a schedule: only training takes one")
+    return str(parsed)
+
+
+def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
+    for i, spec in enumerate(specs):
+        if spec in specs[:i]:
+            raise ValueError(f"{spec} is already in the list")
+    return specs
+
+
+EvalSpec = Annotated[str, AfterValidator(_spec)]
+EvalSpecs = Annotated[tuple[EvalSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
+TrainSpec = Annotated[str, AfterValidator(_schedule_or_spec)]
+TrainSpecs = Annotated[tuple[TrainSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
+
 
 class Strict(BaseModel):
-    # Fields are written by their alias. Keys of cells hash these names, and a run's study.json
-    # holds them, so they never change.
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class QuestionFiles(Strict):
@@ -62,7 +94,7 @@ class Model(Strict):
     heads: int | None = Field(None, ge=1)
     kv_heads: int | None = Field(None, ge=1)
     feed_forward: int | None = Field(None, ge=8)
-    max_length: int | None = Field(None, ge=16, serialization_alias="context")  # tokens
+    max_length: int | None = Field(None, ge=16)  # tokens
     tied: bool = True  # input and output embeddings are one
     start_token: str | None = None  # before every text, where the model was trained with one
     architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = "llama"
@@ -85,10 +117,6 @@ class Model(Strict):
             sizes["architecture"] = self.architecture
         return sizes
 
-    def key_fields(self) -> dict[str, Any]:
-        """The sizes under the names that keys of cells hash, which never change."""
-        return {"context" if name == "max_length" else name: v for name, v in self.sizes().items()}
-
 
 SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
 
@@ -104,22 +132,22 @@ class Corpus(Strict):
     measured: int = Field(100, ge=1)  # documents held out
 
 
-class Training(Strict):
+class TrainingSection(Strict):
     steps: int = Field(ge=1)
     batch_size: int = Field(ge=1)
     learning_rate: float = Field(gt=0)
-    warmup_steps: int = Field(0, ge=0, serialization_alias="warmup")
-    min_lr_ratio: float = Field(0.1, ge=0, le=1, serialization_alias="final_rate")
+    warmup_steps: int = Field(0, ge=0)
+    min_lr_ratio: float = Field(0.1, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
-    gradient_accumulation_steps: int = Field(1, ge=1, serialization_alias="accumulate")
-    precision: Literal["float32", "bfloat16"] = "float32"
+    gradient_accumulation_steps: int = Field(1, ge=1)
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: what is fastest here
     save_every: int = Field(200, ge=1)  # steps between checkpoints
     dropout: float | None = Field(None, ge=0, lt=1)  # None: the model's own
 
 
-class Pretraining(Training):
+class Pretraining(TrainingSection):
     source: Literal["task", "corpus"] = "task"
-    schemes: tuple[str, ...] = Field(min_length=1)  # a model each
+    schemes: TrainSpecs = Field(json_schema_extra=NOT_IN_KEY)  # a model each
     end_of_text: str | None = None  # the token after each document; None: the tokenizer's own
 
 
@@ -131,17 +159,20 @@ class Lora(Strict):
     dropout: float = Field(0.05, ge=0, lt=1)
 
 
-class Finetuning(Training):
-    schemes: tuple[str, ...] = Field(min_length=1)  # a model each, from every pre-trained one
+class Finetuning(TrainingSection):
+    # A model each, from every pre-trained one.
+    schemes: TrainSpecs = Field(json_schema_extra=NOT_IN_KEY)
     lora: Lora | None = None
     fixed_draws: int | None = Field(None, ge=1)  # of each question; None: anew in every epoch
     pack: int | None = Field(None, ge=16)  # tokens of a row of packed questions; None: one question
+    # Steps between models that are kept and evaluated too, for a learning curve; None: the last.
+    keep_every: int | None = Field(None, ge=1)
 
 
 class Benchmarks(Strict):
     """Multiple-choice data sets that every model is also evaluated on."""
 
-    names: tuple[str, ...] = Field(min_length=1)  # as on the hub: arc_easy, copa, ...
+    names: tuple[str, ...] = ()  # as on the hub: arc_easy, copa, ...; none: all of the folder
     folder: str | None = None  # folder of NAME.jsonl files, instead of the hub
     items: int = Field(500, ge=1)  # at most, of each
 
@@ -149,34 +180,35 @@ class Benchmarks(Strict):
 class FewShotExamples(Strict):
     """Solved examples before every question, drawn by each scheme in turn."""
 
-    examples: int = Field(ge=1, serialization_alias="shots")  # before each question
-    schemes: tuple[str, ...] = Field(min_length=1)
+    examples: int = Field(ge=1)  # before each question
+    schemes: EvalSpecs
 
 
 class Questions(Strict):
     """Accuracy on questions drawn by each evaluation scheme in turn."""
 
-    eval_schemes: tuple[str, ...] = Field(min_length=1, serialization_alias="queries")
+    eval_schemes: EvalSpecs
     items: int = Field(ge=1)
     draws: int = Field(10, ge=1)
     ensemble: int | None = Field(None, ge=2)  # also one answer by the mean over so many draws
 
 
-class Adversary(Strict):
+class AttackSection(Strict):
     """The greedy attack of the paper's Algorithm 2, or a suite of searches."""
 
     items: int = Field(ge=1)
     distances: tuple[int, ...] = _ATTACK.distances
-    start: str = _ATTACK.start
+    start: EvalSpec = _ATTACK.start
     steps: int = Field(_ATTACK.steps, ge=1)
     objective: str = _ATTACK.objective
     stop_when_wrong: bool = False  # the same accuracy in less time, at smaller margins
     suite: Literal["standard"] | None = None  # the worst of several searches
     max_scored: int | None = Field(None, ge=1)  # tokenizations that each of them scores [500]
-    transfer: bool = False  # and those that the suite found against the study's other models
+    # And those that the suite found against the study's other models, as cells of their own.
+    transfer: bool = Field(default=False, json_schema_extra=NOT_IN_KEY)
 
     @model_validator(mode="after")
-    def _readable(self) -> Adversary:
+    def _readable(self) -> AttackSection:
         fixed = {"distances", "start", "steps", "objective", "stop_when_wrong"}
         fixed &= self.model_fields_set
         if self.suite is not None and fixed:
@@ -200,10 +232,10 @@ class Adversary(Strict):
         )  # fmt: skip
 
 
-class Perplexity(Strict):
-    """Held-out text under each scheme, for every pre-trained model."""
+class PerplexitySection(Strict):
+    """Held-out text under each scheme, for every pre-trained model; without text the questions."""
 
-    eval_schemes: tuple[str, ...] = Field(min_length=1, serialization_alias="queries")
+    eval_schemes: EvalSpecs
 
 
 class Embeddings(Strict):
@@ -213,7 +245,15 @@ class Embeddings(Strict):
     draws: int = Field(50, ge=1)
 
 
-class Strength(Strict):
+class DriftSection(Strict):
+    """Completions that a model samples after questions, and how many are not canonical."""
+
+    prompts: int = Field(20, ge=1)  # the first questions of each task
+    samples: int = Field(4, ge=1)  # of each
+    tokens: int = Field(32, ge=1)  # of a completion
+
+
+class StrengthSection(Strict):
     """Measured strengths that every scheme is set to, in place of its own parameter."""
 
     # Splits per canonical token, on average over the questions.
@@ -230,9 +270,9 @@ class Examples(Strict):
 class PaperRow(Strict):
     """The paper's values for one model, in the order of the table's columns."""
 
-    pretrain: str | None = None
+    pretrain_scheme: str | None = None
     task: str | None = None  # of several
-    train: str  # or the scheme of the few-shot examples
+    train_scheme: str  # or the scheme of the few-shot examples
     values: tuple[float | None, ...]  # percent, or perplexity; null where the paper has none
 
 
@@ -240,8 +280,26 @@ class PaperTable(Strict):
     note: str = ""  # which figure or table this is, or what to know of its values
     measure: Literal["accuracy", "perplexity", "embeddings"] = "accuracy"
     # Evaluation schemes and attacks; of embeddings: the layers.
-    columns: tuple[str, ...] = Field(serialization_alias="queries")
+    columns: tuple[str, ...]
     rows: tuple[PaperRow, ...]
+
+    @model_validator(mode="after")
+    def _as_measured(self) -> PaperTable:
+        """The specs as results name them. Columns of embeddings are layers."""
+        if self.measure == "embeddings":
+            return self
+        columns = tuple(c if is_attack(c) else _schedule_or_spec(c) for c in self.columns)
+        rows = tuple(
+            row.model_copy(
+                update={
+                    name: _schedule_or_spec(spec)
+                    for name in ("pretrain_scheme", "train_scheme")
+                    if (spec := getattr(row, name)) is not None
+                }
+            )
+            for row in self.rows
+        )
+        return self.model_copy(update={"columns": columns, "rows": rows})
 
 
 class Paper(Strict):
@@ -267,19 +325,22 @@ class Study(Strict):
     seed: int
     repeats: int = Field(1, ge=1)  # repeats of models and measurements, with the following seeds
     threads: int | None = Field(None, ge=1)  # of each cell; as many cells as fit run at once
+    page: Literal["study", "card"] = "study"  # the report: of all models, or of one alone
     task: WordTask | None = None  # none: perplexity alone is measured
+    other_tasks: tuple[WordTask, ...] | None = None  # further questions to evaluate on
     tokenizer: Tokenizer | None = None  # the named model's own, if not given
     model: Model
     corpus: Corpus | None = None
     pretrain: Pretraining | None = None
     finetune: Finetuning | None = None
     benchmarks: Benchmarks | None = None
-    few_shot: FewShotExamples | None = Field(None, serialization_alias="context")
+    few_shot: FewShotExamples | None = None
     evaluate: Questions | None = None
-    strength: Strength | None = None  # of the schemes of finetune and evaluate
-    attacks: tuple[Adversary, ...] = ()
-    perplexity: Perplexity | None = None
+    strength: StrengthSection | None = None  # of the schemes of finetune and evaluate
+    attacks: tuple[AttackSection, ...] = ()
+    perplexity: PerplexitySection | None = None
     embeddings: Embeddings | None = None
+    drift: DriftSection | None = None
     examples: Examples | None = None
     paper: Paper | None = None
 
@@ -289,3 +350,10 @@ class Study(Strict):
         if not 0 <= seed < 2**62:
             raise ValueError("a seed is a whole number from 0 to 2^62 - 1")
         return seed
+
+    @model_validator(mode="after")
+    def _card_of_one_model(self) -> Study:
+        trained = self.pretrain or self.finetune or self.model.name is None
+        if self.page == "card" and (trained or self.repeats > 1):
+            raise ValueError("page: card is for one model that exists: no training, and one seed")
+        return self

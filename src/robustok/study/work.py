@@ -1,4 +1,4 @@
-"""Runs one cell and writes its record; checks the record of a finished cell."""
+"""Runs cells and writes their records; checks the record of a finished cell."""
 
 from __future__ import annotations
 
@@ -7,26 +7,145 @@ import os
 import platform
 import time
 import traceback
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from robustok.display import Progress
-from robustok.files import digests_of, find_damage, json_digest, read_json_or_none, write_json
-from robustok.study.cells import Cell
-from robustok.versions import versions
+from robustok.errors import RobustokError
+from robustok.runtime.display import Progress
+from robustok.runtime.environment import versions
+from robustok.runtime.files import (
+    digests_of,
+    find_damage,
+    json_digest,
+    read_json_or_none,
+    write_json,
+)
+from robustok.runtime.processes import (
+    InProcess,
+    Pool,
+    Processes,
+    RayTasks,
+    Run,
+    Worker,
+    available_cores,
+    dispatch,
+    thread_limits,
+)
+from robustok.study.cells.base import Cell
 
 RECORD = "cell.json"  # written last
 LOG = "log.txt"
 FIELDS = {"kind", "fields", "inputs", "seconds", "versions", "result"}  # of a record
 SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
-
+RETRIES = 3  # of a cell whose machine of a cluster was lost; it continues from its checkpoint
 
 _log = logging.getLogger(__name__)
 
 
-def is_finished(cell: Cell, folder: Path) -> bool:
-    return (cell.path(folder) / RECORD).exists()
+class Watch:
+    """Callbacks for the progress of a run, which do nothing; the command line draws its bars here.
+
+    >>> from robustok.study import find_study, plan
+    >>> class Labels(Watch):
+    ...     def finish(self, cell, record):
+    ...         print("done:", cell.label)
+    >>> Labels().finish(plan(find_study("quick"))[0], {})
+    done: data
+
+    The arguments:
+
+    - `cells`: in `plan`, called once at the start: all cells of the study.
+    - `finished`: in `plan`: the records of the cells that an earlier run finished, by key.
+    - `cell`: in `start`, `progress` and `finish`: the cell concerned.
+    - `done`: in `progress`: work done, in the cell's own unit.
+    - `total`: in `progress`: all work of the cell.
+    - `record`: in `finish`: the record of the cell, with its summary.
+    """
+
+    def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None: ...
+    def start(self, cell: Cell) -> None: ...
+    def progress(self, cell: Cell, done: int, total: int) -> None: ...
+    def finish(self, cell: Cell, record: Mapping[str, Any]) -> None: ...
+
+
+def run_cells(
+    todo: Sequence[Cell],
+    folder: Path,
+    watch: Watch,
+    finished: Container[str],
+    *,
+    engine: str = "local",
+    threads: int | None = None,
+    jobs: int | None = None,
+) -> Iterator[Cell]:
+    """Run cells, each after its inputs; yield each when it is finished.
+
+    Args:
+        todo: the unfinished cells, in the order of the plan.
+        folder: folder of the run; of a cluster, on a disk that its machines share.
+        watch: called when a cell starts and makes progress.
+        finished: the keys of finished cells, which the caller adds to.
+        engine: "local", or "ray" for a cluster.
+        threads: threads of each cell, which then has a process of its own; None to run the cells in
+            this process.
+        jobs: processes at once; by default as many as the cores allow.
+
+    An error in one cell ends all. The next run continues the others from their checkpoints.
+    """
+
+    def progress(cell: Cell, value: tuple[int, int]) -> None:
+        watch.progress(cell, *value)
+
+    with ExitStack() as stack:
+        pool: Pool
+        if engine == "ray":
+            pool = RayTasks(
+                partial(_run_on_cluster, folder.resolve(), threads or 1), threads or 1, RETRIES
+            )
+        elif threads:
+            count = min(cells_at_once(threads, jobs), len(todo))
+            make = partial(Worker, _prepare, folder, threads)
+            pool = stack.enter_context(Processes(make, count, progress, _raise_death))
+        else:
+            pool = InProcess(_prepare(folder), progress)
+        for cell, _ in dispatch(
+            todo,
+            pool,
+            is_ready=lambda cell: all(i.key in finished for i in cell.inputs.values()),
+            on_start=watch.start,
+        ):
+            yield cell
+
+
+def cells_at_once(threads: int | None, jobs: int | None) -> int:
+    """The number of cells that :func:`run_cells` runs at once on this machine."""
+    return (jobs or max(1, available_cores() // threads)) if threads else 1
+
+
+def _prepare(folder: Path) -> Run:
+    def run(cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:
+        do_cell(cell, folder, lambda done, total: progress((done, total)))
+
+    return run
+
+
+def _raise_death(worker: Worker) -> None:
+    task = f"that ran '{worker.task.label}'" if worker.task else "that was idle"
+    raise RobustokError(
+        f"the process {task} was {worker.exit_reason()}, perhaps because memory ran out: the same"
+        " command continues after the last finished cell"
+    )
+
+
+def _run_on_cluster(folder: Path, threads: int, cell: Cell) -> None:
+    os.environ.update(thread_limits(threads))
+    # A retried task may have finished before its machine was lost.
+    if not (cell.path(folder) / RECORD).exists():
+        do_cell(cell, folder, lambda done, total: None)
 
 
 def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
@@ -52,8 +171,6 @@ def _damage(record: Any, place: Path) -> str | None:
     """What is wrong with a cell's record or the files it lists, in a few words."""
     if not isinstance(record, dict):
         return RECORD
-    if set(record) == FIELDS:  # of a release without checksums
-        return None
     content = {name: value for name, value in record.items() if name != "digest"}
     if set(content) != FIELDS | {"files"} or record.get("digest") != json_digest(content):
         return f"{RECORD} has changed"

@@ -7,8 +7,7 @@ from robustok.tasks.cute_items import cute
 from robustok.tasks.item import Item, Pair, write_items
 from robustok.tasks.langgame_items import langgame
 from robustok.tasks.read import benchmark_files, read_items, read_pairs, read_questions
-from robustok.tasks.text import read_texts
-from robustok.tasks.words import clean_words, frequent_words, read_words
+from robustok.tasks.words import clean_words, frequent_words, read_texts, read_words
 
 __all__ = [
     "HUB",

@@ -46,9 +46,14 @@ def _after_space(choices: Iterable[str]) -> list[str]:
     return [choice if choice[:1].isspace() else " " + choice.strip() for choice in choices]
 
 
+def _kind(row: Row) -> str:
+    return str(row.get("kind", row.get("task", "")))
+
+
 def plain(row: Row) -> Worded:
     """A question and its answers, each after a space; without a question, whole sentences."""
-    question, kind = row["query"], str(row.get("kind", row.get("task", "")))
+    # `query` is the field of the benchmarks' own files.
+    question, kind = row["query" if "query" in row else "question"], _kind(row)
     # Whole sentences start a text, so nothing precedes them.
     choices = _after_space(row["choices"]) if question else [c.strip() for c in row["choices"]]
     return Worded(question, choices, row["label"], kind)
@@ -103,33 +108,21 @@ def _hub_letters(row: Row) -> dict[str, Any]:
     return {"query": row["question"], "choices": list(choices["text"]), "label": label}
 
 
-def _hub_copa(row: Row) -> dict[str, Any]:
-    choices = [row["choice1"], row["choice2"]]
-    return {
-        "query": row["premise"], "question": row["question"], "choices": choices,
-        "label": row["label"],
-    }  # fmt: skip
+def _fields(
+    choices: str | tuple[str, ...], label: str, *, first: int = 0, **texts: str
+) -> Callable[[Row], dict[str, Any]]:
+    """A conversion that takes each value from a field of the hub's row.
 
+    ``choices`` is the field of a list, or a field for each choice; ``first`` is the label of the
+    first choice. ``texts`` are the other fields, by our names.
+    """
 
-def _hub_hellaswag(row: Row) -> dict[str, Any]:
-    return {"query": row["ctx"], "choices": list(row["endings"]), "label": int(row["label"])}
+    def convert(row: Row) -> dict[str, Any]:
+        own = row[choices] if isinstance(choices, str) else [row[name] for name in choices]
+        values = {name: row[field] for name, field in texts.items()}
+        return values | {"choices": list(own), "label": int(row[label]) - first}
 
-
-def _hub_piqa(row: Row) -> dict[str, Any]:
-    return {"query": row["goal"], "choices": [row["sol1"], row["sol2"]], "label": row["label"]}
-
-
-def _hub_social_iqa(row: Row) -> dict[str, Any]:
-    choices = [row["answerA"], row["answerB"], row["answerC"]]
-    return {
-        "context": row["context"], "question": row["question"], "choices": choices,
-        "label": int(row["label"]) - 1,
-    }  # fmt: skip
-
-
-def _hub_winogrande(row: Row) -> dict[str, Any]:
-    choices = [row["option1"], row["option2"]]
-    return {"query": row["sentence"], "choices": choices, "label": int(row["answer"]) - 1}
+    return convert
 
 
 def _hub_blimp(row: Row) -> dict[str, Any]:
@@ -164,7 +157,8 @@ HUB: dict[str, Hub] = {
         "210d026faf9955653af8916fad021475a3f00453",
     ),
     "copa": Hub(
-        "aps/super_glue", "copa", "validation", _hub_copa,
+        "aps/super_glue", "copa", "validation",
+        _fields(("choice1", "choice2"), "label", query="premise", question="question"),
         "3de24cf8022e94f4ee4b9d55a6f539891524d646",
     ),
     "commonsense_qa": Hub(
@@ -172,19 +166,24 @@ HUB: dict[str, Hub] = {
         "94630fe30dad47192a8546eb75f094926d47e155",
     ),
     "hellaswag": Hub(
-        "Rowan/hellaswag", "default", "validation", _hub_hellaswag,
+        "Rowan/hellaswag", "default", "validation",
+        _fields("endings", "label", query="ctx"),
         "218ec52e09a7e7462a5400043bb9a69a41d06b76",
     ),
     "piqa": Hub(
-        "baber/piqa", "default", "validation", _hub_piqa,
+        "baber/piqa", "default", "validation",
+        _fields(("sol1", "sol2"), "label", query="goal"),
         "142f6d7367fd9877f0fb3b5734ea6a545f54cdd1",
     ),
     "social_iqa": Hub(
-        "lighteval/siqa", "default", "validation", _hub_social_iqa,
+        "lighteval/siqa", "default", "validation",
+        _fields(("answerA", "answerB", "answerC"), "label", first=1, context="context",
+                question="question"),
         "54c6a1f8cb6daf4f5abf24a601852612fb35eb25",
     ),
     "winogrande": Hub(
-        "allenai/winogrande", "winogrande_xl", "validation", _hub_winogrande,
+        "allenai/winogrande", "winogrande_xl", "validation",
+        _fields(("option1", "option2"), "answer", first=1, query="sentence"),
         "01e74176c63542e6b0bcb004dcdea22d94fb67b5",
     ),
     "blimp": Hub(

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from robustok.files import part_of
+from robustok.runtime.files import part_of
 from robustok.tasks.item import Item, write_items
-
-SPLITS = ("train", "test")
+from robustok.tasks.langgame_items import SPLITS
+from robustok.version import __version__
 
 _CARD = """---
 language: [{language}]
@@ -32,7 +32,7 @@ and seed give the same questions; no question is in both splits, whatever the se
 | field | type | |
 |---|---|---|
 | `key` | string | a name, unique within the split |
-| `query` | string | the question, up to where an answer begins |
+| `question` | string | the question, up to where an answer begins |
 | `choices` | list of strings | the answers as they are scored, each with its own leading space |
 | `label` | integer | the number of the right one, from 0 |
 | `kind` | string | which of the kinds of questions it is |
@@ -65,8 +65,6 @@ def write_dataset(
 
     The card holds the schema, the counts and what trivial rules reach.
     """
-    from robustok.version import __version__
-
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for split in SPLITS:

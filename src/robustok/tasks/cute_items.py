@@ -18,9 +18,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError
 from robustok.tasks.item import Item
-from robustok.tasks.langgame_items import FORMATS, SPLITS, split_of
+from robustok.tasks.langgame_items import check_request, split_of
 
 CUTE_KINDS = ("contains", "delete", "insert", "substitute", "orthography", "spell", "unspell")
 
@@ -31,7 +31,7 @@ Question = tuple[str, str, list[str]]
 """The text that asks, the right answer, and the wrong ones."""
 
 
-class Pool(NamedTuple):
+class Material(NamedTuple):
     """What questions are made from: the words, the quotes and the number of options."""
 
     words: Sequence[str]
@@ -77,41 +77,43 @@ def cute(
     make that many questions.
     Source: the paper's appendix "Data Sets", after Edman et al. 2024.
     """
-    _check(words, n, split, kinds)
-    if format not in FORMATS:
-        raise RobustokError(f"unknown CUTE format '{format}': {nearest(format, FORMATS)}")
+    check_request("CUTE", n, split, kinds, CUTE_KINDS, format)
+    if not words:
+        raise RobustokError("the word list is empty: give some words")
     paper = format == "paper"
     rng = random.Random(f"cute{'-paper' if paper else ''}/{seed}/{split}")
-    pool = Pool(words, '" {} "' if paper else '"{}"', _OPTIONS[format], rng)
+    pool = Material(words, '" {} "' if paper else '"{}"', _OPTIONS[format], rng)
     items: list[Item] = []
     seen: set[str] = set()
     left, counts = list(kinds), dict.fromkeys(kinds, 0)
-    at = 0
+    position = 0  # of the next kind among those left
     while len(items) < n:
         if not left:
             raise RobustokError(
                 f"{len(words)} words make {len(items)} CUTE questions of these kinds, not {n}: "
                 "give more words or ask for fewer questions"
             )
-        kind = left[at % len(left)]
+        kind = left[position % len(left)]
         question = _new_question(pool, kind, counts[kind], split, seen)
         if question is None:
-            # The kind goes, the next one takes its place in the round.
-            at %= len(left)
+            # This kind has no new questions left.
+            position %= len(left)
             left.remove(kind)
             continue
         key = f"cute-{split}-{seed}-{len(items)}"
         items.append(_item(question, kind, counts[kind], key, "" if paper else " "))
         seen.add(question[0])
         counts[kind] += 1
-        at += 1
+        position += 1
     return items
 
 
-def _new_question(pool: Pool, kind: str, turn: int, split: str, seen: set[str]) -> Question | None:
+def _new_question(
+    pool: Material, kind: str, turn: int, split: str, seen: set[str]
+) -> Question | None:
     """A new question of the split; None after too many attempts."""
     for _ in range(_TRIES):
-        question = _MAKERS[kind](pool, turn)
+        question = _MAKERS[kind](pool, pool.rng.choice(pool.words), turn)
         if question and split_of(question[0]) == split and question[0] not in seen:
             return question
     return None
@@ -128,79 +130,53 @@ def _item(question: Question, kind: str, turn: int, key: str, space: str) -> Ite
     return Item(key, f"{ask} Answer:", texts, choices.index(right), kind)
 
 
-def _check(words: Sequence[str], n: int, split: str, kinds: Sequence[str]) -> None:
-    if n < 1:
-        raise RobustokError(f"{n} questions: give at least 1")
-    if split not in SPLITS:
-        raise RobustokError(f"unknown split '{split}': {nearest(split, SPLITS)}")
-    for kind in kinds:
-        if kind not in CUTE_KINDS:
-            raise RobustokError(f"unknown CUTE kind '{kind}': {nearest(kind, CUTE_KINDS)}")
-    if not kinds:
-        raise RobustokError("no kind of question: give at least one")
-    if not words:
-        raise RobustokError("the word list is empty: give some words")
-
-
-def _contains(pool: Pool, turn: int) -> Question | None:
-    words, rng = pool.words, pool.rng
-    word = rng.choice(words)
+def _contains(pool: Material, word: str, turn: int) -> Question | None:
     yes = turn % 2 == 0
-    letters = sorted(set(word) if yes else set("".join(words)) - set(word))
+    letters = sorted(set(word) if yes else set("".join(pool.words)) - set(word))
     if not letters:
         return None
-    ask = f"Is there a {pool.quoted(rng.choice(letters))} in {pool.quoted(word)}?"
+    ask = f"Is there a {pool.quoted(pool.rng.choice(letters))} in {pool.quoted(word)}?"
     return ask, "Yes" if yes else "No", ["No" if yes else "Yes"]
 
 
-def _delete(pool: Pool, turn: int) -> Question | None:
-    words, rng = pool.words, pool.rng
-    word = rng.choice(words)
-    letter = rng.choice(word)
+def _delete(pool: Material, word: str, turn: int) -> Question | None:
+    letter = pool.rng.choice(word)
     ask = f"Delete every instance of {pool.quoted(letter)} in {pool.quoted(word)}."
     return _with_edits(ask, word.replace(letter, ""), pool)
 
 
-def _insert(pool: Pool, turn: int) -> Question | None:
-    words, rng = pool.words, pool.rng
-    word = rng.choice(words)
-    new, letter = rng.choice("".join(words)), rng.choice(word)
+def _insert(pool: Material, word: str, turn: int) -> Question | None:
+    new, letter = pool.rng.choice("".join(pool.words)), pool.rng.choice(word)
     ask = f"Add {pool.quoted(new)} after every {pool.quoted(letter)} in {pool.quoted(word)}."
     return _with_edits(ask, word.replace(letter, letter + new), pool)
 
 
-def _substitute(pool: Pool, turn: int) -> Question | None:
-    words, rng = pool.words, pool.rng
-    word = rng.choice(words)
-    new, letter = rng.choice("".join(words)), rng.choice(word)
+def _substitute(pool: Material, word: str, turn: int) -> Question | None:
+    new, letter = pool.rng.choice("".join(pool.words)), pool.rng.choice(word)
     if new == letter:
         return None
     ask = f"Substitute {pool.quoted(letter)} with {pool.quoted(new)} in {pool.quoted(word)}."
     return _with_edits(ask, word.replace(letter, new), pool)
 
 
-def _orthography(pool: Pool, turn: int) -> Question | None:
-    words, rng = pool.words, pool.rng
-    word = rng.choice(words)
-    others = rng.sample(words, min(len(words), 60))
+def _orthography(pool: Material, word: str, turn: int) -> Question | None:
+    others = pool.rng.sample(pool.words, min(len(pool.words), 60))
     near = [w for w in others if 0 < levenshtein(w, word) <= 2]
     if not near:
         return None
-    right = rng.choice(near)
+    right = pool.rng.choice(near)
     # The wrong word must be as long as the right one, or length would tell them apart.
     far = [w for w in others if levenshtein(w, word) >= 4 and len(w) == len(right)]
     far = far or [w for w in others if levenshtein(w, word) >= 3 and len(w) == len(right)]
     if not far:
         return None
-    wrong = rng.choice(far)
+    wrong = pool.rng.choice(far)
     ask = "Which word is closer in Levenshtein distance to {}: {} or {}?"
     pair = sorted([right, wrong], key=lambda w: w == right, reverse=turn % 2 == 0)
     return ask.format(*map(pool.quoted, (word, *pair))), right, [wrong]
 
 
-def _spell(pool: Pool, turn: int) -> Question | None:
-    words, rng = pool.words, pool.rng
-    word = rng.choice(words)
+def _spell(pool: Material, word: str, turn: int) -> Question | None:
     question = _with_edits(f"Spell out the word {pool.quoted(word)}.", word, pool)
     if question is None:
         return None
@@ -208,13 +184,11 @@ def _spell(pool: Pool, turn: int) -> Question | None:
     return ask, " ".join(right), [" ".join(w) for w in wrong]
 
 
-def _unspell(pool: Pool, turn: int) -> Question | None:
-    words, rng = pool.words, pool.rng
-    word = rng.choice(words)
+def _unspell(pool: Material, word: str, turn: int) -> Question | None:
     return _with_edits(f"Write the word that is spelled {pool.quoted(' '.join(word))}.", word, pool)
 
 
-def _with_edits(ask: str, right: str, pool: Pool) -> Question | None:
+def _with_edits(ask: str, right: str, pool: Material) -> Question | None:
     """The wrong answers: a chain of single edits through the right one."""
     words, rng = pool.words, pool.rng
     if not right:
@@ -259,7 +233,7 @@ def levenshtein(a: str, b: str) -> int:
     return row[-1]
 
 
-_MAKERS: dict[str, Callable[[Pool, int], Question | None]] = {
+_MAKERS: dict[str, Callable[[Material, str, int], Question | None]] = {
     "contains": _contains,
     "delete": _delete,
     "insert": _insert,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from robustok.errors import RobustokError
-from robustok.files import write_rows as write_json_lines
+from robustok.runtime.files import write_rows as write_json_lines
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,6 @@ class Item:
             raise RobustokError(f"item '{self.key}' has an empty choice: give every choice a text")
 
     @property
-    def query(self) -> str:
-        """The question, under its old name (deprecated)."""
-        warnings.warn("Item.query is now Item.question", DeprecationWarning, stacklevel=2)
-        return self.question
-
-    @property
     def answer(self) -> str:
         """The right option, as it is scored."""
         return self.choices[self.label]
@@ -85,8 +78,8 @@ def write_items(path: str | Path, items: Iterable[Item]) -> None:
 
     Args:
         path: the file to write; an existing one is replaced.
-        items: the items, in the order of the lines. A line holds ``key``, ``query``, ``choices``,
-            ``label`` and ``kind``.
+        items: the items, in the order of the lines. A line holds ``key``, ``question``,
+            ``choices``, ``label`` and ``kind``.
     """
     write_json_lines(Path(path), map(_row, items))
 
@@ -94,7 +87,7 @@ def write_items(path: str | Path, items: Iterable[Item]) -> None:
 def _row(item: Item) -> dict[str, object]:
     return {
         "key": item.key,
-        "query": item.question,
+        "question": item.question,
         "choices": item.choices,
         "label": item.label,
         "kind": item.kind,

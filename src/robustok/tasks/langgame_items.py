@@ -1,23 +1,34 @@
 """LangGame: six kinds of questions about the letters of words, in two formats.
 
-The kinds are those of the paper's appendix on data sets. The format "paper" has the grammar and the
-margins of the paper's generator (:mod:`.langgame_paper`). The format "short" has a wording of its
-own, for small models: a set of four options is used only if each of the four could be the right
-one, and which of them is asked for is drawn evenly afterwards. So no rule that looks at the options
-alone (the longest, the first, the one with the commonest letter) is right more often than one time
-in four. "Longest" and "shortest" ask about the options themselves: there, only their order is
-drawn.
+The kinds are those of the paper's appendix on data sets.
+
+The format "paper" has the grammar and the margins of the generator of the paper's data, StochasTok
+(Sims et al.). A question has a head, a predicate and a list of the options, in one of two orders;
+every part has several wordings, each drawn uniformly. The right option differs from the wrong ones
+by a margin: "the most letter 'b's" has at least two of it and the others at most one.
+
+    Which choice has the most letter 'b's? These are the possible option words: [ up, baby, rain,
+    glad]. Answer:
+
+The answer is a space and " baby": a lone space token and then the word with its own.
+
+The format "short" has a wording of its own, for small models: a set of four options is used only if
+each of the four could be the right one, and which of them is asked for is drawn evenly afterwards.
+So no rule that looks at the options alone (the longest, the first, the one with the commonest
+letter) is right more often than one time in four. "Longest" and "shortest" ask about the options
+themselves: there, only their order is drawn.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
 
 from robustok.errors import RobustokError, nearest
 from robustok.tasks.item import Item
-from robustok.tasks.langgame_paper import SEPARATOR, draw_options, draw_wording
 
 FORMATS = ("paper", "short")
 KINDS = ("most", "contains", "starts", "ends", "longest", "shortest")
@@ -25,9 +36,28 @@ SPLITS = ("train", "test")
 TEST_SHARE = 0.2
 
 _OPTIONS = 4
-_TRIES = 20_000
+_TRIES = 20_000  # attempts at a new question
 
-_QUESTIONS = {
+# The grammar of the format "paper".
+PLURAL = ("options", "choices", "option words", "option strings")
+SINGULAR = ("word", "", "string", "option", "choice", "option word", "option string")
+ARTICLE = ("the", "the possible", "the available")
+HEADS = ("Which {singular}", "What {singular}", "Which of {article} {plural}")
+LISTINGS = ("{article} {plural}:", "{article} {plural} are:", "these are {article} {plural}:")
+PREDICATES = {
+    "most": "has the most letter '{x}'s?",
+    "contains": "contains '{x}'?",
+    "starts": "starts with '{x}'?",
+    "ends": "ends with '{x}'?",
+    "longest": "is the longest?",
+    "shortest": "is the shortest?",
+}
+SEPARATOR = "  "  # between "Answer:" and an option: a lone space token, and the word's own space
+_LONGEST_PART = 3  # letters of a string to contain, to start or to end with
+_WRONG_TRIES = 200  # words drawn for the wrong options of a question
+
+# The wordings of the format "short".
+_SHORT = {
     "most": (
         "Which word has the most '{x}'s: {words}?",
         "Pick the one with most '{x}'s: {words}.",
@@ -41,6 +71,19 @@ _QUESTIONS = {
     "longest": ("Which word is the longest: {words}?", "Pick the longest word: {words}."),
     "shortest": ("Which word is the shortest: {words}?", "Pick the shortest word: {words}."),
 }
+
+Draw = tuple[list[str], str, str]
+"""Four options, the right one of them, and the letters that the question names."""
+
+
+class _Format(NamedTuple):
+    """What differs between the formats; the loop over questions is the same."""
+
+    draw: Callable[[Sequence[str], str, random.Random], Draw | None]  # (words, kind, rng)
+    word: Callable[[Sequence[str], str, str, random.Random], str]  # (options, kind, letters, rng)
+    separator: str  # between "Answer:" and an option
+    stream: str  # name of the random stream
+    advice: str  # where the words do not suffice
 
 
 def langgame(
@@ -76,44 +119,37 @@ def langgame(
     too uniform to make that many questions.
     Source: the paper's appendix "Language Games".
     """
-    _check(words, n, split, kinds)
-    if format not in FORMATS:
-        raise RobustokError(f"unknown LangGame format '{format}': {nearest(format, FORMATS)}")
-    paper = format == "paper"
-    rng = random.Random(f"langgame{'-paper' if paper else ''}/{seed}/{split}")
+    check_request("LangGame", n, split, kinds, KINDS, format)
+    _check_words(words)
+    form = _FORMATS[format]
+    rng = random.Random(f"{form.stream}/{seed}/{split}")
     items: list[Item] = []
     seen: set[str] = set()
     for i in range(n):
         kind = kinds[i % len(kinds)]
         for _ in range(_TRIES):
-            question = (draw_options if paper else _draw)(words, kind, rng)
+            question = form.draw(words, kind, rng)
             if question is None:
                 continue
-            options, answer, letter = question
-            signature = "|".join([kind, letter, *sorted(options)])
+            options, answer, letters = question
+            signature = "|".join([kind, letters, *sorted(options)])
             if split_of(signature) == split and signature not in seen:
                 break
         else:
             raise RobustokError(
                 f"{len(words)} words are too few for {n} questions: none is left for question "
                 f"{i + 1}, of kind {kind!r}; give more words, ask for fewer questions"
-                + (" or take the format 'short'" if paper else "")
+                f"{form.advice}"
             )
         seen.add(signature)
         # Rounds of four carry each place once, so the places balance for every kind.
         label = (i // len(kinds) + i) % _OPTIONS
         others = [w for w in options if w != answer]
         ordered = [*others[:label], answer, *others[label:]]
-        text = _text(ordered, kind, letter, rng, paper)
-        choices = tuple(f"{SEPARATOR if paper else ' '}{w}" for w in ordered)
+        text = form.word(ordered, kind, letters, rng)
+        choices = tuple(f"{form.separator}{w}" for w in ordered)
         items.append(Item(f"langgame-{split}-{seed}-{i}", text, choices, label, kind))
     return items
-
-
-def _text(options: Sequence[str], kind: str, letter: str, rng: random.Random, paper: bool) -> str:
-    if paper:
-        return draw_wording(rng).text(kind, letter, options)
-    return rng.choice(_QUESTIONS[kind]).format(x=letter, words=", ".join(options)) + " Answer:"
 
 
 def split_of(signature: str) -> str:
@@ -122,24 +158,139 @@ def split_of(signature: str) -> str:
     return "test" if int.from_bytes(digest, "big") < TEST_SHARE * 2**64 else "train"
 
 
-def _check(words: Sequence[str], n: int, split: str, kinds: Sequence[str]) -> None:
+def check_request(
+    game: str, n: int, split: str, kinds: Sequence[str], known: Sequence[str], format: str
+) -> None:
+    """Raise RobustokError for a number, split, kind or format that a game does not have."""
     if n < 1:
         raise RobustokError(f"{n} questions: give at least 1")
     if split not in SPLITS:
         raise RobustokError(f"unknown split '{split}': {nearest(split, SPLITS)}")
     for kind in kinds:
-        if kind not in KINDS:
-            raise RobustokError(f"unknown LangGame kind '{kind}': {nearest(kind, KINDS)}")
+        if kind not in known:
+            raise RobustokError(f"unknown {game} kind '{kind}': {nearest(kind, known)}")
     if not kinds:
         raise RobustokError("no kind of question: give at least one")
+    if format not in FORMATS:
+        raise RobustokError(f"unknown {game} format '{format}': {nearest(format, FORMATS)}")
+
+
+def _check_words(words: Sequence[str]) -> None:
     if len(set(words)) != len(words):
         raise RobustokError("the word list repeats a word: give each once")
     if len(words) < _OPTIONS:
         raise RobustokError(f"the word list has {len(words)} words: give at least {_OPTIONS}")
 
 
-def _draw(words: Sequence[str], kind: str, rng: random.Random) -> tuple[list[str], str, str] | None:
-    """Four options in random order, the answer, and the letters in question; or None."""
+class Wording(NamedTuple):
+    """One choice of each part of the paper's grammar."""
+
+    plural: str
+    singular: str
+    article: str
+    head: str
+    listing: str
+    question_first: bool
+
+    def text(self, kind: str, letters: str, options: Sequence[str]) -> str:
+        """The question in this wording, up to and with ``Answer:``."""
+        parts = {"plural": self.plural, "singular": self.singular, "article": self.article}
+        head = self.head.format(**parts).rstrip()
+        asks = f"{head} {PREDICATES[kind].format(x=letters)}"
+        lists = f"{self.listing.format(**parts)} [ {', '.join(options)}]."
+        both = (asks, lists) if self.question_first else (lists, asks)
+        return " ".join([*(part[0].upper() + part[1:] for part in both), "Answer:"])
+
+
+def wordings() -> Iterator[Wording]:
+    """Every wording of the grammar."""
+    for parts in product(PLURAL, SINGULAR, ARTICLE, HEADS, LISTINGS, (True, False)):
+        yield Wording(*parts)
+
+
+def _word_as_paper(options: Sequence[str], kind: str, letters: str, rng: random.Random) -> str:
+    """A question in a wording of which each part is uniform and independent."""
+    parts = (PLURAL, SINGULAR, ARTICLE, HEADS, LISTINGS, (True, False))
+    wording = Wording(*(rng.choice(part) for part in parts))  # type: ignore[arg-type]
+    return wording.text(kind, letters, options)
+
+
+def _draw_as_paper(words: Sequence[str], kind: str, rng: random.Random) -> Draw | None:
+    """The right option and three that are wrong by a margin; None where there are too few."""
+    right, letters, is_wrong = _RIGHT[kind](words, rng)
+    if not right:
+        return None
+    options = [right]
+    for _ in range(_WRONG_TRIES):
+        word = rng.choice(words)
+        if is_wrong(word) and word not in options:
+            options.append(word)
+            if len(options) == _OPTIONS:
+                return options, right, letters
+    return None
+
+
+Choice = tuple[str, str, Callable[[str], bool]]
+"""The right option (empty for none), the letters, and whether a word is a wrong option."""
+
+
+def _right_most(words: Sequence[str], rng: random.Random) -> Choice:
+    letter = rng.choice(sorted(set("".join(words))))
+    having = [word for word in words if word.count(letter) >= 2]
+    return rng.choice(having) if having else "", letter, lambda word: word.count(letter) <= 1
+
+
+def _part(words: Sequence[str], rng: random.Random) -> tuple[str, int]:
+    """A word, and the length of the part in question."""
+    word = rng.choice(words)
+    return word, rng.randint(1, min(_LONGEST_PART, len(word)))
+
+
+def _right_contains(words: Sequence[str], rng: random.Random) -> Choice:
+    word, size = _part(words, rng)
+    at = rng.randint(0, len(word) - size)
+    part = word[at : at + size]
+    return word, part, lambda other: part not in other
+
+
+def _right_starts(words: Sequence[str], rng: random.Random) -> Choice:
+    word, size = _part(words, rng)
+    part = word[:size]
+    return word, part, lambda other: not other.startswith(part)
+
+
+def _right_ends(words: Sequence[str], rng: random.Random) -> Choice:
+    word, size = _part(words, rng)
+    part = word[-size:]
+    return word, part, lambda other: not other.endswith(part)
+
+
+def _right_longest(words: Sequence[str], rng: random.Random) -> Choice:
+    long = [word for word in words if len(word) >= 7]
+    return rng.choice(long) if long else "", "", lambda word: len(word) <= 4
+
+
+def _right_shortest(words: Sequence[str], rng: random.Random) -> Choice:
+    short = [word for word in words if len(word) <= 3]
+    return rng.choice(short) if short else "", "", lambda word: len(word) >= 6
+
+
+_RIGHT: dict[str, Callable[[Sequence[str], random.Random], Choice]] = {
+    "most": _right_most,
+    "contains": _right_contains,
+    "starts": _right_starts,
+    "ends": _right_ends,
+    "longest": _right_longest,
+    "shortest": _right_shortest,
+}
+
+
+def _word_short(options: Sequence[str], kind: str, letters: str, rng: random.Random) -> str:
+    return rng.choice(_SHORT[kind]).format(x=letters, words=", ".join(options)) + " Answer:"
+
+
+def _draw_short(words: Sequence[str], kind: str, rng: random.Random) -> Draw | None:
+    """Options each of which could be the right one; None where these four could not."""
     options = rng.sample(words, _OPTIONS)
     if kind in ("longest", "shortest"):
         ranked = sorted(options, key=len, reverse=kind == "longest")
@@ -156,31 +307,39 @@ def _others(i: int, options: Sequence[str]) -> list[str]:
     return [w for j, w in enumerate(options) if j != i]
 
 
-def _most(i: int, options: Sequence[str]) -> list[str]:
+def _letters_most(i: int, options: Sequence[str]) -> list[str]:
     """Letters of which option i has strictly the most; contested ones, if there are any."""
     rivals = {c: max(w.count(c) for w in _others(i, options)) for c in sorted(set(options[i]))}
     won = [c for c, rival in rivals.items() if options[i].count(c) > rival]
     return [c for c in won if rivals[c]] or won
 
 
-def _contains(i: int, options: Sequence[str]) -> list[str]:
+def _letters_contained(i: int, options: Sequence[str]) -> list[str]:
     rest = "".join(_others(i, options))
     return [c for c in sorted(set(options[i])) if c not in rest]
 
 
-def _starts(i: int, options: Sequence[str]) -> list[str]:
+def _letters_first(i: int, options: Sequence[str]) -> list[str]:
     ends = [options[i][:size] for size in (1, 2) if size < len(options[i])]
     return [p for p in ends if not any(w.startswith(p) for w in _others(i, options))]
 
 
-def _ends(i: int, options: Sequence[str]) -> list[str]:
+def _letters_last(i: int, options: Sequence[str]) -> list[str]:
     ends = [options[i][-size:] for size in (1, 2) if size < len(options[i])]
     return [p for p in ends if not any(w.endswith(p) for w in _others(i, options))]
 
 
 _ASKABLE: dict[str, Callable[[int, Sequence[str]], list[str]]] = {
-    "most": _most,
-    "contains": _contains,
-    "starts": _starts,
-    "ends": _ends,
+    "most": _letters_most,
+    "contains": _letters_contained,
+    "starts": _letters_first,
+    "ends": _letters_last,
+}
+
+
+_FORMATS = {
+    "paper": _Format(
+        _draw_as_paper, _word_as_paper, SEPARATOR, "langgame-paper", " or take the format 'short'"
+    ),
+    "short": _Format(_draw_short, _word_short, " ", "langgame", ""),
 }

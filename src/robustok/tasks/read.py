@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError, nearest
-from robustok.files import json_lines
+from robustok.runtime.files import json_lines
 from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, plain
 from robustok.tasks.item import Item, Pair
-
-Wording = Callable[[Row], Worded]
 
 
 def read_items(
@@ -40,9 +38,10 @@ def read_items(
 
     A line with ``key`` is what :func:`write_items` wrote, and stays as it is. Any other line is
     worded as in the paper's appendix: by the benchmark that the file is named after, or else as a
-    question and its answers, each answer after a space. It holds ``query``, ``choices`` and
-    ``label``, further ``id`` and what its benchmark needs (``question`` for copa); an empty
-    ``query`` means whole sentences to choose from, as in BLiMP.
+    question and its answers, each answer after a space. It holds ``question``, ``choices`` and
+    ``label``, and may have ``id``; an empty ``question`` means whole sentences to choose from, as
+    in BLiMP. Files of the paper's benchmarks have the question as ``query``, beside what the
+    benchmark needs (``question``, cause or effect, in copa).
 
     Raises RobustokError for an unknown name and for an invalid line, with its number.
     """
@@ -61,17 +60,17 @@ def read_pairs(path: str | Path) -> list[Pair]:
     """Read prompts and answers from JSON lines with ``prompt`` and ``answer``.
 
     >>> from pathlib import Path
-    >>> _ = Path("pairs.jsonl").write_text('{"query": "Spell cat.", "answer": " c a t"}\\n')
+    >>> _ = Path("pairs.jsonl").write_text('{"question": "Spell cat.", "answer": " c a t"}\\n')
     >>> read_pairs("pairs.jsonl")[0]
     Pair(key='pairs-1', question='Spell cat.', answer=' c a t')
 
     Args:
-        path: a JSON Lines file. ``query`` is accepted for ``prompt``, ``completion`` for
+        path: a JSON Lines file. ``question`` is accepted for ``prompt``, ``completion`` for
             ``answer``. The answer follows the prompt directly, so it carries its own leading space.
 
     Raises RobustokError with the number of the line that is not a pair.
     """
-    return [_pair(row, where, key) for row, where, key in read_rows(Path(path))]
+    return [_pair(row, where, key) for row, where, key in _objects(Path(path))]
 
 
 def read_questions(source: str | Path) -> list[Item] | list[Pair]:
@@ -91,7 +90,7 @@ def read_questions(source: str | Path) -> list[Item] | list[Pair]:
     path = Path(source)
     if not path.is_file() and path.suffix != ".jsonl":
         return read_items(source)
-    first = next(read_rows(path))[0]
+    first = next(_objects(path))[0]
     return read_items(path) if "choices" in first else read_pairs(path)
 
 
@@ -115,7 +114,7 @@ def benchmark_files(folder: str | Path) -> dict[str, Path]:
     return files
 
 
-def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
+def _objects(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Each object of a JSON Lines file, with its place and its key."""
     if not path.is_file():
         raise RobustokError(f"no file '{path}': give a JSONL file of questions")
@@ -130,7 +129,7 @@ def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str, str]]:
 
 
 def _pair(row: dict[str, Any], where: str, key: str) -> Pair:
-    prompt = row.get("prompt", row.get("query"))
+    prompt = row.get("prompt", row.get("question"))
     answer = row.get("answer", row.get("completion"))
     for name, value in (("prompt", prompt), ("answer", answer)):
         if not isinstance(value, str) or not value:
@@ -140,7 +139,7 @@ def _pair(row: dict[str, Any], where: str, key: str) -> Pair:
 
 def _from_file(path: Path) -> Iterator[Item]:
     word = WORDED.get(path.stem, plain)
-    for row, where, key in read_rows(path):
+    for row, where, key in _objects(path):
         yield _item(row, _as_written if "key" in row else word, where, key)
 
 
@@ -171,15 +170,15 @@ def _hub_items(name: str, revision: str | None, split: str | None) -> Iterator[I
 
 def _as_written(row: Row) -> Worded:
     kind = str(row.get("kind", row.get("task", "")))
-    return Worded(row["query"], row["choices"], row["label"], kind)
+    return Worded(row["question"], row["choices"], row["label"], kind)
 
 
-def _item(row: Row, word: Wording, where: str, key: str) -> Item:
+def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:
     for name in ("choices", "label"):
         if name not in row:
-            raise RobustokError(f"{where} lacks '{name}': give query, choices and label")
-    if not isinstance(row.get("query", ""), str):
-        raise RobustokError(f"{where}: the query must be a string")
+            raise RobustokError(f"{where} lacks '{name}': give question, choices and label")
+    if not all(isinstance(row.get(name, ""), str) for name in ("question", "query")):
+        raise RobustokError(f"{where}: the question must be a string")
     choices, label = row["choices"], row["label"]
     if not isinstance(choices, list) or not all(isinstance(c, str) for c in choices):
         raise RobustokError(f"{where}: the choices must be a list of strings")

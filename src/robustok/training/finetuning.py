@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit, max_length_of
-from robustok.training.collate import AnswerCollator
-from robustok.training.packed_prompts import PackedPrompts, packed_batch
-from robustok.training.prompts import Adversary, Ids, PromptDataset
+from robustok.runtime.display import Progress
+from robustok.training.packed import PackedPrompts, packed_batch
+from robustok.training.prompts import AnswerCollator, Ids, PromptDataset, QuestionAdversary
 from robustok.training.recipe import Recipe
-from robustok.training.result import Training
+from robustok.training.record import Training
 from robustok.training.run import pad_id, train
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from robustok.samplers import Sampler, Schedule
     from robustok.tasks.item import Item, Pair
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 
 def finetune(
@@ -36,7 +35,7 @@ def finetune(
     out: str | Path,
     overflow: str = "error",
     prefix: Ids = (),
-    adversary: Adversary | None = None,
+    adversary: QuestionAdversary | None = None,
     fixed_draws: int | None = None,
     pack: int | None = None,
     progress: Progress | None = None,
@@ -65,7 +64,7 @@ def finetune(
             (default), ``"drop"``, ``"left"`` or ``"canonical"``; see :class:`PromptDataset`.
         prefix: ids before every question, such as the start token of the model; by default none.
         adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
-            :class:`robustok.redteam.Adversary`; by default none. It reads the model, so rows are
+            :class:`robustok.attack.Adversary`; by default none. It reads the model, so rows are
             loaded in the main process (``workers=0``).
         fixed_draws: number of draws of each question, which the epochs use in turn (10 in the
             paper's data); by default every epoch draws anew.
@@ -94,27 +93,32 @@ def finetune(
         total=plan.steps * plan.batch_size, prefix=prefix, adversary=adversary,
         batch_size=plan.batch_size, fixed_draws=fixed_draws,
     )  # fmt: skip
+    given = {
+        "adversary": adversary and adversary.spec,
+        "fixed_draws": fixed_draws,
+        "prefix": [int(i) for i in prefix] or None,
+        "pack": pack,
+    }
     settings: dict[str, Any] = {
         "sampler": sampler.spec,
         "items": _digest(items),
         "vocabulary": vocab.fingerprint,
         "overflow": overflow,
-    } | ({} if adversary is None else {"adversary": adversary.spec})
-    if fixed_draws is not None:
-        settings["fixed_draws"] = fixed_draws
-    if len(prefix):
-        settings["prefix"] = [int(i) for i in prefix]
+        **{name: value for name, value in given.items() if value is not None},
+    }
     common: Any = {"seed": seed, "out": out, "settings": settings, "progress": progress}
     if pack is not None:
-        settings["pack"] = pack
         rows = PackedPrompts(dataset, pad_id=pad_id(model), batch_size=plan.rows_per_device)
-        return train(model, rows, packed_batch, plan, **common)
+        return train(model, rows, packed_batch, plan, row_length=max_length, **common)
     collator = AnswerCollator(
         pad_id=pad_id(model),
         short_labels=accepts(model, "logits_to_keep"),
         positions=accepts(model, "position_ids"),
     )
-    return train(model, dataset, collator, plan, order=dataset.order(), **common)
+    longest = int(dataset.prompts.lengths.max())
+    return train(
+        model, dataset, collator, plan, order=dataset.order(), row_length=longest, **common
+    )
 
 
 def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:

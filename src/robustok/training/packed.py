@@ -1,9 +1,13 @@
-"""Documents as an endless stream of full blocks, with new draws in every epoch."""
+"""Endless streams of full rows, with new draws in every epoch: documents, and whole questions.
+
+Each question of a packed row attends to itself only, and only answers are in the loss. Positions
+restart at every question, by which transformers separates the questions of a row.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +16,22 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
-from robustok.training.moving import moves, scheme_at
+from robustok.training.prompts import IGNORED, PromptDataset, is_scheduled, order_of, scheme_at
 
 if TYPE_CHECKING:
     from robustok.samplers import Sampler, Schedule
 
-_GROUP = 1 << 16
+_GROUP_IDS = 1 << 16
+_GROUP_QUESTIONS = 256  # questions that one call of the sampler draws
+
+
+def _of_this_worker(rows: Iterator[Any], batch_size: int) -> Iterator[Any]:
+    """Every n-th batch of the rows in one of n worker processes of a data loader, else all."""
+    worker = get_worker_info()
+    worker_id, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    for number, row in enumerate(rows):
+        if number // batch_size % workers == worker_id:
+            yield row
 
 
 class PackedStream(IterableDataset):
@@ -61,17 +75,14 @@ class PackedStream(IterableDataset):
         self.documents, self.sampler, self.seed = documents, sampler, seed
         self.block_size, self.end, self.batch_size = block_size, end, batch_size
         self.total = total
-        if moves(sampler) and total is None:
+        if is_scheduled(sampler) and total is None:
             raise RobustokError(
                 f"{sampler.spec} is a schedule: say over how many blocks in total it moves"
             )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        worker = get_worker_info()
-        worker_id, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        for number, block in enumerate(self._blocks()):
-            if number // self.batch_size % workers == worker_id:
-                yield {"input_ids": block}
+        for block in _of_this_worker(self._blocks(), self.batch_size):
+            yield {"input_ids": block}
 
     def _blocks(self) -> Iterator[np.ndarray]:
         waiting: list[np.ndarray] = []
@@ -97,10 +108,9 @@ class PackedStream(IterableDataset):
 
     def _groups(self, epoch: int) -> Iterator[tuple[Ragged, np.ndarray]]:
         """Some documents at a time and their numbers: enough that a call of the sampler pays."""
-        generator = np.random.default_rng([abs(self.seed), int(self.seed < 0), epoch])
-        order = generator.permutation(len(self.documents))
+        order = order_of(len(self.documents), self.seed, epoch)
         ends = np.cumsum(self.documents.lengths[order])
-        marks = np.searchsorted(ends, np.arange(_GROUP, ends[-1], _GROUP), side="left") + 1
+        marks = np.searchsorted(ends, np.arange(_GROUP_IDS, ends[-1], _GROUP_IDS), side="left") + 1
         for keys in np.split(order, np.unique(marks)):
             if not len(keys):
                 continue
@@ -111,3 +121,87 @@ def block_batch(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """Full blocks as a batch: int64 of shape [rows, block_size], every id in the loss."""
     ids = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
     return {"input_ids": ids, "labels": ids}
+
+
+class PackedPrompts(IterableDataset):
+    """An endless stream of rows that hold as many whole questions as fit.
+
+    >>> data = PromptDataset(vocab, items, rt.sampler("uniform", vocab), seed=0, max_length=64)
+    >>> row = next(iter(PackedPrompts(data)))
+    >>> row["input_ids"].shape, row["position_ids"][:3]
+    ((64,), array([0, 1, 2]))
+
+    Args:
+        prompts: the questions, whose ``max_length`` is the length of a row.
+        pad_id: id that fills a row up after its last question.
+        batch_size: the data loader's batch size, by default 1. With worker processes, each worker
+            yields every n-th batch, so that their number changes nothing.
+
+    A row is a dictionary of int64 arrays [max_length]: ``input_ids``; ``labels``, -100 outside the
+    answers; ``position_ids``, which restart at each question and at the padding. A question that
+    does not fit begins the next row. Each epoch goes through all questions in a new order.
+    """
+
+    def __init__(self, prompts: PromptDataset, *, pad_id: int = 0, batch_size: int = 1) -> None:
+        self.prompts, self.pad_id, self.batch_size = prompts, pad_id, batch_size
+
+    @property
+    def overflowed(self) -> torch.Tensor:
+        """Questions so far whose draw was longer than a row."""
+        return self.prompts.overflowed
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        worker = get_worker_info()
+        # Each worker draws every question.
+        self.prompts.counts_overflow = worker is None or worker.id == 0
+        for questions in _of_this_worker(self._rows(), self.batch_size):
+            yield self._row(questions)
+
+    def _rows(self) -> Iterator[list[dict[str, Any]]]:
+        """The questions of each row."""
+        questions: list[dict[str, Any]] = []
+        size = n_rows = 0
+        for epoch in itertools.count():
+            order = order_of(len(self.prompts), self.prompts.seed, epoch)
+            for begin in range(0, len(order), _GROUP_QUESTIONS):
+                keys = order[begin : begin + _GROUP_QUESTIONS]
+                for question in self.prompts.rows(keys, epoch, n_rows):
+                    length = len(question["input_ids"])
+                    if size + length > self.prompts.max_length:
+                        yield questions
+                        questions, size, n_rows = [], 0, n_rows + 1
+                    if length:  # empty: dropped for its length
+                        questions.append(question)
+                        size += length
+            if not (questions or n_rows):
+                raise RobustokError(
+                    f"no question fits into a row of {self.prompts.max_length} tokens: choose "
+                    "overflow left or canonical, or a larger pack"
+                )
+
+    def _row(self, questions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        length = self.prompts.max_length
+        ids = np.full(length, self.pad_id, np.int64)
+        labels = np.full(length, IGNORED, np.int64)
+        positions = np.zeros(length, np.int64)
+        begin = 0
+        for question in questions:
+            end = begin + len(question["input_ids"])
+            ids[begin:end] = question["input_ids"]
+            labels[end - question["answer"] : end] = ids[end - question["answer"] : end]
+            positions[begin:end] = np.arange(end - begin)
+            begin = end
+        positions[begin:] = np.arange(length - begin)
+        return {"input_ids": ids, "labels": labels, "position_ids": positions}
+
+
+def packed_batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Packed rows as a batch of int64 tensors [rows, max_length].
+
+    There is no attention mask and no cache: only then do models separate by positions.
+    """
+    batch: dict[str, Any] = {
+        name: torch.from_numpy(np.stack([row[name] for row in rows]))
+        for name in ("input_ids", "labels", "position_ids")
+    }
+    return batch | {"use_cache": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from robustok.display import Progress
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit
 from robustok.ragged import Ragged
-from robustok.samplers.registry import check_vocabulary_of
+from robustok.runtime.display import Progress
+from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.text import text_losses
-from robustok.special_tokens import end_of_text
+from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training.packed import PackedStream, block_batch
 from robustok.training.recipe import Recipe
-from robustok.training.result import Training
+from robustok.training.record import Training
 from robustok.training.run import train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from robustok.samplers import Sampler, Schedule
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 _CHUNK = 1_000
 
@@ -117,6 +118,7 @@ def pretrain(
         settings=settings,
         progress=progress,
         callbacks=callbacks,
+        row_length=block_size,
     )
 
 
@@ -138,14 +140,9 @@ def _end_id(model: PreTrainedModel, vocab: Vocabulary, end: str | int | None) ->
 def _encode(vocab: Vocabulary, texts: Iterable[str] | Ragged) -> Ragged:
     if isinstance(texts, Ragged):
         return texts
-    rows = []
-    chunk: list[str] = []
-    for text in texts:
-        chunk.append(text)
-        if len(chunk) == _CHUNK:
-            rows.extend(vocab.encode_batch(chunk))
-            chunk = []
-    rows.extend(vocab.encode_batch(chunk))
+    rows, rest = [], iter(texts)
+    while chunk := list(itertools.islice(rest, _CHUNK)):
+        rows.extend(vocab.encode_batch(chunk))
     return Ragged.from_rows(rows)
 
 

@@ -1,4 +1,4 @@
-"""Questions as training rows, with new draws each time a row is read."""
+"""Questions as training rows, with new draws each time a row is read, and their batches."""
 
 from __future__ import annotations
 
@@ -10,22 +10,95 @@ import torch
 from torch.utils.data import Dataset
 from torch.utils.data import Sampler as Order
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError
+from robustok.models.load import check_overflow
 from robustok.ragged import Ragged
-from robustok.samplers.registry import check_vocabulary_of
-from robustok.training.moving import moves, scheme_at
+from robustok.runtime.processes import State
+from robustok.samplers import Schedule
+from robustok.samplers.base import check_vocabulary_of
 
 if TYPE_CHECKING:
-    from robustok.samplers import Sampler, Schedule
+    from robustok.samplers import Sampler
     from robustok.tasks.item import Item, Pair
-    from robustok.vocabulary import Vocabulary
+    from robustok.tokenizer.vocabulary import Vocabulary
 
 Ids = Sequence[int] | np.ndarray
-OVERFLOW = ("error", "drop", "left", "canonical")
+IGNORED = -100  # label of a position that adds nothing to the loss
+STAGES = 1000  # steps of a schedule, to limit the number of samplers
 
 
-class Adversary(Protocol):
-    """Tokenizations for every n-th batch, such as :class:`robustok.redteam.Adversary`."""
+def is_scheduled(sampler: Sampler | Schedule) -> bool:
+    """Whether the scheme changes during the training."""
+    return isinstance(sampler, Schedule) and not sampler.is_constant
+
+
+def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Sampler:
+    """The sampler after ``seen`` of ``total`` rows.
+
+    >>> schedule = rt.schedule("stochastok(alpha=0->1)", vocab)
+    >>> scheme_at(schedule, 50, 100).spec
+    'stochastok(alpha=0.5)'
+    """
+    if not isinstance(sampler, Schedule):
+        return sampler
+    stage = min(STAGES, seen * STAGES // max(total or 1, 1)) if is_scheduled(sampler) else 0
+    return sampler.at(stage / STAGES)
+
+
+class AnswerCollator:
+    """Pad on the left, so that all answers end at the right edge.
+
+    >>> batch = AnswerCollator(pad_id=0)([{"input_ids": [5, 6, 7], "answer": 1},
+    ...                                   {"input_ids": [8, 9], "answer": 1}])
+    >>> batch["input_ids"], batch["labels"]
+    (tensor([[5, 6, 7], [0, 8, 9]]), tensor([[-100, 7], [-100, 9]]))
+
+    Args:
+        pad_id: id that fills a row up; the attention mask hides it.
+        short_labels: whether the labels, and by ``logits_to_keep`` the model's output layer, cover
+            only the last few positions, which hold every answer and the position before it.
+            Otherwise labels are as wide as the ids.
+        positions: whether to count positions from each row's own start, for models that take
+            ``position_ids``; other models derive them from the mask.
+
+    All tensors are int64 [rows, length]; the label of a position outside the answers is -100.
+    Padding costs time only.
+    """
+
+    def __init__(self, pad_id: int, *, short_labels: bool = True, positions: bool = True) -> None:
+        self.pad_id, self.short_labels, self.positions = pad_id, short_labels, positions
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        length = max(1, *(len(row["input_ids"]) for row in rows))
+        ids = np.full((len(rows), length), self.pad_id, np.int64)
+        mask = np.zeros((len(rows), length), np.int64)
+        labels = np.full((len(rows), length), IGNORED, np.int64)
+        for i, row in enumerate(rows):
+            size, answer = len(row["input_ids"]), row["answer"]
+            if not size:
+                continue
+            ids[i, length - size :] = row["input_ids"]
+            mask[i, length - size :] = 1
+            labels[i, length - answer :] = row["input_ids"][size - answer :]
+        # An empty row attends to its last position: some kernels turn a fully masked row into NaN.
+        empty = ~mask.any(axis=1)
+        mask[empty, -1] = 1
+        batch: dict[str, Any] = {
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy(mask),
+        }
+        if self.positions:
+            batch["position_ids"] = torch.from_numpy(np.maximum(mask.cumsum(axis=1) - 1, 0))
+        if self.short_labels:
+            keep = max(row["answer"] for row in rows) + 1
+            batch["logits_to_keep"] = min(keep, length)
+            labels = np.ascontiguousarray(labels[:, -keep:])
+        batch["labels"] = torch.from_numpy(labels)
+        return batch
+
+
+class QuestionAdversary(Protocol):
+    """Tokenizations for every n-th batch, such as :class:`robustok.attack.Adversary`."""
 
     every: int
 
@@ -37,19 +110,6 @@ class Adversary(Protocol):
     def __call__(self, numbers: Sequence[int]) -> Ragged:
         """A tokenization of each question, by its number among the items."""
         ...
-
-
-class Epoch:
-    """The number of the epoch, in shared memory so that worker processes see it move."""
-
-    def __init__(self) -> None:
-        self._value = torch.zeros(1, dtype=torch.int64).share_memory_()
-
-    def get(self) -> int:
-        return int(self._value.item())
-
-    def set(self, epoch: int) -> None:
-        self._value.fill_(epoch)
 
 
 class PromptDataset(Dataset):
@@ -76,7 +136,7 @@ class PromptDataset(Dataset):
         prefix: ids before every prompt, such as a start token; by default none.
         adversary: gives the tokenizations of every n-th batch in place of the sampler; by default
             none.
-        batch_size: rows of a batch, by which these batches are counted.
+        batch_size: rows of a batch, by which the batches of an adversary are counted.
         fixed_draws: number of draws of each prompt, at least 1, which the epochs use in turn; by
             default every epoch draws anew.
 
@@ -99,14 +159,11 @@ class PromptDataset(Dataset):
         overflow: str = "error",
         total: int | None = None,
         prefix: Ids = (),
-        adversary: Adversary | None = None,
+        adversary: QuestionAdversary | None = None,
         batch_size: int = 1,
         fixed_draws: int | None = None,
     ) -> None:
-        if overflow not in OVERFLOW:
-            raise RobustokError(
-                f"unknown overflow policy '{overflow}': " + nearest(overflow, OVERFLOW)
-            )
+        check_overflow(overflow)
         if not items:
             raise RobustokError("there are no questions to train on: give at least one")
         if fixed_draws is not None and fixed_draws < 1:
@@ -118,24 +175,20 @@ class PromptDataset(Dataset):
         self.answers = vocab.encode_batch([item.answer for item in items])
         self.prefix = np.asarray(prefix, dtype=np.int32)
         self.max_length = max_length or int(np.iinfo(np.int64).max)
-        self.epoch = Epoch()
+        self.state = State()
         self.overflowed = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.counts_overflow = True
         self.total = total
         self.adversary, self.batch_size = adversary, batch_size
-        if moves(sampler) and total is None:
+        if is_scheduled(sampler) and total is None:
             raise RobustokError(
                 f"{sampler.spec} is a schedule: say over how many rows in total it moves"
             )
         self._check(items)
 
-    def order(self) -> RowOrder | None:
-        """Row numbers in training order, from which a schedule computes the progress of each row.
-
-        None for a scheme that stays as it is, without adversary: any order will do.
-        """
-        placed = moves(self.sampler) or self.adversary is not None
-        return RowOrder(self) if placed else None
+    def order(self) -> RowOrder:
+        """Row numbers in training order, by which a schedule knows the progress of each row."""
+        return RowOrder(self)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next draws; accelerate calls it at the start of each epoch.
@@ -143,7 +196,7 @@ class PromptDataset(Dataset):
         Args:
             epoch: number of the epoch, from 0.
         """
-        self.epoch.set(epoch)
+        self.state.epoch = epoch
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -154,7 +207,7 @@ class PromptDataset(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """All rows of a batch at once, so that one call of the sampler serves them."""
         place, keys = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
-        epoch = self.epoch.get()
+        epoch = self.state.epoch
         return self.rows(keys, epoch, epoch * len(self) + int(place.min()))
 
     def rows(self, keys: np.ndarray, epoch: int, seen: int) -> list[dict[str, Any]]:
@@ -218,7 +271,9 @@ class RowOrder(Order):
     """A new order of the rows in each epoch, whose numbers hold a row and its place in the epoch.
 
     A number is ``place * rows + row``, so that a schedule knows how far the training is, in worker
-    processes and after a restart too.
+    processes and after a restart too. The order is a random permutation by the seed and the epoch.
+    Rows are not grouped by length: the study `quick` then fell from 93.5% to 64.5% on canonical
+    questions with uniform-k, whose batches were all of one length.
     """
 
     def __init__(self, dataset: PromptDataset) -> None:
@@ -229,7 +284,7 @@ class RowOrder(Order):
 
     def __iter__(self) -> Iterator[int]:
         rows = len(self)
-        order = order_of(rows, self.dataset.seed, self.dataset.epoch.get())
+        order = order_of(rows, self.dataset.seed, self.dataset.state.epoch)
         yield from (np.arange(rows) * rows + order).tolist()
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field
 from typing import Any
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError
+from robustok.models.devices import check_precision
 
-PRECISIONS = ("float32", "bfloat16")
+
+def _option(help: str, *, default: Any = MISSING, **metadata: Any) -> Any:
+    """A field that is an option of the command line, with its help text."""
+    return field(default=default, metadata={"help": help, "panel": "Training", **metadata})
 
 
 @dataclass(frozen=True)
@@ -32,30 +36,44 @@ class Recipe:
         max_grad_norm: norm that gradients are clipped to, positive.
         gradient_accumulation_steps: forward passes in which each process computes its share of a
             batch. More of them need less memory and give the same loss.
-        precision: ``"float32"`` (default), or ``"bfloat16"`` for automatic mixed precision.
+        precision: ``"float32"``, ``"bfloat16"`` for automatic mixed precision, or ``"auto"``
+            (default) for what the machine computes fastest:
+            :func:`~robustok.models.devices.resolve_precision`.
         torch_compile: whether to compile the model.
         workers: number of processes that load data, besides the main one; 0 (default) loads in it.
-        save_every: steps between checkpoints, rounded up to a multiple of 10.
+        save_every: steps between checkpoints, rounded up to a multiple of 10. Slow trainings
+            also save one every ten minutes.
+        keep_every: steps between the models that are kept in ``steps/N`` of the output folder, for
+            a learning curve; by default only the last one is.
         dropout: probability that a value is set to zero after the embeddings, in attention, and
             after every attention and feed-forward layer, below 1. By default the model's own.
 
     Raises RobustokError for a value out of range.
     """
 
-    steps: int
-    batch_size: int
-    learning_rate: float
-    warmup_steps: int = 0
-    min_lr_ratio: float = 0.1
-    weight_decay: float = 0.01
+    steps: int = _option("optimizer steps", min=1)
+    batch_size: int = _option("rows of an optimizer step, over all processes", min=1)
+    learning_rate: float = _option("greatest learning rate")
+    warmup_steps: int = _option("steps over which the learning rate rises from 0", default=0, min=0)
+    min_lr_ratio: float = _option("final learning rate divided by --learning-rate", default=0.1)
+    weight_decay: float = _option("weight decay of AdamW", default=0.01, min=0)
     betas: tuple[float, float] = (0.9, 0.95)
-    max_grad_norm: float = 1.0
-    gradient_accumulation_steps: int = 1
-    precision: str = "float32"
-    torch_compile: bool = False
-    workers: int = 0
-    save_every: int = 200
-    dropout: float | None = None
+    max_grad_norm: float = _option("gradient clipping", default=1.0)
+    gradient_accumulation_steps: int = _option(
+        "forward passes per step, to save memory", default=1, min=1
+    )
+    precision: str = _option(
+        "auto (what is fastest here), float32 or bfloat16", default="auto", metavar="TYPE"
+    )
+    torch_compile: bool = _option("compile the model", default=False)
+    workers: int = _option("data loader processes", default=0, min=0)
+    save_every: int = _option("steps between checkpoints", default=200, min=1)
+    dropout: float | None = _option(
+        "after embeddings and layers, and in attention  [default: the model's]", default=None
+    )
+    keep_every: int | None = _option(
+        "steps between models kept in OUT/steps  [default: none]", default=None, min=1
+    )
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Recipe:
@@ -82,9 +100,9 @@ class Recipe:
             raise RobustokError(f"min_lr_ratio is {self.min_lr_ratio}: it must be between 0 and 1")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise RobustokError(f"dropout is {self.dropout}: it must be at least 0 and below 1")
-        if self.precision not in PRECISIONS:
-            hint = nearest(self.precision, PRECISIONS)
-            raise RobustokError(f"unknown precision '{self.precision}': {hint}")
+        if self.keep_every is not None and self.keep_every < 1:
+            raise RobustokError(f"keep_every is {self.keep_every}: it must be at least 1")
+        check_precision(self.precision)
 
     @property
     def rows_per_device(self) -> int:

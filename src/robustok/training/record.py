@@ -1,17 +1,27 @@
-"""The file training.json: which run a folder belongs to, and its result once it is finished."""
+"""The record of a training in its folder: result, checkpoints with checksums, training.json."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
 
 from robustok.errors import RobustokError
-from robustok.files import digests_of, find_damage, json_digest, read_json_or_none, write_json
-from robustok.training.result import Perplexity, Training
+from robustok.runtime.files import (
+    digests_of,
+    find_damage,
+    json_digest,
+    read_json_or_none,
+    write_json,
+)
 
+CHECKSUMS = "checksums.json"
 RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_config.json")
@@ -19,11 +29,124 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_
 _log = logging.getLogger(__name__)
 
 
+class Perplexity(NamedTuple):
+    """How well held-out text was predicted at a step, when drawn by a scheme.
+
+    >>> Perplexity(500, "uniform", 61.2, 1.31).bits_per_byte
+    1.31
+
+    ``perplexity`` is per id of the drawn sequences, so longer tokenizations
+    lower it; ``bits_per_byte`` counts the same text for every scheme.
+    """
+
+    step: int
+    scheme: str
+    perplexity: float
+    bits_per_byte: float
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training run did.
+
+    >>> from robustok.training import finetune
+    >>> done = finetune(model, vocab, items, sampler=rt.sampler("uniform", vocab), steps=2,
+    ...                 batch_size=4, learning_rate=1e-3, seed=0, out="runs/b")
+    >>> done.output_dir, done.steps, done.overflowed
+    ('runs/b', 2, 0)
+
+    Args:
+        output_dir: the output folder.
+        steps: number of optimizer steps.
+        losses: (step, mean loss of the steps since the last entry), in nats, every 10 steps.
+        tokens: ids trained on, padding not counted.
+        seconds: wall-clock time of the steps. Time before a restart counts as far as the last
+            checkpoint.
+        waiting: share of ``seconds`` spent on waiting for batches, from 0 to 1.
+        overflowed: number of rows that were longer than the longest input.
+        precision: ``"float32"`` or ``"bfloat16"``, which it computed in.
+        perplexities: what pre-training measured on held-out text.
+    """
+
+    output_dir: str
+    steps: int
+    losses: tuple[tuple[int, float], ...]
+    tokens: int
+    seconds: float
+    waiting: float
+    overflowed: int
+    precision: str
+    perplexities: tuple[Perplexity, ...] = ()
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+def seal(checkpoint: Path) -> None:
+    """Write the SHA-256 of every file of a checkpoint. A checkpoint is whole once this is there."""
+    write_json(checkpoint / CHECKSUMS, digests_of(checkpoint))
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint whose files all have their checksums; later ones are removed.
+
+    A checkpoint that was finished and then damaged is reported in one line of the log.
+    """
+    for path in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
+        digests = read_json_or_none(path / CHECKSUMS)
+        if digests:
+            damage = find_damage(path, digests)
+            if damage is None:
+                return path
+            _log.warning("%s is damaged (%s): training goes on from an earlier one", path, damage)
+        elif (path / CHECKSUMS).exists():
+            _log.warning("%s is damaged (%s): training goes on from an earlier one",
+                         path, CHECKSUMS)  # fmt: skip
+        shutil.rmtree(path, ignore_errors=True)
+    return None
+
+
+@contextmanager
+def write_errors_in_one_line(folder: Path) -> Iterator[None]:
+    """Turn the errors of failed writes into a RobustokError; only writing belongs in the block.
+
+    Python, safetensors and torch each have their own errors for a full disk.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, RuntimeError) and not _is_torchs(error):
+            raise
+        raise RobustokError(
+            f"could not write under '{folder}' ({str(error).splitlines()[0]}): "
+            "free space and start again: the run continues from its last checkpoint"
+        ) from error
+
+
+def _is_torchs(error: RuntimeError) -> bool:
+    """Whether torch's serialization raised the error."""
+    names = ("PytorchStreamWriter", "iostream error", "inline_container")
+    return any(name in str(error) for name in names)
+
+
+def _step(checkpoint: Path) -> int:
+    number = checkpoint.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
+
+
 def claim(out: Path, identity: dict[str, Any]) -> None:
     """Write which run the folder belongs to, and remove checkpoints of an unknown run."""
     if not (out / RECORD).is_file():
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         write_json(out / RECORD, {"identity": identity})
+
+
+def recorded_identity(out: Path) -> dict[str, Any]:
+    """The settings of the run that a folder holds; none without a record that can be read."""
+    saved = read_json_or_none(out / RECORD)
+    identity = saved.get("identity") if isinstance(saved, dict) else None
+    return identity if isinstance(identity, dict) else {}
 
 
 def finish(out: Path, identity: dict[str, Any], training: Training) -> None:
@@ -63,7 +186,7 @@ def _damage(out: Path, saved: Any) -> str | None:
     """What is wrong with a record or the files it lists, in a few words."""
     if not isinstance(saved, dict) or not isinstance(saved.get("identity"), dict):
         return RECORD
-    if set(saved) <= {"identity", "training"}:  # unfinished, or of a release without checksums
+    if set(saved) == {"identity"}:  # unfinished
         return None
     content = {name: value for name, value in saved.items() if name != "digest"}
     if saved.get("digest") != json_digest(content):

@@ -1,11 +1,14 @@
-"""One training run on transformers' Trainer, which continues an interrupted run."""
+"""One training run on transformers' Trainer: its arguments, its callbacks and its continuation."""
 
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
 import random
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -15,27 +18,181 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging as hf_logging
 
-from robustok.display import Progress
-from robustok.files import locked
-from robustok.models.fingerprint import model_fingerprint
-from robustok.training.arguments import check_launch, trainer_arguments
-from robustok.training.checkpoints import last_checkpoint, seal, write_errors_in_one_line
-from robustok.training.dropout import dropout_of
+from robustok.errors import RobustokError
+from robustok.models.devices import PRECISIONS, resolve_precision
+from robustok.models.load import model_fingerprint
+from robustok.runtime.display import Progress
+from robustok.runtime.files import locked
+from robustok.training.model_changes import dropout_of, fast_steps
 from robustok.training.recipe import Recipe
-from robustok.training.record import CHECKPOINTS, claim, finish, read_result
-from robustok.training.result import Perplexity, Training
-from robustok.training.watch import Watch
+from robustok.training.record import (
+    CHECKPOINTS,
+    Perplexity,
+    Training,
+    claim,
+    finish,
+    last_checkpoint,
+    read_result,
+    recorded_identity,
+    seal,
+    write_errors_in_one_line,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+LOG_EVERY = 10  # steps
+SAVE_SECONDS = 600  # greatest age of the last checkpoint
+
+_log = logging.getLogger(__name__)  # commands print it
+
 _FIRST = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
 # Options that may change when a run continues: they do not change its steps.
-_HOW = ("gradient_accumulation_steps", "torch_compile", "workers", "save_every")
+_HOW = ("gradient_accumulation_steps", "torch_compile", "workers", "save_every", "keep_every")
+
+
+def trainer_arguments(recipe: Recipe, seed: int, folder: Path, precision: str) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(folder),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=recipe.rows_per_device,
+        gradient_accumulation_steps=recipe.gradient_accumulation_steps,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type="warmup_stable_decay",
+        lr_scheduler_kwargs={
+            "num_decay_steps": recipe.steps - recipe.warmup_steps,
+            "decay_type": "linear",
+            "min_lr_ratio": recipe.min_lr_ratio,
+        },
+        warmup_steps=recipe.warmup_steps,
+        weight_decay=recipe.weight_decay,
+        adam_beta1=recipe.betas[0],
+        adam_beta2=recipe.betas[1],
+        max_grad_norm=recipe.max_grad_norm,
+        # Explicit: otherwise processes without an accelerator do not form a group.
+        use_cpu=not torch.accelerator.is_available(),
+        bf16=precision == "bfloat16",
+        torch_compile=recipe.torch_compile,
+        seed=seed % 2**32,
+        data_seed=seed % 2**32,
+        logging_steps=LOG_EVERY,
+        logging_nan_inf_filter=False,
+        include_num_input_tokens_seen="non_padding",
+        save_strategy="steps",
+        # A multiple of the logging steps: a checkpoint does not hold a partial sum of losses.
+        save_steps=-(-recipe.save_every // LOG_EVERY) * LOG_EVERY,
+        save_total_limit=2,
+        dataloader_num_workers=recipe.workers,
+        dataloader_persistent_workers=recipe.workers > 0,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_drop_last=False,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        report_to=[],
+    )
+
+
+def check_launch() -> None:
+    """Refuse FSDP without an accelerator, and warn where a launcher started fewer processes.
+
+    accelerate would run DDP without a notice. On a CPU, ``accelerate launch --num_processes 2``
+    starts one process; it sets the address of the others but no WORLD_SIZE.
+    """
+    launched = "ACCELERATE_MIXED_PRECISION" in os.environ and "MASTER_ADDR" in os.environ
+    if launched and "WORLD_SIZE" not in os.environ and not torch.accelerator.is_available():
+        logging.getLogger(__name__).warning(
+            "accelerate launch started one process, since on a CPU it ignores --num_processes: "
+            "use torchrun --nproc_per_node for several"
+        )
+    requested = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if requested and not torch.accelerator.is_available():
+        raise RobustokError(
+            "FSDP needs accelerators, and there are none here: launch without --use_fsdp"
+        )
+
+
+class TrainingWatch(TrainerCallback):
+    """Sets the epoch of the data set, measures time, reports progress, and stops at a NaN loss.
+
+    It also asks for a checkpoint where the last one is ten minutes old.
+    """
+
+    def __init__(self, dataset: Any, steps: int, progress: Progress | None) -> None:
+        self.dataset, self.steps, self.progress = dataset, steps, progress
+        self.seconds = self.waiting = 0.0
+        self._mark = self._saved = time.perf_counter()
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self._mark = self._saved = time.perf_counter()
+        if self.progress:
+            self.progress(state.global_step, self.steps)
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        # accelerate forgets a data set's set_epoch after a resume and with several processes.
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(int(state.epoch or 0))
+
+    def on_step_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self.waiting += self._lap()
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self._lap()
+        if self.progress:
+            self.progress(state.global_step, self.steps)
+        # At a logging step only: a checkpoint does not hold a partial sum of losses.
+        if state.global_step % args.logging_steps == 0:
+            due = [self._mark - self._saved >= SAVE_SECONDS]
+            broadcast_object_list(due)  # all processes save, or none
+            control.should_save = control.should_save or due[0]
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
+        loss = (logs or {}).get("loss")
+        if loss is None:
+            return
+        if not math.isfinite(loss):
+            raise RobustokError(
+                f"the loss is {loss} at step {state.global_step}: lower the learning rate, "
+                "raise the warm-up, or use float32; the last checkpoint is kept"
+            )
+        step = state.global_step
+        # At most 20 lines for a run, besides the last.
+        if state.is_world_process_zero and (
+            step % max(self.steps // 20, 1) < args.logging_steps or step == self.steps
+        ):
+            _log.info("step %d of %d: loss %.4f", step, self.steps, loss)
+
+    def on_save(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+        self._lap()
+        self._saved = self._mark
+
+    def _lap(self) -> float:
+        now = time.perf_counter()
+        lap, self._mark = now - self._mark, now
+        self.seconds += lap
+        return lap
+
+
+class Keeper(TrainerCallback):
+    """Keeps the model of every n-th step in ``steps/N`` of the output folder."""
+
+    def __init__(self, every: int, out: Path) -> None:
+        self.every, self.out = every, out
+
+    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
+        if state.global_step % self.every or not state.is_world_process_zero:
+            return
+        inner: Any = getattr(model, "module", model)  # without DistributedDataParallel
+        with write_errors_in_one_line(self.out):
+            inner.save_pretrained(step_folder(self.out, state.global_step))
+
+
+def step_folder(out: Path, step: int) -> Path:
+    """The folder of the model that a training with ``keep_every`` keeps after a step."""
+    return out / "steps" / str(step)
 
 
 def train(
@@ -50,6 +207,7 @@ def train(
     progress: Progress | None = None,
     callbacks: Sequence[TrainerCallback] = (),
     order: Any = None,
+    row_length: int | None = None,
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
 
@@ -57,18 +215,21 @@ def train(
     checkpoint, with the same losses; after a finished one it loads the trained
     weights and returns the record. ``settings`` identifies the run: a folder
     made with other settings, or from a model with other weights, is refused.
-    The folder is locked during the run.
+    The folder is locked during the run. ``row_length`` is the length of a long
+    row in tokens, by which the attention is chosen.
 
     Raises RobustokError for a loss that is not a number, for a folder of
     another run or in use by one, and where the disk is full.
     """
     out = Path(out)
-    arguments = trainer_arguments(recipe, seed, out / CHECKPOINTS)
+    precision = _precision(recipe, model, out)
+    arguments = trainer_arguments(recipe, seed, out / CHECKPOINTS, precision)
     planned = {k: v for k, v in asdict(recipe).items() if k not in _HOW}
     first_in, first = getattr(model, _FIRST, (None, ""))
     if first_in != out.resolve():  # else an earlier call has already changed the weights
         first = model_fingerprint(model)
-    identity = json.loads(json.dumps({**settings, **planned, "seed": seed, "model": first}))
+    identity = json.loads(json.dumps({**settings, **planned, "precision": precision, "seed": seed}))
+    identity["model"] = first
     main_process = os.environ.get("RANK", "0") == "0"
     with locked(out) if main_process else nullcontext():
         done = read_result(out, identity)
@@ -80,19 +241,26 @@ def train(
         if main_process:
             with write_errors_in_one_line(out):
                 claim(out, identity)
-        watch = Watch(dataset, recipe.steps, progress)
-        with _undisturbed(), dropout_of(model, recipe.dropout):
+        watch = TrainingWatch(dataset, recipe.steps, progress)
+        keepers = [Keeper(recipe.keep_every, out)] if recipe.keep_every else []
+        with (
+            _undisturbed(),
+            dropout_of(model, recipe.dropout),
+            fast_steps(model, precision, row_length) as attention,
+        ):
+            if main_process:
+                _log.info("precision %s, attention %s", precision, attention)
             trainer = _Trainer(
                 model=model,
                 args=arguments,
                 train_dataset=dataset,
                 data_collator=collator,
-                callbacks=[watch, *callbacks],
+                callbacks=[watch, *keepers, *callbacks],
             )
             trainer.remove_callback(PrinterCallback)
             trainer.order = order
             trainer.train(resume_from_checkpoint=_resumed_from(trainer, out / CHECKPOINTS))
-            training = _result(trainer, watch, dataset, out)
+            training = _result(trainer, watch, dataset, out, precision)
             with write_errors_in_one_line(out):
                 _save(trainer, out, identity, training)
     return training
@@ -123,7 +291,19 @@ def _resumed_from(trainer: Trainer, folder: Path) -> str | None:
     return chosen[0]
 
 
-def _result(trainer: Trainer, watch: Watch, dataset: Any, out: Path) -> Training:
+def _precision(recipe: Recipe, model: PreTrainedModel, out: Path) -> str:
+    """The precision of the run; ``auto`` keeps that of a run which the folder holds already."""
+    known = recorded_identity(out).get("precision")
+    if recipe.precision == "auto" and known in PRECISIONS:
+        return known
+    accelerator = torch.accelerator.current_accelerator()
+    device = accelerator.type if accelerator and torch.accelerator.is_available() else "cpu"
+    return resolve_precision(recipe.precision, model.num_parameters(), device=device)
+
+
+def _result(
+    trainer: Trainer, watch: TrainingWatch, dataset: Any, out: Path, precision: str
+) -> Training:
     history: list[dict[str, Any]] = trainer.state.log_history
     return Training(
         output_dir=str(out),
@@ -133,6 +313,7 @@ def _result(trainer: Trainer, watch: Watch, dataset: Any, out: Path) -> Training
         seconds=watch.seconds,
         waiting=watch.waiting / max(watch.seconds, 1e-9),
         overflowed=int(getattr(dataset, "overflowed", 0)),
+        precision=precision,
         perplexities=tuple(
             Perplexity(*(row[name] for name in Perplexity._fields))
             for row in history

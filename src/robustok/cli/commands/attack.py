@@ -1,168 +1,96 @@
-"""robustok attack: the worst tokenization that a search finds, for one question or many."""
+"""robustok attack: the worst tokenization that a search finds, for questions or any prompts."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from robustok.attack_settings import OBJECTIVES, AttackSettings
-from robustok.cli.options import (
-    Json,
-    Limit,
-    Model,
-    Overflow,
-    OwnTokenizer,
-    StartToken,
-    print_json,
-    start_ids_of,
-)
-from robustok.cli.outputs import output_file
-from robustok.cli.paint import print_tokens
+from robustok import attack as attacks
+from robustok.attack.registry import function_named
+from robustok.attack.settings import OBJECTIVES, AttackSettings, ObjectiveSettings
+from robustok.cli.options import FrameOptions, Json, Model, option, output_file
+from robustok.cli.printing import print_json, print_result, print_tokens
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
+from robustok.models import load_tokenizer
+from robustok.report.model_figures import draw_curve
+from robustok.runtime.files import write_rows
+from robustok.tasks import read_items
 
-NAME = "attack"
-PAPER = AttackSettings()  # the defaults
 CONTROL = "random, same number scored"
+SUITE_LIMIT = 500  # tokenizations scored by each search of a suite, for a prompt
+_FILES = {"default": None, "metavar": "FILE"}
+_MORE = {"panel": "Suites, other models and answers"}
 
 
-def command(
+@dataclass(frozen=True)
+class AttackOptions:
+    """What is attacked, what else is done with the attacks, and the files that are written."""
+
+    seed: int | None = option("the same seed, the same draws; required", default=None)
+    text: str | None = option("one question to attack", default=None)
+    choices: tuple[str, ...] = option(
+        "an answer, its leading space included; give two or more", "--option", default=()
+    )
+    label: int | None = option("which option is right, from 0  [default: 0]", default=None)
+    items: str | None = option("or JSON Lines with question, choices and label", **_FILES)
+    prompts: str | None = option(
+        "JSON Lines with prompt, and target or choices and label", **_FILES
+    )
+    limit: int | None = option("number of items to read", default=None, min=1)
+    control: bool = option("also a random search with as many tokenizations scored", default=False)
+    out: Path | None = option(
+        "a row an item, as JSON Lines; also resumes a killed attack", "--out", "-o",
+        callback=output_file(), **_FILES,
+    )  # fmt: skip
+    curve: Path | None = option(
+        "accuracy against tokenizations scored, .png or .svg",
+        callback=output_file(".png", ".svg"), **_FILES,
+    )  # fmt: skip
+    suite: str | None = option(
+        "standard: every search, and the worst of all", default=None, metavar="NAME", **_MORE
+    )
+    jointly: bool = option("one table of splits for all prompts", default=False, **_MORE)
+    transfer: tuple[str, ...] = option(
+        "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
+    )
+    generate: Path | None = option(
+        "answers to the canonical and the attacked prompt, as JSON Lines",
+        callback=output_file(), **_FILES, **_MORE,
+    )  # fmt: skip
+    judge: str | None = option(
+        "MODULE:FUNCTION of (prompt, answer)", default=None, metavar="NAME", **_MORE
+    )
+    max_new_tokens: int = option("length of an answer", default=64, min=1, **_MORE)
+    replay: str | None = option("attacks of an earlier --out, on this MODEL", **_FILES, **_MORE)
+    server: str | None = option(
+        "with --replay: URL of an OpenAI-compatible API of MODEL", default=None, metavar="URL",
+        **_MORE,
+    )  # fmt: skip
+
+
+def attack(
     model: Model,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="the same seed gives the same draws; required")
-    ] = None,
-    text: Annotated[str | None, typer.Option("--text", help="one question to attack")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", help="an answer, its leading space included; give two or more"),
-    ] = None,
-    label: Annotated[
-        int | None, typer.Option("--label", help="which option is right, from 0 [0]")
-    ] = None,
-    items: Annotated[
-        str | None, typer.Option("--items", help="or JSON Lines with query, choices and label")
-    ] = None,
-    tokenizer: OwnTokenizer = None,
-    distance: Annotated[
-        list[int] | None,
-        typer.Option("--distance", help="of the neighbors of a step; may be given twice [2]"),
-    ] = None,
-    start: Annotated[str, typer.Option("--start", help="canonical, or a scheme")] = PAPER.start,
-    steps: Annotated[int, typer.Option("--steps", min=1)] = PAPER.steps,
     objective: Annotated[
         str,
         typer.Option(
-            "--objective",
+            "--objective", metavar="NAME", rich_help_panel="Objective",
             help="probability or log-probability of the options; or target, refusal, guard, "
-            "classifier, margin or MODULE:FUNCTION",
+            "classifier, margin or MODULE:FUNCTION  [default: probability]", show_default=False,
         ),
-    ] = PAPER.objective,
-    search: Annotated[
-        str, typer.Option("--search", help="greedy or random; annealing for other objectives")
-    ] = PAPER.search,
-    max_neighbors: Annotated[
-        int | None, typer.Option("--max-neighbors", min=1, help="scored a step, at random")
-    ] = None,
-    beam: Annotated[int, typer.Option("--beam", min=1)] = PAPER.beam,
-    restarts: Annotated[
-        int, typer.Option("--restarts", min=0, help="from uniform draws")
-    ] = PAPER.restarts,
-    max_scored: Annotated[
-        int | None, typer.Option("--max-scored", min=1, help="tokenizations scored an item")
-    ] = None,
-    stop_when_wrong: Annotated[
-        bool,
-        typer.Option("--stop-when-wrong", help="end at the first wrong answer: same accuracy"),
-    ] = False,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="the question is the user's turn of the chat template")
-    ] = False,
-    system: Annotated[str | None, typer.Option("--system", help="with --chat")] = None,
-    start_token: StartToken = None,
-    overflow: Overflow = "error",
-    control: Annotated[
-        bool,
-        typer.Option("--control", help="also a random search with as many tokenizations scored"),
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            callback=output_file(),
-            help="a row an item, as JSON Lines; also resumes a killed attack",
-        ),
-    ] = None,
-    curve: Annotated[
-        Path | None,
-        typer.Option(
-            "--curve",
-            metavar="FILE",
-            callback=output_file(".png", ".svg"),
-            help="accuracy against tokenizations scored, .png or .svg",
-        ),
-    ] = None,
-    prompts: Annotated[
-        str | None,
-        typer.Option("--prompts", help="JSON Lines with prompt, and target or choices and label"),
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="response that objective target makes likely")
-    ] = None,
-    wanted: Annotated[
-        list[str] | None, typer.Option("--wanted", help="opening of an answer, or safe verdict")
-    ] = None,
-    unwanted: Annotated[
-        list[str] | None, typer.Option("--unwanted", help="opening of a refusal, or unsafe verdict")
-    ] = None,
-    flagged: Annotated[
-        list[str] | None, typer.Option("--flagged", help="label that the classifier must not give")
-    ] = None,
-    flag_probability: Annotated[
-        float, typer.Option("--flag-probability", help="at which a guard or classifier flags")
-    ] = 0.5,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="score above which the attack succeeds")
-    ] = None,
-    perplexity_quantile: Annotated[
-        float | None,
-        typer.Option("--perplexity-quantile", help="stay within this quantile of uniform draws"),
-    ] = None,
-    suite: Annotated[
-        str | None, typer.Option("--suite", help="standard: every search, and the worst of all")
-    ] = None,
-    jointly: Annotated[
-        bool, typer.Option("--jointly", help="one table of splits for all prompts")
-    ] = False,
-    transfer: Annotated[
-        list[str] | None, typer.Option("--transfer", help="a model to score the attacks on too")
-    ] = None,
-    generate: Annotated[
-        Path | None,
-        typer.Option(
-            "--generate",
-            metavar="FILE",
-            callback=output_file(),
-            help="answers to the canonical and the attacked prompt, as JSON Lines",
-        ),
-    ] = None,
-    judge: Annotated[
-        str | None, typer.Option("--judge", help="MODULE:FUNCTION of (prompt, answer)")
-    ] = None,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1)] = 64,
-    replay: Annotated[
-        str | None, typer.Option("--replay", help="attacks of an earlier --out, on this MODEL")
-    ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option("--server", help="with --replay: URL of an OpenAI-compatible API of MODEL"),
-    ] = None,
-    limit: Limit = None,
+    ] = "probability",
+    *,
+    others: Annotated[dict, ObjectiveSettings],
+    settings: Annotated[dict, AttackSettings],
+    options: AttackOptions,
+    frame: FrameOptions,
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Attack MODEL through the tokenization of its questions.
 
     One question (--text, with its options) or many (--items). A chat template and a system
@@ -170,108 +98,58 @@ def command(
 
     Other objectives than the options' (--objective) attack one prompt (--text) or many (--prompts).
     """
-    from robustok.models import load_model
-    from robustok.vocabulary import Vocabulary
-
-    if seed is None and replay is None:
+    if options.seed is None and options.replay is None:
         raise RobustokError("an attack draws at random: give --seed")
-    if start_token is not None and (chat or system is not None):
-        raise RobustokError("a chat template has its own start token: leave --start-token out")
-    chosen: dict[str, Any] = {
-        "distances": tuple(distance or PAPER.distances),
-        "start": start,
-        "steps": steps,
-        "max_neighbors": max_neighbors,
-        "beam": beam,
-        "restarts": restarts,
-        "search": search,
-        "max_scored": max_scored,
-        "stop_when_wrong": stop_when_wrong,
-    }
-    other = objective not in OBJECTIVES or search == "annealing"
-    if other or suite or prompts or replay or jointly:
-        from robustok.cli import redteam
-
-        named = "margin" if objective in OBJECTIVES else objective
-        redteam.command(
-            redteam.Arguments(
-                model=model,
-                seed=seed or 0,
-                tokenizer=tokenizer,
-                text=text,
-                items=items,
-                prompts=prompts,
-                option=option or [],
-                label=label,
-                objective=named,
-                target=target,
-                wanted=wanted or [],
-                unwanted=unwanted or [],
-                flagged=flagged or [],
-                flag_probability=flag_probability,
-                threshold=threshold,
-                perplexity_quantile=perplexity_quantile,
-                suite=suite,
-                jointly=jointly,
-                transfer=transfer or [],
-                generate=generate,
-                judge=judge,
-                max_new_tokens=max_new_tokens,
-                replay=replay,
-                server=server,
-                chat=chat or system is not None,
-                system=system,
-                out=out,
-                curve=curve,
-                limit=limit,
-                as_json=as_json,
-                start_token=start_token,
-            ),
-            AttackSettings(**chosen),
-        )
+    _ = frame.is_chat
+    search = AttackSettings(**settings)
+    of_options = objective in OBJECTIVES
+    more = options.suite or options.prompts or options.replay or options.jointly
+    if of_options and search.search != "annealing" and not more:
+        if others:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+            raise RobustokError(f"{names}: give another --objective, such as margin")
+        _attack_questions(model, options, frame, replace(search, objective=objective), as_json)
         return
-    if transfer or generate or judge or server:
+    named = ObjectiveSettings(
+        "margin" if of_options else objective, seed=options.seed or 0, **others
+    )
+    job = _Job(model, options, frame, search, named, as_json)
+    _check(job)
+    if options.server is not None:
+        _replay_on_server(job)
+    elif options.replay is not None:
+        _replay_records(job)
+    else:
+        _attack_prompts(job)
+
+
+# --- questions: the margin of their options -----------------------------------------------------
+
+
+def _attack_questions(
+    model: str, options: AttackOptions, frame: FrameOptions, settings: AttackSettings, as_json: bool
+) -> None:
+    text, items = options.text, options.items
+    if options.transfer or options.generate or options.judge or options.server:
         raise RobustokError("--transfer, --generate, --judge and --server need another --objective")
     if (text is None) == (items is None):
         raise RobustokError("give either --text with its --option's, or --items")
-    if text is not None and (control or out or curve):
+    if text is not None and (options.control or options.out or options.curve):
         raise RobustokError("--control, --out and --curve are for many questions: give --items")
-    if items is not None and (option or label is not None):
+    if items is not None and (options.choices or options.label is not None):
         raise RobustokError("--option and --label are about one --text: the items have their own")
-    vocab = Vocabulary.load(tokenizer or model)
-    settings = AttackSettings(**chosen, objective=objective)
-    arguments: dict[str, Any] = {"settings": settings, "seed": seed, "overflow": overflow}
-    if chat or system:
-        arguments |= _chat(tokenizer or model, system)
-    elif start_token is not None:
-        arguments["prefix"] = start_ids_of(vocab, start_token)
-    loaded = load_model(model)
-    if text is not None:
-        _attack_one(loaded, vocab, text, option or [], label or 0, arguments, as_json)
-    elif items is not None:
-        _attack_many(loaded, vocab, items, limit, arguments, control, out, curve, as_json)
-
-
-def _chat(tokenizer: str, system: str | None) -> dict[str, Any]:
-    """The kept ids around the user's turn."""
-    from robustok.evaluation import chat_frame
-    from robustok.models import load_tokenizer
-
-    return chat_frame(load_tokenizer(tokenizer), system=system)._asdict()
-
-
-def _attack_one(
-    model: Any,
-    vocab: Any,
-    text: str,
-    options: list[str],
-    label: int,
-    arguments: dict[str, Any],
-    as_json: bool,
-) -> None:
-    from robustok.evaluation import attack
-
-    result = attack(model, vocab, text, options, label, **arguments)
+    vocab = frame.vocabulary(model)
+    arguments: dict[str, Any] = {
+        "settings": settings, "seed": options.seed, "overflow": frame.overflow,
+        **frame.frame(model, vocab),
+    }  # fmt: skip
+    loaded = frame.load(model, as_json)
+    if items is not None:
+        _attack_items(loaded, vocab, options, arguments, as_json)
+        return
+    result = attacks.attack(
+        loaded, vocab, str(text), options.choices, options.label or 0, **arguments
+    )
     ids = [int(i) for i in result.ids]
     if as_json:
         print_json({
@@ -287,56 +165,38 @@ def _attack_one(
     )
 
 
-def _attack_many(
-    model: Any,
-    vocab: Any,
-    items: str,
-    limit: int | None,
-    arguments: dict[str, Any],
-    control: bool,
-    out: Path | None,
-    curve: Path | None,
-    as_json: bool,
+def _attack_items(
+    model: Any, vocab: Any, options: AttackOptions, arguments: dict[str, Any], as_json: bool
 ) -> None:
-    from robustok.tasks import read_items
-
-    questions = read_items(items, limit=limit)
-    search = arguments["settings"].search
+    questions = read_items(str(options.items), limit=options.limit)
+    search, out = arguments["settings"].search, options.out
     results = {search: _search(model, vocab, questions, search, arguments, out)}
-    if control:
+    if options.control:
         scored = {a.key: a.n_scored for a in results[search].attacks}
         random = arguments | {"search": "random", "max_scored_by_key": scored}
         beside = out.with_name(f"{out.stem}-control{out.suffix}") if out else None
         kept = [item for item in questions if item.key in scored]
         results[CONTROL] = _search(model, vocab, kept, "random", random, beside)
     for name, result in results.items():
-        if as_json:
-            print_json({"search": name, **attack_row(result), "curve": result.curve()})
-        else:
-            typer.echo(str(result))
-    if curve is not None:
-        from robustok.report.curve import draw_curve
-
-        draw_curve({name: result.curve() for name, result in results.items()}, curve)
+        row = {"search": name, **attack_row(result), "curve": result.curve()}
+        print_result(result, row, as_json)
+    if options.curve is not None:
+        draw_curve({name: result.curve() for name, result in results.items()}, options.curve)
 
 
 def attack_row(result: Any) -> dict[str, Any]:
     """The numbers of an attack on many items, as one row of JSON."""
-    fields = ("accuracy", "low", "high", "n", "start_accuracy", "n_scored", "seed", "seconds")
-    row = {"query": result.eval_scheme} | {field: getattr(result, field) for field in fields}
+    fields = ("eval_scheme", "accuracy", "low", "high", "n", "start_accuracy", "start_low",
+              "start_high", "n_scored", "seed", "seconds")  # fmt: skip
+    row = {field: getattr(result, field) for field in fields}
     return row | ({"overflowed": result.overflowed} if result.overflowed else {})
 
 
 def _search(
-    model: Any,
-    vocab: Any,
-    questions: Any,
-    search: str,
-    arguments: dict[str, Any],
+    model: Any, vocab: Any, questions: Any, search: str, arguments: dict[str, Any],
     out: Path | None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Attack every question, with the accuracy so far beside the progress bar."""
-    from robustok.evaluation import attack_items
 
     held: list[bool] = []
     with bar(search) as progress:
@@ -345,12 +205,243 @@ def _search(
             share = f" {sum(held) / len(held):.0%} held" if held else ""
             progress(done, total, f"{search}{share}")
 
-        return attack_items(
-            model,
-            vocab,
-            questions,
-            resume_file=out,
-            progress=show,
-            each=lambda attack: held.append(not attack.success),
-            **arguments,
+        return attacks.attack_items(
+            model, vocab, questions, resume_file=out, progress=show,
+            each=lambda attack: held.append(not attack.success), **arguments,
+        )  # fmt: skip
+
+
+# --- prompts: any objective, suites, replays ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the command line asks for."""
+
+    model: str
+    options: AttackOptions
+    frame: FrameOptions
+    search: AttackSettings
+    objective: ObjectiveSettings
+    as_json: bool
+
+    @property
+    def seed(self) -> int:
+        return self.options.seed or 0
+
+
+def _check(job: _Job) -> None:
+    options, objective = job.options, job.objective
+    sources = [options.text, options.items, options.prompts, options.replay]
+    if sum(source is not None for source in sources) != 1:
+        raise RobustokError("give one of --text, --items, --prompts and --replay")
+    if options.server is not None and options.replay is None:
+        raise RobustokError("--server is for --replay: attack a model at hand first")
+    if options.suite and options.jointly:
+        raise RobustokError("--suite attacks each prompt on its own: leave --jointly out")
+    if options.jointly and (objective.perplexity_quantile is not None or objective.constraints):
+        raise RobustokError("--jointly takes no constraint: leave --perplexity-quantile and "
+                            "--constraint out")  # fmt: skip
+    if options.jointly and (options.transfer or options.generate or options.out):
+        raise RobustokError("--jointly gives a table of splits: leave the output files out")
+    if options.curve is not None and not options.suite:
+        raise RobustokError("--curve of this objective is for --suite")
+    if options.judge is not None and options.generate is None:
+        raise RobustokError("--judge judges answers: give --generate FILE")
+    if objective.name == "classifier":
+        if job.frame.start_token is not None:
+            raise RobustokError("a classifier has its own start token: leave --start-token out")
+        if options.generate is not None:
+            raise RobustokError("a classifier writes no answers: leave --generate out")
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A model, its vocabulary, the ids around a prompt, and the objective of a prompt."""
+
+    model: Any
+    vocab: Any
+    around: dict[str, Any]  # prefix and suffix
+    objective: Any
+    constraints: Any
+
+    @classmethod
+    def of(cls, job: _Job, name: str, records: Sequence[Any] = ()) -> _Loaded:
+        frame = job.frame
+        if name != job.model:  # a model of --transfer has a tokenizer and a start token of its own
+            frame = replace(frame, tokenizer=None, start_token=None)
+        vocab = frame.vocabulary(name)
+        around: dict[str, Any] = {"prefix": None, "suffix": None} | frame.frame(name, vocab)
+        is_classifier = job.objective.name == "classifier"
+        if is_classifier and not frame.is_chat:
+            tokenizer = load_tokenizer(frame.tokenizer or name)
+            around = dict(zip(("prefix", "suffix"), attacks.special_frame(tokenizer), strict=True))
+        framed = job.frame.is_chat or job.frame.start_token is not None
+        if records and not framed and records[0].vocabulary == vocab.fingerprint:
+            around = {"prefix": records[0].prefix, "suffix": records[0].suffix}
+        model = attacks.load_classifier(name) if is_classifier else frame.load(name, job.as_json)
+        objective = attacks.objective_by_name(model, vocab, job.objective, **around)
+        constraints = attacks.constraints_by_name(
+            model, vocab, job.objective, prefix=around["prefix"]
         )
+        return cls(model, vocab, around, objective, constraints)
+
+
+def _prompts(options: AttackOptions) -> list[Any]:
+    if options.prompts is not None:
+        return attacks.read_prompts(options.prompts, options.limit)
+    if options.items is not None:
+        return [
+            attacks.Prompt.of_item(item) for item in read_items(options.items, limit=options.limit)
+        ]
+    choices = list(options.choices)
+    fields = {"choices": choices, "label": options.label or 0} if choices else {}
+    return [attacks.Prompt("0", str(options.text), fields)]
+
+
+def _attack_prompts(job: _Job) -> None:
+    options, search = job.options, job.search
+    loaded = _Loaded.of(job, job.model)
+    prompts = _prompts(options)
+    given: dict[str, Any] = {"vocab": loaded.vocab, "prompts": prompts,
+                             "objective": loaded.objective, "seed": job.seed}  # fmt: skip
+    if options.jointly:
+        splits = attacks.attack_jointly(
+            **given, steps=max(1, search.steps), max_rules=search.max_neighbors
+        )
+        _print_rules(splits, loaded.vocab, job.as_json)
+        return
+    given |= {"constraints": loaded.constraints, "resume_file": options.out}
+    with bar("suite" if options.suite else "attack") as progress:
+        if options.suite:
+            result = attacks.run_suite(
+                **given, suite=options.suite, max_scored=search.max_scored or SUITE_LIMIT,
+                progress=progress,
+            )  # fmt: skip
+            found = result.worst
+        else:
+            found = attacks.attack_prompts(**given, settings=search, progress=progress)
+    if options.suite:
+        _show_suite(job, result)
+        if options.out is not None:
+            attacks.write_attacks(options.out, found)
+    else:
+        for one in found:
+            if not job.as_json:
+                print_tokens([loaded.vocab.tokens[i] for i in one.ids])
+            print_result(one, one.as_row(), job.as_json)
+    for name in options.transfer:
+        _replay(job, _Loaded.of(job, name), found, name)
+    if options.generate is not None:
+        _generate(job, loaded, found)
+
+
+def _show_suite(job: _Job, result: Any) -> None:
+    most = max(a.n_scored for part in result.parts.values() for a in part)
+    limits = sorted({n for n in (1, 3, 10, 30, 100, 300, 1000, 3000) if n < most} | {most})
+    measured = "success" in result.table()[-1]
+    curves = result.curves(limits) if measured else {}
+    if job.as_json:
+        print_json({"eval_scheme": result.label, "seed": result.seed, "parts": result.table(),
+                    "curves": curves})  # fmt: skip
+    else:
+        for row in result.table():
+            share = ""
+            if measured:
+                share = f"broken {row['success']:.1%} [{row['low']:.1%}, {row['high']:.1%}], "
+            typer.echo(
+                f"{row['search']:>12}: {share}score {row['canonical_score']:+.3f} → "
+                f"{row['score']:+.3f}, {row['n']} prompts, {row['n_scored']} tokenizations scored"
+            )
+    if job.options.curve is not None:
+        if not measured:
+            raise RobustokError("the objective has no threshold: --curve needs --threshold")
+        held = {
+            name: [
+                {"n_scored": row["n_scored"], "accuracy": 1 - row["success"],
+                 "low": 1 - row["high"], "high": 1 - row["low"]}
+                for row in rows
+            ]
+            for name, rows in curves.items()
+        }  # fmt: skip
+        draw_curve(held, job.options.curve)
+
+
+def _print_rules(result: Any, vocab: Any, as_json: bool) -> None:
+    if as_json:
+        print_json({"rules": result.rules, "scores": result.scores, "n": result.n,
+                    "n_scored": result.n_scored})  # fmt: skip
+        return
+    for token, ids in result.rules.items():
+        print_tokens([vocab.tokens[i] for i in (token, *ids)])
+    scores = " → ".join(f"{score:+.3f}" for score in result.scores)
+    typer.echo(f"mean score {scores}, {result.n} prompts, {result.n_scored} tokenizations scored")
+
+
+def _records(options: AttackOptions) -> list[Any]:
+    return attacks.read_attacks(str(options.replay))[: options.limit]
+
+
+def _replay_records(job: _Job) -> None:
+    """Score recorded attacks on the model, by default with their own objective."""
+    records = _records(job.options)
+    name = records[0].objective.split(" ")[0].partition("(")[0]
+    if job.objective.name == "margin" and name in ("target", "refusal", "guard", "classifier"):
+        job = replace(job, objective=replace(job.objective, name=name))
+    loaded = _Loaded.of(job, job.model, records)
+    results = _replay(job, loaded, records, job.model)
+    if job.options.generate is not None:
+        _generate(job, loaded, results)
+
+
+def _replay(job: _Job, loaded: _Loaded, records: Sequence[Any], name: str) -> Any:
+    names = ("key", "ids", "canonical_score", "score", "success")
+    results = attacks.replay(records, loaded.vocab, loaded.objective)
+    for result in results:
+        row = result.as_row()
+        outcome = {True: ", broken", False: ", held", None: ""}[result.success]
+        scores = f"{result.canonical_score:+.3f} → {result.score:+.3f}"
+        print_result(
+            f"{name}, {result.key}: {scores}{outcome}",
+            {"model": name, **{field: row[field] for field in names}},
+            job.as_json,
+        )
+    return results
+
+
+def _replay_on_server(job: _Job) -> None:
+    from robustok.attack.generation import answers_of, complete_on_server
+
+    def answer(record: Any, ids: Any) -> str:
+        return complete_on_server(
+            str(job.options.server), job.model, [*record.prefix, *ids, *record.suffix],
+            max_tokens=job.options.max_new_tokens, api_key=os.environ.get("OPENAI_API_KEY"),
+        )  # fmt: skip
+
+    _show_answers(job, answers_of(_records(job.options), answer, _judge(job.options)))
+
+
+def _judge(options: AttackOptions) -> Any:
+    return None if options.judge is None else function_named(options.judge)
+
+
+def _generate(job: _Job, loaded: _Loaded, records: Sequence[Any]) -> None:
+    with bar("generate") as progress:
+        rows = attacks.generate_answers(
+            loaded.model, loaded.vocab, records, **loaded.around, judge=_judge(job.options),
+            max_new_tokens=job.options.max_new_tokens, progress=progress,
+        )  # fmt: skip
+    _show_answers(job, rows)
+
+
+def _show_answers(job: _Job, rows: Sequence[Any]) -> None:
+    if job.options.generate is not None:
+        write_rows(job.options.generate, [row.as_row() for row in rows])
+    for row in rows:
+        text = (f"{row.key} canonical: {row.canonical.strip()}\n"
+                f"{row.key} attacked:  {row.attacked.strip()}")  # fmt: skip
+        print_result(text, row.as_row(), job.as_json)
+    if rows and rows[0].attacked_verdict is not None and not job.as_json:
+        before, after = (sum(getattr(row, name) for row in rows) / len(rows)
+                         for name in ("canonical_verdict", "attacked_verdict"))  # fmt: skip
+        typer.echo(f"judge: mean {before:.3f} canonical, {after:.3f} attacked")

@@ -1,13 +1,10 @@
-"""robustok corpus: re-tokenize a corpus with a scheme, into shards."""
+"""robustok corpus and data: re-tokenize a corpus into shards; generate questions about letters."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,21 +14,60 @@ from robustok.cli.options import (
     Scheme,
     Seed,
     Tokenizer,
-    print_json,
+    WordOptions,
+    option,
+    output_folder,
 )
+from robustok.cli.printing import print_json
+from robustok.cli.progress import bar
+from robustok.errors import RobustokError, nearest
+from robustok.tasks import cute, langgame
+from robustok.tasks.card import baselines, write_dataset
 
-if TYPE_CHECKING:
-    from robustok.corpus.run import Progress
+GAMES = {
+    "langgame": (
+        "LangGame",
+        "Six kinds of questions about the letters of words, each with four answers: which has most "
+        "of a letter, contains it, starts or ends with a string, is longest or shortest.",
+    ),
+    "cute": (
+        "CUTE",
+        "Seven kinds of questions about spelling: does a word contain a letter, delete, insert or "
+        "substitute letters, which word is closer in letters, spell a word, and the inverse.",
+    ),
+}
 
-NAME = "corpus"
-EVERY = 30.0  # seconds between lines in a log
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """Options of `corpus` that have the names of the parameters of ``run_corpus``."""
+
+    draws: int = option("draws of each document", "--draws", "-n", default=1, min=1)
+    format: str = option(
+        "parquet: one row per draw; packed: .npy of full blocks", default="parquet", metavar="NAME",
+    )  # fmt: skip
+    engine: str = option(
+        "local, or ray for a cluster that shares the folders", default="local", metavar="NAME"
+    )
+    workers: int | None = option("shards to write at once  [default: cores]", default=None, min=1)
+    column: str | None = option(
+        "column of texts or canonical ids  [default: text, input_ids, ids]",
+        default=None, metavar="NAME",
+    )  # fmt: skip
+    keep_columns: str | None = option(
+        "other columns to keep: a,b or all [parquet]", default=None, metavar="NAMES"
+    )
+    max_row_bytes: int = option("longer rows are rejected", default=16 << 20, min=1)
+    epoch: int = option("another epoch has other draws", default=0, min=0)
+    block_size: int | None = option("ids in a packed row  [default: 2048]", default=None, min=1)
+    end: str | None = option("token after each document [packed]", default=None, metavar="TOKEN")
 
 
-def command(
+def corpus(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="IN...",
+            metavar="IN",
             help="files, folders or patterns: .parquet, .jsonl, .txt, "
             "the last two also .gz, .zst or .xz",
         ),
@@ -40,44 +76,8 @@ def command(
     tokenizer: Tokenizer,
     scheme: Scheme,
     seed: Seed,
-    draws: Annotated[int, typer.Option("--draws", "-n", min=1, help="draws of each document")] = 1,
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="parquet: one row per draw; packed: .npy of full blocks; megatron: .bin and .idx; "
-            "nanotron: .ds",
-        ),
-    ] = "parquet",
-    engine: Annotated[
-        str, typer.Option("--engine", help="local, or ray for a cluster that shares the folders")
-    ] = "local",
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, help="shards to write at once [default: cores]"),
-    ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option(
-            "--column", help="column of texts or canonical ids [default: text, input_ids, ids]"
-        ),
-    ] = None,
-    keep_columns: Annotated[
-        str | None,
-        typer.Option("--keep-columns", help="other columns to keep: a,b or all [parquet]"),
-    ] = None,
+    options: Annotated[dict, CorpusOptions],
     sample_by: SampleBy = "line",
-    max_row_bytes: Annotated[
-        int, typer.Option("--max-row-bytes", min=1, help="longer rows are rejected")
-    ] = 16 << 20,
-    epoch: Annotated[int, typer.Option("--epoch", min=0, help="another epoch has other draws")] = 0,
-    block_size: Annotated[
-        int | None, typer.Option("--block-size", min=1, help="ids in a packed row [default: 2048]")
-    ] = None,
-    end: Annotated[
-        str | None,
-        typer.Option("--end", help="token after each document [packed, megatron, nanotron]"),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Re-tokenize every document of a corpus with a scheme.
@@ -85,37 +85,23 @@ def command(
     The same command continues an interrupted run. OUT/data has the shards, OUT/__run__/receipt.json
     the record of the run, OUT/__run__/rejects the rows that could not be read.
     """
-    from dataclasses import asdict
-
     from robustok.corpus import run_corpus
 
-    with _progress() as progress:
+    if "keep_columns" in options and options["keep_columns"] != "all":
+        names = (name.strip() for name in options["keep_columns"].split(","))
+        options["keep_columns"] = [name for name in names if name]
+    with bar("input", unit="B") as progress:
         receipt = run_corpus(
-            inputs,
-            out,
-            tokenizer,
-            scheme,
-            seed=seed,
-            epoch=epoch,
-            draws=draws,
-            column=column,
-            keep_columns=_names(keep_columns),
-            sample_by=sample_by,
-            max_row_bytes=max_row_bytes,
-            format=format_,
-            block_size=block_size,
-            end=end,
-            engine=engine,
-            workers=workers,
-            progress=progress,
-        )
+            inputs, out, tokenizer, scheme, seed=seed, sample_by=sample_by, progress=progress,
+            **options,
+        )  # fmt: skip
     if as_json:
         print_json(asdict(receipt))
         return
-    realized = receipt.realized
+    realized, shards = receipt.realized, len(receipt.shards)
     typer.echo(
         f"{receipt.documents:,} documents, {receipt.rows:,} rows and {receipt.tokens:,} ids in "
-        f"{len(receipt.shards):,} shards: {out / 'data'}"
+        f"{shards:,} shard{'s' if shards != 1 else ''}: {out / 'data'}"
     )
     typer.echo(
         f"a canonical token: {realized['splits']:.3f} splits, {realized['distance']:.3f} distance, "
@@ -127,55 +113,47 @@ def command(
         )
 
 
-def _names(given: str | None) -> list[str] | str:
-    if given == "all":
-        return given
-    return [name.strip() for name in (given or "").split(",") if name.strip()]
+@dataclass(frozen=True)
+class DataOptions:
+    """Options of `data`."""
 
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar with rate and time left on a terminal; in a log, a line now and then."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
+    out: Path = option(
+        "folder of the data set", "--out", "-o", metavar="FOLDER", callback=output_folder
     )
-
-    console = Console(stderr=True, highlight=False)
-    bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True,
-    )  # fmt: skip
-    task = bars.add_task("input", total=None)
-    start = last = time.monotonic()
-    first: int | None = None
-
-    def progress(done: int, total: int) -> None:
-        nonlocal last, first
-        bars.update(task, completed=done, total=total)
-        first = done if first is None else first
-        now = time.monotonic()
-        if console.is_terminal or now - last < EVERY:
-            return
-        last = now
-        console.print(log_line(done, total, done - first, now - start), soft_wrap=True)
-
-    with bars:
-        yield progress
+    language: str = option(
+        "language of the frequent words, such as de", default="en", metavar="CODE"
+    )
+    train: int = option("training questions", default=10_000, min=1)
+    test: int = option("test questions", default=1_000, min=1)
 
 
-def log_line(done: int, total: int, fresh: int, seconds: float) -> str:
-    """How far a run is; ``fresh`` bytes of what is done were done in these seconds.
+def data(
+    game: Annotated[str, typer.Argument(metavar="langgame | cute")],
+    seed: Seed,
+    options: DataOptions,
+    words: WordOptions,
+    as_json: Json = False,
+) -> None:
+    """Generate a data set of questions about letters.
 
-    >>> log_line(50_000_000, 200_000_000, 50_000_000, 10.0)
-    '25.0% of 200.0 MB, 5.0 MB/s, 0:00:30 left'
+    Writes train.jsonl, test.jsonl and a card; `datasets.load_dataset` reads the folder.
     """
-    rate = fresh / max(seconds, 1e-9)
-    left = f"{timedelta(seconds=round((total - done) / rate))} left" if rate else "no rate yet"
-    share = 100 * done / max(total, 1)
-    return f"{share:.1f}% of {total / 1e6:,.1f} MB, {rate / 1e6:,.1f} MB/s, {left}"
+    makers: dict[str, Any] = {"langgame": langgame, "cute": cute}
+    if game not in makers:
+        raise RobustokError(f"unknown data set '{game}': {nearest(game, makers)}")
+    names = words.read(language=options.language)
+    splits = {
+        split: makers[game](names, count, seed=seed, split=split)
+        for split, count in (("train", options.train), ("test", options.test))
+    }
+    title, about = GAMES[game]
+    source = words.words_file or f"the most frequent words of '{options.language}' in wordfreq"
+    write_dataset(
+        options.out, splits, title=title, about=about, words=len(names), seed=seed,
+        language=options.language, source=source,
+    )  # fmt: skip
+    if as_json:
+        print_json({"out": str(options.out), "train": options.train, "test": options.test,
+                    "baselines": baselines(splits["test"])})  # fmt: skip
+    else:
+        typer.echo(f"{options.train} training and {options.test} test questions: {options.out}")

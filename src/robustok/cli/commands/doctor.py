@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from robustok.cli.options import Json, print_json
-from robustok.extras import EXTRAS
-from robustok.packaged import model_cache
-from robustok.processes import available_cores
-from robustok.versions import versions
-
-NAME = "doctor"
+from robustok.cli.options import Json
+from robustok.cli.printing import print_json, print_table
+from robustok.kernels.compiler.cache import cache_directory, packaged_directory
+from robustok.models.devices import devices
+from robustok.runtime.environment import EXTRAS, versions
+from robustok.runtime.packaged import model_cache
+from robustok.runtime.processes import available_cores
 
 
-def command(
+def doctor(
     hub: Annotated[
         bool, typer.Option("--hub", help="open the files that the studies read from the model hub")
     ] = False,
@@ -36,21 +33,19 @@ def command(
     if as_json:
         print_json(findings)
         return
-    console = Console(highlight=False)
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, release in findings["versions"].items():
-        table.add_row(name, Text(release))
-    table.add_row("platform", findings["platform"])
-    table.add_row("cores", str(findings["cores"]))
-    table.add_row("devices", ", ".join(findings["devices"]) or "none (torch is not installed)")
-    for name, place in findings["caches"].items():
-        table.add_row(name, Text(place))
-    console.print(table)
+    facts = [
+        *findings["versions"].items(),
+        ("platform", findings["platform"]),
+        ("kernels", findings["kernels"]),
+        ("cores", findings["cores"]),
+        ("devices", ", ".join(findings["devices"]) or "none (torch is not installed)"),
+        *findings["caches"].items(),
+    ]
+    print_table(["", ""], facts)
     for entry in findings["missing"]:
-        line = f"missing {entry['package']}, for {entry['for']}: {entry['install']}"
-        console.print(line, markup=False, soft_wrap=True)
+        typer.echo(f"missing {entry['package']}, for {entry['for']}: {entry['install']}")
     if not findings["missing"]:
-        console.print("nothing is missing")
+        typer.echo("nothing is missing")
 
 
 def _check_hub(as_json: bool) -> None:
@@ -73,13 +68,12 @@ def _check_hub(as_json: bool) -> None:
 
 
 def _findings() -> dict[str, Any]:
-    from robustok.kernels.compiler.cache import cache_directory
-
     return {
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": available_cores(),
         "devices": _devices(),
+        "kernels": "compiled at first use" if packaged_directory() is None else "in the wheel",
         "caches": {
             "kernel cache": str(cache_directory() or "none is writable: set NUMBA_CACHE_DIR"),
             "model cache": str(model_cache()),
@@ -94,6 +88,4 @@ def _findings() -> dict[str, Any]:
 
 
 def _devices() -> list[str]:
-    from robustok.models.devices import devices
-
     return devices() if find_spec("torch") else []

@@ -1,58 +1,343 @@
-"""robustok evaluate: accuracy of a model under drawn tokenizations of the questions."""
+"""robustok evaluate, icl and perplexity: a model under drawn tokenizations of questions or text."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robustok import attack as attacks
+from robustok import evaluation
+from robustok.cli.commands.attack import attack_row
 from robustok.cli.options import (
-    Draws,
     Json,
     Limit,
     Model,
-    Overflow,
-    OwnTokenizer,
-    Schemes,
+    Models,
+    SampleBy,
+    ScoringOptions,
     Seed,
-    StartToken,
-    start_ids_of,
+    StartOptions,
+    Texts,
+    by_name,
+    option,
+    output_file,
 )
-from robustok.cli.tasks import Per, Table, Tasks, read_tasks, run_tasks
+from robustok.cli.printing import print_json, print_result
+from robustok.cli.progress import bar
+from robustok.errors import RobustokError
+from robustok.models.devices import precision_of
+from robustok.runtime.files import write_rows, write_whole
+from robustok.tasks import Item, benchmark_files, read_items, read_texts
 
-NAME = "evaluate"
+if TYPE_CHECKING:
+    from robustok.evaluation import FewShot, TaskResult
 
 
-def command(
+@dataclass(frozen=True)
+class TaskOptions(ScoringOptions):
+    """What `evaluate` and `icl` measure, and the files that they write."""
+
+    draws: int = option(
+        "draws of each question; a canonical scheme is drawn once", "--draws", "-n",
+        default=10, min=1,
+    )  # fmt: skip
+    scheme: tuple[str, ...] = option(
+        "may be given more than once", "--scheme", "-s", default=("canonical", "uniform"),
+        metavar="SCHEME",
+    )  # fmt: skip
+    limit: int | None = option("number of items to read", default=None, min=1)
+    out: Path | None = option(
+        "file for per-item results, .jsonl or .parquet; also resumes an interrupted run of the "
+        "same settings, which FILE.part.jsonl keeps",
+        "--out", "-o", default=None, metavar="FILE", callback=output_file(".jsonl", ".parquet"),
+    )  # fmt: skip
+    table: Path | None = option(
+        "file for a Markdown table in the paper's form", default=None, metavar="FILE",
+        callback=output_file(),
+    )  # fmt: skip
+
+
+Items = Annotated[
+    list[str],
+    typer.Option(
+        "--items", metavar="SOURCE",
+        help="JSON Lines with question, choices and label, a folder of such files, or the name "
+        "of a benchmark on the hub; may be given more than once",
+    ),
+]  # fmt: skip
+
+
+def evaluate(
+    models: Models, items: Items, seed: Seed, options: TaskOptions, as_json: Json = False
+) -> None:
+    """Measure MODELS under drawn tokenizations.
+
+    Prints the accuracy on multiple-choice questions with a 95% interval, also by log-probabilities
+    per character (acc_norm, as in lm-eval), and a paired test of each scheme against the first one.
+    Several models are also compared with the first one. Items without a question, such as BLiMP's,
+    are scored as whole sentences.
+    """
+    tasks = _read_tasks(items, options.limit)
+    results: dict[str, list[TaskResult]] = {}
+    named = by_name(models)
+    parts = _part_files(options.out, list(named))
+    for (name, path), part in zip(named.items(), parts, strict=True):
+        vocab = options.vocabulary(path)
+        _, results[name] = _run_tasks(
+            path, options, vocab, tasks, seed=seed, start=options.start_ids(vocab), name=name,
+            resume_file=part, as_json=as_json,
+        )  # fmt: skip
+    _compare_models(results, as_json)
+    _write_results(results, options)
+
+
+@dataclass(frozen=True)
+class FewShotOptions:
+    """Options of `icl` alone."""
+
+    count: int = option(
+        "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
+    )
+    scheme: str = option(
+        "scheme of the examples' questions", "--example-scheme", default="canonical",
+        metavar="SCHEME",
+    )  # fmt: skip
+    attack: bool = option(
+        "also the greedy attack on every question", "--attack/--no-attack", default=False
+    )
+
+
+def icl(
     model: Model,
-    items: Tasks,
+    items: Items,
     seed: Seed,
-    tokenizer: OwnTokenizer = None,
-    scheme: Schemes = None,
-    draws: Draws = 10,
-    limit: Limit = None,
-    start_token: StartToken = None,
-    overflow: Overflow = "error",
-    out: Per = None,
-    table: Table = None,
+    shots: FewShotOptions,
+    options: TaskOptions,
     as_json: Json = False,
 ) -> None:
-    """Measure MODEL under drawn tokenizations.
+    """Measure MODEL with few-shot examples before every question.
 
-    Prints its accuracy on multiple-choice questions with a 95% interval, and a paired test of each
-    scheme against the first one. Items without a question, such as BLiMP's, are scored as whole
-    sentences.
+    The last items of a task are the examples, and are not evaluated. Their questions are drawn with
+    --example-scheme; their answers stay canonical.
     """
-    from robustok.vocabulary import Vocabulary
+    from robustok.evaluation.questions import check_questions
 
-    tasks = read_tasks(items, limit)
-    vocab = Vocabulary.load(tokenizer or model)
-    run_tasks(
-        model,
-        vocab,
-        tasks,
-        scheme,
-        draws=draws,
-        seed=seed,
-        start=start_ids_of(vocab, start_token),
-        overflow=overflow,
-        out=out,
-        table=table,
-        as_json=as_json,
+    vocab = options.vocabulary(model)
+    limit = options.limit
+    tasks = _read_tasks(items, limit + shots.count if limit else None)
+    for name, questions in tasks.items():
+        if len(questions) <= shots.count:
+            raise RobustokError(
+                f"'{name}' has {len(questions)} items: too few for {shots.count} examples"
+            )
+        if shots.attack:
+            check_questions(questions)
+    few_shot = evaluation.FewShot(shots.count, shots.scheme)
+    start = options.start_ids(vocab)
+    (part,) = _part_files(options.out, [model])
+    loaded, results = _run_tasks(
+        model, options, vocab, tasks, seed=seed, start=start, few_shot=few_shot, name=model,
+        resume_file=part, as_json=as_json,
+    )  # fmt: skip
+    _write_results({model: results}, options)
+    if not shots.attack:
+        return
+    for name, questions in tasks.items():
+        solved, rest = questions[-shots.count :], questions[: -shots.count]
+        prefix = evaluation.solved_examples(vocab, solved, shots.scheme, seed=seed, start=start)
+        with bar(f"attack {name}") as progress:
+            result = attacks.attack_items(
+                loaded, vocab, rest, seed=seed, prefix=prefix, overflow=options.overflow,
+                progress=progress,
+            )  # fmt: skip
+        print_result(result, {"model": model, "task": name} | attack_row(result), as_json)
+
+
+def _read_tasks(sources: Sequence[str], limit: int | None) -> dict[str, list[Item]]:
+    """Every task by name, from files, folders and the hub."""
+    tasks: dict[str, list[Item]] = {}
+    for source in sources:
+        name = Path(source).stem if source.endswith(".jsonl") else source
+        files = benchmark_files(source) if Path(source).is_dir() else {name: source}
+        for task, path in files.items():
+            if task in tasks:
+                raise RobustokError(f"two tasks are called '{task}': give each once")
+            tasks[task] = read_items(path, limit=limit)
+    return tasks
+
+
+def _run_tasks(
+    model: str,
+    options: TaskOptions,
+    vocab: Any,
+    tasks: dict[str, list[Item]],
+    *,
+    seed: int,
+    start: Sequence[int],
+    few_shot: FewShot | None = None,
+    name: str,
+    resume_file: Path | None,
+    as_json: bool,
+) -> tuple[Any, list[TaskResult]]:
+    """Evaluate the tasks and print the results under a name; returns the model, too."""
+    loaded = options.load(model, as_json)
+    with bar("evaluate") as progress:
+        results = evaluation.evaluate_tasks(
+            loaded, vocab, tasks, options.scheme, draws=options.draws, seed=seed,
+            few_shot=few_shot, start=start, overflow=options.overflow,
+            resume_file=resume_file, progress=progress,
+        )  # fmt: skip
+    _print_results(name, results, as_json)
+    return loaded, results
+
+
+def _part_files(out: Path | None, names: Sequence[str]) -> list[Path | None]:
+    """The files that keep the finished results of each model, with their settings.
+
+    Raises RobustokError where the file of results is there, but none that says its settings.
+    """
+    if out is None:
+        return [None] * len(names)
+    several = len(names) > 1
+    parts = [out.with_name(f"{out.name}{f'.{n}' if several else ''}.part.jsonl") for n in names]
+    if out.exists() and not any(part.exists() for part in parts):
+        raise RobustokError(
+            f"'{out}' holds results with other settings: delete it, or name another file"
+        )
+    return list(parts)
+
+
+def _write_results(results: Mapping[str, Sequence[TaskResult]], options: TaskOptions) -> None:
+    """Write the files of --table and --out."""
+    from robustok.evaluation.tasks import model_table, table
+
+    if options.table is not None:
+        several = len(results) > 1
+        text = model_table(results) if several else table(next(iter(results.values())))
+        write_whole(options.table, text + "\n")
+    if options.out is not None:
+        _write_items(results, options.out)
+
+
+def _compare_models(results: Mapping[str, Sequence[TaskResult]], as_json: bool) -> None:
+    """Print the paired differences of several models from the first one."""
+    from robustok.evaluation.tasks import model_table
+
+    if len(results) == 1:
+        return
+    if not as_json:
+        typer.echo("\n" + model_table(results))
+        return
+    for one in evaluation.compare_models(results):
+        names = {"model": one.model, "against": one.against, "task": one.task}
+        print_json(names | {"eval_scheme": one.eval_scheme} | asdict(one.paired))
+
+
+def _print_results(model: str, results: Sequence[TaskResult], as_json: bool) -> None:
+    names = (
+        "eval_scheme", "accuracy", "low", "high", "acc_norm", "acc_norm_low", "acc_norm_high", "n",
+        "draws", "seed", "seconds", "precision",
+    )  # fmt: skip
+    several = len({result.task for result in results}) > 1
+    for result in results:
+        one, against = result.evaluation, result.against
+        row = {"model": model, "task": result.task} | {name: getattr(one, name) for name in names}
+        row |= {"overflowed": one.overflowed} if one.overflowed else {}
+        row |= {} if one.consistency is None else {"consistency": one.consistency}
+        text = f"{result.task}, {one}" if several else str(one)
+        if against:
+            row |= {"difference": against.difference, "p": against.p}
+            text += (
+                f"; against the first {against.difference:+.3f} "
+                f"[{against.low:+.3f}, {against.high:+.3f}], p = {against.p:.2g}"
+            )
+        print_result(text, row, as_json)
+
+
+def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None:
+    """Write the outcome of every item, as JSON Lines or Parquet."""
+    from robustok.evaluation.tasks import item_rows
+
+    rows = [{"model": name, **row} for name, one in results.items() for row in item_rows(one)]
+    if out.suffix == ".jsonl":
+        write_rows(out, rows)
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    write_whole(out, sink.getvalue().to_pybytes())
+
+
+@dataclass(frozen=True)
+class PerplexityOptions:
+    """Options of `perplexity` alone."""
+
+    scheme: tuple[str, ...] = option(
+        "may be given more than once", "--scheme", "-s", default=("canonical", "uniform"),
+        metavar="SCHEME",
+    )  # fmt: skip
+    draws: int | None = option(
+        "draws of each text  [default: 1; 256 with --marginal]", "--draws", "-n", default=None,
+        min=1,
+    )  # fmt: skip
+    marginal: bool = option("sum over all tokenizations of a text, for short texts", default=False)
+
+
+def perplexity(
+    model: Model,
+    texts: Texts,
+    seed: Seed,
+    options: PerplexityOptions,
+    loading: StartOptions,
+    limit: Limit = None,
+    sample_by: SampleBy = "line",
+    as_json: Json = False,
+) -> None:
+    """Measure MODEL's perplexity on text, canonical and drawn.
+
+    Each text is after the model's own start token, or else after --start-token.
+
+    --marginal prints the probability of each text over all its tokenizations, estimated by
+    importance sampling, and that of its canonical tokenization.
+    """
+    vocab = loading.vocabulary(model)
+    documents = list(islice(read_texts(texts, sample_by=sample_by), limit))
+    start = next(iter(loading.start_ids(vocab)), None)
+    loaded = loading.load(model, as_json)
+    precision = {"precision": precision_of(loaded)}
+    if options.marginal:
+        with bar("marginal") as progress:
+            sums = evaluation.marginal(
+                loaded, vocab, documents, draws=options.draws or 256, seed=seed, start=start,
+                progress=progress,
+            )  # fmt: skip
+        for text, one in zip(documents, sums, strict=True):
+            # A count of any size does not fit a JSON number, and neither does infinity.
+            error = one.error if math.isfinite(one.error) else None
+            row = asdict(one) | {"tokenizations": str(one.tokenizations), "error": error}
+            print_result(_marginal_line(text, one), {"text": text} | row | precision, as_json)
+        return
+    for spec in options.scheme:
+        with bar(spec) as progress:
+            result = evaluation.perplexity(
+                loaded, vocab, documents, spec, draws=options.draws or 1, seed=seed, start=start,
+                progress=progress,
+            )  # fmt: skip
+        print_result(result, {"model": model} | asdict(result) | precision, as_json)
+
+
+def _marginal_line(text: str, one: Any) -> str:
+    gain = one.log_marginal - one.log_canonical
+    return (
+        f"{one.log_marginal:.3f} ± {one.error:.3f} nats over {one.tokenizations:.3g} "
+        f"tokenizations, {gain:.3f} above the canonical one; worth {one.effective:.1f} of "
+        f"{one.draws} draws: {text[:50]!r}"
     )

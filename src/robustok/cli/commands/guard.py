@@ -1,4 +1,4 @@
-"""robustok guard: check whether id sequences are canonical, and repair them."""
+"""robustok guard and audit: are id sequences canonical, and how far did rollouts drift?"""
 
 from __future__ import annotations
 
@@ -6,69 +6,82 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Json, Tokenizer, print_json
+from robustok.cli.options import Json, Tokenizer, option, output_file
+from robustok.cli.printing import print_json, print_table
+from robustok.cli.progress import bar
 from robustok.errors import RobustokError
+from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
+from robustok.guard.readers import id_columns
+from robustok.report.page import drift_tables, share, write_drift
+from robustok.tokenizer.vocabulary import Vocabulary
 
-NAME = "guard"
 SHOWN = 20  # findings
 
 
-def command(
+@dataclass(frozen=True)
+class GuardOptions:
+    """Options of `guard`."""
+
+    mode: str = option(
+        "report all, stop at the first finding, or print repaired ids",
+        default="report", choices=("report", "strict", "repair"), metavar="report|strict|repair",
+    )  # fmt: skip
+    allow_special: bool = option("do not report special ids", default=False)
+    max_length: int = option("greatest number of ids in a sequence", default=1 << 20, min=1)
+
+
+def guard(
     ids: Annotated[
         str,
         typer.Argument(
-            help="as 1,2,3 or [1, 2, 3]; - reads one sequence per line of standard input"
+            metavar="IDS",
+            help="as 1,2,3, [1, 2, 3] or an object with one list of ids; - reads one sequence per "
+            "line of standard input",
         ),
     ],
     tokenizer: Tokenizer,
-    mode: Annotated[
-        Literal["report", "strict", "repair"],
-        typer.Option("--mode", help="report all, stop at the first finding, or print repaired ids"),
-    ] = "report",
-    allow_special: Annotated[
-        bool, typer.Option("--allow-special", help="do not report special ids")
-    ] = False,
-    max_length: Annotated[
-        int, typer.Option("--max-length", min=1, help="greatest number of ids in a sequence")
-    ] = 1 << 20,
+    options: GuardOptions,
     as_json: Json = False,
 ) -> None:
     """Compare IDS with the canonical encoding of their text.
 
-    With - every line is answered as soon as it is read; a line that is not a sequence of ids gets
-    an error, and the next ones are still judged.
+    With - every line is answered as soon as it is read, by its number; a line that is not a
+    sequence of ids gets an error, and the next ones are still judged.
     Exit code 0: no findings (in repair mode: none that remain after it). 1: findings.
     2: not a sequence of ids.
     """
-    from robustok.guard import Guard
-    from robustok.vocabulary import Vocabulary
-
-    guard = Guard(Vocabulary.load(tokenizer), allow_special=allow_special, max_length=max_length)
+    mode = options.mode
+    checker = Guard(
+        Vocabulary.load(tokenizer), allow_special=options.allow_special,
+        max_length=options.max_length,
+    )  # fmt: skip
     code = 0
     for number, line in _lines(ids):
         try:
-            verdict = guard.check(_parsed(line))
+            verdict = checker.check(_parsed(line))
         except RobustokError as error:
             if number is None:
                 raise
             _print_error(number, error, as_json)
             code = 2
             continue
-        left = guard.check(verdict.repaired).findings if mode == "repair" else verdict.findings
+        left = checker.check(verdict.repaired).findings if mode == "repair" else verdict.findings
         code = max(code, 1 if left else 0)
         if mode == "strict" and verdict.findings:
-            _print_first(guard.vocab, verdict, number)
+            _print_first(checker.vocab, verdict, number)
             break
         if as_json:
-            print_json(verdict.as_dict())
+            print_json(({} if number is None else {"line": number}) | verdict.as_dict())
         elif mode == "repair":
             print_json(verdict.repaired.tolist())
         elif mode == "report":
-            _print(guard.vocab, verdict)
+            _print(checker.vocab, verdict, number)
         sys.stdout.flush()
     if code:
         raise typer.Exit(code)
@@ -92,13 +105,23 @@ def _print_error(number: int, error: RobustokError, as_json: bool) -> None:
         typer.echo(f"robustok: line {number}: {error}", err=True)
 
 
-def _parsed(text: str) -> list[Any]:
+def _parsed(text: str) -> Any:
     try:
-        return json.loads(text) if text.lstrip().startswith("[") else _numbers(text)
+        value = json.loads(text) if text.lstrip().startswith(("[", "{")) else _numbers(text)
     except (ValueError, RecursionError):
         raise RobustokError(
             f"not a sequence of ids: {text[:60].strip()!r}; write it as 1,2,3 or [1, 2, 3]"
         ) from None
+    return _ids_in(value) if isinstance(value, dict) else value
+
+
+def _ids_in(value: dict[str, Any]) -> list[int]:
+    """The ids of an object, such as a recorded request with ``prompt_token_ids``."""
+    names = id_columns(value)
+    if len(names) != 1:
+        several = f"several lists of ids ({', '.join(names)})" if names else "no list of ids"
+        raise RobustokError(f'the object has {several}: keep one, as {{"prompt_token_ids": [1]}}')
+    return value[names[0]]
 
 
 def _numbers(text: str) -> list[int]:
@@ -106,19 +129,16 @@ def _numbers(text: str) -> list[int]:
 
 
 def _print_first(vocab: Any, verdict: Any, number: int | None) -> None:
-    from robustok.guard import describe
-
     where = "" if number is None else f"line {number}, "
     typer.echo(f"robustok: {where}{describe(vocab, verdict.findings[0])}", err=True)
 
 
-def _print(vocab: Any, verdict: Any) -> None:
-    from robustok.guard import describe
-
+def _print(vocab: Any, verdict: Any, number: int | None) -> None:
     state = "canonical" if verdict.canonical else "not canonical"
     back = "comes back" if verdict.round_trip else "does not come back"
+    line = "" if number is None else f"line {number}: "
     typer.echo(
-        f"{state}: distance {verdict.distance}, splits {verdict.splits}; "
+        f"{line}{state}: distance {verdict.distance}, splits {verdict.splits}; "
         f"{back} from decoding and encoding"
     )
     for finding in verdict.findings[:SHOWN]:
@@ -127,3 +147,89 @@ def _print(vocab: Any, verdict: Any) -> None:
         typer.echo(f"  and {verdict.findings.total - SHOWN:,} more")
     if not verdict.canonical:
         typer.echo(f"repaired: {','.join(map(str, verdict.repaired.tolist()))}")
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """Options of `audit`."""
+
+    column: str | None = option(
+        "the column of ids or conversations, if there are several", default=None, metavar="NAME"
+    )
+    top: int = option("tokens and exchanges to list", default=20, min=0)
+    html: Path | None = option(
+        "also write an HTML page to this file", default=None, metavar="FILE",
+        callback=output_file(".html"),
+    )  # fmt: skip
+
+
+def audit(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="files of ids or conversations (Parquet or JSON Lines), or folders",
+        ),
+    ],
+    tokenizer: Tokenizer,
+    options: AuditOptions,
+    as_json: Json = False,
+) -> None:
+    """Report how far the id sequences of PATHS drifted from the canonical encoding of their text.
+
+    By position in the sequence, by token, and which ids stand for which; for conversations (lists
+    of turns with a role and ids) also by turn and by role or tool. Special ids are taken as they
+    are. Exit code 0: all canonical. 1: some drifted. 2: bad input, or no sequence at all.
+    """
+    vocab = Vocabulary.load(tokenizer)
+    audited = Audit(vocab)
+    files = [file for path in paths for file in rollout_files(path)]
+    starts: list[int] = []  # number of the first sequence of each file
+    rows = 0
+    with bar("audit") as progress:
+        for number, file in enumerate(files):
+            starts.append(rows)
+            for batch in read_rollouts(file, options.column):
+                audited.add(batch.rows, batch.turns, batch.roles)
+                rows += len(batch.rows)
+                progress(round(1000 * (number + batch.share)), 1000 * len(files))
+    names = ", ".join(map(str, paths))
+    if not rows:
+        raise RobustokError(f"{names}: no sequence of ids to audit")
+    html = options.html
+    drift = audited.report(options.top)
+    if html:
+        write_drift(html, drift, vocab, names, lambda row: _place(files, starts, row))
+    if as_json:
+        print_json(drift.as_dict())
+    else:
+        _print_drift(drift, len(files))
+        if html:
+            typer.echo(f"The page is at {html.resolve()}")
+    if drift.drifted_rows:
+        raise typer.Exit(1)
+
+
+def _place(files: list[Path], starts: list[int], row: int) -> str:
+    number = max(i for i, start in enumerate(starts) if start <= row)
+    return f"{files[number].name}, sequence {row - starts[number]}"
+
+
+def _print_drift(drift: Any, files: int) -> None:
+    of = f" in {files:,} files" if files > 1 else ""
+    typer.echo(
+        f"{drift.drifted_rows:,} of {drift.rows:,} sequences{of} drifted "
+        f"({share(drift.drifted_rows, drift.rows)}); {drift.changed_rows:,} do not come back from "
+        f"decoding and encoding.\n{drift.drifted:,} of {drift.ids:,} ids do not stand "
+        f"({share(drift.drifted, drift.ids)}), {drift.splits:,} boundaries are not the encoder's."
+    )
+    if drift.unknown:
+        typer.echo(f"{drift.unknown:,} ids are not in the vocabulary.")
+    for kind, rows in drift.kinds.items():
+        typer.echo(f"{rows:,} sequences have a finding of kind {kind}.")
+    if not drift.drifted_rows:
+        return
+    for title, columns, rows in drift_tables(drift):
+        typer.echo()
+        left = columns.index("canonical") if "canonical" in columns else 0
+        print_table((title, *columns[1:]), rows, left=left + 1)

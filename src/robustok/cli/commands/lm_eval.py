@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
-NAME = "lm-eval"
+from robustok.errors import RobustokError, nearest
+from robustok.models.devices import PRECISIONS
+
 HELP = """\
 robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own settings are in
 --model_args, as pretrained=PATH,scheme=uniform,draws=10,seed=0:
@@ -14,6 +17,7 @@ robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own setti
   scheme      such as 'uniform-k(alpha=0.5)'; default canonical
   draws       tokenizations of each context, over which accuracies are averaged
   seed        the same seed gives the same draws
+  dtype       type of the weights; --dtype float32 sets it too; default as saved
 --model is robustok if not given. All other arguments are lm-eval's:
 """
 SETTINGS = {
@@ -22,7 +26,12 @@ SETTINGS = {
 }
 
 
-def command(context: typer.Context) -> None:
+def lm_eval(
+    context: typer.Context,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="TYPE", help="auto, float32 or bfloat16")
+    ] = None,
+) -> None:
     """Run lm-eval with contexts tokenized by a scheme.
 
     All arguments are lm-eval's own; --model is robustok if not given, and --model_args takes
@@ -38,6 +47,8 @@ def command(context: typer.Context) -> None:
     if subcommand == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
         args = [*(["run"] if args[:1] != ["run"] else []), *args]
         args[1:1] = ["--model", "robustok"]
+    if dtype is not None:
+        args = _with_dtype(args, dtype)
     if {"-h", "--help"} & set(args) or not args:
         typer.echo(HELP)
     before, sys.argv = sys.argv, ["lm-eval", *(args or ["--help"])]
@@ -47,3 +58,16 @@ def command(context: typer.Context) -> None:
             harness.execute(harness.parse_args())
     finally:
         sys.argv = before
+
+
+def _with_dtype(args: list[str], dtype: str) -> list[str]:
+    """The arguments with the type of the weights in --model_args."""
+    if dtype not in PRECISIONS:
+        raise RobustokError(f"unknown dtype '{dtype}': {nearest(dtype, PRECISIONS)}")
+    for number, arg in enumerate(args):
+        if arg.startswith("--model_args="):
+            return [*args[:number], f"{arg},dtype={dtype}", *args[number + 1 :]]
+        if arg == "--model_args" and number + 1 < len(args):
+            value = f"{args[number + 1]},dtype={dtype}"
+            return [*args[: number + 1], value, *args[number + 2 :]]
+    raise RobustokError("--dtype is of a model: name one with --model_args pretrained=MODEL")

@@ -4,53 +4,53 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from robustok.cli.options import option
 from robustok.errors import RobustokError
+from robustok.models import load_model
+from robustok.tokenizer.vocabulary import Vocabulary
 
-NAME = "play"
+
+@dataclass(frozen=True)
+class PlayOptions:
+    """Options of `play`."""
+
+    tokenizer: tuple[str, ...] = option(
+        "tokenizer to offer; may be given more than once", "--tokenizer", "-t", default=(),
+        metavar="PATH",
+    )  # fmt: skip
+    model: str | None = option(
+        "folder or hub name of a model to question and to attack", default=None, metavar="MODEL"
+    )
+    host: str = option(
+        "address to serve at; other than loopback needs --allow-host", default="127.0.0.1",
+        metavar="HOST",
+    )  # fmt: skip
+    allow_host: tuple[str, ...] = option(
+        "host name that browsers may use for this machine", default=(), metavar="HOST"
+    )
+    port: int = option("port to serve at", default=8765, min=1, max=65535)
 
 
-def command(
-    tokenizer: Annotated[
-        list[str] | None,
-        typer.Option("--tokenizer", "-t", help="tokenizer to offer; may be given more than once"),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="folder or hub name of a model to question and to attack"),
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            help="address to serve at; other than loopback needs --allow-host",
-        ),
-    ] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option("--allow-host", help="host name that browsers may use for this machine"),
-    ] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8765,
-) -> None:
+def play(options: PlayOptions) -> None:
     """Serve an interactive page about the tokenizations of a text.
 
     Type a text and see its tokens, draws of any scheme, and how far they lie; with --model, how an
     answer's probability moves, and the attack step by step.
     """
-    from robustok.models import load_model
     from robustok.play import allowed_hosts, application, serve
-    from robustok.vocabulary import Vocabulary
 
-    sources = [*([model] if model else []), *(tokenizer or [])]
+    host, port, model = options.host, options.port, options.model
+    sources = [*([model] if model else []), *options.tokenizer]
     if not sources:
         raise RobustokError(
             "give --tokenizer (a tokenizer.json, a folder or a hub name) or --model"
         )
-    hosts = allowed_hosts(host, tuple(allow_host or ()))
+    hosts = allowed_hosts(host, options.allow_host)
     vocabularies = {_name(source): Vocabulary.load(source) for source in sources}
     loaded = load_model(model) if model else None
     app = application(vocabularies, loaded, hosts=hosts)

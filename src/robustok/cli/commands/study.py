@@ -1,7 +1,8 @@
-"""robustok study: list, plan and run studies, and write their reports."""
+"""robustok study and report: list, plan and run studies, and write their reports."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,17 +10,13 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from robustok.cli.bars import Bars
-from robustok.cli.commands import report
-from robustok.cli.options import Json, WordsFile, print_json
-from robustok.cli.outputs import output_folder
-from robustok.errors import RobustokError, nearest
+from robustok.cli.options import Command, Json, add_commands, option, output_folder
+from robustok.cli.printing import print_json
+from robustok.errors import RobustokError
+from robustok.models import ARCHITECTURES
 
 if TYPE_CHECKING:
     from robustok.study import Study
-
-NAME = "study"
-ENGINES = ("local", "ray")
 
 
 class _RunByDefault(TyperGroup):
@@ -38,41 +35,61 @@ app = typer.Typer(
     help="List, plan and run studies. `study NAME` is `study run NAME`.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME | FILE.yaml", help="see `study list`")]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", "-o", metavar="FOLDER", callback=output_folder, help="[default: runs/NAME]"
-    ),
-]
-Scale = Annotated[
-    str | None, typer.Option("--scale", help="cpu, or small for SmolLM2-135M; see `study list`")
-]
-Corpus = Annotated[
-    list[Path] | None,
-    typer.Option("--corpus", help="text to pre-train on, instead of the study's text"),
-]
-HeldOut = Annotated[Path | None, typer.Option("--held-out", help="text to measure perplexity on")]
-Benchmarks = Annotated[
-    Path | None,
-    typer.Option("--benchmarks", help="folder of NAME.jsonl files, instead of the hub"),
-]
-Repeats = Annotated[
-    int | None,
-    typer.Option("--repeats", min=1, help="number of seeds [default: the study's own]"),
-]
-Cells = Annotated[
-    Path | None, typer.Option("--cells", help="folder of cells that several studies share")
-]
 
 
-@app.command("list")
-def list_command(as_json: Json = False) -> None:
+@dataclass(frozen=True)
+class StudyOptions:
+    """Which study, and where its cells are."""
+
+    out: Path | None = option(
+        "[default: runs/NAME]", "--out", "-o", default=None, metavar="FOLDER",
+        callback=output_folder,
+    )  # fmt: skip
+    scale: str | None = option(
+        "cpu, or small for SmolLM2-135M; see `study list`", default=None, metavar="NAME"
+    )
+    corpus: tuple[Path, ...] = option(
+        "text to pre-train on, instead of the study's text", default=(), metavar="FILE"
+    )
+    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE")
+    benchmarks: Path | None = option(
+        "folder of NAME.jsonl files, instead of the hub", default=None, metavar="FOLDER"
+    )
+    model: str | None = option(
+        "folder or hub name, instead of the study's named model", default=None, metavar="NAME|DIR"
+    )
+    repeats: int | None = option("number of seeds  [default: the study's own]", default=None, min=1)
+    cells: Path | None = option(
+        "folder of cells that several studies share", default=None, metavar="FOLDER"
+    )
+    words_file: str | None = option("file with one word per line", default=None, metavar="FILE")
+
+    def find(self, name: str) -> Study:
+        from robustok.study import find_study
+
+        return find_study(
+            name, scale=self.scale, words_file=self.words_file,
+            corpus=tuple(map(str, self.corpus)),
+            held_out=str(self.held_out) if self.held_out else None,
+            benchmarks=str(self.benchmarks) if self.benchmarks else None, repeats=self.repeats,
+            model=self.model,
+        )  # fmt: skip
+
+    def folder(self, study: Study) -> Path:
+        named = "-".join([study.name, *([self.scale] if self.scale else []), *self._model_part()])
+        return self.out or Path("runs") / named
+
+    def _model_part(self) -> list[str]:
+        """The model's name without its folder and revision, for the name of the run's folder."""
+        return [] if self.model is None else [Path(self.model.partition("@")[0]).name or "model"]
+
+
+def list_(as_json: Json = False) -> None:
     """List the included studies and the requirements of each."""
-    from robustok.study.catalog import scales_of, studies
+    from robustok.study.config import scales_of, studies
 
     # quick is first: a new user starts with it.
     for name in sorted(studies(), key=lambda name: (name != "quick", name)):
@@ -88,26 +105,14 @@ def list_command(as_json: Json = False) -> None:
             typer.echo(f"    {scale}: {text}")
 
 
-@app.command("plan")
-def plan_command(
-    name: Name,
-    out: Out = None,
-    scale: Scale = None,
-    corpus: Corpus = None,
-    held_out: HeldOut = None,
-    benchmarks: Benchmarks = None,
-    repeats: Repeats = None,
-    cells: Cells = None,
-    words_file: WordsFile = None,
-    as_json: Json = False,
-) -> None:
+def plan(name: Name, options: StudyOptions, as_json: Json = False) -> None:
     """Show every cell of a study, and which are done."""
-    from robustok.study import plan
+    from robustok import study as studies
     from robustok.study.work import RECORD
 
-    study = _study(name, scale, corpus, held_out, benchmarks, words_file, repeats)
-    folder = cells or (out or _default_folder(study, scale)) / "cells"
-    planned = plan(study)
+    study = options.find(name)
+    folder = options.cells or options.folder(study) / "cells"
+    planned = studies.plan(study)
     todo = [cell for cell in planned if not (folder / cell.key / RECORD).exists()]
     for cell in planned:
         done = (folder / cell.key / RECORD).exists()
@@ -120,38 +125,32 @@ def plan_command(
         typer.echo(f"{len(todo)} of {len(planned)} cells to do, about {time}")
 
 
-@app.command("run")
-def run_command(
-    name: Name,
-    out: Out = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", min=1, help="cells to run at once [default: by the available cores]"
-        ),
-    ] = None,
-    scale: Scale = None,
-    corpus: Corpus = None,
-    held_out: HeldOut = None,
-    benchmarks: Benchmarks = None,
-    repeats: Repeats = None,
-    cells: Cells = None,
-    engine: Annotated[
-        str, typer.Option("--engine", help="local, or ray for a cluster that shares the folder")
-    ] = "local",
-    words_file: WordsFile = None,
-) -> None:
+@dataclass(frozen=True)
+class RunOptions(StudyOptions):
+    """Options of `study run`."""
+
+    jobs: int | None = option(
+        "cells to run at once  [default: by the available cores]", default=None, min=1
+    )
+    engine: str = option(
+        "local, or ray for a cluster that shares the folder", default="local", metavar="NAME",
+        choices=("local", "ray"),
+    )  # fmt: skip
+
+
+def run(name: Name, options: RunOptions) -> None:
     """Run a study and write its report.
 
     The same command continues an interrupted run.
     """
-    from robustok.report import Results, findings, merged, write_report
+    from robustok.cli.bars import Bars
+    from robustok.report import Results, find_headlines, write_report
     from robustok.report.sources import read_source
     from robustok.study import run_study
+    from robustok.study.work import cells_at_once
 
-    if engine not in ENGINES:
-        raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
-    study = _study(name, scale, corpus, held_out, benchmarks, words_file, repeats)
+    jobs, engine = options.jobs, options.engine
+    study = options.find(name)
     if jobs is not None and engine != "local":
         raise RobustokError(
             "--jobs applies to --engine local: leave it out, Ray schedules the cells"
@@ -161,43 +160,55 @@ def run_command(
             f"--jobs: the cells of '{study.name}' run one after another; set `threads` in its YAML "
             "to run several at once"
         )
-    folder = out or _default_folder(study, scale)
+    folder = options.folder(study)
     console = Console(highlight=False)
-    with Bars(console) as bars:
-        run_study(study, folder, cells_folder=cells, jobs=jobs, engine=engine, watch=bars)
+    with Bars(console, cells_at_once(study.threads, jobs)) as bars:
+        run_study(study, folder, cells_folder=options.cells, jobs=jobs, engine=engine, watch=bars)
     page = write_report(folder)
-    for finding in findings(Results(merged(read_source(folder).rows))):
-        console.print(f"{finding.number:>6} {finding.text}", soft_wrap=True, markup=False)
+    for headline in find_headlines(Results(read_source(folder).rows)):
+        console.print(f"{headline.number:>6} {headline.text}", soft_wrap=True, markup=False)
     console.print(f"The report is at {page.resolve()}", soft_wrap=True, markup=False)
 
 
-app.command("report")(report.command)
+@dataclass(frozen=True)
+class ReportOptions:
+    """Options of `report`."""
 
-
-def _default_folder(study: Study, scale: str | None) -> Path:
-    return Path("runs") / (study.name if scale is None else f"{study.name}-{scale}")
-
-
-def _study(
-    name: str,
-    scale: str | None,
-    corpus: list[Path] | None,
-    held_out: Path | None,
-    benchmarks: Path | None,
-    words_file: str | None,
-    repeats: int | None,
-) -> Study:
-    from robustok.study import find_study
-
-    return find_study(
-        name,
-        scale=scale,
-        words_file=words_file,
-        corpus=tuple(map(str, corpus or ())),
-        held_out=str(held_out) if held_out else None,
-        benchmarks=str(benchmarks) if benchmarks else None,
-        repeats=repeats,
+    out: Path | None = option(
+        "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]",
+        "--out", "-o", default=None, metavar="FOLDER", callback=output_folder,
+    )  # fmt: skip
+    table: Path | None = option(
+        "also write the accuracies with their intervals as a Markdown table", default=None
     )
+
+
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER|FILE...",
+            help="folders of runs, results.jsonl, or files of evaluate, icl, attack and certify; "
+            "several are merged into one report; card.jsonl of model cards, set beside each other",
+        ),
+    ],
+    options: ReportOptions,
+) -> None:
+    """Write the report of a run again, of a file of results, or of several together.
+
+    The report has tables and figures: report.html, report.md and figures/. Runs of one study with
+    other seeds become one row each, with an interval over all seeds.
+    """
+    from robustok.report import write_report
+
+    if len(folders) > 1 and options.out is None:
+        raise RobustokError("the report of several results needs its own folder: give --out")
+    page = write_report(folders[0], folders[1:], out=options.out, table=options.table)
+    typer.echo(f"The report is at {page.resolve()}")
+
+
+app.command("list", cls=Command)(list_)
+add_commands(app, plan, run, report)
 
 
 def _known(name: str, scale: str | None) -> Study:
@@ -211,7 +222,6 @@ def _known(name: str, scale: str | None) -> Study:
 
 
 def _needs(study: Study) -> str:
-    from robustok.models import ARCHITECTURES
     from robustok.study import plan
     from robustok.study.cost import parameters
 

@@ -1,10 +1,12 @@
-"""The policy for prompts of token ids: refuse, repair, or log what is not canonical."""
+"""The policy for prompts of token ids, which refuses, repairs or logs, and its counters."""
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,22 +15,81 @@ import numpy as np
 from robustok.checks import check_integer
 from robustok.errors import RobustokError, nearest
 from robustok.guard import SPECIAL_ID, UNKNOWN_ID, Guard, Verdict, describe
-from robustok.integrations.serving.counters import Counters
-from robustok.vocabulary import Vocabulary
+from robustok.guard.check import blocks_of, flatten
+from robustok.integrations.serving.bodies import (
+    MAX_NAME,
+    MAX_VALUES,
+    Refused,
+    RequestBody,
+    read_body,
+)
+from robustok.kernels.json_ids import LARGEST
+from robustok.ragged import Ragged
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
-POLICIES = ("reject", "repair", "log")
+POLICIES = ("reject", "repair", "log", "strict")
 MAX_LENGTH = 1 << 17  # ids of a prompt
 MAX_PROMPTS = 1024  # of a request
 _PREFIX = "ROBUSTOK_GUARD_"
+HELP = {
+    "requests": "Requests by what they held: ids, text, or other.",
+    "refused": "Requests answered with an error, by reason.",
+    "sequences": "Sequences of ids by verdict: canonical, repaired, refused, or logged.",
+    "findings": "Sequences of ids with a finding, by its kind.",
+    "ids": "Ids that were checked.",
+    "deviating_ids": "Ids that are unknown or not canonical.",
+    "seconds": "Seconds spent on checking ids.",
+}
 
 
-class Refused(RobustokError):
-    """A request that is not answered: one line for the client, and a short ``reason``."""
+class Counters:
+    """Named sums with one label each, in the text format of Prometheus; safe for threads.
 
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    >>> counters = Counters()
+    >>> counters.add("requests", "ids")
+    >>> print(counters.text().splitlines()[2])
+    robustok_guard_requests_total{kind="ids"} 1
+
+    Args:
+        names: the counters, each with its help text.
+    """
+
+    def __init__(self, names: dict[str, str] = HELP) -> None:
+        self._names = names
+        self._lock = threading.Lock()
+        self._values: Counter[tuple[str, str]] = Counter()
+
+    def add(self, name: str, label: str = "", amount: float = 1) -> None:
+        """Add to a counter.
+
+        Args:
+            name: the counter's name.
+            label: the value of the counter's label, empty for a counter without one.
+            amount: what is added.
+        """
+        with self._lock:
+            self._values[name, label] += amount  # type: ignore[assignment]
+
+    def value(self, name: str, label: str = "") -> float:
+        """The sum of a counter."""
+        with self._lock:
+            return self._values[name, label]
+
+    def text(self) -> str:
+        """All counters in Prometheus' text format, version 0.0.4."""
+        with self._lock:
+            values = sorted(self._values.items())
+        lines: list[str] = []
+        for name, help_text in self._names.items():
+            full = f"robustok_guard_{name}_total"
+            rows = [(label, value) for (key, label), value in values if key == name]
+            if rows:
+                lines += [f"# HELP {full} {help_text}", f"# TYPE {full} counter"]
+            for label, value in rows:
+                labels = f'{{kind="{label}"}}' if label else ""
+                lines.append(f"{full}{labels} {value:.15g}")
+        return "\n".join(lines) + "\n"
 
 
 class PromptGuard:
@@ -43,12 +104,14 @@ class PromptGuard:
         policy: ``reject`` raises :class:`Refused` for a prompt that is not canonical; ``repair``
             gives the canonical ids of the same text; ``log`` changes and refuses nothing, and logs
             kinds and positions of findings, never ids or text. Unknown and special ids are refused
-            unless the policy is ``log``.
+            unless the policy is ``log``. ``strict`` is ``reject`` that also refuses integers, and
+            strings of digits, in lists of any field that it does not know.
         allow_special: whether special ids may occur anywhere, as in prompts that a client rendered
             by a chat template.
+        fields: names of further fields of a request's body that hold ids.
         max_length: greatest number of ids of a prompt, for each policy.
         max_prompts: greatest number of prompts of a request, for each policy.
-        counters: where to count; new ones by default.
+        max_values: greatest number of values in a body beside ids, for each policy.
     """
 
     def __init__(
@@ -57,26 +120,38 @@ class PromptGuard:
         *,
         policy: str = "reject",
         allow_special: bool = False,
+        fields: Sequence[str] = (),
         max_length: int = MAX_LENGTH,
         max_prompts: int = MAX_PROMPTS,
-        counters: Counters | None = None,
+        max_values: int = MAX_VALUES,
     ) -> None:
         if policy not in POLICIES:
             raise RobustokError(f"unknown policy '{policy}': {nearest(policy, POLICIES)}")
+        if isinstance(fields, str) or not all(isinstance(name, str) and name for name in fields):
+            raise RobustokError(f"fields are a list of names, not {fields!r}")
+        for name in fields:
+            if len(name.encode("utf-16-le", "surrogatepass")) > 2 * MAX_NAME:
+                raise RobustokError(
+                    f"the name of a field has at most {MAX_NAME} characters: {name}"
+                )
         self.max_length = check_integer("max_length", max_length, 1)
         self.max_prompts = check_integer("max_prompts", max_prompts, 1)
+        self.max_values = check_integer("max_values", max_values, 1)
         self.guard = Guard(vocab, allow_special=allow_special, max_length=None)
         self.policy = policy
-        self.counters = counters or Counters()
-        self.guard.check_batch([vocab.encode("a")])  # compiles kernels before the first request
+        self.fields = tuple(fields)
+        self.counters = Counters()
+        read_body(b"[]")  # compiles kernels before the first request
+        self.guard.check_batch([vocab.encode("a")])
 
     @classmethod
     def from_environment(cls) -> PromptGuard:
         """The guard that variables of the environment describe.
 
         ``ROBUSTOK_GUARD_TOKENIZER`` is required; ``_POLICY``, ``_ALLOW_SPECIAL`` (0 or 1),
-        ``_MAX_LENGTH`` and ``_MAX_PROMPTS`` are the arguments of the same name. Raises
-        RobustokError for a missing or wrong value.
+        ``_FIELDS`` (names with commas between them), ``_MAX_LENGTH``, ``_MAX_PROMPTS`` and
+        ``_MAX_VALUES`` are the arguments of the same name. Raises RobustokError for a missing or
+        wrong value.
         """
         tokenizer = os.environ.get(f"{_PREFIX}TOKENIZER")
         if not tokenizer:
@@ -84,12 +159,25 @@ class PromptGuard:
                 f"set {_PREFIX}TOKENIZER to the tokenizer of the served model: a tokenizer.json, a "
                 "folder with one, or a hub name"
             )
+        names = os.environ.get(f"{_PREFIX}FIELDS", "").split(",")
         return cls(
             Vocabulary.load(tokenizer),
             policy=os.environ.get(f"{_PREFIX}POLICY", "reject"),
             allow_special=bool(_number("ALLOW_SPECIAL", 0)),
+            fields=[name.strip() for name in names if name.strip()],
             max_length=_number("MAX_LENGTH", MAX_LENGTH),
             max_prompts=_number("MAX_PROMPTS", MAX_PROMPTS),
+            max_values=_number("MAX_VALUES", MAX_VALUES),
+        )
+
+    def read(self, raw: bytes | bytearray) -> RequestBody:
+        """The prompts of a JSON body, see `bodies.read_body`; raises :class:`Refused`.
+
+        Args:
+            raw: the body.
+        """
+        return read_body(
+            raw, fields=self.fields, strict=self.policy == "strict", max_values=self.max_values
         )
 
     def judge(self, prompts: Sequence[Any]) -> list[list[int]]:
@@ -98,41 +186,72 @@ class PromptGuard:
         Args:
             prompts: sequences of integers.
         """
-        if len(prompts) > self.max_prompts:
-            raise self._refused(
-                "too-many-prompts",
-                f"{len(prompts)} prompts, at most {self.max_prompts} are allowed",
-            )
-        for number, prompt in enumerate(prompts):
-            if len(prompt) > self.max_length:
-                raise self._refused(
-                    "too-long",
-                    f"prompt {number} has {len(prompt)} ids, at most {self.max_length} are allowed",
-                )
-        started = time.perf_counter()
         try:
-            verdicts = self.guard.check_batch(prompts)
-            self.counters.add("ids", amount=len(verdicts.given))
-            self.counters.add("deviating_ids", amount=int(verdicts.deviates.sum()))
-            return [
-                self._one(number, list(prompt), verdicts[number])
-                for number, prompt in enumerate(prompts)
-            ]
-        except Refused:
-            raise
-        except RobustokError as error:  # not a sequence of integers
-            raise self._refused("not-ids", str(error)) from error
+            values, offsets = flatten(prompts, None)
+        except RobustokError as error:
+            raise Refused("not-ids", str(error)) from error
+        values = values.clip(-LARGEST, LARGEST).astype(np.int32)
+        repaired = self.repairs(Ragged(values, offsets))
+        return [
+            np.asarray(repaired.get(number, prompt)).tolist()
+            for number, prompt in enumerate(prompts)
+        ]
+
+    def repairs(self, rows: Ragged) -> dict[int, np.ndarray]:
+        """Other ids for the prompts that need them, by their number; raises :class:`Refused`.
+
+        Args:
+            rows: one prompt a row.
+        """
+        if len(rows) > self.max_prompts:
+            raise Refused(
+                "too-many-prompts",
+                f"{len(rows)} prompts, at most {self.max_prompts} are allowed",
+                is_limit=True,
+            )
+        too_long = np.flatnonzero(rows.lengths > self.max_length)
+        if len(too_long):
+            raise Refused(
+                "too-long",
+                f"prompt {too_long[0]} has {rows.lengths[too_long[0]]} ids, at most "
+                f"{self.max_length} are allowed",
+                is_limit=True,
+            )
+        started = time.perf_counter()
+        repaired: dict[int, np.ndarray] = {}
+        try:
+            for first, last in blocks_of(rows.offsets):  # verdicts of one block are kept at a time
+                begin, end = rows.offsets[[first, last]]
+                block = Ragged(rows.values[begin:end], rows.offsets[first : last + 1] - begin)
+                repaired |= self._repairs_of_block(block, first)
+            return repaired
         finally:
             self.counters.add("seconds", amount=time.perf_counter() - started)
 
-    def _one(self, number: int, prompt: list[int], verdict: Verdict) -> list[int]:
+    def _repairs_of_block(self, rows: Ragged, first: int) -> dict[int, np.ndarray]:
+        """:meth:`repairs` of some rows; the first one is number ``first`` of the request."""
+        verdicts = self.guard.check_batch(rows)
+        self.counters.add("ids", amount=len(verdicts.given))
+        self.counters.add("deviating_ids", amount=int(verdicts.deviates.sum()))
+        clean = verdicts.clean & verdicts.canonical
+        if clean.any():
+            self.counters.add("sequences", "canonical", int(clean.sum()))
+        repaired = {}
+        for row in np.flatnonzero(~clean).tolist():
+            other = self._one(first + row, verdicts[row])
+            if other is not None:
+                repaired[first + row] = other
+        return repaired
+
+    def _one(self, number: int, verdict: Verdict) -> np.ndarray | None:
+        """The ids that replace those of prompt ``number``; None where they stay."""
         kinds = verdict.findings.kinds
         for kind in kinds:
             self.counters.add("findings", kind)
         wrong = bool(kinds & {UNKNOWN_ID, SPECIAL_ID}) or not verdict.canonical
         if not wrong:
             self.counters.add("sequences", "canonical")
-            return prompt
+            return None
         if self.policy == "log":
             first = verdict.findings[0]
             _log.warning(
@@ -140,34 +259,20 @@ class PromptGuard:
                 number, ", ".join(sorted(kinds)), first.begin,
             )  # fmt: skip
             self.counters.add("sequences", "logged")
-            return prompt
-        if self.policy == "repair" and not kinds & {UNKNOWN_ID, SPECIAL_ID}:
-            repaired = verdict.repaired
-            if self.guard.check(repaired).canonical:
-                self.counters.add("sequences", "repaired")
-                return repaired.tolist()
+            return None
+        repairable = self.policy == "repair" and not kinds & {UNKNOWN_ID, SPECIAL_ID}
+        if repairable and self.guard.check(verdict.repaired).canonical:
+            self.counters.add("sequences", "repaired")
+            return verdict.repaired
         self.counters.add("sequences", "refused")
         finding = next(
             (f for f in verdict.findings if f.kind in (UNKNOWN_ID, SPECIAL_ID)),
             verdict.findings[0],
         )
         line = describe(self.guard.vocab, finding)
-        raise self._refused(
+        raise Refused(
             finding.kind, f"prompt {number}: {line}; send text, or the tokenizer's own ids of it"
         )
-
-    def _refused(self, reason: str, message: str) -> Refused:
-        self.counters.add("refused", reason)
-        return Refused(reason, message)
-
-
-def as_ids(value: Any) -> list[Any] | None:
-    """A list that holds a number, None for any other value."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)) and any(isinstance(i, (int, float)) for i in value):
-        return list(value)
-    return None
 
 
 def _number(name: str, default: int) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.integrations.stochastic.draws import Draws
+from robustok.integrations.stochastic.draws import SeededScheme
 from robustok.integrations.stochastic.switch import Switch
-from robustok.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 class _Wrapped(Switch):
@@ -19,7 +19,7 @@ class _Wrapped(Switch):
 
     def __init__(self, tokenizer: Any, scheme: Any, seed: int, state: Any = None) -> None:
         self.wrapped_tokenizer = tokenizer
-        self.draws = Draws(scheme, seed, lambda: Vocabulary.load(tokenizer), state)
+        self.draws = SeededScheme(scheme, seed, lambda: Vocabulary.load(tokenizer), state)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "wrapped_tokenizer" not in vars(self):

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from robustok.analysis import most_probable
 from robustok.checks import check_integer, check_text
 from robustok.errors import RobustokError
-from robustok.integrations.stochastic.draws import Draws
-from robustok.samplers.most_probable import most_probable
+from robustok.integrations.stochastic.draws import SeededScheme
 
 T = TypeVar("T", bound="Switch")
 
@@ -29,7 +29,7 @@ class Switch:
     ``draws`` are the scheme, seed, epoch and mode; ``wrapped_tokenizer`` is the canonical original.
     """
 
-    draws: Draws
+    draws: SeededScheme
     wrapped_tokenizer: Any
 
     def train(self: T, mode: bool = True) -> T:
@@ -84,7 +84,7 @@ class Switch:
             n: number of tokenizations, at least 1; fewer where the text has fewer.
 
         Each has its ids and natural log-probability. See
-        :func:`robustok.samplers.most_probable.most_probable`, which raises the same errors.
+        :func:`robustok.analysis.most_probable`, which raises the same errors.
         """
         best = most_probable(self.draws.sampler, check_text(text), n)
         return [(ids.tolist(), log_prob) for ids, log_prob in best]

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.integrations.stochastic.chat_spans import content_spans
-from robustok.integrations.stochastic.draws import Draws
+from robustok.integrations.stochastic.draws import SeededScheme
 from robustok.integrations.stochastic.fast import SPANS, StochasticTokenizer, stochastic_tokenizer
 from robustok.integrations.stochastic.switch import Switch
+from robustok.tokenizer.chat import content_spans
 
 
 class StochasticPreTrained(Switch):
@@ -25,7 +25,7 @@ class StochasticPreTrained(Switch):
     __dict__: dict[str, Any]
 
     @property
-    def draws(self) -> Draws:  # type: ignore[override]
+    def draws(self) -> SeededScheme:  # type: ignore[override]
         return self.__dict__["_tokenizer"].draws
 
     @property

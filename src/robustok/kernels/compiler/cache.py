@@ -1,15 +1,17 @@
-"""Directory of compiled kernels: one for each combination of what the machine code depends on.
+"""Files of compiled kernels: one for each kernel and types of arguments, with a checksum.
 
-The name of the directory holds a hash of all kernel sources and their place, the releases of
-Python, numba and llvmlite, the processor and numba's settings. Numba checks only the file of the
-kernel itself, and only after it has unpickled its index; with the hash, no process reads an index
-of other sources. Many processes may use one directory, also on a shared file system: numba writes
-every file under a temporary name and renames it.
+The name of a cache directory is a hash of all that machine code depends on: the kernel sources, the
+releases of Python, numba, llvmlite and numpy, the processor and numba's settings. A file starts
+with the SHA-256 of the name of its directory, its own name and its content. Nothing is unpickled or
+executed before that is verified, and neither directories nor files are used to which another user
+can write. What is missing, damaged or unsafe reads as None: the kernel is compiled again.
+
+A wheel may bring the directory of `BASELINE`, a processor whose code many others execute. It is
+read first, and never written. Its owner is not checked, as for the sources beside it.
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 import shutil
@@ -18,110 +20,238 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import llvmlite
 import numba
+import numpy as np
 from llvmlite import binding
 from numba import config
 
-from robustok.user_cache import user_cache
+from robustok.runtime.environment import user_cache
+from robustok.runtime.files import part_of
 
+BASELINE = "x86-64-v3"  # LLVM's name of the processor that wheels have kernels for
+_BASELINE_FEATURES = {
+    "avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf",
+    "sse3", "ssse3", "sse4.1", "sse4.2", "xsave",
+}  # fmt: skip
+PACKAGED = "machine_code"  # directory within `_KERNELS` of what a wheel brings
 _KERNELS = files("robustok.kernels")  # their sources, also where they are in an archive
 _PREFIX = "kernels-"
 _KEPT = 8  # directories of other sources or settings that stay
 _IN_USE = 24 * 3600  # seconds since the last start of a process that uses a directory
-_PROBE = bytes(1 << 16)  # written to find out whether a directory, or its disk, is full
-_SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT",
-    "CPU_NAME", "CPU_FEATURES")  # fmt: skip
+_PATIENCE = 120  # seconds to wait for another process; then both compile
+_DIGEST_SIZE = hashlib.sha256().digest_size
+_MAX_SIZE = 1 << 26  # of a file; the largest kernel takes 1 MB
+_SETTINGS = (
+    "BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "USING_SVML"
+)  # fmt: skip
+# Neither follow a symbolic link nor wait for the writer of a pipe; Windows has no such flags.
+_READ_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-@cache
-def cache_directory() -> Path | None:
-    """The directory that this process keeps compiled kernels in; None where none is writable.
-
-    The first writable one of: a subdirectory of ``NUMBA_CACHE_DIR`` where that is set, or of the
-    user's cache directory; and a private one among the temporary files. Directories of other
-    sources that were not used for a day are removed, except for the newest.
-    """
-    name = _PREFIX + _fingerprint()
-    for parent in _parents():
-        directory = parent / name
+def read(name: str) -> bytes | None:
+    """The content of a file, or None where no directory has it whole."""
+    packaged = packaged_directory()
+    if packaged is not None:
+        with suppress(OSError):
+            content = _verified(packaged.name, name, (packaged / name).read_bytes())
+            if content is not None:
+                return content
+    for directory in _directories():
         try:
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_owner(parent)
-            is_new = not directory.exists()
-            directory.mkdir(exist_ok=True)
-            with tempfile.TemporaryFile(dir=directory) as file:
-                file.write(_PROBE)
-            os.utime(directory)
+            _check_safe(directory)
+            data = _read_own(directory / name)
         except OSError:
             continue
-        if is_new:
-            _remove_unused(parent)
-        return directory
+        content = _verified(directory.name, name, data)
+        if content is not None:
+            with suppress(OSError):
+                os.utime(directory)  # see `_remove_unused`
+            return content
     return None
 
 
-def kernels_are_cached() -> bool:
-    """Whether an earlier process left compiled kernels."""
-    directory = cache_directory()
-    return directory is not None and any(directory.glob("*/*.nbi"))
+def write(name: str, content: bytes) -> None:
+    """Keep ``content`` in the first directory that takes it; nowhere if all disks are full."""
+    for directory in _directories():
+        with suppress(OSError):
+            _make(directory)
+            path = directory / name
+            with part_of(path) as part:
+                part.touch(mode=0o600)
+                part.write_bytes(_digest(directory.name, name, content) + content)
+            return
 
 
-def move_into(directory: Path, other: Path) -> None:
-    """Move the compiled functions of another cache, of the same name, that this one lacks.
+@contextmanager
+def one_process(name: str) -> Iterator[None]:
+    """Hold the lock of a file; without it where nothing can be written or locked.
 
-    A function is one index (.nbi) and a file for each signature (.nbc); the index moves last.
+    Processes that start at once would otherwise each compile the same kernels.
     """
-    for index in other.glob("*/*.nbi"):
-        target = directory / index.parent.name / index.name
-        if target.exists():
-            continue
-        target.parent.mkdir(exist_ok=True)
-        for data in index.parent.glob(f"{glob.escape(index.stem)}.*.nbc"):
-            data.replace(target.with_name(data.name))
-        index.replace(target)
+    from filelock import FileLock
+
+    directory = cache_directory()
+    with ExitStack() as stack:
+        if directory is not None:
+            with suppress(OSError, NotImplementedError):  # a timeout is an OSError
+                lock = FileLock(directory / f"{name}.lock", timeout=_PATIENCE)
+                stack.enter_context(lock)
+        yield
 
 
-def _fingerprint() -> str:
-    """A hash of everything that the machine code of the kernels depends on."""
+def cache_directory() -> Path | None:
+    """The directory that compiled kernels are written to; None where none is safe and writable.
+
+    The first such one of: a subdirectory of ``NUMBA_CACHE_DIR`` where that is set, or of the
+    user's cache directory; and a private one among the temporary files.
+    """
+    for directory in _directories():
+        with suppress(OSError):
+            _make(directory)
+            if os.access(directory, os.W_OK):
+                return directory
+    return None
+
+
+@cache
+def packaged_directory() -> Traversable | None:
+    """The directory of kernels that a wheel has brought for this environment, or None.
+
+    Where the user names a processor, kernels are compiled for that.
+    """
+    is_named = (config.CPU_NAME, config.CPU_FEATURES) != (None, None)
+    if is_named or not (_KERNELS / PACKAGED).is_dir() or not _executes_baseline():
+        return None
+    directory = _KERNELS / PACKAGED / _directory_name((BASELINE, ""))
+    return directory if directory.is_dir() else None
+
+
+@cache
+def _directories() -> tuple[Path, ...]:
+    """Directories that may hold compiled kernels, the preferred one first; they need not exist."""
+    user = f"-{os.geteuid()}" if hasattr(os, "geteuid") else ""
+    parents = []
+    with suppress(RuntimeError):  # a user without a home
+        parents.append(Path(config.CACHE_DIR) / "robustok" if config.CACHE_DIR else user_cache())
+    with suppress(OSError):  # no temporary directory is writable
+        parents.append(Path(tempfile.gettempdir()) / f"robustok{user}")
+    name = _directory_name(_processor())
+    return tuple(parent.absolute() / name for parent in parents)
+
+
+def _executes_baseline() -> bool:
+    features = binding.get_host_cpu_features()
+    return all(features.get(name, False) for name in _BASELINE_FEATURES)
+
+
+def _processor() -> tuple[str, str]:
+    """LLVM's name and features of the processor that numba compiles for."""
+    name = binding.get_host_cpu_name() if config.CPU_NAME is None else config.CPU_NAME
+    if config.CPU_FEATURES is not None:
+        return name, config.CPU_FEATURES
+    return name, binding.get_host_cpu_features().flatten()
+
+
+def _directory_name(processor: tuple[str, str]) -> str:
+    """The name of a directory: a hash of everything that machine code of kernels depends on."""
     digest = hashlib.sha256()
     for folder in (_KERNELS, _KERNELS / "compiler"):
         sources = [f for f in folder.iterdir() if f.name.endswith(".py")]
         for source in sorted(sources, key=lambda f: f.name):
             name = f"{folder.name}/{source.name}"
             digest.update(f"{name}\0".encode() + source.read_bytes() + b"\0")
-    features = binding.get_host_cpu_features().flatten()
-    versions = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
-    processor = (binding.get_process_triple(), binding.get_host_cpu_name(), features)
+    python = (sys.implementation.cache_tag, getattr(sys, "abiflags", ""))
+    numpy = np.__version__.split(".")[:2]  # what numba's implementations depend on
+    versions = (*python, numba.__version__, llvmlite.__version__, *numpy)
+    target = (binding.get_process_triple(), *processor)
     settings = [getattr(config, name, None) for name in _SETTINGS]
-    place = str(Path(__file__).parents[1])  # numba keeps the kernels of each installation apart
-    digest.update(repr((versions, processor, settings, place)).encode())
-    return digest.hexdigest()[:24]
+    digest.update(repr((versions, target, settings)).encode())
+    return _PREFIX + digest.hexdigest()[:24]
 
 
-def _parents() -> Iterator[Path]:
-    """Directories that may hold the cache, the preferred one first."""
-    if config.CACHE_DIR:
-        yield Path(config.CACHE_DIR) / "robustok"
-    else:
-        yield user_cache()
-    user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
-    yield Path(tempfile.gettempdir()) / f"robustok{user}"
+def _verified(directory: str, name: str, data: bytes) -> bytes | None:
+    """The content of a file's bytes; None where they are not those that were written."""
+    content = data[_DIGEST_SIZE:]
+    return content if data[:_DIGEST_SIZE] == _digest(directory, name, content) else None
 
 
-def _check_owner(parent: Path) -> None:
-    """Raise OSError where another user can write to ``parent``: numba unpickles what is in it."""
-    if not hasattr(os, "getuid"):  # Windows keeps the temporary files of a user private
-        return
-    status = parent.lstat()
-    if parent.parent == Path(tempfile.gettempdir()) and (
-        not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022
-    ):
-        raise PermissionError(f"{parent} belongs to another user")
+def _digest(directory: str, name: str, content: bytes) -> bytes:
+    """The checksum of a file. With its name, a file in place of another one is damaged, too."""
+    return hashlib.sha256(f"{directory}/{name}\0".encode() + content).digest()
+
+
+def _make(directory: Path) -> None:
+    """Make a directory for this user alone. Raises OSError where it cannot, or is not safe."""
+    is_new = not directory.exists()
+    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    _check_safe(directory)
+    if is_new:
+        _remove_unused(directory.parent)
+
+
+def _read_own(path: Path) -> bytes:
+    """The bytes of a file that only this user can write. Raises OSError for any other."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _READ_FLAGS)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_SIZE or _is_open(status):
+            raise PermissionError(f"{path} is not a file of this user alone")
+        return file.read()
+
+
+def _check_safe(directory: Path) -> None:
+    """Raise OSError where another user can write to a directory or put another in its place.
+
+    Both ways to it are checked, with symbolic links and without. In a parent with the sticky bit,
+    such as /tmp, others can make files and not replace those of this user.
+    """
+    real = Path(os.path.realpath(directory))
+    for path in (directory, real):
+        if _is_open(path.lstat()):
+            raise PermissionError(f"others can write to {path}")
+    for parent in {*directory.parents, *real.parents}:
+        status = parent.lstat()
+        if _is_open(status) and not (_is_trusted(status) and status.st_mode & stat.S_ISVTX):
+            raise PermissionError(f"others can write to {parent}, so they can replace {directory}")
+
+
+def _is_open(status: os.stat_result) -> bool:
+    """Whether another user than root can write to a file, directory or symbolic link."""
+    if not hasattr(os, "geteuid"):  # Windows keeps the files of a user private
+        return False
+    if not _is_trusted(status):
+        return True
+    if stat.S_ISLNK(status.st_mode):  # only its owner can change it
+        return False
+    by_group = status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)
+    return bool(by_group or status.st_mode & stat.S_IWOTH)
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
+
+
+@cache
+def _is_private(group: int) -> bool:
+    """Whether a group is the one of this user's name and has no other member.
+
+    Many systems give each user such a group, and make all files writable for it.
+    """
+    import grp
+    import pwd
+
+    try:
+        user, members = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return members.gr_name == user and set(members.gr_mem) <= {user}
 
 
 def _remove_unused(parent: Path) -> None:

@@ -1,54 +1,53 @@
-"""``njit`` for all kernels: cached on disk where a directory for it can be written."""
+"""``njit`` for all kernels, which imports numba at the first call of one.
+
+The import of numba takes 0.4 seconds of processor time and 60 MB. A process pays for it at the
+first call of a kernel, not where it imports robustok.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import update_wrapper
 from typing import Any
 
-import numba
-import numpy as np
-from numba import config
 
-from robustok.kernels.compiler.cache import cache_directory
-from robustok.locks import ForkSafeLock
+class Kernel:
+    """A function that numba loads or compiles for the types of the arguments it is called with.
 
-# `numba_068` replaces internals of this release. With another one kernels are compiled and loaded
-# as numba does it: the results are the same, and a first call takes about twice the time.
-_RELEASE = "0.68."
-_lock = ForkSafeLock()
+    All attributes but those of the function are attributes of numba's dispatcher, which is made
+    when it is first needed (`dispatcher.make`). Where numba compiles a call of this kernel by
+    another one, it reads there the type, the options and the Python function.
+    """
+
+    def __init__(self, function: Callable, options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self._options = options
+        self._dispatcher: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._dispatcher is None:
+            self.prepare()
+        return self._dispatcher(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python looks for in any object
+            raise AttributeError(name)
+        self.prepare()
+        return getattr(self._dispatcher, name)
+
+    def prepare(self) -> None:
+        """Import numba and make the dispatcher, unless another call has."""
+        from robustok.kernels.compiler.dispatcher import global_compiler_lock, make
+
+        with global_compiler_lock:
+            if self._dispatcher is None:
+                self._dispatcher = make(self.__wrapped__, self._options)
 
 
 def njit(**options: Any) -> Callable[[Callable], Any]:
-    """``numba.njit`` that keeps compiled code in `cache.cache_directory`, else in memory alone.
+    """``numba.njit`` for kernels, with its options; ``cache=True`` keeps compiled code in `cache`.
 
-    numba reads the directory of the cache when it makes a cache, so the setting is changed for that
-    moment only, and other kernels of the process keep theirs. Under NUMBA_DISABLE_JIT=1 the
-    function stays Python with the arithmetic of compiled code: uint64 wraps around and 1 / 0 is
-    inf, without numpy's warnings.
+    Under NUMBA_DISABLE_JIT=1 the function stays Python with the arithmetic of compiled code: uint64
+    wraps around and 1 / 0 is inf, without numpy's warnings.
     """
-    if config.DISABLE_JIT:
-        return np.errstate(over="ignore", divide="ignore", invalid="ignore")
-    cached = options.pop("cache", False)
-
-    def decorate(function: Callable) -> Any:
-        dispatcher = _dispatcher(function, options)
-        directory = cache_directory() if cached else None
-        if directory is not None:
-            with _lock:
-                setting, config.CACHE_DIR = config.CACHE_DIR, str(directory)
-                try:
-                    dispatcher.enable_caching()
-                finally:
-                    config.CACHE_DIR = setting
-        return dispatcher
-
-    return decorate
-
-
-def _dispatcher(function: Callable, options: dict[str, Any]) -> Any:
-    """``numba.njit(**options)(function)``, faster to compile and to load with a known release."""
-    if not numba.__version__.startswith(_RELEASE):
-        return numba.njit(**options)(function)
-    from robustok.kernels.compiler.numba_068 import make_dispatcher
-
-    return make_dispatcher(function, options)
+    return lambda function: Kernel(function, options)

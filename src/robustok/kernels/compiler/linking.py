@@ -11,15 +11,21 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from numba.core import errors
+from numba.core import entrypoints, errors, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.environment import lookup_environment
 from numba.core.registry import cpu_target
+from numba.core.runtime.context import NRTContext
+from numba.core.typing import typeof
+from numba.core.typing.npydecl import NumpyRulesArrayOperator
 
+_ABSENT = object()
+_numpy_operation = NumpyRulesArrayOperator.generic
 _CONSTANTS = "_ZN08NumbaEnv"  # prefix of the global variable of a function's constants
 # numba formats messages of types that it tries without success; colors take a twelfth of the time.
 _PLAIN = SimpleNamespace(
@@ -54,27 +60,64 @@ class KernelCompiler(Compiler):
 
 @contextmanager
 def _linking(codegen: Any) -> Iterator[None]:
-    """Context in which numba compiles every function as a `_LinkedLibrary`.
+    """Context in which numba compiles every function as a `_LinkedLibrary`, with less work.
 
     Without garbage collection, which would take a tenth of the time.
     """
-    context: Any = cpu_target.target_context
-    collects, colors = gc.isenabled(), errors._termcolor_inst
+    replaced = (
+        (codegen, "_library_class", _LinkedLibrary),
+        (cpu_target.target_context, "create_cfunc_wrapper", _nothing),  # an entry for callers in C
+        (entrypoints, "init_all", _nothing),  # extensions of other packages
+        (errors, "_termcolor_inst", _PLAIN),
+        (typeof, "_termcolor", _PLAIN),
+        (NRTContext, "get_meminfos", _meminfos),
+        (NumpyRulesArrayOperator, "generic", _type_of_array_operation),
+    )
+    before = [vars(owner).get(name, _ABSENT) for owner, name, _ in replaced]
+    collects = gc.isenabled()
     gc.disable()
-    codegen._library_class = _LinkedLibrary
-    context.create_cfunc_wrapper = _nothing
-    errors._termcolor_inst = _PLAIN
+    for owner, name, value in replaced:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        errors._termcolor_inst = colors
-        del codegen._library_class, context.create_cfunc_wrapper
+        for (owner, name, _), value in zip(replaced, before, strict=True):
+            if value is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
         if collects:
             gc.enable()
 
 
 def _nothing(*arguments: Any) -> None:
-    """In place of a second entry to each function, for callers in C."""
+    """In place of what a kernel does not need."""
+
+
+def _meminfos(context: NRTContext, builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
+    """The owners of memory within a value, without the code that reads all other fields."""
+    models = context._context.data_model_manager
+    if not _is_counted(models, kind):
+        return []
+    model = models[kind]
+    found = [(kind, model.get_nrt_meminfo(builder, value))] if model.has_nrt_meminfo() else []
+    for part, field in model.traverse(builder):
+        if _is_counted(models, part):
+            found += _meminfos(context, builder, part, field(value))
+    return found
+
+
+@cache
+def _is_counted(models: Any, kind: Any) -> bool:
+    """Whether values of a type own memory."""
+    return models[kind].contains_nrt_meminfo()
+
+
+def _type_of_array_operation(template: Any, args: Any, kws: Any) -> Any:
+    """numba's typing of an operator, not tried where no argument is an array."""
+    if any(isinstance(argument, types.ArrayCompatible) for argument in args):
+        return _numpy_operation(template, args, kws)
+    return None
 
 
 class _KernelLibrary(JITCodeLibrary):

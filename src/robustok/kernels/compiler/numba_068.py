@@ -1,4 +1,11 @@
-"""Kernels that take less time to compile and to load, by internals of numba 0.68."""
+"""Kernels that take less time to compile and to load, by internals of numba 0.68.
+
+Numba prepares its compiler before it looks for compiled code: it imports the implementations of all
+that it can compile, scipy's linear algebra, and the extensions of installed packages (awkward, on
+which gigatoken depends). That takes four fifths of the time of a first call and 80 MB. Compiled
+code needs only numba's runtime; where there is none, numba prepares its compiler when it starts to
+compile.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +14,24 @@ import pickle
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numba
 from llvmlite import binding
 from numba.core import environment, types
-from numba.core.caching import FunctionCache
+from numba.core.compiler import CompileResult
+from numba.core.runtime import nrtdynmod, rtsys
+from numba.core.serialize import dumps
 
+from robustok.kernels.compiler import cache
+from robustok.kernels.compiler.borrowed import plain
 from robustok.kernels.compiler.linking import KernelCompiler
-from robustok.kernels.compiler.runtime import initialize_runtime
+
+_RUNTIME = "runtime"  # file of numba's runtime functions
 
 
 def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
-    """``numba.njit(**options)(function)``, whose cache is a `KernelCache` once it is enabled."""
+    """``numba.njit(**options)(function)``, compiled by `linking.KernelCompiler`."""
     # Kernels that call this one compile it without the code that converts Python objects.
     variant = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     callee: Any = numba.njit(**variant)(function)
@@ -29,63 +40,51 @@ def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
     dispatcher._compilation_chain_init_hook = _nothing
     dispatcher.get_call_template = partial(_call_template, callee)
     dispatcher.get_overload = callee.get_overload
-    dispatcher.enable_caching = partial(_enable_caching, dispatcher, function)
     return dispatcher
 
 
-def _enable_caching(dispatcher: Any, function: Callable) -> None:
-    dispatcher._cache = KernelCache(function)
+def prepare(target_context: Any) -> None:
+    """Initialize numba's runtime from the functions that an earlier process compiled.
+
+    Every process that calls compiled code needs them (reference counts of arrays). numba compiles
+    them anew in each, with all of LLVM's optimizer and code generator: 0.1 s, and 25 MB of LLVM's
+    code that are otherwise not read. Runs under numba's lock.
+    """
+    compile_functions = nrtdynmod.compile_nrt_functions
+    nrtdynmod.compile_nrt_functions = _runtime_library
+    try:
+        rtsys.initialize(target_context)
+    finally:
+        nrtdynmod.compile_nrt_functions = compile_functions
+
+
+def dump(result: Any) -> bytes:
+    """Compiled code as bytes, without its LLVM module.
+
+    Numba keeps that for functions that inline it. Kernels are inlined from their sources (see
+    `make_dispatcher`), so only the names that the module defines are kept.
+    """
+    (library, kind, (object_code, module)), *rest = result._reduce()
+    return dumps(((library, kind, (object_code, _names_of(module))), *rest))
+
+
+def load(content: bytes, target_context: Any) -> Any:
+    """The compiled code of `dump`."""
+    result = CompileResult._rebuild(target_context, *_Unpickler(io.BytesIO(content)).load())
+    result.library._shared_module = None  # raises an error where numba would inline it
+    return result
 
 
 def _call_template(callee: Any, args: Any, kws: Any) -> Any:
-    """numba's template of a call; a constant argument does not need a function of its own."""
+    """numba's template of a call; constants and borrowed arrays need no function of their own."""
     return callee.get_call_template(
-        [types.unliteral(argument) for argument in args],
-        {name: types.unliteral(argument) for name, argument in kws.items()},
+        [plain(types.unliteral(argument)) for argument in args],
+        {name: plain(types.unliteral(argument)) for name, argument in kws.items()},
     )
 
 
 def _nothing() -> None:
     """In place of the import of all extensions of numba."""
-
-
-class KernelCache(FunctionCache):
-    """numba's cache, which loads compiled code without numba's compiler.
-
-    numba prepares its compiler before it looks for a cached function: it imports the
-    implementations of all that it can compile, scipy's linear algebra, and the extensions of
-    installed packages (awkward, on which gigatoken depends). That takes three quarters of the time
-    of a first call and 80 MB. Compiled code needs only numba's runtime; where the cache has no such
-    code, numba prepares its compiler when it starts to compile.
-
-    numba also keeps the LLVM module of each function, for functions that inline it. Kernels are
-    inlined from their sources (see `make_dispatcher`), so only the names that the module defines
-    are kept.
-    """
-
-    def __init__(self, function: Callable) -> None:
-        super().__init__(function)
-        cache_file: Any = self._cache_file
-        cache_file._load_data, self._save_data_as = self._load_data, cache_file._save_data
-        cache_file._save_data = self._save_data
-
-    def _load_data(self, name: str) -> Any:
-        """`IndexDataCacheFile._load_data` without an import of modules that numba compiled."""
-        return _Unpickler(io.BytesIO(Path(self._cache_path, name).read_bytes())).load()
-
-    def _save_data(self, name: str, data: Any) -> None:
-        """`IndexDataCacheFile._save_data` without the code of the LLVM module."""
-        (library, kind, (object_code, module)), *rest = data
-        self._save_data_as(name, ((library, kind, (object_code, _names_of(module))), *rest))
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The cached code for these argument types, or None."""
-        initialize_runtime(target_context)
-        with self._guard_against_spurious_io_errors():
-            result = self._load_overload(sig, target_context)
-            if result is not None:
-                result.library._shared_module = None  # raises an error where numba would inline it
-            return result
 
 
 def _names_of(bitcode: bytes) -> bytes:
@@ -117,3 +116,16 @@ def _environment(module: str, constants: list[Any], name: str) -> Any:
     result.env_name = name
     environment.Environment._memo[name] = result
     return result
+
+
+def _runtime_library(target_context: Any) -> Any:
+    """The compiled functions, loaded from their file or compiled and kept there."""
+    content = cache.read(_RUNTIME)
+    if content is not None:
+        return target_context.codegen().unserialize_library(pickle.loads(content))
+    module, library = nrtdynmod.create_nrt_module(target_context)
+    library.enable_object_caching()
+    library.add_ir_module(module)
+    library.finalize()
+    cache.write(_RUNTIME, pickle.dumps(library.serialize_using_object_code()))
+    return library

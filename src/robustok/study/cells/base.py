@@ -10,36 +10,40 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from robustok.display import Progress
+from pydantic import BaseModel
+
+from robustok.runtime.display import Progress
+from robustok.study.schema import NOT_IN_KEY
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
 
-FORMAT = 2  # of all keys; raise it when the fields of every kind mean another result
+FORMAT = 3  # of all keys; raise it when the fields of every kind mean another result
 
 
 class Cell(ABC):
     """One piece of work with a result that is kept. Each kind is a frozen dataclass.
 
-    >>> from robustok.study.cells import DataCell
+    >>> from robustok.study.cells.inputs import DataCell
     >>> small, large = (DataCell("cute", words, train=8, test=8, seed=0) for words in (100, 200))
-    >>> small.key, large.key
-    ('data-75badde4e0df0cb1', 'data-ef0645890f6e8556')
+    >>> small.key == large.key
+    False
+    >>> small.fields["words"]
+    100
 
     `fields`, `version` and the keys of `inputs` make the key: cells with equal keys have equal
-    results. An attribute outside `fields`, such as the place of a file, does not change the result.
+    results.
     """
 
     kind: ClassVar[str]
+    version: ClassVar[int] = 1  # of this kind; raise it when its fields mean another result
 
     @property
-    @abstractmethod
     def fields(self) -> dict[str, Any]:
-        """All that decides the result apart from the inputs, as JSON. The names are permanent."""
+        """All that decides the result apart from the inputs, as JSON: the dataclass's fields.
 
-    @property
-    def version(self) -> int:
-        """Raised when the same fields come to mean another result. 1 does not enter the key."""
-        return 1
+        A field with the metadata `NOT_IN_KEY`, of the cell or of a value in it, is left out.
+        """
+        return _in_key(self)
 
     @property
     def label(self) -> str:
@@ -70,22 +74,56 @@ class Cell(ABC):
     @cached_property
     def inputs(self) -> dict[str, Cell]:
         """The cells whose results this one reads, by the names of the attributes."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        return {name: value for name, value in values.items() if isinstance(value, Cell)}
+        inputs: dict[str, Cell] = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, Cell):
+                inputs[field.name] = value
+            elif _is_cells(value):
+                inputs |= {f"{field.name}-{i}": cell for i, cell in enumerate(value)}
+        return inputs
 
     @cached_property
     def key(self) -> str:
         content = {
             "format": FORMAT,
             "kind": self.kind,
+            "version": self.version,
             "fields": self.fields,
             "inputs": {role: cell.key for role, cell in self.inputs.items()},
         }
-        if self.version > 1:
-            content["version"] = self.version
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def path(self, folder: Path) -> Path:
         """The folder of the cell's files in the folder of a run."""
         return folder / "cells" / self.key
+
+
+def _is_cells(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(v, Cell) for v in value)
+
+
+def _in_key(value: Any) -> Any:
+    """A value as JSON, without inputs and without fields that change no result."""
+    if isinstance(value, BaseModel):
+        fields = {
+            name: getattr(value, name)
+            for name, field in type(value).model_fields.items()
+            if field.json_schema_extra != NOT_IN_KEY
+        }
+    elif dataclasses.is_dataclass(value):
+        fields = {
+            field.name: getattr(value, field.name)
+            for field in dataclasses.fields(value)
+            if field.metadata != NOT_IN_KEY
+        }
+    elif isinstance(value, tuple):
+        return [_in_key(one) for one in value]
+    else:
+        return value
+    return {
+        name: _in_key(one)
+        for name, one in fields.items()
+        if not isinstance(one, Cell) and not _is_cells(one)
+    }

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from robustok.display import Progress
-from robustok.files import read_json, write_json
+from robustok import training
+from robustok.models import Shape, add_lora, load_model, save_tokenizer, small_model
+from robustok.runtime.display import Progress
+from robustok.runtime.files import read_json, write_json
+from robustok.samplers import schedule
 from robustok.study.cells.base import Cell, Summary
-from robustok.study.cells.corpus import CorpusCell
-from robustok.study.cells.data import DataCell
-from robustok.study.cells.tokenizer import NAME, ExistingTokenizerCell, TokenizerCell
+from robustok.study.cells.inputs import NAME, CorpusCell, DataCell, TokenizerCell
 from robustok.study.cost import training_seconds
-from robustok.study.equal_strength import solved
-from robustok.study.external import External
-from robustok.study.schema import Finetuning, Model, Pretraining, Training
-
-if TYPE_CHECKING:
-    from robustok.vocabulary import Vocabulary
-
+from robustok.study.equal_strength import sampler_at_splits
+from robustok.study.schema import NOT_IN_KEY, Finetuning, Model, Pretraining, TrainingSection
+from robustok.study.sources import External
+from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, special_token
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
 
@@ -28,24 +27,13 @@ FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last
 class ModelCell(Cell):
     """A model that other cells train further or measure."""
 
-    training: ClassVar[str] = UNTRAINED
+    training: ClassVar[str]
     scheme: str  # of its last training
-    parameters: float  # about how many, for estimates of cost
 
     @property
-    def start(self) -> str | None:
-        """The token before every text, by its name; None for none."""
-        return None
-
-    def start_ids(self, vocab: Vocabulary) -> list[int]:
-        """The ids before every text: the start token, or none."""
-        from robustok.special_tokens import special_token
-
-        return [] if self.start is None else [special_token(vocab, self.start)]
-
-    @property
-    def label(self) -> str:
-        return f"{self.kind} {self.description}"
+    @abstractmethod
+    def origin(self) -> OriginCell:
+        """The model before fine-tuning, of the same size; itself where it is none other's."""
 
     @property
     @abstractmethod
@@ -53,8 +41,13 @@ class ModelCell(Cell):
         """How the model was trained, in a few words."""
 
     @property
-    def pretrain_scheme(self) -> str:
-        return self.scheme
+    def label(self) -> str:
+        return f"{self.kind} {self.description}"
+
+    def start_ids(self, vocab: Vocabulary) -> list[int]:
+        """The ids before every text: the start token, or none."""
+        token = self.origin.start_token
+        return [] if token is None else [special_token(vocab, token)]
 
     def source(self, folder: Path) -> str | Path:
         """What `load_model` takes."""
@@ -63,30 +56,31 @@ class ModelCell(Cell):
         return read_json(named) if named.is_file() else path / "model"
 
     def load(self, folder: Path, dtype: str = "auto") -> Any:
-        from robustok.models import load_model
-
         return load_model(self.source(folder), dtype=dtype)
 
 
+class OriginCell(ModelCell):
+    """A model that fine-tuning starts from."""
+
+    parameters: float  # about how many, for estimates of cost
+    start_token: str | None  # before every text, by its name
+
+    @property
+    def origin(self) -> OriginCell:
+        return self
+
+
 @dataclass(frozen=True)
-class BaseCell(ModelCell):
+class BaseCell(OriginCell):
     """A model that exists. It is loaded once, so that an error comes before any training."""
 
     kind: ClassVar[str] = "base"
-
-    model: External
-    parameters: float
-    start_token: str | None = None
+    training: ClassVar[str] = UNTRAINED
     scheme: ClassVar[str] = "canonical"  # type: ignore[misc]
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        start = {"start_token": self.start_token} if self.start_token else {}
-        return {"name": self.model.identity} | start
-
-    @property
-    def start(self) -> str | None:
-        return self.start_token
+    model: External
+    parameters: float = field(metadata=NOT_IN_KEY)
+    start_token: str | None = None
 
     @property
     def description(self) -> str:
@@ -94,121 +88,103 @@ class BaseCell(ModelCell):
 
     @property
     def hub_names(self) -> tuple[str, ...]:
-        return (self.model.name,)
+        return self.model.hub_names
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         write_json(self.path(folder) / NAME, self.model.name)
         return {"parameters": self.load(folder).num_parameters()}
 
 
+@dataclass(frozen=True, kw_only=True)
 class TrainedCell(ModelCell):
     """A model that the study trains. Its folder is a model that every command takes."""
 
+    options: TrainingSection
+    scheme: str
     seed: int
-    repeat: int  # of the study; only shown in the label
+    repeat: int = field(metadata=NOT_IN_KEY)  # of the study; only shown in the label
     tokenizer: TokenizerCell
+    data: DataCell | None = None
 
     @property
     def description(self) -> str:
         return f"{self.scheme} #{self.repeat}" if self.repeat else self.scheme
 
-    def _settings(
-        self, options: Training, vocab: Vocabulary, folder: Path, progress: Progress
-    ) -> dict[str, Any]:
-        """The arguments that pre-training and fine-tuning share."""
-        return {name: getattr(options, name) for name in Training.model_fields} | {
-            "seed": self.seed,
-            "out": self.path(folder) / "model",
-            "progress": progress,
-        }
+    @property
+    def work(self) -> float:
+        length = self._row_length
+        return training_seconds(self.origin.parameters, self.options, self.scheme, length)
 
-    def _finetune(
-        self,
-        model: Any,
-        vocab: Vocabulary,
-        data: DataCell | None,
-        options: Training,
-        folder: Path,
-        progress: Progress,
-    ) -> Summary:
-        """Train on questions with new draws at every step; only the answer enters the loss."""
-        from robustok.samplers import schedule
-        from robustok.training import finetune
+    @property
+    @abstractmethod
+    def _row_length(self) -> int | None:
+        """Tokens of a full row; None where a row is one question."""
 
-        assert data is not None
-        settings = self._settings(options, vocab, folder, progress)
-        items = data.training_items(folder)
-        at_strength = solved(self.scheme, vocab, [item.question for item in items])
-        settings["sampler"] = at_strength or schedule(self.scheme, vocab)
-        # A question that becomes too long keeps its canonical tokens, and is counted.
-        settings["prefix"] = self.start_ids(vocab)
-        for name in ("fixed_draws", "pack"):
-            settings[name] = getattr(options, name, None)
-        training = finetune(model, vocab, items, overflow="canonical", **settings)
-        summary = self._finish(model, training, folder)
-        return summary | ({"train_spec": at_strength.spec} if at_strength else {})
-
-    def _finish(self, model: Any, training: Any, folder: Path) -> Summary:
-        from robustok.models import save_tokenizer
-
-        save_tokenizer(self.tokenizer.source(folder), self.path(folder) / "model")
+    def _train(
+        self, train: Callable[..., Any], model: Any, content: Any, folder: Path,
+        progress: Progress, **settings: Any,
+    ) -> Summary:  # fmt: skip
+        """Train by :func:`robustok.training.pretrain` or ``finetune``, and save the model."""
+        options = {name: getattr(self.options, name) for name in TrainingSection.model_fields}
+        out, vocab = self.path(folder) / "model", self.tokenizer.vocabulary(folder)
+        done = train(
+            model, vocab, content, seed=self.seed, out=out, progress=progress, **options, **settings
+        )
+        save_tokenizer(self.tokenizer.source(folder), out)
         return {
             "parameters": model.num_parameters(),
-            "last_loss": training.losses[-1][1] if training.losses else None,
-            "tokens": training.tokens,
-            "overflowed": training.overflowed,
+            "last_loss": done.losses[-1][1] if done.losses else None,
+            "tokens": done.tokens,
+            "overflowed": done.overflowed,
+            "precision": done.precision,
         }
 
+    def _train_on_questions(
+        self, model: Any, folder: Path, progress: Progress, **settings: Any
+    ) -> Summary:
+        """Train with new draws at every step; only the answer enters the loss."""
+        assert self.data is not None
+        items, vocab = self.data.training_items(folder), self.tokenizer.vocabulary(folder)
+        at_strength = sampler_at_splits(self.scheme, vocab, [item.question for item in items])
+        # A question that becomes too long keeps its canonical tokens, and is counted.
+        summary = self._train(
+            training.finetune, model, items, folder, progress,
+            sampler=at_strength or schedule(self.scheme, vocab), prefix=self.start_ids(vocab),
+            overflow="canonical", **settings,
+        )  # fmt: skip
+        return summary | ({"train_spec": at_strength.spec} if at_strength else {})
 
-@dataclass(frozen=True)
-class PretrainCell(TrainedCell):
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainCell(TrainedCell, OriginCell):
     """A small model trained from random weights, on a corpus or on the questions of a task."""
 
     kind: ClassVar[str] = "pretrain"
     training: ClassVar[str] = PRETRAINED
+    start_token: ClassVar[None] = None  # type: ignore[misc]
 
     options: Pretraining
     model: Model
-    scheme: str
-    seed: int
-    repeat: int
-    parameters: float
-    tokenizer: TokenizerCell
-    data: DataCell | None = None
+    parameters: float = field(metadata=NOT_IN_KEY)
     corpus: CorpusCell | None = None
 
     @property
-    def fields(self) -> dict[str, Any]:
-        fields = _option_fields(self.options) | {"source": self.options.source}
-        # A tokenizer that the study trains always has the same end of text.
-        if self.options.end_of_text or isinstance(self.tokenizer, ExistingTokenizerCell):
-            fields["end_of_text"] = self.options.end_of_text
-        return fields | {"model": self.model.key_fields(), "scheme": self.scheme, "seed": self.seed}
-
-    @property
-    def work(self) -> float:
-        max_length = (self.model.max_length or 512) if self.corpus else None
-        return training_seconds(self.parameters, self.options, self.scheme, max_length)
+    def _row_length(self) -> int | None:
+        return (self.model.max_length or 512) if self.corpus else None
 
     def run(self, folder: Path, progress: Progress) -> Summary:
-        from robustok.models import Shape, small_model
-        from robustok.samplers import schedule
-        from robustok.special_tokens import end_of_text
-        from robustok.training import pretrain
-
-        vocab = self.tokenizer.vocabulary(folder)
-        end_id = end_of_text(vocab, self.options.end_of_text)
-        shape = Shape(**self.model.sizes())
+        vocab, end = self.tokenizer.vocabulary(folder), self.options.end_of_text
+        shape, end_id = Shape(**self.model.sizes()), end_of_text(vocab, end)
         model = small_model(vocab.size, shape, seed=self.seed, end_id=end_id)
         if self.corpus is None:
-            return self._finetune(model, vocab, self.data, self.options, folder, progress)
-        text, end = self.corpus.training_ids(folder), self.options.end_of_text
-        settings = self._settings(self.options, vocab, folder, progress)
-        settings["sampler"] = schedule(self.scheme, vocab)
-        return self._finish(model, pretrain(model, vocab, text, end=end, **settings), folder)
+            return self._train_on_questions(model, folder, progress)
+        sampler, text = schedule(self.scheme, vocab), self.corpus.training_ids(folder)
+        return self._train(
+            training.pretrain, model, text, folder, progress, sampler=sampler, end=end
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FinetuneCell(TrainedCell):
     """A model trained further on the questions of a task."""
 
@@ -216,70 +192,58 @@ class FinetuneCell(TrainedCell):
     training: ClassVar[str] = FINETUNED
 
     options: Finetuning
-    scheme: str
-    seed: int
-    repeat: int
-    data: DataCell
-    tokenizer: TokenizerCell
-    model: ModelCell
+    model: OriginCell
 
     @property
-    def fields(self) -> dict[str, Any]:
-        lora = self.options.lora
-        given = {name: getattr(self.options, name) for name in ("fixed_draws", "pack")}
-        return (
-            _option_fields(self.options)
-            | {name: value for name, value in given.items() if value}
-            | {
-                "lora": lora.model_dump() if lora else None,
-                "scheme": self.scheme,
-                "seed": self.seed,
-            }
-        )
+    def origin(self) -> OriginCell:
+        return self.model
 
     @property
-    def parameters(self) -> float:  # type: ignore[override]
-        return self.model.parameters
+    def description(self) -> str:
+        scheme = self.model.scheme if isinstance(self.model, PretrainCell) else "canonical"
+        first = "" if scheme == "canonical" else f"{scheme}, then "
+        return first + super().description
 
     @property
-    def start(self) -> str | None:
-        return self.model.start
+    def _row_length(self) -> int | None:
+        return self.options.pack
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        model, options = self.model.load(folder, dtype="float32"), self.options
+        if options.lora:
+            model = add_lora(model, seed=self.seed, **options.lora.model_dump())
+        return self._train_on_questions(
+            model, folder, progress,
+            fixed_draws=options.fixed_draws, pack=options.pack, keep_every=options.keep_every,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepCell(ModelCell):
+    """A model that a fine-tuning kept on its way: a point of its learning curve."""
+
+    kind: ClassVar[str] = "step"
+    training: ClassVar[str] = FINETUNED
+
+    step: int
+    model: FinetuneCell
 
     @property
-    def pretrain_scheme(self) -> str:
+    def origin(self) -> OriginCell:
+        return self.model.origin
+
+    @property
+    def scheme(self) -> str:  # type: ignore[override]
         return self.model.scheme
 
     @property
     def description(self) -> str:
-        first, repeat = "", f" #{self.repeat}" if self.repeat else ""
-        if isinstance(self.model, PretrainCell) and self.model.scheme != "canonical":
-            first = f"{self.model.scheme}, then "
-        return f"{first}{self.scheme}{repeat}"
+        return f"{self.model.description} at step {self.step}"
 
-    @property
-    def work(self) -> float:
-        return training_seconds(self.parameters, self.options, self.scheme, self.options.pack)
+    def source(self, folder: Path) -> Path:
+        from robustok.training.run import step_folder
+
+        return step_folder(self.model.path(folder) / "model", self.step)
 
     def run(self, folder: Path, progress: Progress) -> Summary:
-        from robustok.models import add_lora
-
-        model = self.model.load(folder, dtype="float32")
-        if self.options.lora:
-            model = add_lora(model, seed=self.seed, **self.options.lora.model_dump())
-        vocab = self.tokenizer.vocabulary(folder)
-        return self._finetune(model, vocab, self.data, self.options, folder, progress)
-
-
-def _option_fields(options: Training) -> dict[str, Any]:
-    """The training options under the names that keys are made of, which are permanent."""
-    return {
-        "steps": options.steps,
-        "batch_size": options.batch_size,
-        "learning_rate": options.learning_rate,
-        "warmup": options.warmup_steps,
-        "final_rate": options.min_lr_ratio,
-        "weight_decay": options.weight_decay,
-        "accumulate": options.gradient_accumulation_steps,
-        "precision": options.precision,
-        "save_every": options.save_every,
-    } | ({} if options.dropout is None else {"dropout": options.dropout})
+        return {"parameters": self.load(folder).num_parameters()}

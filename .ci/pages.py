@@ -1,0 +1,114 @@
+"""Keep the results of a run in `results/`, and draw the pages of docs/results from them.
+
+    python .ci/pages.py keep runs/quick quick    # after a run: results/quick
+    python .ci/pages.py draw                     # every page; or: draw quick
+
+A kept folder has `study.json`, `run.json`, and `results.jsonl` with the share of right answers to
+each question in every row, so that all intervals and differences can be derived again without the
+run. That of a model card has its `card.jsonl`. `robustok report results/quick` draws the same page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from robustok.report import write_report
+from robustok.report.cards import CARD
+from robustok.report.sources import read_source
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+PAGES = ROOT / "docs/results"
+# Pages that are not drawn: the index, and tables whose runs were not kept.
+WRITTEN = ("index", "earlier-smollm2", "earlier-tiny-llm", "earlier-small-models")
+
+
+def keep(run: Path, name: str, commit: str | None = None) -> Path:
+    """Write what the page of a run needs into results/NAME; returns this folder."""
+    folder = RESULTS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    known = ("study", "scale", "seeds", "versions", "cells", "missing", "seconds")
+    record = {field: record[field] for field in known} | {
+        "commit": commit or _commit(),
+        "date": datetime.fromtimestamp((run / "run.json").stat().st_mtime, UTC).date().isoformat(),
+    }
+    (folder / "run.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if (run / CARD).is_file():
+        shutil.copyfile(run / CARD, folder / CARD)
+        return folder
+    rows = [json.dumps(_rounded(row), ensure_ascii=False) for row in read_source(run).rows]
+    (folder / "results.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    shutil.copyfile(run / "study.json", folder / "study.json")
+    return folder
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose shares of right answers have five digits, which is exact for 0 and 1."""
+    if "answers" not in row:
+        return row
+    return row | {"answers": {key: round(share, 5) for key, share in row["answers"].items()}}
+
+
+def kept() -> list[str]:
+    """The names of the kept results, each with a page."""
+    return sorted(path.parent.name for path in RESULTS.glob("*/run.json"))
+
+
+def draw(name: str, folder: Path) -> str:
+    """Draw the page of results/NAME: figures into a folder, and its text as it is returned."""
+    with tempfile.TemporaryDirectory() as temporary:
+        report = write_report(RESULTS / name, out=Path(temporary))
+        text = report.with_name("report.md").read_text(encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+        for figure in sorted((Path(temporary) / "figures").glob("*.png")):
+            shutil.copyfile(figure, folder / f"{name}-{figure.name}")
+    text = text.replace("](figures/", f"](figures/{name}-")
+    return f"{text.rstrip()}\n\n{_source(name)}\n"
+
+
+def _source(name: str) -> str:
+    record = json.loads((RESULTS / name / "run.json").read_text(encoding="utf-8"))
+    versions = record["versions"]
+    known = [f"{package} {versions[package]}" for package in ("robustok", "torch", "transformers")]
+    return (
+        f"Measured on {record['date']} at commit {record['commit']} with {', '.join(known)}. This "
+        f"page is drawn from `results/{name}`, which has the answers to each question: "
+        f"`robustok report results/{name} --out DIR`."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    keeping = commands.add_parser("keep", help="keep the results of a run")
+    keeping.add_argument("run", type=Path)
+    keeping.add_argument("name")
+    keeping.add_argument("--commit", help="that the run was made at [default: the present one]")
+    drawing = commands.add_parser("draw", help="draw pages")
+    drawing.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    if options.command == "keep":
+        print(keep(options.run, options.name, options.commit))
+        return
+    for name in options.names or kept():
+        page = PAGES / f"{name}.md"
+        page.write_text(draw(name, PAGES / "figures"), encoding="utf-8")
+        print(page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Write the code points that gigatoken must not get, and check them against both libraries.
+
+    python benchmarks/unicode_ranges.py                 # check the installed releases
+    python benchmarks/unicode_ranges.py --write FILE    # also write gigatoken_ranges.py
+
+For every kind of pre-tokenizer that gigatoken knows, both libraries encode each of the 1,112,064
+code points in several contexts (`tokenizer.gigatoken_check.differences`). Prints how many differ,
+and fails where one differs that Unicode 14 assigns. Several releases of `tokenizers`: run it with
+each of them first on PYTHONPATH. `--write` needs a Python whose `unicodedata` is of Unicode 14
+(3.11), and adds the installed releases to those that were checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+import time
+import unicodedata
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from robustok.tokenizer import gigatoken_ranges
+from robustok.tokenizer.gigatoken_check import SIZE, differences, safe_points, unsafe_table
+
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_FIRST = r"[^\r\n\p{L}\p{N}]?"
+
+
+def _cased_words(suffix: str) -> str:
+    return f"{_FIRST}{_UPPER}*{_LOWER}+{suffix}|{_FIRST}{_UPPER}+{_LOWER}*{suffix}"
+
+
+PATTERNS = {
+    "gpt2": [r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"],
+    "cl100k": [
+        _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+"
+    ],
+    "llama3": [
+        _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
+    ],
+    "qwen2": [
+        _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
+    ],
+    "qwen3.5": [
+        _CONTRACTIONS
+        + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
+        + _SPACES
+    ],
+    "o200k": [
+        _cased_words(_CONTRACTIONS + "?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
+    ],
+    "tekken": [_cased_words("") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES],
+    "deepseek": [
+        r"\p{N}{1,3}",
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+        "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+",
+    ],
+}  # of each kind of pre-tokenizer the regular expressions by which it splits
+
+
+def pre_tokenizer(patterns: Iterable[str]) -> dict:
+    """The stage of a tokenizer.json that splits by these patterns, one after the other."""
+    splits = [
+        {"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": False}
+        for p in patterns
+    ]
+    last = {
+        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False,
+    }  # fmt: skip
+    return {"type": "Sequence", "pretokenizers": [*splits, last]}
+
+
+def spans(points: Iterable[int]) -> list[str]:
+    """Ascending code points as ranges, such as ``378-379``."""
+    ranges: list[list[int]] = []
+    for point in points:
+        if ranges and ranges[-1][1] == point - 1:
+            ranges[-1][1] = point
+        else:
+            ranges.append([point, point])
+    return [f"{first:X}-{last:X}" for first, last in ranges]
+
+
+def unassigned() -> set[int]:
+    """The code points that Unicode 14 does not assign."""
+    if unicodedata.unidata_version != "14.0.0":
+        sys.exit("--write needs unicodedata of Unicode 14.0.0, as Python 3.11 has")
+    return {point for point in range(SIZE) if unicodedata.category(chr(point)) == "Cn"}
+
+
+def write(path: Path, unsafe: set[int], checked: dict[str, tuple[str, ...]]) -> None:
+    lines = textwrap.wrap(" ".join(spans(sorted(unsafe))), 96, break_on_hyphens=False)
+    releases = "".join(
+        f'    "{key}": (\n' + "".join(f'        "{release}",\n' for release in value) + "    ),\n"
+        for key, value in checked.items()
+    )
+    path.write_text(
+        '"""Written by benchmarks/unicode_ranges.py: see gigatoken_check.py."""\n\n'
+        "# The releases of gigatoken and tokenizers that cut alike around all other characters.\n"
+        f"CHECKED: dict[str, tuple[str, ...]] = {{\n{releases}}}\n\n"
+        "# The code points that Unicode 14 does not assign, hexadecimal.\n"
+        'RANGES = """\n' + "\n".join(lines) + '\n"""\n'
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Code points that gigatoken must not get.")
+    parser.add_argument("--write", type=Path, help="the module to write")
+    parser.add_argument("--only", nargs="*", default=[*PATTERNS], help="kinds of pre-tokenizers")
+    parser.add_argument("--quick", action="store_true", help="only what is compared at load time")
+    options = parser.parse_args()
+    ours = version("gigatoken"), version("tokenizers")
+    print(f"gigatoken {ours[0]}, tokenizers {ours[1]}")
+    unsafe = unassigned() if options.write else set(np.flatnonzero(unsafe_table()).tolist())
+    points = safe_points() if options.quick else [*range(0xD800), *range(0xE000, SIZE)]
+    safe = True
+    for kind in options.only:
+        started = time.process_time()
+        different = list(differences(pre_tokenizer(PATTERNS[kind]), points))
+        outside = [point for point in different if point not in unsafe]
+        print(
+            f"{kind}: {len(different):,} of {len(points):,} differ, in {len(spans(different))} "
+            f"ranges; {len(outside)} are assigned in Unicode 14 {' '.join(spans(outside))}; "
+            f"{time.process_time() - started:.0f} s",
+            flush=True,
+        )
+        safe = safe and not outside
+    if not safe:
+        sys.exit("the libraries differ where they must not")
+    if options.write:
+        checked = dict(gigatoken_ranges.CHECKED)
+        checked[ours[0]] = tuple(sorted({*checked.get(ours[0], ()), ours[1]}))
+        write(options.write, unsafe, checked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""Splits inside one canonical token: shares of draws, and theoretical distributions.
+
+Every distribution is float64 of shape [highest + 1]: the probability of s = 0, 1, … splits. Source:
+the paper's appendix "Empirical distribution over per-token split-counts".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, comb
+
+import numpy as np
+
+from robustok.analysis.draws import TokenPlace, boundaries_inside, in_blocks, place_of
+from robustok.errors import RobustokError
+from robustok.lattice import Lattice
+from robustok.lattice.counting import product
+from robustok.runtime.display import Progress
+from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
+from robustok.samplers.stochastok_uniform import segmentation_counts
+from robustok.tokenizer.vocabulary import Text, Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class SplitCounts:
+    """The splits inside one canonical token: shares of the draws, and theoretical distributions.
+
+    >>> result = split_counts(vocab, "hello world", "uniform", seed=0)
+    >>> result.scheme, list(result.distributions)
+    ('uniform', ['exact', 'binomial (paper)'])
+
+    Args:
+        scheme: normalized spec of the scheme.
+        token: the canonical token, as text.
+        draws: number of draws.
+        observed: share of the draws with s splits inside the token, float64 [s].
+        distributions: theoretical probabilities of s splits by name, float64 [s] each. Lengths may
+            differ.
+    """
+
+    scheme: str
+    token: str
+    draws: int
+    observed: np.ndarray
+    distributions: dict[str, np.ndarray]
+
+
+def split_counts(
+    vocab: Vocabulary,
+    text: Text,
+    spec: str,
+    *,
+    seed: int,
+    token: int = 0,
+    draws: int = 50_000,
+    progress: Progress | None = None,
+) -> SplitCounts:
+    """Draw tokenizations of a text and count the splits inside its ``token``-th canonical token.
+
+    >>> result = split_counts(vocab, "hello world", "uniform", seed=0)
+    >>> result.token, round(float(result.observed[1]), 2)
+    ('hello', 0.17)
+
+    Args:
+        vocab: the vocabulary.
+        text: one text.
+        spec: spec of the scheme.
+        seed: any integer; it and the number of a draw decide the draw.
+        token: position of the token in the canonical tokenization, from 0.
+        draws: draws of the text, at least 1.
+        progress: called with (draws done, all draws).
+
+    Theoretical distributions: for `stochastok` the Dirichlet-multinomial; for `stochastok-uniform`
+    the same, and the exact one, which clips it to what the token allows; for `uniform-k` the
+    paper's within tokens (by splits as in its formula, and by distance as in its figure) and the
+    exact one (by distance, as it is sampled); for
+    `uniform` the exact one and the paper's binomial. Other schemes have none.
+
+    Raises RobustokError for a token that the text does not have.
+    Source: the paper's appendix "Empirical distribution over per-token split-counts".
+    """
+    scheme, place = sampler(spec, vocab), place_of(vocab, text, token)
+    counts = np.zeros(place.end - place.begin, np.int64)
+    for _, drawn in in_blocks(scheme, place.canonical, draws, seed, progress):
+        inside = boundaries_inside(vocab, drawn, place.begin, place.end)
+        counts += np.bincount(inside, minlength=len(counts))
+    last = int(np.flatnonzero(counts)[-1])
+    name = vocab.decode([place.canonical[token]])
+    distributions = _distributions(scheme, place)
+    return SplitCounts(scheme.spec, name, draws, counts[: last + 1] / draws, distributions)
+
+
+def _distributions(scheme: Sampler, place: TokenPlace) -> dict[str, np.ndarray]:
+    """The theoretical distributions of the splits of a token by their names; empty: none known."""
+    vocab, canonical, token = scheme.vocab, place.canonical, place.token
+    m, span = len(canonical), (place.begin, place.end)
+    if isinstance(scheme, Uniform):
+        exact = exactly(Lattice(vocab, canonical), *span)
+        return {"exact": exact, "binomial (paper)": binomial(place.end - place.begin)}
+    if isinstance(scheme, UniformK):
+        lattice = Lattice(vocab, canonical)
+        k = lattice.feasible(scheme.distance_of(m))
+        return {
+            "by splits (paper)": by_splits(vocab, canonical, token, k),
+            "by distance within tokens": by_distance_within(vocab, canonical, token, k),
+            "by distance (exact)": exactly(lattice, *span, distance=k),
+        }
+    if isinstance(scheme, StochasTokUniform):
+        shares = dirichlet_multinomial(ceil(scheme.alpha * m), m)
+        counts = segmentation_counts(vocab, int(canonical[token]), scheme.support)
+        return {
+            "Dirichlet-multinomial (paper)": shares,
+            "clipped (exact)": clipped(shares, counts),
+        }
+    if isinstance(scheme, StochasTok) and scheme.ways == 2:
+        return {"Dirichlet-multinomial (paper)": dirichlet_multinomial(scheme.picks_of(m), m)}
+    return {}
+
+
+def dirichlet_multinomial(splits: int, tokens: int) -> np.ndarray:
+    """Draws from one of ``tokens`` Pólya urns among ``splits`` draws in all: [splits + 1].
+
+    >>> dirichlet_multinomial(2, 2)
+    array([0.33333333, 0.33333333, 0.33333333])
+
+    The paper's distribution for `stochastok` and `stochastok-uniform`. It ignores that a token
+    has a greatest number of splits.
+    """
+    if tokens == 1:
+        return np.eye(splits + 1)[splits]
+    whole = comb(splits + tokens - 1, tokens - 1)
+    return np.array([comb(splits - s + tokens - 2, tokens - 2) / whole for s in range(splits + 1)])
+
+
+def clipped(distribution: np.ndarray, counts: list[int]) -> np.ndarray:
+    """A distribution clipped to the splits a token allows, as `stochastok-uniform` does.
+
+    ``counts[s]`` is the number of segmentations of the token into s segments.
+
+    >>> clipped(np.array([0.5, 0.3, 0.2]), [0, 1, 4])
+    array([0.5, 0.5])
+    """
+    can = [s - 1 for s in range(1, len(counts)) if counts[s]]
+    result = np.zeros(can[-1] + 1)
+    for s, p in enumerate(distribution):
+        result[max(c for c in can if c <= s)] += p
+    return result
+
+
+def by_splits(vocab: Vocabulary, canonical: np.ndarray, token: int, k: int) -> np.ndarray:
+    """The paper's distribution for `uniform-k`: uniform over all segmentations with k splits.
+
+    Tokens are split within their boundaries; ``token`` is a position in ``canonical``. Computed
+    from the coefficients A_i(s)·[x^(k-s)]H_i / [x^k]G. If k splits are impossible, the largest
+    possible number below k is used.
+    """
+    counts = [segmentation_counts(vocab, int(i))[1:] for i in canonical]
+    return _within_tokens(counts, token, k, first_split=1)
+
+
+def by_distance_within(vocab: Vocabulary, canonical: np.ndarray, token: int, k: int) -> np.ndarray:
+    """The paper's distribution with x^(s+1) for s splits: at distance k, within token boundaries.
+
+    A token that is split once is at distance 2, and each further split adds 1. A segment that is a
+    lone space does not count. This is the nearest known reading of the line that the paper prints.
+    """
+    counts = [_counts_without_space(vocab, int(i))[1:] for i in canonical]
+    return _within_tokens(counts, token, k, first_split=2)
+
+
+def _counts_without_space(vocab: Vocabulary, token: int) -> list[int]:
+    """[s]: segmentations of one token into s segments, none of which is a lone space."""
+    lattice = Lattice(vocab, [token])
+    n = len(lattice.text)
+    ahead = [Counter[int]() for _ in range(n + 1)]
+    ahead[n][0] = 1
+    for i in range(n - 1, -1, -1):
+        for _, j, _ in lattice._edges_of(i):
+            if lattice.text[i:j] != b" " or n == 1:
+                for segments, count in ahead[j].items():
+                    ahead[i][segments + 1] += count
+    return [ahead[0][s] for s in range(n + 1)]
+
+
+def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int) -> np.ndarray:
+    """Splits of one token where all tokens together have the degree k, or the largest below.
+
+    ``counts[i][s]``: segmentations of token i with s splits. ``first_split``: the degree of one
+    split; each further split adds 1.
+    """
+
+    def degree(splits: int) -> int:
+        return splits and splits + first_split - 1
+
+    def polynomial(own: Sequence[int]) -> list[int]:
+        coefficients = [0] * (degree(len(own) - 1) + 1)
+        for s, count in enumerate(own):
+            coefficients[degree(s)] = count
+        return coefficients
+
+    own = counts[token]
+    others = Counter(tuple(c) for i, c in enumerate(counts) if i != token)
+    rest = product([(polynomial(c), times) for c, times in others.items()], k)
+    k = max(
+        degree(s) + b for s, count in enumerate(own) for b, other in enumerate(rest)
+        if count and other and degree(s) + b <= k
+    )  # fmt: skip
+    weights = [
+        count * rest[k - degree(s)] if 0 <= k - degree(s) < len(rest) else 0
+        for s, count in enumerate(own)
+    ]
+    return _normal(weights, f"no tokenization of this text cuts its tokens {k} times")
+
+
+def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = None) -> np.ndarray:
+    """Distribution of the boundaries strictly inside bytes ``begin`` to ``end``, uniform over T(x).
+
+    Exact, including tokens that cross ``begin`` or ``end``. With ``distance``: uniform over the
+    tokenizations at that distance. The distributions that `uniform` and `uniform-k` sample from.
+    """
+    n = len(lattice.text)
+    farthest = -1 if distance is None else distance
+    ahead: list[Counter[tuple[int, int]]] = [Counter() for _ in range(n + 1)]
+    ahead[n][0, 0] = 1
+    for i in range(n - 1, -1, -1):
+        for _, j, cost in lattice._edges_of(i):
+            inside = begin < j < end
+            for (far, cuts), count in ahead[j].items():
+                now = far + cost if distance is not None else 0
+                if now <= farthest or distance is None:
+                    ahead[i][now, cuts + inside] += count
+    wanted = 0 if distance is None else distance
+    counts = [ahead[0][wanted, s] for s in range(end - begin)]
+    return _normal(counts, f"no tokenization of this text is at distance {distance}")
+
+
+def binomial(size: int) -> np.ndarray:
+    """Splits of ``size`` bytes by `uniform` if every substring were a token: Binomial(size-1, ½).
+
+    >>> binomial(3)
+    array([0.25, 0.5 , 0.25])
+    """
+    return np.array([comb(size - 1, s) for s in range(size)]) / 2.0 ** (size - 1)
+
+
+def _normal(counts: list[int], none: str) -> np.ndarray:
+    total = sum(counts)
+    if not total:
+        raise RobustokError(none)
+    while len(counts) > 1 and not counts[-1]:
+        counts = counts[:-1]
+    return np.array([count / total for count in counts])

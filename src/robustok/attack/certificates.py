@@ -1,0 +1,571 @@
+"""Certificates: is a model's answer the same under every tokenization within a distance?
+
+A search that finds nothing proves nothing. Where the tokenizations within distance k of the
+canonical one are few enough they are all scored, and the answer is certain, up to the model's own
+floating point. Where they are too many, uniform draws from that same set bound the share of them
+that changes the answer (Clopper and Pearson 1934). The attack's result stands beside either.
+
+What a certificate is not: a statement about other wordings, nor, where it is a bound, about the
+worst tokenization. Each bound holds for its input at the stated confidence, not for all inputs
+jointly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from robustok.attack.engine import POOL, AttackedModel
+from robustok.attack.objectives import Margin
+from robustok.attack.records import Attack, Prompt
+from robustok.attack.search import AttackedText, Scorer, Trial, run
+from robustok.attack.settings import AttackSettings, CertifySettings
+from robustok.errors import RobustokError
+from robustok.evaluation.intervals import clopper_pearson_upper
+from robustok.evaluation.overflow import NO_FIT
+from robustok.evaluation.questions import Ids, check_options, check_questions, margins
+from robustok.evaluation.resume import RowFile
+from robustok.lattice import Lattice, distance
+from robustok.ragged import Ragged
+from robustok.runtime.display import Progress
+from robustok.samplers import UniformK, sampler
+from robustok.scoring import Request, score_many
+from robustok.scoring.forward import PrefixCache
+
+if TYPE_CHECKING:
+    from robustok.tasks.item import Item
+    from robustok.tokenizer.vocabulary import Vocabulary
+
+VERDICTS = ("same", "open", "flips", "attacked")
+_ROWS = 1024  # tokenizations scored together; small questions share a call
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """Result for one question's answer under all tokenizations within a distance.
+
+    >>> from robustok.attack import certify
+    >>> item = items[0]
+    >>> certify(model, vocab, item.question, item.choices, distance=2, seed=0).method
+    'enumeration'
+
+    Args:
+        key: key of the item, or the text itself.
+        distance: greatest distance from the canonical tokenization; None for all tokenizations.
+        answer: index of the option that the canonical tokenization gets, from 0.
+        tokenizations: exact number of tokenizations at distance 0 to ``distance``, the canonical
+            one included.
+        method: ``"enumeration"`` if all of them were scored, ``"sampling"`` for uniform draws with
+            replacement.
+        n_scored: number of tokenizations scored.
+        flips: number of those with another answer.
+        upper: greatest share of the set with another answer: exact for "enumeration", a
+            Clopper-Pearson upper bound at ``confidence`` for "sampling".
+        confidence: probability that the bound holds, between 0 and 1.
+        margin: greatest log-probability of another option minus that of the answer among those
+            scored, in nats.
+        attacked: whether the greedy attack within the set changes the answer; None if it was not
+            run.
+        attack_n_scored: number of tokenizations that the attack scored.
+        witness: ids of a tokenization in the set with another answer, None if none is known.
+        witness_distance: distance of the witness from the canonical tokenization, None without one.
+    """
+
+    key: str
+    distance: int | None
+    answer: int
+    tokenizations: int
+    method: str
+    n_scored: int
+    flips: int
+    upper: float
+    confidence: float
+    margin: float
+    attacked: bool | None
+    attack_n_scored: int
+    witness: tuple[int, ...] | None
+    witness_distance: int | None
+
+    @property
+    def verdict(self) -> str:
+        """One of ``VERDICTS``.
+
+        "same": certified. "open": no other answer was drawn; ``upper`` bounds their share.
+        "flips": another answer exists, but the attack did not reach it. "attacked": the attack
+        reached another answer.
+        """
+        if self.attacked:
+            return "attacked"
+        if self.witness is not None:
+            return "flips"
+        return "same" if self.method == "enumeration" else "open"
+
+    def __str__(self) -> str:
+        where = "" if self.distance is None else f" within distance {self.distance}"
+        summary = {
+            "same": f"certified: the same answer under all {self.count} tokenizations{where}",
+            "open": f"open: no other answer in {self.n_scored:,} uniform draws from the "
+            f"{self.count} tokenizations{where}",
+            "flips": f"broken{where}: another answer is there, the attack missed it",
+            "attacked": f"broken{where}: the attack finds another answer",
+        }[self.verdict]
+        if self.verdict == "same":
+            return summary
+        share = f"{self.upper:.2%} of {self.count} have another"
+        if self.method == "sampling":
+            share = f"at most {share}, at {self.confidence:.0%} confidence"
+        if self.witness is None:
+            return f"{summary}; {share}"
+        return f"{summary} (at distance {self.witness_distance}); {share}"
+
+    @property
+    def count(self) -> str:
+        """The number of tokenizations as text; a large one by its order of magnitude."""
+        exact = self.tokenizations < 10**9
+        return f"{self.tokenizations:,}" if exact else f"10^{len(str(self.tokenizations)) - 1}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain JSON, the exact count as a string; :meth:`from_json` takes it."""
+        return asdict(self) | {"tokenizations": str(self.tokenizations), "verdict": self.verdict}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Certificate:
+        """The certificate that :meth:`to_json` wrote, also after being read from a file.
+
+        Args:
+            row: the dictionary.
+        """
+        values = {name: row[name] for name in cls.__dataclass_fields__}
+        values["tokenizations"] = int(values["tokenizations"])
+        values["witness"] = None if values["witness"] is None else tuple(values["witness"])
+        return cls(**values)
+
+
+@dataclass(frozen=True, eq=False)
+class Certification:
+    """The certificates of a task: for each item one for each distance, in that order.
+
+    >>> from robustok.attack import certify_items
+    >>> result = certify_items(model, vocab, items, distances=(2, 4), seed=0)
+    >>> result.n, len(result.certificates)
+    (8, 16)
+
+    Args:
+        certificates: the certificates, [items · distances].
+        settings: how they were made.
+        n: number of items.
+        seed: seed of the draws.
+        seconds: wall-clock time.
+        overflowed: number of tokenizations that did not fit the model.
+    """
+
+    certificates: tuple[Certificate, ...]
+    settings: CertifySettings
+    n: int
+    seed: int
+    seconds: float
+    overflowed: int = 0
+
+    def gap(self) -> list[dict[str, Any]]:
+        """A row for each distance: the number of items of every verdict.
+
+        >>> from robustok.attack import certify_items
+        >>> certification = certify_items(model, vocab, items, distances=(2,), seed=0)
+        >>> list(certification.gap()[0])
+        ['distance', 'n', 'same', 'open', 'flips', 'attacked', 'open_upper', 'confidence', 'seed']
+
+        The attack fails on same + open + flips items; only same is proven. ``open_upper`` is the
+        largest bound of the open items.
+        """
+        rows = []
+        for at in self.settings.distances:
+            certificates = [c for c in self.certificates if c.distance == at]
+            row: dict[str, Any] = {"distance": "all" if at is None else at, "n": len(certificates)}
+            for verdict in VERDICTS:
+                row[verdict] = sum(c.verdict == verdict for c in certificates)
+            bounds = [c.upper for c in certificates if c.verdict == "open"]
+            row["open_upper"] = max(bounds) if bounds else None
+            rows.append(row | {"confidence": self.settings.confidence, "seed": self.seed})
+        return rows
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"distance {row['distance']}: {row['same']} certified, {row['open']} open"
+            + (f" (each ≤ {row['open_upper']:.2%})" if row["open"] else "")
+            + f", {row['flips']} broken that the attack missed, {row['attacked']} broken by it,"
+            + f" of {row['n']}"
+            for row in self.gap()
+        ) + (f"\n{self.overflowed} longer than the model's max_length" if self.overflowed else "")
+
+
+def certify(
+    model: Any,
+    vocab: Vocabulary,
+    text: str,
+    options: Sequence[str | Ids],
+    *,
+    distance: int | None,
+    settings: CertifySettings | None = None,
+    seed: int,
+    prefix: Ids | None = None,
+    suffix: Ids | None = None,
+    overflow: str = "error",
+    max_batch_tokens: int | None = None,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> Certificate:
+    """Certify one question's answer under the tokenizations within a distance, or under all.
+
+    >>> item = items[0]
+    >>> done = certify(model, vocab, item.question, item.choices, distance=2, seed=0)
+    >>> done.method, done.tokenizations, done.flips
+    ('enumeration', 3, 0)
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        text: the question, not empty.
+        options: the options, at least two: strings, which are tokenized canonically, or ids.
+        distance: greatest distance from the canonical tokenization, at least 1; None for all
+            tokenizations.
+        settings: how to certify; its distances have no effect here.
+        seed: any integer; it decides the draws.
+        overflow: what to do with a tokenization that does not fit the model: ``"error"`` (default);
+            ``"left"``: the start of the prompt is cut off; ``"canonical"``: the canonical
+            tokenization is scored in its place, as a model behind that policy would; ``"drop"``:
+            refuses the text.
+        progress: called with (tokenizations scored, tokenizations to score), those of the attack
+            not included.
+        changes: fields of :class:`CertifySettings` in place of those of ``settings``, such as
+            ``limit``, ``draws``, ``confidence`` and ``attack``.
+
+    Scored as in :func:`attack`, whose ``prefix``, ``suffix`` and ``max_batch_tokens`` are the same:
+    z = p(option | prefix, tokenization, suffix).
+
+    Raises RobustokError for fewer than two options, for settings out of range, and by ``overflow``.
+    Source: Clopper and Pearson (1934) for the bound.
+    """
+    settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
+    attacked = AttackedModel(model, vocab, prefix, suffix, overflow)
+    certifier = _Certifier(attacked, settings, seed, max_batch_tokens)
+    prepared = certifier.prepare(Prompt(text, text, {"label": 0}), check_options(options))
+    if prepared.request is None:
+        raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
+    ((certificate,),) = certifier.certify([prepared], progress)
+    return certificate
+
+
+def certify_items(
+    model: Any,
+    vocab: Vocabulary,
+    items: Sequence[Item],
+    *,
+    settings: CertifySettings | None = None,
+    seed: int,
+    prefix: Ids | None = None,
+    suffix: Ids | None = None,
+    overflow: str = "error",
+    max_batch_tokens: int | None = None,
+    resume_file: str | Path | None = None,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> Certification:
+    """Certify every item at every distance.
+
+    >>> certification = certify_items(model, vocab, items, distances=(2,), seed=0)
+    >>> certification.gap()[0]["n"]
+    8
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        items: the questions, each with its own key and none empty.
+        settings: how to certify; by default within the distances 2, 4 and 6.
+        seed: any integer; it and the item's key decide the draws.
+        resume_file: file that keeps each finished item. Another call with the same arguments
+            certifies only the others; by default nothing is kept.
+        progress: called with (items done, all items).
+
+    ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes`` are those of
+    :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score that does not
+    fit is left out.
+
+    Raises RobustokError as :func:`certify` does, and where no item fits the model.
+    """
+    began = time.perf_counter()
+    check_questions(items)
+    settings = (settings or CertifySettings()).replaced(**changes)
+    attacked = AttackedModel(model, vocab, prefix, suffix, overflow)
+    certifier = _Certifier(attacked, settings, seed, max_batch_tokens)
+    config = asdict(settings) | {"seed": seed} | attacked.as_config()
+    with RowFile(resume_file, config, items) as file:
+        for rows in certifier.rows(items, file.rows):
+            for row in rows:
+                file.add_row(row)
+            if progress is not None:
+                progress(sum(item.key in file.rows for item in items), len(items))
+    rows = [file.rows[item.key] for item in items]
+    by_item = [[Certificate.from_json(c) for c in row["certificates"]] for row in rows]
+    if not any(by_item):
+        raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
+    return Certification(
+        certificates=tuple(c for certificates in by_item for c in certificates),
+        settings=settings,
+        n=sum(map(bool, by_item)),
+        seed=seed,
+        seconds=time.perf_counter() - began,
+        overflowed=sum(row["overflowed"] for row in rows),
+    )
+
+
+class TokenizationSet(NamedTuple):
+    """The tokenizations scored for one distance: ``members`` are their rows."""
+
+    distance: int | None
+    size: int
+    exact: bool
+    members: np.ndarray
+
+
+class _Prepared(NamedTuple):
+    """A question and every tokenization of it to score, the canonical one first.
+
+    ``request`` scores them: row by row ``rows``, or what the overflow policy puts in their place.
+    It is None where the policy drops the question.
+    """
+
+    question: AttackedText
+    rows: Ragged
+    sets: list[TokenizationSet]
+    request: Request | None
+
+
+@dataclass(frozen=True)
+class _Certifier:
+    """Certifies questions in blocks that are scored together."""
+
+    attacked: AttackedModel
+    settings: CertifySettings
+    seed: int
+    max_batch_tokens: int | None
+
+    def prepare(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> _Prepared:
+        """A question, by default with the options of its prompt, and what to score."""
+        question = self.attacked.text(prompt, options)
+        rows, sets = tokenizations_to_score(question, self.settings, self.seed)
+        return _Prepared(question, rows, sets, question.request(rows))
+
+    def rows(
+        self, items: Sequence[Item], finished: Mapping[str, Any]
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Rows of a resume file, block by block; an item that is dropped has no certificates.
+
+        Only rows of items that are not ``finished``. Such items are still part of their block,
+        since how a score rounds depends on the whole batch; a block of finished items alone is not
+        scored.
+        """
+        if all(item.key in finished for item in items):
+            return
+        for block in _blocks(self.prepare(Prompt.of_item(item)) for item in items):
+            waiting = [one for one in block if one.question.prompt.key not in finished]
+            fitting = [one for one in block if one.request is not None]
+            certificates: dict[str, list[Certificate]] = {}
+            if any(one.request is not None for one in waiting):
+                keys = [one.question.prompt.key for one in fitting]
+                certificates = dict(zip(keys, self.certify(fitting), strict=True))
+            rows = []
+            for question in [one.question for one in waiting]:
+                of_item = [c.to_json() for c in certificates.get(question.prompt.key, [])]
+                rows.append({"key": question.prompt.key, "certificates": of_item,
+                             "overflowed": question.overflowed})  # fmt: skip
+            if rows:
+                yield rows
+
+    def certify(
+        self, block: Sequence[_Prepared], progress: Progress | None = None
+    ) -> list[list[Certificate]]:
+        """The certificates of some questions, one for each distance."""
+        scored = self._score(block, progress)
+        # Row 0 is the canonical tokenization; the other answers are compared with its answer.
+        for prepared, log_probs in zip(block, scored, strict=True):
+            _margin_of(prepared.question).label = int(log_probs[0].argmax())
+        questions = [prepared.question for prepared in block]
+        attacks = {d: self._attacks(questions, d) for d in self.settings.distances}
+        results = []
+        for prepared, log_probs in zip(block, scored, strict=True):
+            certificates: list[Certificate] = []
+            for chosen in prepared.sets:
+                attack = attacks[chosen.distance].get(prepared.question.prompt.key)
+                certificates.append(
+                    self._certificate(prepared, chosen, log_probs, attack, certificates)
+                )
+            results.append(certificates)
+        return results
+
+    def _score(self, block: Sequence[_Prepared], progress: Progress | None) -> list[np.ndarray]:
+        """log p of the options after every tokenization: float64 [rows, options] by question."""
+        total = sum(len(one.rows) for one in block)
+        log_probs: list[list[np.ndarray]] = [[] for _ in block]
+        prefix_cache: PrefixCache = {}
+        done = 0
+        for chunks in _chunks(block):
+            scored = score_many(
+                self.attacked.model, [request for _, request in chunks],
+                max_batch_tokens=self.max_batch_tokens, prefix_cache=prefix_cache,
+            )  # fmt: skip
+            for (owner, _), scores in zip(chunks, scored, strict=True):
+                log_probs[owner].append(scores.log_probs)
+                done += len(scores.log_probs)
+            if progress is not None:
+                progress(done, total)
+        return [np.concatenate(parts) for parts in log_probs]
+
+    def _attacks(self, questions: Sequence[AttackedText], within: int | None) -> dict[str, Attack]:
+        """The greedy attack on each question, kept within the distance by its number of steps."""
+        if not self.settings.attack:
+            return {}
+        # A step adds at most its own distance to the distance from the canonical tokenization.
+        settings = AttackSettings()
+        if within is not None:
+            step = min(2, within)
+            settings = AttackSettings(distances=(step,), steps=within // step)
+        attacks: list[Attack] = []
+        trials = (Trial(question, settings, self.seed) for question in questions)
+        run(trials, Scorer(self.max_batch_tokens), pool=POOL, finished=attacks.append)
+        return {attack.key: attack for attack in attacks}
+
+    def _certificate(
+        self,
+        prepared: _Prepared,
+        chosen: TokenizationSet,
+        log_probs: np.ndarray,
+        attack: Attack | None,
+        nearer: Sequence[Certificate],
+    ) -> Certificate:
+        """The certificate of one distance; ``nearer`` are those of smaller ones."""
+        question, rows = prepared.question, prepared.rows
+        label = _margin_of(question).label
+        in_set = log_probs[chosen.members]
+        other = chosen.members[in_set.argmax(axis=1) != label]
+        flips, scored = len(other), len(in_set)
+        exact, confidence = chosen.exact, self.settings.confidence
+        # What is known to flip within a smaller distance is within this one too.
+        witness = next((c.witness for c in nearer if c.witness is not None), None)
+        if witness is None and flips:
+            witness = tuple(rows[min(other, key=lambda i: _apart(question, rows[i]))].tolist())
+        attacked = None if attack is None else attack.success
+        attacked = True if any(c.attacked for c in nearer) else attacked
+        if witness is None and attack is not None and attack.success:
+            witness = tuple(attack.ids.tolist())
+        return Certificate(
+            key=question.prompt.key,
+            distance=chosen.distance,
+            answer=label,
+            tokenizations=chosen.size,
+            method="enumeration" if exact else "sampling",
+            n_scored=scored,
+            flips=flips,
+            upper=flips / scored if exact else clopper_pearson_upper(flips, scored, confidence),
+            confidence=1.0 if exact else confidence,
+            margin=float(margins(in_set, label).max()),
+            attacked=attacked,
+            attack_n_scored=0 if attack is None else attack.n_scored,
+            witness=witness,
+            witness_distance=None if witness is None else _apart(question, np.array(witness)),
+        )
+
+
+def _blocks(questions: Iterable[_Prepared]) -> Iterator[list[_Prepared]]:
+    """Questions that are scored together: each block has at least so many tokenizations."""
+    block: list[_Prepared] = []
+    for one in questions:
+        block.append(one)
+        if sum(len(p.rows) for p in block if p.request is not None) >= _ROWS:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _chunks(block: Sequence[_Prepared]) -> Iterator[list[tuple[int, Request]]]:
+    """Requests that share a call, each with the number of its question."""
+    chunks: list[tuple[int, Request]] = []
+    waiting = 0
+    for owner, prepared in enumerate(block):
+        assert prepared.request is not None
+        rows = list(prepared.request.questions)
+        for begin in range(0, len(rows), _ROWS):
+            part = Ragged.from_rows(rows[begin : begin + _ROWS])
+            chunks.append((owner, replace(prepared.request, questions=part)))
+            waiting += len(part)
+            if waiting >= _ROWS:
+                yield chunks
+                chunks, waiting = [], 0
+    if chunks:
+        yield chunks
+
+
+def _margin_of(question: AttackedText) -> Margin:
+    assert isinstance(question.objective, Margin)
+    return question.objective
+
+
+def _apart(question: AttackedText, ids: np.ndarray) -> int:
+    return distance(question.vocab, question.canonical, ids)
+
+
+def tokenizations_to_score(
+    question: AttackedText, settings: CertifySettings, seed: int
+) -> tuple[Ragged, list[TokenizationSet]]:
+    """The tokenizations to score, nearest levels first, and which belong to which distance."""
+    canonical = question.canonical
+    lattice = Lattice(question.vocab, canonical)
+    farthest = lattice.farthest
+    rows: list[np.ndarray] = []
+    level, sets = -1, []
+    for wanted in settings.distances:
+        most = farthest if wanted is None else min(wanted, farthest)
+        # All of them are counted without a polynomial of the text's length.
+        counts = [] if most == farthest else lattice.counts(most=most)
+        size = sum(counts) or lattice.count()
+        exact = size <= settings.limit
+        if exact:
+            while level < most:
+                level += 1
+                rows += list(lattice.neighbors(canonical, distance=level))
+            members = np.arange(size)
+        else:
+            rows = rows or [canonical]
+            level = max(level, 0)
+            drawn = _draw_within(question, counts, settings.draws, seed)
+            members = np.arange(len(rows), len(rows) + len(drawn))
+            rows += drawn
+        sets.append(TokenizationSet(wanted, size, exact, members))
+    return Ragged.from_rows(rows), sets
+
+
+def _draw_within(
+    question: AttackedText, counts: list[int], draws: int, seed: int
+) -> list[np.ndarray]:
+    """Uniform draws from the tokenizations of the counted distances (none: of all)."""
+    keys = np.array([question.draw_key], np.int64)
+    text = Ragged.from_rows([question.canonical])
+    if not counts:
+        uniform = sampler("uniform", question.vocab)
+        return list(uniform.sample_batch(text, seed=seed, draws=draws, keys=keys))
+    total = sum(counts)
+    rng = np.random.default_rng([seed, question.draw_key, len(counts)])
+    shares = rng.multinomial(draws, [count / total for count in counts])
+    rows: list[np.ndarray] = []
+    for k, share in enumerate(shares.tolist()):
+        if share:
+            drawn = UniformK(question.vocab, k=k).sample_batch(
+                text, seed=seed, draws=share, keys=keys, epoch=len(counts)
+            )
+            rows += list(drawn)
+    return rows

@@ -1,0 +1,456 @@
+"""Attacks on one question or prompt, and on many at once, resumable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.attack.constraints import Constraint
+from robustok.attack.objectives import Margin, Objective
+from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in
+from robustok.attack.search import AttackedText, Scorer, Trial, attacked_text, run
+from robustok.attack.settings import AttackSettings
+from robustok.errors import RobustokError
+from robustok.evaluation.intervals import clustered
+from robustok.evaluation.overflow import NO_FIT, Window
+from robustok.evaluation.questions import (
+    Ids,
+    check_keyed,
+    check_options,
+    check_questions,
+    plain_ids,
+)
+from robustok.evaluation.result import Accuracy
+from robustok.evaluation.resume import RowFile
+from robustok.models.load import model_fingerprint
+from robustok.ragged import Ragged
+from robustok.runtime.display import Progress
+
+if TYPE_CHECKING:
+    from robustok.tasks.item import Item
+    from robustok.tokenizer.vocabulary import Vocabulary
+
+POOL = 32  # texts attacked at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackEvaluation(Accuracy):
+    """Accuracy after an attack on every item, and each attack.
+
+    >>> result = attack_items(model, vocab, items, seed=0)
+    >>> result.eval_scheme, len(result.attacks)
+    ('adversarial(distances=(2), start=canonical, steps=10)', 8)
+
+    Args:
+        start_accuracy: accuracy under the tokenizations that the attacks start from.
+        start_low: lower 95% bound of ``start_accuracy``.
+        start_high: upper 95% bound.
+        n_scored: number of tokenizations scored, over all items.
+        attacks: the attack on each item, in the order of the items.
+    """
+
+    start_accuracy: float
+    start_low: float
+    start_high: float
+    n_scored: int
+    attacks: tuple[Attack, ...]
+
+    def __str__(self) -> str:
+        return self._line(
+            f"{self.start_accuracy:.3f} [{self.start_low:.3f}, {self.start_high:.3f}] before, "
+            f"{self.n} items, {self.n_scored} tokenizations scored"
+        )
+
+    def curve(self, limits: Sequence[int] | None = None) -> list[dict[str, float]]:
+        """Accuracy against the number of tokenizations scored for an item.
+
+        >>> evaluation = attack_items(model, vocab, items, seed=0)
+        >>> evaluation.curve([0, 10])[0]["n_scored"]
+        0
+
+        Args:
+            limits: numbers of tokenizations scored at which to give the accuracy; by default each
+                number at which an item was lost.
+        """
+        most = max(attack.n_scored for attack in self.attacks)
+        return accuracy_by_n_scored([a.reached_at for a in self.attacks], most, limits)
+
+    def table(self) -> list[dict[str, object]]:
+        """One plain dictionary per item, ready for JSON lines."""
+        return [attack.as_row() for attack in self.attacks]
+
+
+@dataclass(frozen=True)
+class AttackedModel:
+    """A model whose questions are attacked or certified.
+
+    ``prefix`` and ``suffix`` are the ids around every question, ``overflow`` the policy for
+    tokenizations that do not fit (None: only candidates are left out), and ``scale`` that of the
+    margin.
+    """
+
+    model: Any
+    vocab: Vocabulary
+    prefix: Ids | None
+    suffix: Ids | None
+    overflow: str | None = None
+    scale: str = "probability"
+
+    def margin(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> Margin:
+        """The objective of a question, by default with the options of its prompt."""
+        window = None if self.overflow is None else Window(self.model, self.overflow)
+        return Margin(
+            self.model, self.vocab, options or prompt.fields["choices"], prompt.fields["label"],
+            scale=self.scale, prefix=self.prefix, suffix=self.suffix, window=window,
+        )  # fmt: skip
+
+    def text(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> AttackedText:
+        """A question under attack; its random draws depend on its key."""
+        return attacked_text(self.vocab, prompt, self.margin(prompt, options), draw_key=prompt.key)
+
+    def as_config(self) -> dict[str, Any]:
+        """What decides the scores, for the configuration of a resume file."""
+        return {
+            "vocabulary": self.vocab.fingerprint, "model": model_fingerprint(self.model),
+            "prefix": plain_ids(self.prefix), "suffix": plain_ids(self.suffix),
+            "overflow": self.overflow,
+        }  # fmt: skip
+
+
+def attack(
+    model: Any,
+    vocab: Vocabulary,
+    text: str,
+    options: Sequence[str | Ids],
+    label: int,
+    *,
+    settings: AttackSettings | None = None,
+    seed: int = 0,
+    prefix: Ids | None = None,
+    suffix: Ids | None = None,
+    overflow: str = "error",
+    max_batch_tokens: int | None = None,
+    **changes: Any,
+) -> Attack:
+    """Search the tokenization of ``text`` under which the right option loses most.
+
+    >>> item = items[1]
+    >>> result = attack(model, vocab, item.question, item.choices, item.label, steps=3, seed=0)
+    >>> vocab.decode(result.ids), result.n_scored >= len(result.margins)
+    ('hello world, is 1 odd? Answer:', True)
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        text: the question.
+        options: at least two answers, each a string, tokenized canonically, or ids.
+        label: index of the right option.
+        settings: how to attack; by default as in the paper.
+        seed: any integer; decides all random draws.
+        prefix: ids before the text that stay as they are, such as those of a chat template; by
+            default none.
+        suffix: ids between the text and the option that stay as they are; by default none.
+        overflow: what happens to a tokenization longer than the model's longest input. "error"
+            raises; "left" cuts off the start of the prompt; "canonical" starts at the canonical
+            tokenization and leaves out neighbors that are too long; "drop" leaves them out and
+            refuses a start that is too long.
+        max_batch_tokens: greatest number of tokens of one forward pass, as in
+            :func:`robustok.scoring.score`.
+        changes: fields of :class:`AttackSettings` in place of those of ``settings``, such as
+            ``distances``, ``start``, ``steps`` and ``objective``.
+
+    Greedy ascent of max wrong z − right z over the neighborhood, z = p(option | prefix,
+    tokenization, suffix), until a step gains nothing or all steps are done.
+
+    Raises RobustokError on an unknown setting, a label that is no option, and by ``overflow``.
+    Source: the paper, algorithm 2.
+    """
+    settings = (settings or AttackSettings()).replaced(**changes)
+    options = check_options(options)
+    prompt = Prompt(text, text, {"choices": _plain(options), "label": label})
+    attacked = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
+    question = attacked.text(prompt, options)
+    if question.is_dropped(settings.start, seed):
+        raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
+    (found,) = _attack_all([Trial(question, settings, seed)], Scorer(max_batch_tokens))
+    return found
+
+
+def _plain(options: Sequence[Any]) -> list[Any]:
+    """Options as JSON: strings, and ids as lists."""
+    texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in options]
+    return [one if isinstance(one, str) else np.asarray(one).tolist() for one in texts]
+
+
+def attack_items(
+    model: Any,
+    vocab: Vocabulary,
+    items: Sequence[Item],
+    *,
+    settings: AttackSettings | None = None,
+    seed: int,
+    prefix: Ids | None = None,
+    suffix: Ids | None = None,
+    overflow: str = "error",
+    max_scored_by_key: Mapping[str, int] | None = None,
+    max_batch_tokens: int | None = None,
+    resume_file: str | Path | None = None,
+    progress: Progress | None = None,
+    each: Callable[[Attack], None] | None = None,
+    **changes: Any,
+) -> AttackEvaluation:
+    """Attack every item, many at once, and measure the remaining accuracy.
+
+    >>> result = attack_items(model, vocab, items, seed=0)
+    >>> result.n, result.accuracy <= result.start_accuracy
+    (8, True)
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        items: the questions, each with its own key.
+        seed: any integer; a draw depends on it and the item's key.
+        max_scored_by_key: ``max_scored`` of single items, by key. A random search takes the numbers
+            of another attack as its control.
+        resume_file: file that keeps each finished item. Another call with the same arguments reads
+            them and repeats only the group of items at which the earlier run stopped, so the
+            results are equal to the last bit to those of an uninterrupted run.
+        progress: called with (items done, items).
+        each: called with every finished attack.
+
+    ``settings``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes`` are
+    those of :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization
+    is longer than the model's longest input are left out.
+
+    Raises RobustokError as :func:`attack`, on a resume file of other settings, and where no item
+    fits the model.
+    """
+    began = time.perf_counter()
+    check_questions(items)
+    limits = dict(max_scored_by_key or {})
+    if limits:
+        changes["max_scored"] = max(limits.values())
+    settings = (settings or AttackSettings()).replaced(**changes)
+    attacked = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
+    config = {"settings": asdict(settings), "seed": seed, "max_scored_by_key": limits}
+    scorer = Scorer(max_batch_tokens)
+    with RowFile(resume_file, config | attacked.as_config(), items, holds="attacks") as file:
+        trials: list[Trial] = []
+        dropped = 0
+        for item in items:
+            question = attacked.text(Prompt.of_item(item))
+            if question.is_dropped(settings.start, seed):
+                dropped += question.overflowed
+                continue
+            limit = limits.get(item.key, settings.max_scored)
+            trials.append(Trial(question, settings.replaced(max_scored=limit), seed))
+        if not trials:
+            raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
+        attacks = _attack_all(trials, scorer, file, progress, each)
+    accuracy, low, high = clustered([float(not a.success) for a in attacks])
+    start_accuracy, start_low, start_high = clustered(
+        [float(np.argmax(a.log_probs_start) == a.label) for a in attacks]
+    )
+    return AttackEvaluation(
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        n=len(attacks),
+        draws=1,
+        eval_scheme=str(settings),
+        seed=seed,
+        seconds=time.perf_counter() - began,
+        start_accuracy=start_accuracy,
+        start_low=start_low,
+        start_high=start_high,
+        n_scored=sum(a.n_scored for a in attacks),
+        attacks=tuple(attacks),
+        mode=scorer.mode,
+        tokens_computed=scorer.computed,
+        tokens_naive=scorer.naive,
+        overflowed=dropped + sum(a.overflowed for a in attacks),
+    )
+
+
+def _attack_all(
+    trials: Sequence[Trial],
+    scorer: Scorer,
+    file: RowFile | None = None,
+    progress: Progress | None = None,
+    each: Callable[[Attack], None] | None = None,
+) -> list[Attack]:
+    """The attacks in the order of the trials; those in ``file`` are read, new ones added to it."""
+    keys = [trial.text.prompt.key for trial in trials]
+    rows = {} if file is None else file.rows
+    done = {key: Attack.from_row(rows[key]) for key in keys if key in rows}
+
+    def finished(attack: Attack) -> None:
+        if attack.key in done:  # repeated so that its group forms the same batches
+            return
+        done[attack.key] = attack
+        if file is not None:
+            file.add_row(attack.as_row())
+        if each is not None:
+            each(attack)
+        if progress is not None:
+            progress(len(done), len(keys))
+
+    # In fixed groups, so that a resumed run forms the same batches as an uninterrupted one.
+    for begin in range(0, len(trials), POOL):
+        group = trials[begin : begin + POOL]
+        if not all(trial.text.prompt.key in done for trial in group):
+            run(group, scorer, pool=POOL, finished=finished)
+    return [done[key] for key in keys]
+
+
+def attack_prompt(
+    vocab: Vocabulary,
+    text: str,
+    objective: Objective,
+    *,
+    constraints: Sequence[Constraint] = (),
+    settings: AttackSettings | None = None,
+    seed: int,
+    key: str | None = None,
+    **changes: Any,
+) -> Attack:
+    """Search the tokenization of ``text`` with the highest score of an objective.
+
+    >>> from robustok.attack import as_objective
+    >>> shortest = as_objective(lambda rows: -rows.lengths, name="short")
+    >>> attack_prompt(vocab, "hello", shortest, start="characters", distances=(1,), seed=0).score
+    -1.0
+
+    Args:
+        vocab: the model's vocabulary.
+        text: the prompt, not empty.
+        objective: what is maximized, such as :class:`TargetLikelihood`.
+        constraints: what a candidate must keep, such as :class:`WithinPerplexity`; by default
+            nothing.
+        settings: how to search; by default as in the paper. Its ``objective`` has no effect here
+            and must be the default.
+        seed: any integer; decides all random draws.
+        key: name of the prompt in the result, by default the text.
+        changes: fields of :class:`AttackSettings` in place of those of ``settings``.
+
+    Raises RobustokError for an empty prompt, for one longer than the model's longest input, and on
+    an unknown setting.
+    """
+    prompt = Prompt(text if key is None else key, text)
+    (attack,) = attack_prompts(
+        vocab, [prompt], lambda _: objective, constraints=lambda _: constraints, settings=settings,
+        seed=seed, **changes,
+    )  # fmt: skip
+    return attack
+
+
+def attack_prompts(
+    vocab: Vocabulary,
+    prompts: Sequence[Prompt],
+    objective: Callable[[Prompt], Objective],
+    *,
+    constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
+    settings: AttackSettings | None = None,
+    seed: int,
+    max_batch_tokens: int | None = None,
+    resume_file: str | Path | None = None,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> list[Attack]:
+    """Attack several prompts, many at once, each on its own.
+
+    >>> from robustok.attack import as_objective
+    >>> length = as_objective(lambda rows: rows.lengths, name="length")
+    >>> prompts = [Prompt("a", "hello"), Prompt("b", "world")]
+    >>> [a.key for a in attack_prompts(vocab, prompts, lambda prompt: length, seed=0)]
+    ['a', 'b']
+
+    Args:
+        vocab: the model's vocabulary.
+        prompts: the prompts, each with its own key.
+        objective: the objective of a prompt, such as an :func:`objective_by_name`.
+        constraints: the constraints of a prompt; by default none.
+        seed: any integer; a draw depends on it and the text.
+        resume_file: file that keeps each finished attack, as in :func:`attack_items`. It is refused
+            for another objective of :func:`objective_by_name` or another model; it cannot tell
+            apart functions of the same name.
+        progress: called with (prompts done, prompts).
+
+    ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens`` is that of
+    :func:`attack`.
+
+    Raises RobustokError as :func:`attack_prompt`, and for prompts that share a key.
+    """
+    prompts = check_keyed("prompt", prompts)
+    settings = (settings or AttackSettings()).replaced(**changes)
+    if settings.objective != AttackSettings().objective:
+        raise RobustokError("the objective is given as an object: leave the setting out")
+    texts = [
+        attacked_text(vocab, p, objective(p), () if constraints is None else constraints(p))
+        for p in prompts
+    ]
+    config: dict[str, Any] = {}
+    if resume_file is not None:
+        config = {"settings": asdict(settings), "seed": seed, "vocabulary": vocab.fingerprint}
+        config |= _objective_config(objective, texts[0].objective)
+    with RowFile(resume_file, config, prompts, holds="attacks") as file:
+        trials = [Trial(text, settings, seed) for text in texts]
+        return _attack_all(trials, Scorer(max_batch_tokens), file, progress)
+
+
+def _objective_config(objective: Any, first: Any) -> dict[str, Any]:
+    """What decides the scores, as far as it is known."""
+    if hasattr(objective, "as_config"):
+        return objective.as_config()
+    model = getattr(first, "model", None)
+    frame = {name: plain_ids(getattr(first, name, None)) for name in ("prefix", "suffix")}
+    return {
+        "objective": first.name, "threshold": first.threshold, **frame,
+        "model": "" if model is None else model_fingerprint(model),
+    }  # fmt: skip
+
+
+def replay(
+    records: Sequence[Attack],
+    vocab: Vocabulary,
+    objective: Callable[[Prompt], Objective],
+) -> list[Attack]:
+    """Score attacks on another model, without any search.
+
+    >>> from robustok.attack import as_objective, read_attacks, write_attacks
+    >>> length = as_objective(lambda rows: rows.lengths, name="length")
+    >>> write_attacks("d.jsonl", [attack_prompt(vocab, "hello", length, seed=0)])
+    >>> replay(read_attacks("d.jsonl"), vocab, lambda prompt: length)[0].canonical_score
+    1.0
+
+    Args:
+        records: the attacks, as :func:`read_attacks` gives them.
+        vocab: the other model's vocabulary.
+        objective: the objective of a prompt on the other model.
+
+    The records have the ids, scores and outcome on the other model, and the steps of the search on
+    the attacked one.
+
+    Raises RobustokError as `ids_in`.
+    """
+    replayed = []
+    for record in records:
+        one = objective(Prompt(record.key, record.text, record.fields))
+        ids = ids_in(record, vocab)
+        canonical = np.asarray(vocab.encode(record.text), np.int32)
+        scores = one(Ragged.from_rows([canonical, ids])).tolist()
+        success = None if one.threshold is None else scores[1] > one.threshold
+        replayed.append(
+            replace(
+                record, ids=ids, canonical_ids=canonical, canonical_score=scores[0],
+                score=scores[1], success=success, objective=one.name,
+                vocabulary=vocab.fingerprint,
+                lengths=[len(vocab.tokens[i]) for i in ids.tolist()],
+            )
+        )  # fmt: skip
+    return replayed

@@ -1,0 +1,225 @@
+"""Answers of a model or a server to the canonical and to the attacked prompt, and their judge."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from robustok.attack.records import Attack
+from robustok.errors import RobustokError
+from robustok.evaluation.questions import Ids, plain_ids
+from robustok.models.load import max_length_of
+from robustok.runtime.display import Progress
+from robustok.scoring.forward import quiet
+
+if TYPE_CHECKING:
+    from robustok.tokenizer.vocabulary import Vocabulary
+
+Judge = Callable[[str, str], Any]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model answers to a prompt, tokenized canonically and by an attack.
+
+    >>> Answers("a", "hi", "hello", "bye").as_row()["attacked"]
+    'bye'
+
+    Args:
+        key: name of the prompt.
+        text: the prompt.
+        canonical: answer to its canonical tokenization.
+        attacked: answer to the attacked one.
+        canonical_verdict: what the judge gave for ``canonical``; None without a judge.
+        attacked_verdict: what it gave for ``attacked``.
+        seed: seed of the attack; None where it is unknown.
+    """
+
+    key: str
+    text: str
+    canonical: str
+    attacked: str
+    canonical_verdict: float | None = None
+    attacked_verdict: float | None = None
+    seed: int | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """A plain dictionary, ready for JSON."""
+        return asdict(self)
+
+
+def greedy_answer(
+    model: Any,
+    vocab: Vocabulary,
+    ids: Ids,
+    *,
+    prefix: Ids | None = None,
+    suffix: Ids | None = None,
+    max_new_tokens: int = 64,
+) -> str:
+    """The model's greedy answer to one tokenization.
+
+    >>> isinstance(greedy_answer(model, vocab, vocab.encode("hello"), max_new_tokens=2), str)
+    True
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        ids: the tokenization of the prompt.
+        prefix: ids before it, such as those of a chat template; by default none.
+        suffix: ids after it; by default none.
+        max_new_tokens: greatest number of generated tokens, at least 1.
+
+    Generation stops at the model's end tokens. Special tokens are left out of the answer.
+
+    Raises RobustokError where prompt and answer do not fit the model's longest input.
+    """
+    whole = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
+    limit = max_length_of(model)
+    if limit is not None and len(whole) + max_new_tokens > limit:
+        raise RobustokError(
+            f"{len(whole)} tokens and {max_new_tokens} to generate are more than the model's "
+            f"{limit} positions: shorten the prompt or generate fewer"
+        )
+    given = torch.as_tensor(whole, device=model.device)[None]
+    end = getattr(model.generation_config, "eos_token_id", None)
+    pad = end[0] if isinstance(end, list) else end
+    with quiet(model):
+        output = model.generate(
+            input_ids=given, attention_mask=torch.ones_like(given), do_sample=False,
+            max_new_tokens=max_new_tokens, pad_token_id=0 if pad is None else pad,
+            temperature=None, top_p=None, top_k=None,
+        )  # fmt: skip
+    answer = output[0, len(whole) :].tolist()
+    kept = [i for i in answer if i < len(vocab.tokens) and i not in vocab.special]
+    return vocab.decode_bytes(kept).decode("utf-8", "replace")
+
+
+def generate_answers(
+    model: Any,
+    vocab: Vocabulary,
+    attacks: Sequence[Attack],
+    *,
+    prefix: Ids | None = None,
+    suffix: Ids | None = None,
+    max_new_tokens: int = 64,
+    judge: Judge | None = None,
+    progress: Progress | None = None,
+) -> list[Answers]:
+    """Answers to the canonical and the attacked tokenization of each prompt.
+
+    >>> from robustok.attack import as_objective, attack_prompt
+    >>> length = as_objective(lambda rows: rows.lengths, name="length")
+    >>> attacks = [attack_prompt(vocab, "hello", length, seed=0)]
+    >>> judge = lambda prompt, answer: len(answer) > 3
+    >>> generate_answers(model, vocab, attacks, judge=judge, max_new_tokens=2)[0].key
+    'hello'
+
+    Args:
+        attacks: the attacks.
+        judge: called with (prompt, answer); returns a number or a truth value. By default none.
+        progress: called with (prompts done, prompts).
+
+    ``model``, ``vocab``, ``prefix``, ``suffix`` and ``max_new_tokens`` are those of
+    :func:`greedy_answer`.
+
+    Raises RobustokError as :func:`greedy_answer`, and where the judge gives no number.
+    """
+
+    def answer(_: Attack, ids: np.ndarray) -> str:
+        return greedy_answer(
+            model, vocab, ids, prefix=prefix, suffix=suffix, max_new_tokens=max_new_tokens
+        )
+
+    return answers_of(attacks, answer, judge, progress)
+
+
+def answers_of(
+    attacks: Sequence[Attack],
+    answer: Callable[[Attack, np.ndarray], str],
+    judge: Judge | None = None,
+    progress: Progress | None = None,
+) -> list[Answers]:
+    """The judged answers to the canonical and the attacked ids of each attack.
+
+    ``answer`` is called with (attack, ids).
+    """
+    rows: list[Answers] = []
+    for attack in attacks:
+        canonical, attacked = (answer(attack, ids) for ids in (attack.canonical_ids, attack.ids))
+        before, after = (_verdict(judge, attack.text, one) for one in (canonical, attacked))
+        rows.append(
+            Answers(attack.key, attack.text, canonical, attacked, before, after, attack.seed)
+        )
+        if progress is not None:
+            progress(len(rows), len(attacks))
+    return rows
+
+
+def _verdict(judge: Judge | None, text: str, answer: str) -> float | None:
+    """The number that a judge gives to an answer; None without a judge."""
+    if judge is None:
+        return None
+    verdict = judge(text, answer)
+    try:
+        return float(verdict)
+    except (TypeError, ValueError):
+        raise RobustokError(
+            f"the judge gave {verdict!r}, which is no number: return a number or True or False"
+        ) from None
+
+
+def complete_on_server(
+    url: str,
+    model: str,
+    ids: Sequence[int],
+    *,
+    max_tokens: int = 64,
+    api_key: str | None = None,
+    timeout: float = 120.0,
+) -> str:
+    """The completion that an OpenAI-compatible server gives to a prompt of token ids.
+
+    >>> complete_on_server("http://localhost:8000/v1", "m", [5, 6])  # doctest: +SKIP
+    ' the revolution'
+
+    Args:
+        url: base URL of the API, such as ``http://localhost:8000/v1``.
+        model: name of the model on the server.
+        ids: the whole prompt, chat template included, in the vocabulary of the server's model.
+        max_tokens: greatest number of generated tokens.
+        api_key: sent as a bearer token; by default none.
+        timeout: seconds to wait for the answer.
+
+    The prompt is sent greedily decoded (temperature 0) to ``/completions``.
+
+    Raises RobustokError for an unreachable server and for an answer that is no completion.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise RobustokError(f"server '{url}' is no URL: give http://HOST:PORT/v1")
+    body = {"model": model, "prompt": [int(i) for i in ids], "max_tokens": max_tokens,
+            "temperature": 0}  # fmt: skip
+    headers = {"Content-Type": "application/json"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
+    request = urllib.request.Request(
+        f"{url.rstrip('/')}/completions", json.dumps(body).encode(), headers
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            answer = json.load(response)
+        return str(answer["choices"][0]["text"])
+    except urllib.error.HTTPError as error:
+        reason = error.read(500).decode("utf-8", "replace").replace("\n", " ")
+        raise RobustokError(f"the server answered {error.code}: {reason}") from None
+    except (OSError, ValueError) as error:
+        raise RobustokError(f"no answer from {url}: {error}") from None
+    except (KeyError, IndexError, TypeError):
+        raise RobustokError(f"{url} gave no completion: is it OpenAI-compatible?") from None

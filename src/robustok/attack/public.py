@@ -1,0 +1,60 @@
+"""The public names of `robustok.attack`, all of which need torch but the settings."""
+
+from robustok.runtime.environment import require
+
+require("torch", "transformers")
+
+from robustok.attack.certificates import Certificate as Certificate
+from robustok.attack.certificates import Certification as Certification
+from robustok.attack.certificates import certify as certify
+from robustok.attack.certificates import certify_items as certify_items
+from robustok.attack.classifier import ClassifierLogit as ClassifierLogit
+from robustok.attack.classifier import load_classifier as load_classifier
+from robustok.attack.classifier import special_frame as special_frame
+from robustok.attack.constraints import Constraint as Constraint
+from robustok.attack.constraints import WithinPerplexity as WithinPerplexity
+from robustok.attack.constraints import constraints_by_name as constraints_by_name
+from robustok.attack.defenses import Adversary as Adversary
+from robustok.attack.defenses import Defense as Defense
+from robustok.attack.defenses import DefenseTable as DefenseTable
+from robustok.attack.defenses import Roc as Roc
+from robustok.attack.defenses import distance_scores as distance_scores
+from robustok.attack.defenses import likelihood_scores as likelihood_scores
+from robustok.attack.defenses import measure_defenses as measure_defenses
+from robustok.attack.defenses import roc as roc
+from robustok.attack.defenses import scheme_scores as scheme_scores
+from robustok.attack.engine import AttackEvaluation as AttackEvaluation
+from robustok.attack.engine import attack as attack
+from robustok.attack.engine import attack_items as attack_items
+from robustok.attack.engine import attack_prompt as attack_prompt
+from robustok.attack.engine import attack_prompts as attack_prompts
+from robustok.attack.engine import replay as replay
+from robustok.attack.generation import Answers as Answers
+from robustok.attack.generation import complete_on_server as complete_on_server
+from robustok.attack.generation import generate_answers as generate_answers
+from robustok.attack.generation import greedy_answer as greedy_answer
+from robustok.attack.objectives import CausalObjective as CausalObjective
+from robustok.attack.objectives import LogOdds as LogOdds
+from robustok.attack.objectives import Margin as Margin
+from robustok.attack.objectives import NamedObjective as NamedObjective
+from robustok.attack.objectives import Objective as Objective
+from robustok.attack.objectives import TargetLikelihood as TargetLikelihood
+from robustok.attack.objectives import as_objective as as_objective
+from robustok.attack.objectives import objective_by_name as objective_by_name
+from robustok.attack.records import Attack as Attack
+from robustok.attack.records import Prompt as Prompt
+from robustok.attack.records import Step as Step
+from robustok.attack.records import ids_in as ids_in
+from robustok.attack.records import read_attacks as read_attacks
+from robustok.attack.records import read_prompts as read_prompts
+from robustok.attack.records import success_curve as success_curve
+from robustok.attack.records import write_attacks as write_attacks
+from robustok.attack.registry import function_named as function_named
+from robustok.attack.rules import JointAttack as JointAttack
+from robustok.attack.rules import attack_jointly as attack_jointly
+from robustok.attack.settings import AttackSettings as AttackSettings
+from robustok.attack.settings import CertifySettings as CertifySettings
+from robustok.attack.settings import ObjectiveSettings as ObjectiveSettings
+from robustok.attack.suite import SuiteResult as SuiteResult
+from robustok.attack.suite import run_suite as run_suite
+from robustok.attack.suite import suite_settings as suite_settings

@@ -1,0 +1,484 @@
+"""Searches for the tokenization of a text with the highest score, many texts in one batch.
+
+A search is a generator: it yields candidate tokenizations and receives the score of each. It knows
+neither the objective nor the other texts. :func:`run` advances many searches at once, and scores
+all the tokenizations that they ask for in one batch. A :class:`Trial` keeps what one search has
+scored, each tokenization once, and makes the record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from robustok.attack.constraints import Constraint
+from robustok.attack.objectives import CausalObjective, Objective
+from robustok.attack.records import Attack, Prompt, Step
+from robustok.attack.registry import Registry
+from robustok.attack.settings import AttackSettings
+from robustok.errors import RobustokError
+from robustok.evaluation.overflow import check_candidate_length
+from robustok.evaluation.questions import append, item_key
+from robustok.lattice import Lattice
+from robustok.ragged import Ragged
+from robustok.samplers import sampler
+from robustok.scoring import Request, score_many
+from robustok.scoring.forward import PrefixCache
+
+if TYPE_CHECKING:
+    from robustok.tokenizer.vocabulary import Vocabulary
+
+Rows = Sequence[np.ndarray]
+Search = Generator[Iterable[np.ndarray], np.ndarray, None]
+
+_CHUNK = 256  # uniform draws scored between two looks at the result of a random search
+_IDLE = 20  # restarts in a row without a new tokenization that end the search
+_COOLED = 0.01  # last temperature of annealing, as a share of the first
+
+
+@dataclass(eq=False)
+class AttackedText:
+    """A text under attack: its tokenizations, what is maximized, and what is allowed.
+
+    ``draw_key`` is the key of its random draws. ``filtered`` counts the candidates left out because
+    they do not fit the model.
+    """
+
+    vocab: Vocabulary
+    prompt: Prompt
+    objective: Objective
+    constraints: Sequence[Constraint] = ()
+    draw_key: int = 0
+    filtered: int = 0
+
+    @cached_property
+    def canonical(self) -> np.ndarray:
+        """The canonical ids of the text, int32."""
+        return np.asarray(self.vocab.encode(self.prompt.text), np.int32)
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """All tokenizations of the text."""
+        return self.vocab.lattice(self.prompt.text)
+
+    @property
+    def overflowed(self) -> int:
+        """Tokenizations that did not fit the model."""
+        window = getattr(self.objective, "window", None)
+        return self.filtered + (0 if window is None else window.overflowed)
+
+    def fitting(self, rows: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """The rows that the model has positions for; the others are counted."""
+        rows, limit = list(rows), self.objective.max_length
+        if limit is None:
+            return rows
+        kept = [row for row in rows if len(row) <= limit]
+        self.filtered += len(rows) - len(kept)
+        return kept
+
+    def allowed(self, rows: Rows) -> np.ndarray:
+        """Whether the constraints allow each row, bool [rows]."""
+        allowed = np.ones(len(rows), bool)
+        for constraint in self.constraints:
+            allowed &= np.asarray(constraint(Ragged.from_rows(rows)), bool)
+        return allowed
+
+    def neighbors(self, ids: np.ndarray, distance: int) -> list[np.ndarray]:
+        """The tokenizations at a distance from ``ids`` that fit the model."""
+        return self.fitting(self.lattice.neighbors(ids, distance=distance))
+
+    def draw(self, spec: str, seed: int, draws: int, epoch: int) -> list[np.ndarray]:
+        """Sampled tokenizations of the text, those that fit the model."""
+        return self.fitting(self._draw(spec, seed, draws, epoch))
+
+    def _draw(self, spec: str, seed: int, draws: int, epoch: int) -> Ragged:
+        keys = np.array([self.draw_key], np.int64)
+        return sampler(spec, self.vocab).sample_batch(
+            [self.prompt.text], seed=seed, draws=draws, keys=keys, epoch=epoch
+        )
+
+    def start(self, spec: str, seed: int) -> np.ndarray:
+        """The tokenization at which a search begins; the canonical one for a start too long."""
+        check_candidate_length("the prompt", len(self.canonical), self.objective.max_length)
+        if spec == "canonical":
+            return self.canonical
+        drawn = self.draw(spec, seed, 1, 0)
+        return drawn[0] if drawn else self.canonical
+
+    def request(self, rows: Ragged) -> Request | None:
+        """What to score for these tokenizations; None where the overflow policy drops the text.
+
+        Raises RobustokError where a tokenization does not fit and the policy is to raise.
+        """
+        objective = self.objective
+        assert isinstance(objective, CausalObjective)
+        request = objective.request(rows)
+        if objective.window is None:
+            return request
+        return objective.window.fit(request, self.prompt.key, self._canonical_and_suffix)
+
+    def is_dropped(self, spec: str, seed: int) -> bool:
+        """Whether the overflow policy drops the text: its start or canonical tokens do not fit.
+
+        Raises RobustokError where they do not fit and the policy is neither to drop nor to cut.
+        """
+        objective = self.objective
+        assert isinstance(objective, CausalObjective) and objective.window is not None
+        rows = [] if spec == "canonical" else [self._draw(spec, seed, 1, 0)[0]]
+        request = objective.request(Ragged.from_rows([*rows, self.canonical]))
+        fitted, too_long = objective.window.fitted(
+            request, self.prompt.key, self._canonical_and_suffix
+        )
+        if fitted is None:  # else they are counted when they are scored
+            objective.window.overflowed += too_long
+        return fitted is None
+
+    @property
+    def _canonical_and_suffix(self) -> np.ndarray:
+        assert isinstance(self.objective, CausalObjective)
+        return append(Ragged.from_rows([self.canonical]), self.objective.suffix)[0]
+
+
+class Scored(NamedTuple):
+    """Scores of some candidates, [candidates] each.
+
+    ``log_probs`` are those of the objective's continuations, with a column for each; no columns for
+    an objective without them.
+    """
+
+    scores: np.ndarray
+    succeeded: np.ndarray
+    log_probs: np.ndarray
+
+
+class Trial:
+    """One attack on one text: what was scored, and the improvements.
+
+    A search reads ``text``, ``settings``, ``seed``, ``n_scored``, ``left`` and ``succeeded``.
+    """
+
+    def __init__(self, text: AttackedText, settings: AttackSettings, seed: int) -> None:
+        self.text, self.settings, self.seed = text, settings, seed
+        self.scores: dict[bytes, float] = {}
+        self.steps: list[Step] = []
+        self.reached_at: int | None = None
+        self.rounds = 0
+
+    @property
+    def n_scored(self) -> int:
+        """Tokenizations scored, each counted once."""
+        return len(self.scores)
+
+    @property
+    def left(self) -> int | None:
+        """Tokenizations that may still be scored; None without a limit."""
+        limit = self.settings.max_scored
+        return None if limit is None else limit - self.n_scored
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether a tokenization succeeded."""
+        return self.reached_at is not None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the settings end the search here."""
+        return self.settings.stop_when_wrong and self.succeeded
+
+    def drive(self) -> Generator[list[np.ndarray], Scored, Attack]:
+        """Run the search; yields the tokenizations that it asks for and that have no score yet."""
+        search = SEARCHES[self.settings.search](self)
+        answer = None
+        while True:
+            try:
+                rows = list(next(search) if answer is None else search.send(answer))
+            except StopIteration:
+                break
+            distinct = {row.tobytes(): row for row in rows}
+            new = [row for key, row in distinct.items() if key not in self.scores]
+            new = new if self.left is None else new[: self.left]
+            if new:
+                self._add(new, (yield from self._score(new)))
+            answer = np.array([self.scores.get(row.tobytes(), -math.inf) for row in rows])
+        canonical = self.scores.get(self.text.canonical.tobytes())
+        if canonical is None:  # the search had another start
+            canonical = float((yield from self._score([self.text.canonical])).scores[0])
+        return self._record(canonical)
+
+    def _score(self, rows: list[np.ndarray]) -> Generator[list[np.ndarray], Scored, Scored]:
+        """The scores of all rows from those of the allowed ones; minus infinity for the others."""
+        allowed = self.text.allowed(rows)
+        if allowed.all():
+            return (yield rows)
+        scores, succeeded = np.full(len(rows), -np.inf), np.zeros(len(rows), bool)
+        log_probs = np.zeros((len(rows), 0))
+        if allowed.any():
+            scored = yield [rows[i] for i in np.flatnonzero(allowed).tolist()]
+            scores[allowed], succeeded[allowed] = scored.scores, scored.succeeded
+            log_probs = np.full((len(rows), scored.log_probs.shape[1]), -np.inf)
+            log_probs[allowed] = scored.log_probs
+        return Scored(scores, succeeded, log_probs)
+
+    def _add(self, rows: Rows, scored: Scored) -> None:
+        for row, score, success, log_probs in zip(
+            rows, scored.scores.tolist(), scored.succeeded.tolist(), scored.log_probs, strict=True
+        ):
+            self.scores[row.tobytes()] = score
+            if success and self.reached_at is None:
+                self.reached_at = self.n_scored
+            if not self.steps or score > self.steps[-1].score:
+                ids = np.asarray(row, np.int32)
+                best = tuple(log_probs.tolist())
+                self.steps.append(Step(ids, score, self.n_scored, self.rounds, best))
+        self.rounds += 1
+
+    def _record(self, canonical_score: float) -> Attack:
+        text, best = self.text, self.steps[-1]
+        objective, prompt = text.objective, text.prompt
+        frame = [getattr(objective, name, None) for name in ("prefix", "suffix")]
+        prefix, suffix = ([] if ids is None else [int(i) for i in ids] for ids in frame)
+        within = [
+            getattr(one, "name", "") or str(getattr(one, "__name__", one))
+            for one in text.constraints
+        ]
+        return Attack(
+            key=prompt.key,
+            text=prompt.text,
+            ids=best.ids,
+            score=best.score,
+            canonical_score=canonical_score,
+            success=None if objective.threshold is None else self.succeeded,
+            reached_at=self.reached_at,
+            n_scored=self.n_scored,
+            steps=tuple(self.steps),
+            objective=" ".join([objective.name, *within]),
+            settings=str(self.settings),
+            seed=self.seed,
+            overflowed=text.overflowed,
+            canonical_ids=text.canonical,
+            lengths=[len(text.vocab.tokens[i]) for i in best.ids.tolist()],
+            vocabulary=text.vocab.fingerprint,
+            prefix=prefix,
+            suffix=suffix,
+            fields=prompt.fields,
+        )
+
+
+class Scorer:
+    """Scores the candidates of many texts: those of one model in one batch.
+
+    ``computed`` and ``naive`` count the tokens that went through models, and those of one unpadded
+    sequence for each candidate; ``mode`` is the scoring mode.
+    """
+
+    def __init__(self, max_batch_tokens: int | None = None) -> None:
+        self.max_batch_tokens = max_batch_tokens
+        self.computed, self.naive, self.mode = 0, 0, ""
+        self._prefix_caches: dict[int, PrefixCache] = {}
+
+    def score(self, pending: Sequence[tuple[AttackedText, Rows]]) -> list[Scored]:
+        """The scores of each text's candidates.
+
+        Args:
+            pending: texts and their candidates.
+        """
+        scored: dict[int, Scored] = {}
+        by_model: dict[int, list[tuple[int, CausalObjective, Request]]] = {}
+        for i, (text, rows) in enumerate(pending):
+            candidates, objective = Ragged.from_rows(rows), text.objective
+            if isinstance(objective, CausalObjective):
+                request = text.request(candidates)
+                assert request is not None, "dropped texts are left out before the search"
+                by_model.setdefault(id(objective.model), []).append((i, objective, request))
+                continue
+            scores = np.asarray(objective(candidates), np.float64)
+            threshold = np.inf if objective.threshold is None else objective.threshold
+            scored[i] = Scored(scores, scores > threshold, np.zeros((len(rows), 0)))
+        for model, members in by_model.items():
+            results = score_many(
+                members[0][1].model,
+                [request for _, _, request in members],
+                max_batch_tokens=self.max_batch_tokens,
+                prefix_cache=self._prefix_caches.setdefault(model, {}),
+            )
+            for (i, objective, _), one in zip(members, results, strict=True):
+                self.computed += one.tokens_computed
+                self.naive += one.tokens_naive
+                self.mode = one.mode
+                log_probs = one.log_probs
+                scored[i] = Scored(objective.read(log_probs), objective.succeeds(log_probs),
+                                   log_probs)  # fmt: skip
+        return [scored[i] for i in range(len(pending))]
+
+
+def run(
+    trials: Iterable[Trial], scorer: Scorer, *, pool: int, finished: Callable[[Attack], None]
+) -> None:
+    """Advance up to ``pool`` trials together, until all have ended.
+
+    ``finished`` is called with the record of each.
+    """
+    waiting = iter(trials)
+    active: list[tuple[Trial, Any, list[np.ndarray]]] = []
+
+    def advance(trial: Trial, driver: Any, scored: Scored | None) -> None:
+        try:
+            active.append((trial, driver, driver.send(scored)))
+        except StopIteration as stop:
+            finished(stop.value)
+
+    while True:
+        while len(active) < pool and (trial := next(waiting, None)) is not None:
+            advance(trial, trial.drive(), None)
+        if not active:
+            return
+        round_of = active.copy()
+        active.clear()
+        results = scorer.score([(trial.text, rows) for trial, _, rows in round_of])
+        for (trial, driver, _), scored in zip(round_of, results, strict=True):
+            advance(trial, driver, scored)
+
+
+# Searches by name
+
+SEARCHES: Registry[Callable[[Trial], Search]] = Registry("search", "robustok.searches")
+
+
+@SEARCHES.register("greedy")
+def greedy(trial: Trial) -> Search:
+    """Ascent over neighborhoods (paper, algorithm 2), with a beam, and from uniform draws.
+
+    Restarts follow while the attack has not succeeded. A short text runs out of tokenizations
+    before it runs out of restarts, so they end after 20 in a row that scored nothing new.
+    """
+    text, settings, seed = trial.text, trial.settings, trial.seed
+    idle = 0
+    for restart in range(settings.restarts + 1):
+        scored = trial.n_scored
+        if restart == 0:
+            start = text.start(settings.start, seed)
+        elif drawn := text.draw("uniform", seed, 1, restart):
+            start = drawn[0]
+        else:
+            continue
+        if trial.left is not None and trial.left < 1:
+            return
+        yield from ascend(trial, start, restart)
+        idle = idle + 1 if trial.n_scored == scored else 0
+        if trial.succeeded or idle == _IDLE:
+            return
+
+
+def ascend(trial: Trial, start: np.ndarray, restart: int) -> Search:
+    """Score ``start``, then the neighbors of the best ``settings.beam``, while the best improves.
+
+    Args:
+        trial: the attack.
+        start: ids where the ascent begins, int32 [n].
+        restart: number of the ascent; it seeds the choice among too many neighbors.
+    """
+    text, settings = trial.text, trial.settings
+    scores = yield [start]
+    beam = [(float(scores[0]), start)]
+    for step in range(settings.steps):
+        if trial.stopped:
+            return
+        highest, known = beam[0][0], [ids for _, ids in beam]
+        groups = [text.neighbors(ids, d) for ids in known for d in settings.distances]
+        rng = np.random.default_rng([trial.seed, text.draw_key, restart, step])
+        rows = choose(groups, known, settings.max_neighbors, trial.left, rng)
+        if not rows:
+            return
+        scores = yield rows
+        top = np.argsort(-scores, kind="stable")[: settings.beam].tolist()
+        beam += [(float(scores[i]), rows[i]) for i in top]
+        beam = sorted(beam, key=lambda entry: -entry[0])[: settings.beam]
+        if beam[0][0] <= highest:
+            return
+
+
+def choose(
+    groups: Sequence[Iterable[np.ndarray]],
+    known: list[np.ndarray],
+    cap: int | None,
+    left: int | None,
+    rng: np.random.Generator,
+) -> list[np.ndarray]:
+    """The neighbors to score: each once, none of ``known``, at most ``cap`` and ``left``."""
+    rows = [row for group in groups for row in group]
+    if len(groups) > 1:
+        seen = {ids.tobytes() for ids in known}
+        rows = list({row.tobytes(): row for row in rows if row.tobytes() not in seen}.values())
+    limit = min(len(rows) if cap is None else cap, len(rows) if left is None else left)
+    if len(rows) > limit:
+        rows = [rows[i] for i in np.sort(rng.choice(len(rows), limit, replace=False)).tolist()]
+    return rows
+
+
+@SEARCHES.register("random")
+def draw_at_random(trial: Trial) -> Search:
+    """The control: uniform draws until the limit."""
+    assert trial.settings.max_scored is not None
+    yield [trial.text.start(trial.settings.start, trial.seed)]
+    draws = trial.text.draw("uniform", trial.seed, trial.settings.max_scored, 1)
+    for begin in range(0, len(draws), _CHUNK):
+        if trial.stopped:
+            return
+        yield draws[begin : begin + _CHUNK]
+
+
+@SEARCHES.register("annealing")
+def anneal(trial: Trial) -> Search:
+    """Simulated annealing: ``beam`` chains, each with one proposal, a uniform neighbor, a round.
+
+    A proposal that loses Δ is accepted with probability exp(−Δ / T). T falls geometrically to 1%
+    of its first value, the standard deviation of the scores of the first proposals. Ends at the
+    limit, or at a success.
+    """
+    text, settings = trial.text, trial.settings
+    assert settings.max_scored is not None
+    rng = np.random.default_rng([trial.seed, text.draw_key])
+    start = text.start(settings.start, trial.seed)
+    chains = [start] * settings.beam
+    current = np.repeat((yield [start]), settings.beam)
+    rounds = max(1, settings.max_scored // settings.beam)
+    first: float | None = None
+    for turn in range(rounds):
+        if trial.succeeded or (trial.left is not None and trial.left < 1):
+            return
+        proposals = [_proposal(trial, ids, rng) for ids in chains]
+        scores = yield proposals
+        if first is None:
+            finite = np.append(scores[np.isfinite(scores)], current[np.isfinite(current)])
+            first = float(finite.std()) if len(finite) else 0.0
+        temperature = max(first, 1e-9) * _COOLED ** (turn / rounds)
+        loss = np.where(np.isfinite(scores), np.maximum(current - scores, 0.0), 0.0)
+        likely = rng.random(len(chains)) < np.exp(-np.minimum(loss / temperature, 700.0))
+        accepted = np.isfinite(scores) & likely
+        for i in np.flatnonzero(accepted).tolist():
+            chains[i], current[i] = proposals[i], scores[i]
+
+
+def _proposal(trial: Trial, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A uniform neighbor, or the tokenization itself where it has none."""
+    rows = [row for d in trial.settings.distances for row in trial.text.neighbors(ids, d)]
+    return rows[int(rng.integers(len(rows)))] if rows else ids
+
+
+def attacked_text(
+    vocab: Vocabulary,
+    prompt: Prompt,
+    objective: Objective,
+    constraints: Sequence[Constraint] = (),
+    draw_key: str | None = None,
+) -> AttackedText:
+    """A text under attack; raises RobustokError for an empty one."""
+    if not prompt.text:
+        raise RobustokError("the text is empty: give a question or a prompt")
+    key = item_key(prompt.text if draw_key is None else draw_key)
+    return AttackedText(vocab, prompt, objective, constraints, key)

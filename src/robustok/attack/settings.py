@@ -1,0 +1,317 @@
+"""Settings of attacks, objectives and certificates: one frozen class each, without torch.
+
+Every field is the one declaration of its option. Its metadata holds ``help``; ``flags`` of the
+command line where they are not those of the name; ``panel``, the group of `--help`; and, where it
+has them, ``choices`` and ``min``. An attack has a canonical string form, which names it in results,
+as in ``adversarial(distances=(2), start=canonical, steps=10)``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from robustok.errors import RobustokError, nearest
+from robustok.samplers.spec import split_parameters
+
+OBJECTIVES = ("probability", "log-probability")  # the scales of the margin of a question
+# The string form of an attack begins with the name of its search.
+SEARCHES = {"adversarial": "greedy", "random-search": "random", "annealing": "annealing"}
+SUITES = ("standard",)
+
+_ALWAYS_WRITTEN = ("distances", "start", "steps")
+
+
+def _option(default: Any, help: str, **metadata: Any) -> Any:
+    """A field with its help text and further metadata."""
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of the settings: fields are checked against their ``min`` and ``choices``."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, least = getattr(self, one.name), one.metadata.get("min")
+            choices = one.metadata.get("choices")
+            if choices and value not in choices:
+                raise RobustokError(f"unknown {one.name} '{value}': {nearest(value, choices)}")
+            if least is not None and isinstance(value, (int, float)) and value < least:
+                raise RobustokError(f"{one.name} is {value}: it must be at least {least}")
+
+    def replaced(self, **changes: Any) -> Self:
+        """These settings with some fields changed.
+
+        >>> AttackSettings().replaced(steps=3).steps
+        3
+
+        Args:
+            **changes: new values by field name.
+
+        Raises RobustokError for an unknown field.
+        """
+        names = [one.name for one in fields(self)]
+        for name in changes:
+            if name not in names:
+                raise RobustokError(f"unknown setting '{name}': {nearest(name, names)}")
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class AttackSettings(Settings):
+    """The settings of an attack; the defaults are the paper's.
+
+    >>> settings = AttackSettings(distances=(2, 4), beam=3)
+    >>> str(settings)
+    'adversarial(distances=(2, 4), start=canonical, steps=10, beam=3)'
+    >>> AttackSettings.parse(str(settings)) == settings
+    True
+
+    Args:
+        distances: distances of a step's neighbors, each at least 1.
+        start: ``"canonical"`` (default), or the spec of a scheme that draws the start, as
+            ``"uniform"``.
+        steps: greatest number of steps, at least 0.
+        objective: what a step maximizes on a question: the margin of ``"probability"`` (default) or
+            ``"log-probability"``; the paper's equations 1 and 2.
+        max_neighbors: greatest number of neighbors scored in a step, at least 1, chosen uniformly
+            without replacement; by default all.
+        beam: number of tokenizations kept from step to step, or of chains for ``"annealing"``, at
+            least 1. The paper has 1.
+        restarts: greatest number of uniform starts that follow while the attack has not succeeded,
+            at least 0. The paper has 0.
+        search: ``"greedy"`` (default), ``"random"`` to score uniform draws instead of neighbors,
+            ``"annealing"`` for chains that also accept worse neighbors, ever less often, a
+            registered search, or ``MODULE:FUNCTION``.
+        max_scored: greatest number of tokenizations scored for a text, each counted once, at least
+            1; by default there is no limit. Required by the random search and by annealing.
+        stop_when_wrong: whether the attack ends at the first success: the same accuracy for fewer
+            scored tokenizations, but smaller margins. By default it continues while a step gains.
+
+    Raises RobustokError for a value out of range.
+    """
+
+    distances: tuple[int, ...] = _option(
+        (2,), "distance of the neighbors of a step; may be given twice",
+        flags=("--distance",), min=1, panel="Search",
+    )  # fmt: skip
+    start: str = _option("canonical", "canonical, or a scheme", panel="Search")
+    steps: int = _option(10, "greatest number of steps", min=0, panel="Search")
+    objective: str = _option(
+        "probability", "probability or log-probability of the options", choices=OBJECTIVES,
+        panel="Objective",
+    )  # fmt: skip
+    max_neighbors: int | None = _option(
+        None, "neighbors scored in a step, at random  [default: all]", min=1, panel="Search"
+    )
+    beam: int = _option(1, "tokenizations kept from step to step", min=1, panel="Search")
+    restarts: int = _option(0, "further starts, from uniform draws", min=0, panel="Search")
+    search: str = _option("greedy", "greedy, random, annealing or MODULE:FUNCTION", panel="Search")
+    max_scored: int | None = _option(
+        None, "tokenizations scored for a text, at most", min=1, panel="Search"
+    )
+    stop_when_wrong: bool = _option(
+        False, "end at the first wrong answer: same accuracy", panel="Search"
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "distances", tuple(int(d) for d in self.distances))
+        if not self.distances or min(self.distances) < 1:
+            raise RobustokError("distances must be whole numbers from 1 on, as in (2,) or (2, 4)")
+        super().__post_init__()
+        if self.search in ("random", "annealing") and self.max_scored is None:
+            raise RobustokError(f"search '{self.search}' needs a limit: give max_scored")
+
+    def __str__(self) -> str:
+        names = {search: name for name, search in SEARCHES.items()}
+        written = [
+            f"{name}={getattr(self, name)}"
+            for name, default in _FIELDS.items()
+            if name in _ALWAYS_WRITTEN
+            or (name == "search" and self.search not in names)
+            or (name != "search" and getattr(self, name) != default)
+        ]
+        return f"{names.get(self.search, 'adversarial')}({', '.join(written)})".replace(",)", ")")
+
+    @classmethod
+    def parse(cls, text: str) -> AttackSettings:
+        """The settings that a string names; all others have their defaults.
+
+        >>> AttackSettings.parse("adversarial(start=uniform-k(alpha=0.5), steps=3)").start
+        'uniform-k(alpha=0.5)'
+
+        Args:
+            text: the settings as a string, as in the results of
+                :func:`robustok.attack.attack_items`.
+
+        Raises RobustokError for a string that does not name an attack.
+        """
+        return cls().replaced(**named_settings(text))
+
+
+_FIELDS = {field.name: field.default for field in fields(AttackSettings)}
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings(Settings):
+    """Which objective an attack on prompts maximizes, and what it needs.
+
+    >>> ObjectiveSettings("target", target=" world").target
+    ' world'
+
+    Args:
+        name: a registered objective: ``margin``, ``target``, ``refusal``, ``guard`` or
+            ``classifier``; or ``MODULE:FUNCTION``, a function that takes a
+            :class:`robustok.Ragged` of candidates and returns a number for each.
+        target: the response of ``target``, where a prompt has no field ``target``.
+        wanted: openings of an answer (``refusal``), or safe verdicts (``guard``).
+        unwanted: openings of a refusal, or unsafe verdicts.
+        flagged: labels that a ``classifier`` must not give.
+        flag_probability: least probability at which a guard or classifier flags a text.
+        threshold: score above which ``target`` and functions succeed; None for never.
+        perplexity_quantile: quantile of the perplexities of drawn tokenizations that candidates
+            stay within; None for no limit.
+        constraints: further constraints: registered names, or ``MODULE:FUNCTION``, a function that
+            takes a :class:`robustok.Ragged` of candidates and returns which are allowed.
+        seed: seed of the draws of a constraint.
+
+    Raises RobustokError for a value out of range.
+    """
+
+    name: str = "margin"  # the command's --objective is this field and AttackSettings.objective
+    target: str | None = _option(
+        None, "response that objective target makes likely", panel="Objective"
+    )
+    wanted: tuple[str, ...] = _option((), "opening of an answer, or safe verdict",
+                                      panel="Objective")  # fmt: skip
+    unwanted: tuple[str, ...] = _option((), "opening of a refusal, or unsafe verdict",
+                                        panel="Objective")  # fmt: skip
+    flagged: tuple[str, ...] = _option((), "label that the classifier must not give",
+                                       panel="Objective")  # fmt: skip
+    flag_probability: float = _option(
+        0.5, "probability at which a guard or classifier flags", panel="Objective"
+    )
+    threshold: float | None = _option(
+        None, "score above which the attack succeeds", panel="Objective"
+    )
+    perplexity_quantile: float | None = _option(
+        None, "stay within this quantile of uniform draws", panel="Objective"
+    )
+    constraints: tuple[str, ...] = _option(
+        (), "MODULE:FUNCTION that says which candidates are allowed", flags=("--constraint",),
+        panel="Objective",
+    )  # fmt: skip
+    seed: int = field(default=0, metadata={"help": "seed of a constraint's draws", "flags": ()})
+
+
+@dataclass(frozen=True)
+class CertifySettings(Settings):
+    """What to certify, and the most tokenizations of a question to score one by one.
+
+    >>> CertifySettings(distances=(4, None, 2)).distances
+    (2, 4, None)
+
+    Args:
+        distances: greatest distances from the canonical tokenization, each at least 1 and given
+            once; None for all tokenizations. They are sorted, None last.
+        limit: greatest number of tokenizations that are enumerated, at least 1. A larger set is
+            sampled.
+        draws: uniform draws from a larger set, at least 1. More draws give a tighter bound on the
+            share that changes the answer: about 3 / draws if none of them does, at 95%.
+        confidence: probability that each bound holds, between 0 and 1; not that all hold jointly.
+        attack: whether to run the greedy attack too. It moves by distance 2, in as many steps as
+            stay within the set, and aims at any other answer, whether the canonical one is right or
+            wrong.
+
+    Raises RobustokError for a value out of range.
+    """
+
+    distances: tuple[int | None, ...] = _option(
+        (2, 4, 6), "whole number or 'all'; may be given more than once", flags=("--distance",)
+    )
+    limit: int = _option(
+        2000, "score all tokenizations up to this many, else draw", flags=("--enumerate",), min=1
+    )
+    draws: int = _option(
+        1000, "uniform draws where there are too many to enumerate", flags=("--draws", "-n"), min=1
+    )
+    confidence: float = _option(0.95, "confidence of each sampled bound")
+    attack: bool = _option(True, "also run the greedy attack", flags=("--attack/--no-attack",))
+
+    def __post_init__(self) -> None:
+        if not self.distances or len(set(self.distances)) < len(self.distances):
+            raise RobustokError("give each distance once, and at least one, as in 2, 4")
+        if any(d is not None and d < 1 for d in self.distances):
+            raise RobustokError("a distance to certify is a whole number from 1 on")
+        super().__post_init__()
+        if not 0 < self.confidence < 1:
+            raise RobustokError(f"confidence {self.confidence} is not between 0 and 1")
+        known = sorted(d for d in self.distances if d is not None)
+        every = (None,) if None in self.distances else ()
+        object.__setattr__(self, "distances", (*known, *every))
+
+
+def is_attack(text: str) -> bool:
+    """Whether a string of a result names an attack and not a scheme."""
+    return text.partition("(")[0] in SEARCHES
+
+
+def suite_label(suite: str, max_scored: int, transfer: int = 0) -> str:
+    """A suite of attacks as one string of a result, in the place of a scheme.
+
+    >>> suite_label("standard", 500, transfer=3)
+    'standard-suite(max_scored=500, transfer=3)'
+
+    Args:
+        suite: its name.
+        max_scored: tokenizations that each search may score for a prompt.
+        transfer: number of other models whose attacks are tried too.
+    """
+    others = f", transfer={transfer}" if transfer else ""
+    return f"{suite}-suite(max_scored={max_scored}{others})"
+
+
+def is_suite(text: str) -> bool:
+    """Whether a string of a result names a suite of attacks.
+
+    >>> is_suite("standard-suite(max_scored=500)")
+    True
+    """
+    return text.partition("(")[0].endswith("-suite")
+
+
+def named_settings(text: str) -> dict[str, Any]:
+    """The settings that a string names, without the defaults of the others.
+
+    >>> named_settings("adversarial(start=canonical, steps=3)")
+    {'search': 'greedy', 'start': 'canonical', 'steps': 3}
+    """
+    match = re.fullmatch(r"([a-z-]+)(?:\((.*)\))?", text.strip())
+    if match is None or match[1] not in SEARCHES:
+        raise RobustokError(f"cannot read the attack {text!r}: write {AttackSettings()}")
+    settings: dict[str, Any] = {"search": SEARCHES[match[1]]}
+    for part in split_parameters(text, match[2] or ""):
+        name, _, value = (side.strip() for side in part.partition("="))
+        if name not in _FIELDS:
+            raise RobustokError(f"unknown attack setting '{name}': {nearest(name, _FIELDS)}")
+        settings[name] = _read(name, value)
+    return settings
+
+
+def _read(name: str, value: str) -> Any:
+    """The value of a setting, of the type of its default; a whole number where that is None."""
+    default = _FIELDS[name]
+    if isinstance(default, str):
+        return value
+    if isinstance(default, bool):
+        if value not in ("True", "False"):
+            raise RobustokError(f"{name}={value}: give True or False")
+        return value == "True"
+    try:
+        if not isinstance(default, tuple):
+            return int(value)
+        return tuple(int(number) for number in value.strip("()").split(",") if number.strip())
+    except ValueError:
+        raise RobustokError(f"{name}={value}: give a whole number") from None

@@ -1,0 +1,198 @@
+"""Standard suite: several searches on the same prompts under one limit, and the worst of all.
+
+A single search understates how far a model can be moved. The suite runs every search of the library
+with the same number of scored tokenizations for each, and reports the worst result of each prompt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustok.attack.constraints import Constraint
+from robustok.attack.engine import attack_prompts
+from robustok.attack.objectives import Objective
+from robustok.attack.records import Attack, Prompt, curve_of, share, success_curve
+from robustok.attack.settings import SUITES, AttackSettings, suite_label
+from robustok.errors import RobustokError, nearest
+from robustok.evaluation.questions import check_keyed
+from robustok.runtime.display import Progress, part_of_progress
+
+if TYPE_CHECKING:
+    from robustok.tokenizer.vocabulary import Vocabulary
+
+
+def suite_settings(suite: str = "standard", max_scored: int = 500) -> dict[str, AttackSettings]:
+    """The searches of a suite, by name.
+
+    >>> list(suite_settings())
+    ['greedy', 'wide', 'beam', 'restarts', 'annealing', 'random']
+
+    Args:
+        suite: its name; ``"standard"`` is the only one.
+        max_scored: tokenizations that each search may score for a prompt, at least 1.
+
+    Raises RobustokError for an unknown name.
+    """
+    if suite not in SUITES:
+        raise RobustokError(f"unknown suite '{suite}': {nearest(suite, SUITES)}")
+    limit = AttackSettings(steps=1000, max_scored=max_scored)
+    return {
+        "greedy": limit,
+        "wide": limit.replaced(distances=(2, 4), max_neighbors=128),
+        "beam": limit.replaced(beam=4, max_neighbors=128),
+        "restarts": limit.replaced(restarts=1000, max_neighbors=64),
+        "annealing": limit.replaced(search="annealing", beam=8),
+        "random": limit.replaced(search="random"),
+    }
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """The attacks of every search of a suite, and the worst for each prompt.
+
+    >>> from robustok.attack import as_objective
+    >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=9)
+    >>> result = run_suite(vocab, [Prompt("a", "hello world")], lambda _: length, seed=0)
+    >>> result.worst[0].score == max(attacks[0].score for attacks in result.parts.values())
+    True
+    >>> result.table()[-1]["search"], result.curves([1])["worst of all"][0]["success"]
+    ('worst of all', 0.0)
+
+    Args:
+        suite: the name of the suite.
+        seed: seed of all random choices.
+        max_scored: tokenizations that each search could score for a prompt.
+        parts: the attacks of each search, by its name, in the order of the prompts.
+        seconds: wall-clock time of each search, by its name; about 0 where it was read from a file.
+    """
+
+    suite: str
+    seed: int
+    max_scored: int
+    parts: dict[str, list[Attack]]
+    seconds: dict[str, float]
+
+    @property
+    def by_prompt(self) -> list[tuple[Attack, ...]]:
+        """The attacks of all searches on each prompt."""
+        return list(zip(*self.parts.values(), strict=True))
+
+    @property
+    def worst(self) -> list[Attack]:
+        """The attack with the highest score, for each prompt; the first one among equals."""
+        return [max(attacks, key=lambda attack: attack.score) for attacks in self.by_prompt]
+
+    @property
+    def label(self) -> str:
+        """The suite as one string, for a column of results, in the place of a scheme."""
+        return suite_label(self.suite, self.max_scored)
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row for each search and one for the worst of all.
+
+        A row has ``n``, the mean ``score`` and ``canonical_score``, ``n_scored`` and ``seconds``,
+        and with a threshold the share of broken prompts ``success`` with its 95% bounds ``low`` and
+        ``high``.
+        """
+        rows = [_row(name, part, self.seconds[name]) for name, part in self.parts.items()]
+        rows.append(_row("worst of all", self.worst, sum(self.seconds.values())))
+        rows[-1]["n_scored"] = sum(row["n_scored"] for row in rows[:-1])
+        if "success" in rows[-1]:  # a prompt is broken if any search broke it
+            broken = [any(attack.success for attack in attacks) for attacks in self.by_prompt]
+            rows[-1] |= share("success", broken)
+        return rows
+
+    def curves(self, limits: Sequence[int]) -> dict[str, list[dict[str, float]]]:
+        """The share of broken prompts by the number of tokenizations scored, for each search.
+
+        Args:
+            limits: numbers of tokenizations that each search scores.
+
+        "worst of all" is a prompt that any search broke within the number.
+        """
+        curves = {name: success_curve(attacks, limits) for name, attacks in self.parts.items()}
+        reached = [
+            min((a.reached_at for a in attacks if a.reached_at is not None), default=None)
+            for attacks in self.by_prompt
+        ]
+        return curves | {"worst of all": curve_of(reached, limits)}
+
+
+def run_suite(
+    vocab: Vocabulary,
+    prompts: Sequence[Prompt],
+    objective: Callable[[Prompt], Objective],
+    *,
+    suite: str = "standard",
+    max_scored: int = 500,
+    seed: int,
+    constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
+    max_batch_tokens: int | None = None,
+    resume_file: str | Path | None = None,
+    progress: Progress | None = None,
+) -> SuiteResult:
+    """Attack every prompt with every search of a suite.
+
+    >>> from robustok.attack import as_objective
+    >>> length = as_objective(lambda rows: rows.lengths, name="length", threshold=9)
+    >>> run_suite(vocab, [Prompt("a", "hello")], lambda _: length, max_scored=50, seed=0).label
+    'standard-suite(max_scored=50)'
+
+    Args:
+        vocab: the model's vocabulary.
+        prompts: the prompts, each with its own key.
+        objective: the objective of a prompt.
+        suite: name of the suite, ``"standard"``.
+        max_scored: tokenizations that each search may score for a prompt, at least 1.
+        seed: any integer; decides all random choices.
+        constraints: the constraints of a prompt; by default none.
+        max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`attack`.
+        resume_file: keeps each finished attack in files beside it, one for each search, such as
+            ``attacks-greedy.jsonl`` for ``attacks.jsonl``. Another call with the same arguments
+            reads them and continues.
+        progress: called with (searches of prompts done, all of them).
+
+    Raises RobustokError as :func:`attack_prompts`, and for an unknown suite.
+    """
+    searches = suite_settings(suite, max_scored)
+    prompts = check_keyed("prompt", prompts)
+    parts: dict[str, list[Attack]] = {}
+    seconds: dict[str, float] = {}
+    file = None if resume_file is None else Path(resume_file)
+    for number, (name, settings) in enumerate(searches.items()):
+        began = time.perf_counter()
+        parts[name] = attack_prompts(
+            vocab,
+            prompts,
+            objective,
+            constraints=constraints,
+            settings=settings,
+            seed=seed,
+            max_batch_tokens=max_batch_tokens,
+            resume_file=file and file.with_name(f"{file.stem}-{name}{file.suffix}"),
+            progress=part_of_progress(
+                progress, number * len(prompts), len(prompts) * len(searches)
+            ),
+        )
+        seconds[name] = time.perf_counter() - began
+    return SuiteResult(suite, seed, max_scored, parts, seconds)
+
+
+def _row(name: str, attacks: Sequence[Attack], seconds: float) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "search": name,
+        "n": len(attacks),
+        "canonical_score": float(np.mean([a.canonical_score for a in attacks])),
+        "score": float(np.mean([a.score for a in attacks])),
+        "n_scored": sum(a.n_scored for a in attacks),
+        "seconds": seconds,
+    }
+    if all(a.success is not None for a in attacks):
+        row |= share("success", [bool(a.success) for a in attacks])
+    return row

@@ -1,0 +1,181 @@
+"""robustok sample, count and inspect: the tokenizations of a text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from robustok.cli.options import Draws, Json, Scheme, Seed, Tokenizer, option
+from robustok.cli.printing import as_str, print_json, print_tokens, text_of, texts_of
+from robustok.errors import RobustokError
+from robustok.lattice import distance
+from robustok.report.page import write_inspection
+from robustok.samplers import BUILT_IN, sampler
+from robustok.tokenizer.vocabulary import Vocabulary
+
+LONGEST = 400  # bytes; the exact distances of a longer text take too long
+Text = Annotated[
+    str,
+    typer.Argument(metavar="TEXT", help="a text; - reads one text per line of standard input"),
+]
+
+
+def sample(
+    text: Text, tokenizer: Tokenizer, scheme: Scheme, seed: Seed, draws: Draws = 1,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Draw tokenizations of TEXT.
+
+    --json prints one object for each text, with its ids and tokens.
+    """
+    vocab = Vocabulary.load(tokenizer)
+    draw = sampler(scheme, vocab)
+    texts = texts_of(text)
+    rows = draw.sample_batch(texts, seed=seed, draws=draws)
+    for number, source in enumerate(texts):
+        ids = [rows[number * draws + i].tolist() for i in range(draws)]
+        tokens = [[vocab.tokens[i] for i in row] for row in ids]
+        if as_json:
+            readable = [[t.decode(errors="backslashreplace") for t in row] for row in tokens]
+            print_json({"text": as_str(source), "scheme": draw.spec, "seed": seed, "ids": ids,
+                        "tokens": readable})  # fmt: skip
+        else:
+            for row in tokens:
+                print_tokens(row)
+
+
+@dataclass(frozen=True)
+class CountOptions:
+    """Options of `count`."""
+
+    by: str | None = option(
+        "also count by distance from the canonical tokenization, or by segments", default=None,
+        choices=("distance", "segments"), noun="unit", metavar="distance|segments",
+    )  # fmt: skip
+    most: int | None = option(
+        "greatest distance or number of segments", "--max", default=None, min=0
+    )
+
+
+def count(text: Text, tokenizer: Tokenizer, options: CountOptions, as_json: Json = False) -> None:
+    """Count the tokenizations of TEXT, exactly.
+
+    JSON output has the counts as strings, since they exceed the range of JSON numbers.
+    """
+    by, vocab = options.by, Vocabulary.load(tokenizer)
+    for source in texts_of(text):
+        lattice = vocab.lattice(source)
+        total = lattice.count()
+        counts = _counts_by(lattice, by, total, options.most) if by else []
+        if as_json:
+            record: dict[str, Any] = {"text": as_str(source)} if text == "-" else {}
+            record["total"] = str(total)
+            print_json(record | ({f"by_{by}": [str(count) for count in counts]} if by else {}))
+            continue
+        typer.echo(f"{total:,}")
+        for value, number in enumerate(counts):
+            if number:
+                typer.echo(f"{by} {value:>4}  {number:,}")
+
+
+def _counts_by(lattice: Any, by: str, total: int, most: int | None) -> list[int]:
+    """The counts at 0, 1, 2, … up to `most`, or until all are counted."""
+    counts: list[int] = []
+    seen = 0
+    while (seen < total) if most is None else (len(counts) <= most):
+        counts.append(lattice.count(**{by: len(counts)}))
+        seen += counts[-1]
+    return counts
+
+
+@dataclass(frozen=True)
+class InspectOptions:
+    """Options of `inspect`."""
+
+    scheme: tuple[str, ...] = option(
+        "may be given more than once  [default: every random one that fits]", "--scheme", "-s",
+        default=(), metavar="SCHEME",
+    )  # fmt: skip
+    seed: int = option("the same seed, the same draws", default=0)
+    draws: int = option("draws shown for each scheme", "--draws", "-n", default=3, min=1)
+    samples: int = option("uniform draws for the histogram", default=5000, min=1)
+    html: Path | None = option("also write an HTML page to this file", default=None, metavar="FILE")
+
+
+def inspect(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="a text")],
+    tokenizer: Tokenizer,
+    options: InspectOptions,
+) -> None:
+    """Show the tokenizations of TEXT.
+
+    Prints its canonical tokens, draws of each scheme, and a histogram of the distance from the
+    canonical tokenization: the exact share of tokenizations beside the share of uniform draws.
+    """
+    vocab = Vocabulary.load(tokenizer)
+    source = text_of(text)
+    canonical = vocab.encode(source)
+    lattice = vocab.lattice(source)
+    if len(vocab.decode_bytes(canonical)) > LONGEST:
+        raise RobustokError(f"only a text of at most {LONGEST} bytes is shown; give a shorter one")
+    total = lattice.count()
+
+    def tokens_of(ids: Any) -> list[bytes]:
+        return [vocab.tokens[i] for i in ids]
+
+    entries: list[dict[str, Any]] = [{"scheme": "canonical", "draws": [tokens_of(canonical)]}]
+    for spec in options.scheme or _default_schemes():
+        draw = sampler(spec, vocab)
+        rows = draw.sample_batch([source], seed=options.seed, draws=options.draws)
+        entries.append({"scheme": draw.spec, "draws": [tokens_of(row) for row in rows]})
+    bars = _histogram(vocab, source, canonical, lattice, total, options.samples, options.seed)
+    _print_inspection(total, entries, bars, options.samples)
+    vocab.gigatoken.load()
+    reason = vocab.gigatoken.reason
+    encoder = "gigatoken" if reason is None else f"the tokenizer itself ({reason})"
+    typer.echo(f"\ncanonical ids are computed by {encoder}")
+    if options.html:
+        write_inspection(options.html, text, total, entries, bars, options.samples)
+        typer.echo(f"The page is at {options.html.resolve()}")
+
+
+def _default_schemes() -> list[str]:
+    """The random schemes with a color of their own that every tokenizer fits, as their examples."""
+    return [
+        scheme.example
+        for scheme in BUILT_IN
+        if scheme.color and not scheme.needs and not scheme.deterministic
+    ]
+
+
+def _histogram(
+    vocab: Any, text: Any, canonical: Any, lattice: Any, total: int, samples: int, seed: int
+) -> list[tuple[int, float, float]]:
+    """(distance, exact share, share of the draws), where either share is at least 0.001."""
+    exact = _counts_by(lattice, "distance", total, None)
+    rows = sampler("uniform", vocab).sample_batch([text], seed=seed, draws=samples)
+    seen = Counter(distance(vocab, canonical, row) for row in rows)
+    shares = [(at, count / total, seen[at] / samples) for at, count in enumerate(exact)]
+    return [bar for bar in shares if max(bar[1:]) >= 0.001]
+
+
+def _print_inspection(
+    total: int, entries: list[dict[str, Any]], bars: list[tuple[int, float, float]], samples: int
+) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    noun = "tokenization" if total == 1 else "tokenizations"
+    console.print(f"{total:,} {noun}")
+    for entry in entries:
+        console.print(f"\n[bold]{entry['scheme']}[/bold]")
+        for tokens in entry["draws"]:
+            print_tokens(tokens, console, f"{len(tokens):>4}  ")
+    console.print(f"\n[bold]distance from canonical[/bold]   exact █  {samples:,} uniform draws ░")
+    tallest = max((max(exact, drawn) for _, exact, drawn in bars), default=1.0)
+    for at, exact, drawn in bars:
+        console.print(f"{at:>4}  {'█' * round(40 * exact / tallest):<41}{100 * exact:6.2f}%")
+        console.print(f"      {'░' * round(40 * drawn / tallest):<41}{100 * drawn:6.2f}%")

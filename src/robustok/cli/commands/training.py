@@ -1,0 +1,196 @@
+"""robustok pretrain and finetune: train a model on tokenizations drawn anew at every step."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from robustok import training
+from robustok.cli.options import (
+    Json,
+    Model,
+    Out,
+    OverflowOptions,
+    SampleBy,
+    Scheme,
+    Seed,
+    Tokenizer,
+    option,
+)
+from robustok.cli.printing import print_json
+from robustok.cli.progress import bar, training_log
+from robustok.errors import RobustokError
+from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
+from robustok.samplers import sampler, schedule
+from robustok.tasks import read_questions, read_texts
+from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
+from robustok.training.recipe import PRESETS, Recipe
+
+Given = Annotated[dict, Recipe]
+
+
+@dataclass(frozen=True)
+class PresetOptions:
+    """Settings of the paper."""
+
+    preset: str | None = option(
+        f"the paper's settings: {', '.join(PRESETS)}", default=None, metavar="NAME",
+        choices=PRESETS,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PretrainOptions(PresetOptions):
+    """Options of `pretrain`."""
+
+    shape: str = option(
+        "tiny-llm (the paper's) or quick", default="tiny-llm", metavar="NAME", choices=SHAPES,
+        noun="model shape",
+    )  # fmt: skip
+    scale: float = option("factor of the shape's width and depth, such as 0.25", default=1.0)
+    every: int = option("steps between measurements of held-out text", default=500, min=1)
+    held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE")
+    end: str | None = option("token after each document", default=None, metavar="TOKEN")
+
+
+def pretrain(
+    texts: Annotated[
+        list[Path], typer.Argument(metavar="TEXTS", help=".txt, .jsonl or .parquet files")
+    ],
+    tokenizer: Tokenizer,
+    scheme: Scheme,
+    seed: Seed,
+    out: Out,
+    options: PretrainOptions,
+    recipe: Given,
+    sample_by: SampleBy = "line",
+    as_json: Json = False,
+) -> None:
+    """Train a small model on drawn tokenizations.
+
+    It has the Llama architecture and starts from random weights. The same call goes on after an
+    interruption, also under `accelerate launch -m robustok pretrain ...`. Held-out perplexity
+    is measured canonically and on uniform draws.
+    """
+    settings = _settings(options.preset, recipe)
+    shape = SHAPES[options.shape].scaled(options.scale)
+    vocab = Vocabulary.load(tokenizer)
+    draw = schedule(scheme, vocab)
+    end_id = end_of_text(vocab, options.end)
+    held_out = options.held_out
+    measured = [sampler(spec, vocab) for spec in ("canonical", "uniform")] if held_out else []
+    with training_log(as_json), bar(f"pretrain {draw.spec}") as progress:
+        done = training.pretrain(
+            small_model(vocab.size, shape, seed=seed, end_id=end_id),
+            vocab,
+            read_texts(texts, sample_by=sample_by),
+            sampler=draw,
+            seed=seed,
+            out=out,
+            held_out=read_texts(held_out, sample_by=sample_by) if held_out else (),
+            held_out_samplers=measured,
+            every=options.every,
+            end=end_id,
+            progress=progress,
+            **settings,
+        )
+    save_tokenizer(tokenizer, out)
+    _print(done, draw.spec, out, as_json)
+
+
+@dataclass(frozen=True)
+class FinetuneOptions(OverflowOptions):
+    """Options of `finetune` that have the names of the library's parameters."""
+
+    pack: int | None = option(
+        "tokens of a row, into which questions are packed", default=None, min=2
+    )
+    fixed_draws: int | None = option(
+        "draws of a question  [default: new ones in each epoch]", default=None, min=1
+    )
+
+
+@dataclass(frozen=True)
+class LoraOptions:
+    """Parameters of ``add_lora``."""
+
+    rank: int = option("rank of the adapters", "--lora-rank", default=8, min=1, panel="LoRA")
+    alpha: float = option("their scale", "--lora-alpha", default=32.0, panel="LoRA")
+    dropout: float = option("their dropout", "--lora-dropout", default=0.05, panel="LoRA")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSource(PresetOptions):
+    """What is fine-tuned."""
+
+    items: str = option(
+        "JSON Lines with question, choices and label, or a benchmark on the hub", metavar="FILE"
+    )
+    lora: bool = option("train low-rank adapters instead of all weights", default=False)
+    tokenizer: str | None = option(
+        "[default: the model's own]", "--tokenizer", "-t", default=None, metavar="PATH"
+    )
+
+
+def finetune(
+    model: Model,
+    source: FinetuneSource,
+    scheme: Scheme,
+    seed: Seed,
+    out: Out,
+    options: Annotated[dict, FinetuneOptions],
+    recipe: Given,
+    lora_settings: Annotated[dict, LoraOptions],
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Fine-tune MODEL on drawn tokenizations.
+
+    The question is drawn with SCHEME, the answer stays canonical and is alone in the loss. A
+    strength may change as it trains: 'stochastok(alpha=0.1->1)'. The same call goes on after an
+    interruption, also under `accelerate launch -m robustok finetune ...`.
+    """
+    if lora_settings and not source.lora:
+        raise RobustokError("--lora-rank, --lora-alpha and --lora-dropout need --lora")
+    settings = _settings(source.preset, recipe)
+    questions = read_questions(source.items)
+    tokenizer = source.tokenizer or model
+    vocab = Vocabulary.load(tokenizer)
+    draw = schedule(scheme, vocab)
+    trained: Any = load_model(model, dtype="float32")
+    if source.lora:
+        trained = add_lora(trained, seed=seed, **lora_settings)
+    with training_log(as_json), bar(f"finetune {draw.spec}") as progress:
+        done = training.finetune(
+            trained, vocab, questions, sampler=draw, seed=seed, out=out, progress=progress,
+            **options, **settings,
+        )  # fmt: skip
+    save_tokenizer(tokenizer, out)
+    _print(done, draw.spec, out, as_json)
+
+
+def _settings(preset: str | None, recipe: dict[str, Any]) -> dict[str, Any]:
+    """The preset's settings, replaced by those on the command line.
+
+    Raises RobustokError if an option without a default is missing.
+    """
+    settings = (asdict(PRESETS[preset]) if preset else {}) | recipe
+    needed = ("steps", "batch_size", "learning_rate")
+    if missing := [f"--{n.replace('_', '-')}" for n in needed if n not in settings]:
+        raise RobustokError(f"give {' and '.join(missing)}, or a --preset ({', '.join(PRESETS)})")
+    return settings
+
+
+def _print(done: Any, spec: str, out: Path, as_json: bool) -> None:
+    """Print the record of a training run as JSON, or a line and the last held-out perplexities."""
+    speed = done.tokens_per_second
+    if as_json:
+        record = {**vars(done), "scheme": spec, "tokens_per_second": speed}
+        print_json(record | {"perplexities": [entry._asdict() for entry in done.perplexities]})
+        return
+    last = f"last loss {done.losses[-1][1]:.3f}, " if done.losses else ""
+    typer.echo(f"{done.steps} steps in {done.precision}, {last}{speed:,.0f} tokens/s: {out}")
+    for entry in {entry.scheme: entry for entry in done.perplexities}.values():
+        typer.echo(f"held out, {entry.scheme}: perplexity {entry.perplexity:.2f}")

@@ -1,0 +1,98 @@
+"""What commands read from standard input and print: tokens, tables, JSON, written files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from robustok.report import model_figures
+from robustok.report.style import TOKEN_COLORS
+from robustok.runtime.display import visible
+
+
+def text_of(argument: str) -> str | bytes:
+    """An argument as text, or as bytes where the shell passed bytes that are not UTF-8."""
+    raw = os.fsencode(argument)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def texts_of(argument: str) -> list[Any]:
+    """The argument as the only text; for "-" the lines of standard input, without line ends."""
+    return sys.stdin.buffer.read().splitlines() if argument == "-" else [text_of(argument)]
+
+
+def as_str(text: str | bytes) -> str:
+    """A text for JSON, which has no bytes."""
+    return text if isinstance(text, str) else text.decode(errors="replace")
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_result(result: Any, row: Mapping[str, Any], as_json: bool) -> None:
+    """Print a result as the line that it is as text, or its row as JSON."""
+    if as_json:
+        print_json(row)
+    else:
+        typer.echo(str(result))
+
+
+def print_written(paths: Iterable[Path], as_json: bool) -> None:
+    if not as_json:
+        typer.echo("written: " + ", ".join(map(str, paths)))
+
+
+def print_figure(
+    name: str, rows: Sequence[Mapping[str, Any]], out: Path | None, as_json: bool
+) -> None:
+    """Draw the figure ``name`` of a command from its rows into the folder of --out, if given."""
+    if out is None:
+        return
+    draw = {
+        "bound": model_figures.draw_bound,
+        "embeddings": model_figures.draw_embeddings,
+        "gap": model_figures.draw_gap,
+    }[name]
+    draw(rows, out / name)
+    print_written([out / f"{name}.{kind}" for kind in ("png", "svg", "csv")], as_json)
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 2) -> None:
+    """Print rows below their titles: the first ``left`` columns as text, the rest as numbers."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(titles))
+    for number, title in enumerate(titles):
+        grid.add_column(title, justify="left" if number < left else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(str(value)) for value in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a line stays a line
+        console = Console(highlight=False, width=160)
+    console.print(grid)
+
+
+def print_tokens(tokens: Sequence[bytes], console: Console | None = None, lead: str = "") -> None:
+    """Print one tokenization: colored boxes on a terminal, bars between tokens elsewhere.
+
+    Bars also on a terminal without color, and where NO_COLOR is set.
+    """
+    console = console or Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal or not console.color_system or console.no_color:
+        console.print(Text(lead + "|".join(visible(token) for token in tokens)))
+        return
+    text = Text(lead)
+    for i, token in enumerate(tokens):
+        text.append(visible(token), style=f"black on {TOKEN_COLORS[i % len(TOKEN_COLORS)]}")
+    console.print(text)

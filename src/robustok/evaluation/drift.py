@@ -1,0 +1,120 @@
+"""Drift: how many of the completions that a model samples are not canonical.
+
+A model that was trained on canonical ids alone can still sample others. Whatever decodes a
+completion and encodes its text again, as a chat history or a rollout does, then has other ids than
+the model chose. The comparison is that of :mod:`robustok.guard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from robustok.evaluation.intervals import clustered
+from robustok.evaluation.questions import Ids
+from robustok.guard import Guard
+from robustok.models.load import max_length_of
+from robustok.runtime.display import Progress
+from robustok.scoring.forward import quiet
+
+if TYPE_CHECKING:
+    from robustok.tokenizer.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class CompletionDrift:
+    """The share of sampled completions that are not canonical.
+
+    Args:
+        drifted: mean over prompts of the share of completions that are not canonical.
+        low: lower 95% bound of ``drifted``, with prompts as clusters.
+        high: upper 95% bound.
+        drifted_ids: share of all ids that the encoder would not give.
+        changed: share of completions that decoding and encoding changes: those that are not
+            canonical or not UTF-8.
+        completions: the ids of each prompt's completions, without special ones.
+    """
+
+    drifted: float
+    low: float
+    high: float
+    drifted_ids: float
+    changed: float
+    completions: list[list[list[int]]]
+
+
+def completion_drift(
+    model: Any,
+    vocab: Vocabulary,
+    texts: Sequence[str],
+    *,
+    samples: int = 4,
+    tokens: int = 32,
+    seed: int,
+    start: Ids = (),
+    progress: Progress | None = None,
+) -> CompletionDrift:
+    """Sample completions of canonical prompts at temperature 1, and check their ids.
+
+    >>> from robustok.evaluation.drift import completion_drift
+    >>> drift = completion_drift(model, vocab, ["the"], samples=2, tokens=3, seed=0)
+    >>> len(drift.completions[0]), 0 <= drift.drifted <= 1
+    (2, True)
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        texts: the prompts. The start of one that is too long is cut off.
+        samples: completions of each, at least 1.
+        tokens: greatest number of ids of a completion, at least 1.
+        seed: any integer. Completions depend on it and on the position of the prompt.
+        start: ids before each prompt, such as the start token; by default none.
+        progress: called with (prompts done, all prompts).
+    """
+    guard = Guard(vocab, allow_special=True, max_length=None)
+    drifted, changed, completions = [], [], []
+    ids = np.zeros(2, np.int64)  # those the encoder would not give, and all
+    for done, text in enumerate(texts):
+        prompt = np.concatenate([np.asarray(start, np.int64), vocab.encode(text)])
+        sampled = _sampled(model, prompt, samples, tokens, seed + done)
+        kept = [[i for i in row if i not in vocab.special] for row in sampled]
+        # A completion of special ids alone is empty, and an empty sequence is canonical.
+        verdicts = guard.check_batch(kept)
+        drifted.append(float((~verdicts.canonical).mean()))
+        changed.append(float((~verdicts.round_trip).mean()))
+        ids += int(verdicts.deviates.sum()), len(verdicts.given)
+        completions.append(kept)
+        if progress is not None:
+            progress(done + 1, len(texts))
+    share, low, high = clustered(drifted, samples)
+    rate = float(ids[0] / max(ids[1], 1))
+    return CompletionDrift(share, low, high, rate, float(np.mean(changed)), completions)
+
+
+def _sampled(
+    model: Any, prompt: np.ndarray, samples: int, tokens: int, seed: int
+) -> list[list[int]]:
+    """The ids of each completion of one prompt, drawn without a change of the global random state.
+
+    The rows are copies of one prompt, so that no padding enters the model.
+    """
+    limit = max_length_of(model)
+    room = len(prompt) if limit is None else max(1, limit - tokens)
+    given = torch.as_tensor(prompt[-room:].astype(np.int64), device=model.device)[None]
+    end = getattr(model.generation_config, "eos_token_id", None)
+    ends = [] if end is None else end if isinstance(end, list) else [end]
+    devices = [model.device] if model.device.type == "cuda" else []
+    with quiet(model), torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        output = model.generate(
+            input_ids=given, attention_mask=torch.ones_like(given), do_sample=True,
+            num_return_sequences=samples, max_new_tokens=tokens,
+            pad_token_id=ends[0] if ends else 0, temperature=1.0, top_p=1.0, top_k=0,
+        )  # fmt: skip
+    rows = output[:, given.shape[1] :].tolist()
+    return [list(takewhile(lambda i: i not in ends, row)) for row in rows]

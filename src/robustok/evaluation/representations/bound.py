@@ -1,0 +1,355 @@
+"""The paper's robustness bound from a model's weights, whose spectral norms are measured here.
+
+What the bound assumes, and what therefore it does not say of a model in use:
+
+- *One layer.* The theorem is about a 1-layer Transformer. ``log10_gamma(layer=ℓ)`` reads layer ℓ
+  as such a model; without ``layer`` the layers' factors are multiplied, which is our composition.
+- *1-Lipschitz activations.* SiLU and GELU have slopes up to 1.10 and 1.13. A gated block
+  multiplies two linear maps, so it has no Lipschitz constant at all on unbounded inputs; ‖W_FFN‖
+  is read as the product of its three norms, which is its order on inputs of norm 1.
+- *Bounded embeddings* (in [0, 1]). ``largest_embedding`` is the greatest norm of a token's
+  embedding, for comparison. Deeper layers' inputs are not bounded by anything here.
+- *Normalization.* The factor (d/(d−1))² stands for layer norms. Their learned gains, and that
+  dividing by a small norm stretches, are not in it; nor are position embeddings or query norms.
+- *Substitutions.* ‖H(s₁) − H(s₂)‖ ≤ √(2k) counts k columns that differ where they stand. A split
+  moves every later token one place on, so two tokenizations at distance k in fact differ in more
+  columns, and in length.
+
+So the measured ratio may exceed the number in principle, and is far below it in practice. It is
+for comparing models of one shape, which is what the paper uses it for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log10, sqrt
+from typing import Any, NamedTuple
+
+import torch
+
+from robustok.checks import check_integer
+from robustok.errors import RobustokError
+from robustok.runtime.display import Progress
+
+_BLOCK = 16  # vectors iterated together: a cluster of large singular values slows one alone down
+_MAX_ITERATIONS = 5000
+_TALL = 4  # rows by columns, from which AᵀA is computed first
+_FINEST = 1e-5  # tolerance, of float32 products
+
+
+@dataclass(frozen=True)
+class LayerNorms:
+    """‖·‖₂ of one layer's matrices; of query, key and value one per attention head.
+
+    A head that shares its keys and values has those of its group. ``feed_forward`` is the product
+    of the norms of the block's matrices: two, or three where it is gated.
+    """
+
+    query: tuple[float, ...]
+    key: tuple[float, ...]
+    value: tuple[float, ...]
+    output: float
+    feed_forward: float
+
+
+class Weights(NamedTuple):
+    """One layer's matrices, each [outputs, inputs]; those of heads [heads, outputs, inputs]."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    output: torch.Tensor
+    feed_forward: list[torch.Tensor]
+
+
+def spectral_norm(matrix: torch.Tensor, *, tolerance: float = 1e-3) -> torch.Tensor:
+    """The largest singular value of a matrix, or of each of a stack of them.
+
+    >>> round(float(spectral_norm(torch.diag(torch.tensor([3.0, 1.0, 2.0])))), 3)
+    3.0
+
+    ``matrix`` is [..., m, n], the result float64 [...]. Power iteration on AᵀA with a block of
+    16 vectors from a fixed start, until the residual of the leading pair says that a singular
+    value lies within ``tolerance``, relatively, of what is returned. The value is approached from
+    below. The products are float32, on the matrix's device.
+
+    Raises RobustokError for a tolerance under 1e-5 and for numbers that are not finite.
+    """
+    if not _FINEST <= tolerance < 1:
+        raise RobustokError(f"tolerance {tolerance} is not between {_FINEST:g} and 1")
+    a = matrix.detach().float()
+    if not bool(torch.isfinite(a).all()):
+        raise RobustokError("a weight matrix holds numbers that are not finite: is it trained?")
+    if a.shape[-2] < a.shape[-1]:
+        a = a.mT
+    start = torch.Generator().manual_seed(0)
+    columns = min(_BLOCK, a.shape[-1])
+    x = torch.randn(*a.shape[:-2], a.shape[-1], columns, generator=start).to(a.device)
+    # AᵀA of a tall matrix, such as an embedding, is small: cheaper than to read A at every step.
+    gram = a.mT @ a if a.shape[-2] >= _TALL * a.shape[-1] else None
+    for _ in range(_MAX_ITERATIONS):
+        x = torch.linalg.qr(x).Q
+        z = a.mT @ (a @ x) if gram is None else gram @ x
+        inner = x.mT @ z
+        squares, turns = torch.linalg.eigh((inner + inner.mT) / 2)
+        top, turn = squares[..., -1], turns[..., -1:]
+        residual = torch.linalg.vector_norm(z @ turn - top[..., None, None] * (x @ turn), dim=-2)
+        # Within 2·tolerance of the square is within tolerance of the value itself.
+        if bool((residual[..., 0] <= 2 * tolerance * top).all()):
+            return top.clamp(min=0).double().sqrt()
+        x = z
+    raise RobustokError(
+        f"no spectral norm to {tolerance:g} in {_MAX_ITERATIONS} steps: ask for less"
+    )
+
+
+def layer_norms(
+    model: Any, *, tolerance: float = 1e-3, progress: Progress | None = None
+) -> tuple[LayerNorms, ...]:
+    """The norms of every layer of a Llama-like model or a GPT-2, in order.
+
+    >>> len(layer_norms(model))
+    3
+
+    Raises RobustokError for a layer whose matrices are not found.
+    """
+    blocks = _blocks(model)
+    norms = []
+    for done, block in enumerate(blocks):
+        weights = layer_weights(model, block)
+        heads = [tuple(spectral_norm(stack, tolerance=tolerance).tolist()) for stack in weights[:3]]
+        output = float(spectral_norm(weights.output, tolerance=tolerance))
+        feed_forward = 1.0
+        for matrix in weights.feed_forward:
+            feed_forward *= float(spectral_norm(matrix, tolerance=tolerance))
+        shared = len(heads[0]) // len(heads[1])
+        key, value = (tuple(n for n in group for _ in range(shared)) for group in heads[1:])
+        norms.append(LayerNorms(heads[0], key, value, output, feed_forward))
+        if progress is not None:
+            progress(done + 1, len(blocks))
+    return tuple(norms)
+
+
+def layer_weights(model: Any, block: Any) -> Weights:
+    """The matrices of one layer, by the names that transformers gives them."""
+    config = model.config.get_text_config()
+    attention: Any = getattr(block, "self_attn", getattr(block, "attn", None))
+    mlp: Any = getattr(block, "mlp", None)
+    if hasattr(attention, "q_proj") and hasattr(attention, "o_proj"):
+        query, key, value = (getattr(attention, f"{n}_proj").weight for n in "qkv")
+        output = attention.o_proj.weight
+    elif hasattr(attention, "c_attn"):
+        query, key, value = attention.c_attn.weight.T.chunk(3)
+        output = attention.c_proj.weight.T
+    else:
+        raise _unknown(model)
+    if hasattr(mlp, "gate_proj"):
+        feed_forward = [mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight]
+    elif hasattr(mlp, "c_fc"):
+        feed_forward = [mlp.c_fc.weight.T, mlp.c_proj.weight.T]
+    else:
+        raise _unknown(model)
+    width = len(query) // int(config.num_attention_heads)
+    query, key, value = (stack.unflatten(0, (-1, width)) for stack in (query, key, value))
+    return Weights(query, key, value, output, feed_forward)
+
+
+def _blocks(model: Any) -> Any:
+    body = model.base_model
+    blocks = getattr(body, "layers", getattr(body, "h", None))
+    if blocks is None or not len(blocks):
+        raise _unknown(model)
+    return blocks
+
+
+def _unknown(model: Any) -> RobustokError:
+    return RobustokError(
+        f"a {type(model).__name__} keeps its weights under other names: the bound is read from "
+        "Llama-like models (q_proj … down_proj) and GPT-2"
+    )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The norms that the bound is made of, and the bound.
+
+    >>> from robustok.evaluation import lipschitz_bound
+    >>> bound = lipschitz_bound(model)
+    >>> len(bound.layers), bound.width, bound.heads
+    (3, 128, 4)
+
+    Args:
+        model: name of the model, for reports.
+        layers: norms of the matrices of each layer.
+        embedding: ‖W‖, the norm of the embedding.
+        head: ‖W_out‖, the norm of the output layer.
+        largest_embedding: greatest Euclidean norm of one token's embedding, for comparison only.
+        width: d, the size of a hidden state.
+        heads: H, the number of attention heads.
+        head_width: size of one head's queries.
+        tolerance: relative error of every norm.
+
+    Norms are spectral. The two readings differ in C₁ alone: the appendix's proof has a factor n,
+    the number of tokens, that the theorem does not have.
+    """
+
+    model: str
+    layers: tuple[LayerNorms, ...]
+    embedding: float
+    head: float
+    largest_embedding: float
+    width: int
+    heads: int
+    head_width: int
+    tolerance: float
+
+    def c1(self, layer: int, *, tokens: int | None = None) -> float:
+        """C₁ = 1 + ‖W_O‖ √H max_h ‖W^V,h‖ (4·n/√(d/H) ‖W^Q,h‖ ‖W^K,h‖ + 1) of one layer.
+
+        Args:
+            layer: index of the layer, from 0.
+            tokens: n of the proof, the number of tokens of the text, at least 1; by default the
+                theorem's reading, where n is 1.
+
+        √(d/H) is the square root of the width of a head.
+        """
+        n = 1 if tokens is None else check_integer("tokens", tokens, 1)
+        norms = self.layers[layer]
+        worst = max(
+            v * (4 * n / sqrt(self.head_width) * q * k + 1)
+            for q, k, v in zip(norms.query, norms.key, norms.value, strict=True)
+        )
+        return 1 + norms.output * sqrt(self.heads) * worst
+
+    def c2(self, layer: int) -> float:
+        """C₂ = (1 + ‖W_FFN‖) ‖W_out‖, with the feed-forward block of one layer.
+
+        Args:
+            layer: index of the layer, from 0.
+        """
+        return (1 + self.layers[layer].feed_forward) * self.head
+
+    def log10_gamma(
+        self, distance: int = 1, *, tokens: int | None = None, layer: int | None = None
+    ) -> float:
+        """log₁₀ of γ = √2 ‖W‖ (d/(d−1))² C₁ C₂ √k at a distance k; a logarithm, since it is huge.
+
+        >>> bound = lipschitz_bound(model)
+        >>> bound.log10_gamma(2, layer=0) < bound.log10_gamma(2)
+        True
+
+        Args:
+            distance: k, the distance of the tokenizations, at least 1.
+            tokens: n of the proof, as in :meth:`c1`.
+            layer: index of the layer, from 0, to read as the theorem's one-layer model. By default
+                the factors (d/(d−1))² C₁ (1 + ‖W_FFN‖) of all layers are multiplied.
+
+        Raises RobustokError for a distance or a number of tokens below 1.
+        """
+        chosen = range(len(self.layers)) if layer is None else [layer]
+        inner = sum(self._log10_factor(i, tokens) for i in chosen)
+        return self._log10_start(distance) + inner + log10(self.head)
+
+    def through(self, distance: int = 1, *, tokens: int | None = None) -> list[float]:
+        """log₁₀ of the bound on the change after the embedding, each layer, and the head.
+
+        The parameters are those of :meth:`log10_gamma`: ``distance`` and ``tokens``. Of length
+        layers + 2; the last one is :meth:`log10_gamma` of the whole model.
+        """
+        powers = [self._log10_start(distance)]
+        for layer in range(len(self.layers)):
+            powers.append(powers[-1] + self._log10_factor(layer, tokens))
+        return [*powers, powers[-1] + log10(self.head)]
+
+    def _log10_start(self, distance: int) -> float:
+        if distance < 1:
+            raise RobustokError(f"distance={distance}: the bound is about a distance from 1 on")
+        return log10(sqrt(2 * distance) * self.embedding)
+
+    def _log10_factor(self, layer: int, tokens: int | None) -> float:
+        normalization = (self.width / (self.width - 1)) ** 2
+        feed_forward = self.layers[layer].feed_forward
+        return log10(normalization * self.c1(layer, tokens=tokens) * (1 + feed_forward))
+
+    def table(self, distance: int = 1, *, tokens: int | None = None) -> list[dict[str, Any]]:
+        """A row for each layer and one for the whole model: C₁, C₂ and log₁₀ γ by reading.
+
+        Args:
+            distance: k, the distance of the tokenizations, at least 1.
+            tokens: number of tokens of the text. With it, there are columns for the proof's reading
+                too.
+
+        The row of the whole model has no C₁ and C₂.
+        """
+        rows: list[dict[str, Any]] = []
+        for layer in [*range(len(self.layers)), None]:
+            row: dict[str, Any] = {"layer": "whole" if layer is None else layer + 1}
+            row["c2"] = None if layer is None else self.c2(layer)
+            for reading, n in readings(tokens).items():
+                row[f"c1_{reading}"] = None if layer is None else self.c1(layer, tokens=n)
+                row[f"log10_gamma_{reading}"] = self.log10_gamma(distance, layer=layer, tokens=n)
+            rows.append(row)
+        return rows
+
+
+def readings(tokens: int | None) -> dict[str, int | None]:
+    """The number of tokens in C₁ by the reading of the bound; the proof's needs a number.
+
+    >>> readings(7)
+    {'theorem': None, 'proof': 7}
+    """
+    return {"theorem": None} | ({"proof": tokens} if tokens else {})
+
+
+def lipschitz_bound(
+    model: Any,
+    *,
+    tolerance: float = 1e-3,
+    name: str = "",
+    progress: Progress | None = None,
+) -> Bound:
+    """Compute the bound from a causal language model's weights.
+
+    >>> bound = lipschitz_bound(model)
+    >>> bound.log10_gamma(2) > bound.log10_gamma(1)
+    True
+
+    Args:
+        model: a Llama-like model or a GPT-2 of transformers.
+        tolerance: relative error of every spectral norm, at least 1e-5 and below 1.
+        name: name of the model in the result, by default empty.
+        progress: called with (steps done, all steps): a step for each layer, and one for the
+            embedding with the head.
+
+    The head of this module lists what the bound leaves out. Raises RobustokError for a model whose
+    matrices are not found.
+    Source: the paper's theorem on the upper bound and its proof in the appendix.
+    """
+    if model.get_output_embeddings() is None:
+        raise RobustokError("the model has no output head: give a causal language model")
+
+    def report(done: int, n_layers: int) -> None:
+        if progress is not None:
+            progress(done, n_layers + 1)
+
+    layers = layer_norms(model, tolerance=tolerance, progress=report)
+    config = model.config.get_text_config()
+    table, head = model.get_input_embeddings(), model.get_output_embeddings().weight
+    embedding = table.weight
+    scale = float(getattr(table, "embed_scale", 1.0))  # Gemma's
+    norm = float(spectral_norm(embedding, tolerance=tolerance))
+    head_norm = norm if head is embedding else float(spectral_norm(head, tolerance=tolerance))
+    report(len(layers) + 1, len(layers))
+    heads = int(config.num_attention_heads)
+    width = int(embedding.shape[1])
+    return Bound(
+        model=name,
+        layers=layers,
+        embedding=norm * scale,
+        head=head_norm,
+        largest_embedding=float(embedding.detach().float().norm(dim=1).max()) * scale,
+        width=width,
+        heads=heads,
+        head_width=int(getattr(config, "head_dim", None) or width // heads),
+        tolerance=tolerance,
+    )

@@ -1,0 +1,288 @@
+"""Distance between the hidden states of a word's tokenizations, layer by layer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from robustok.checks import check_integer, check_list
+from robustok.errors import RobustokError
+from robustok.evaluation.questions import Ids, append, item_key, plain_ids
+from robustok.evaluation.representations.states import last_states
+from robustok.evaluation.resume import RowFile
+from robustok.lattice import Lattice
+from robustok.models.load import model_fingerprint
+from robustok.ragged import Ragged
+from robustok.runtime.display import Z95, Progress
+from robustok.samplers import sampler
+
+if TYPE_CHECKING:
+    from robustok.tokenizer.vocabulary import Vocabulary
+
+PLACE = "{word}"
+_ROUNDS = 64  # each keeps at least half its draws, so that no word is left after these
+_ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
+
+
+@dataclass(frozen=True)
+class EmbeddingDistances:
+    """Mean distance between the canonical and a uniformly drawn tokenization of a word, per layer.
+
+    >>> result = embedding_distances(model, vocab, ["hello", "revolution"], draws=8, seed=0)
+    >>> result.words, len(result.mean), sorted(result.by_word)
+    (2, 4, ['hello', 'revolution'])
+
+    Args:
+        model: name of the model, for reports.
+        sentence: the sentence around each word; empty where the words stand alone.
+        mean: mean distance over ``words`` words, [layers + 1]; entry 0 is the token embedding's.
+            Distances are between unit vectors, so from 0 to 2.
+        low: lower 95% bound of ``mean``, with words as clusters.
+        high: upper 95% bound.
+        mean_of_others: mean distance over the words that have other tokenizations than the
+            canonical one, [layers + 1].
+        words: number of words.
+        single: number of words that have one tokenization only.
+        draws: draws of each word.
+        seed: seed of the draws.
+        seconds: wall-clock time.
+        by_word: mean distance over the draws of each word that has other tokenizations, [layers +
+            1].
+
+    The paper's formula draws from all tokenizations, at distance 0 where the draw is canonical; its
+    text names the non-canonical ones. ``mean`` is the first reading (which gives the 1.24 of its
+    figure's layer 0 where embeddings are near orthogonal), ``mean_of_others`` the second. Both come
+    from the draws of non-canonical tokenizations; the first weights the canonical one in exactly.
+    """
+
+    model: str
+    sentence: str
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    mean_of_others: tuple[float, ...]
+    words: int
+    single: int
+    draws: int
+    seed: int
+    seconds: float
+    by_word: dict[str, tuple[float, ...]]
+
+    def __str__(self) -> str:
+        shown = " ".join(f"{value:.3f}" for value in self.mean)
+        where = f" in “{self.sentence}”" if self.sentence else ""
+        return (
+            f"{self.model or 'model'}{where}: {shown} (layers 0 to {len(self.mean) - 1}, "
+            f"{self.words} words × {self.draws} draws)"
+        )
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain dictionary per layer, ready for JSON lines or CSV."""
+        shared = {
+            name: getattr(self, name)
+            for name in ("model", "sentence", "words", "single", "draws", "seed")
+        }
+        return [
+            {
+                "layer": layer,
+                "mean": self.mean[layer],
+                "low": self.low[layer],
+                "high": self.high[layer],
+                "mean_of_others": self.mean_of_others[layer],
+                **shared,
+            }
+            for layer in range(len(self.mean))
+        ]
+
+
+class Spelling(NamedTuple):
+    """A word's own canonical ids, and the ids before and after it; int32."""
+
+    before: np.ndarray
+    ids: np.ndarray
+    after: np.ndarray
+
+
+def embedding_distances(
+    model: Any,
+    vocab: Vocabulary,
+    words: Sequence[str],
+    *,
+    draws: int = 50,
+    seed: int,
+    sentence: str | None = None,
+    prefix: Ids | None = None,
+    name: str = "",
+    max_batch_tokens: int | None = None,
+    resume_file: str | Path | None = None,
+    progress: Progress | None = None,
+) -> EmbeddingDistances:
+    """L2 distance between unit-normalized last-token states of a word's tokenizations.
+
+    >>> words = ["hello", "world", "revolution"]
+    >>> result = embedding_distances(model, vocab, words, draws=8, seed=0)
+    >>> len(result.mean)
+    4
+
+    Args:
+        model: any causal language model of transformers.
+        vocab: the model's vocabulary.
+        words: the words; at least one needs a second tokenization.
+        draws: tokenizations of each word, uniform among its non-canonical ones, at least 1.
+        seed: any integer. A draw depends on it and the word alone.
+        sentence: a text with ``{word}`` once, as "I said {word} twice.". The tokens that hold the
+            word are drawn, the others stay canonical, and the state is that of the sentence's last
+            token. By default the words stand alone.
+        prefix: ids before everything, such as the model's start token, int32 [n]; by default none.
+        name: name of the model in the result, by default empty.
+        max_batch_tokens: greatest number of tokens of one forward pass, as in
+            :func:`robustok.scoring.score`.
+        resume_file: file that keeps each finished word. Another call with the same arguments reads
+            them instead of measuring again; by default nothing is kept.
+        progress: called with (words done, all words with a second tokenization).
+
+    The canonical tokenization is weighted in (see :class:`EmbeddingDistances`). Layers are those of
+    :func:`last_states`.
+
+    Raises RobustokError without words or draws, for a sentence without {word}, and where no word
+    has a second tokenization.
+    Source: the paper's appendix "Distances of Representations".
+    """
+    began = time.perf_counter()
+    check_integer("draws", draws, 1)
+    words = check_list("words", words)
+    if not words:
+        raise RobustokError("there are no words to measure: give at least one")
+    spellings = {word: spell(vocab, word, sentence) for word in words}
+    counts = {word: Lattice(vocab, s.ids).count() for word, s in spellings.items()}
+    measured = [word for word in spellings if counts[word] > 1]
+    if not measured:
+        raise RobustokError("no word has a second tokenization: give longer words")
+    config = {
+        "model": model_fingerprint(model), "vocabulary": vocab.fingerprint, "draws": draws,
+        "seed": seed, "sentence": sentence, "prefix": plain_ids(prefix),
+    }  # fmt: skip
+    with RowFile(resume_file, config) as file:
+        gaps_by_word = {word: np.array(row["distances"]) for word, row in file.rows.items()}
+        step = max(1, _ROWS // (draws + 1))
+        # Blocks of all words, finished or not: how a value rounds depends on the whole batch.
+        for begin in range(0, len(measured), step):
+            block = measured[begin : begin + step]
+            waiting = [word for word in block if word not in gaps_by_word]
+            if not waiting:
+                continue
+            drawn = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
+            new = _measure(
+                model, {w: (spellings[w], drawn[w]) for w in block}, prefix, max_batch_tokens
+            )
+            for word in waiting:
+                gaps_by_word[word] = new[word]
+                file.add_row({"key": word, "distances": new[word].tolist()})
+            if progress is not None:
+                progress(sum(word in gaps_by_word for word in measured), len(measured))
+    gaps = np.stack([gaps_by_word[word] for word in measured])
+    weighted = np.zeros((len(spellings), gaps.shape[1]))
+    weighted[: len(gaps)] = gaps * [[1 - 1 / counts[word]] for word in measured]
+    mean, half = _mean_and_half_width(weighted)
+    return EmbeddingDistances(
+        model=name,
+        sentence=sentence or "",
+        mean=tuple(mean.tolist()),
+        low=tuple(np.maximum(mean - half, 0).tolist()),
+        high=tuple(np.minimum(mean + half, 2).tolist()),
+        mean_of_others=tuple(gaps.mean(axis=0).tolist()),
+        words=len(spellings),
+        single=len(spellings) - len(measured),
+        draws=draws,
+        seed=seed,
+        seconds=time.perf_counter() - began,
+        by_word={word: tuple(gaps_by_word[word].tolist()) for word in measured},
+    )
+
+
+def _mean_and_half_width(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean over rows, and half of its 95% interval; infinite for one row."""
+    mean = values.mean(axis=0)
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full_like(mean, np.inf)
+    return mean, Z95 * spread / np.sqrt(len(values))
+
+
+def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling:
+    """The canonical ids of a word, alone or inside a sentence.
+
+    >>> [vocab.tokens[i] for i in spell(vocab, "world", "Any {word}?").ids]
+    [b' world']
+
+    In a sentence the word's own ids are the fewest tokens that hold all its bytes, so they may
+    hold a space before it too.
+    """
+    if sentence is None:
+        ids, empty = np.asarray(vocab.encode(word), np.int32), np.empty(0, np.int32)
+        return Spelling(empty, ids, empty)
+    if sentence.count(PLACE) != 1:
+        raise RobustokError(f"the sentence {sentence!r} must hold {PLACE} once")
+    _, _, rest = sentence.partition(PLACE)
+    ids = np.asarray(vocab.encode(sentence.replace(PLACE, word)), np.int32)
+    # From the end, since some encoders put a space before the text.
+    end = len(vocab.decode_bytes(ids)) - len(rest.encode())
+    begin = end - len(word.encode())
+    if vocab.decode_bytes(ids)[begin:end] != word.encode():
+        raise RobustokError(f"the tokenizer changes the text around {word!r}: give another word")
+    ends = np.cumsum(np.diff(vocab.token_offsets)[ids])
+    first, last = (int(np.searchsorted(ends, at, "right")) for at in (begin, end - 1))
+    return Spelling(ids[:first], ids[first : last + 1], ids[last + 1 :])
+
+
+def draw_others(
+    vocab: Vocabulary, texts: dict[str, np.ndarray], draws: int, seed: int
+) -> dict[str, Ragged]:
+    """Uniform draws of each text's tokenizations without the given one; a text has at least two."""
+    uniform = sampler("uniform", vocab)
+    keys = np.array([item_key(text) for text in texts], np.int64)
+    kept: dict[str, list[np.ndarray]] = {text: [] for text in texts}
+    open_ = list(texts)
+    for epoch in range(_ROUNDS):
+        if not open_:
+            break
+        of = [key for text, key in zip(texts, keys, strict=True) if text in set(open_)]
+        rows = uniform.sample_batch(
+            Ragged.from_rows([texts[text] for text in open_]),
+            seed=seed, draws=2 * draws, keys=np.array(of, np.int64), epoch=epoch,
+        )  # fmt: skip
+        for i, text in enumerate(open_):
+            drawn = (rows[i * 2 * draws + j] for j in range(2 * draws))
+            kept[text] += [row for row in drawn if not np.array_equal(row, texts[text])]
+        open_ = [text for text in open_ if len(kept[text]) < draws]
+    return {text: Ragged.from_rows(rows[:draws]) for text, rows in kept.items()}
+
+
+def _measure(
+    model: Any,
+    words: dict[str, tuple[Spelling, Ragged]],
+    prefix: Ids | None,
+    max_batch_tokens: int | None,
+) -> dict[str, np.ndarray]:
+    """Mean distance per layer of each word, its canonical tokenization scored along."""
+    rows: list[np.ndarray] = []
+    for spelling, drawn in words.values():
+        inside = Ragged.from_rows([spelling.ids, *drawn])
+        whole = append(inside, spelling.after)
+        rows += [np.concatenate([spelling.before, row]) for row in whole]
+    states = last_states(
+        model, Ragged.from_rows(rows), prefix=prefix, max_batch_tokens=max_batch_tokens
+    )
+    states = states.astype(np.float64)
+    norms = np.linalg.norm(states, axis=-1, keepdims=True)
+    units = np.divide(states, norms, out=states, where=norms > 0)
+    result, begin = {}, 0
+    for word, (_, drawn) in words.items():
+        vectors = units[:, begin : begin + len(drawn) + 1]
+        gaps = np.linalg.norm(vectors[:, 1:] - vectors[:, :1], axis=-1)
+        result[word] = gaps.mean(axis=1)
+        begin += len(drawn) + 1
+    return result

@@ -1,0 +1,437 @@
+"""Token ids of rollouts: align two tokenizations, compare steps, build conversations.
+
+For pipelines whose policy samples ids while trainers, rewards and tools see text. :func:`align`
+finds the finest blocks of one text that hold whole tokens of both tokenizations. :func:`prefix_of`
+checks that the ids of one step begin those of the next one. :func:`stitch` renders a chat template
+as text with a placeholder in place of each sampled turn; the text between two placeholders is
+encoded, and the sampled ids stand where the placeholders were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from robustok.checks import check_ids, check_list, shown
+from robustok.errors import RobustokError, nearest
+from robustok.guard.findings import NOT_UTF8
+from robustok.lattice import check_spelled
+from robustok.runtime.display import visible
+from robustok.tokenizer.chat import MARK, check_template, placeholder, split_at_placeholders
+from robustok.tokenizer.data import split_at_broken
+from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
+
+RE_ENCODED, MERGED, SHORTENED, TEXT_CHANGED = "re-encoded", "merged", "shortened", "text-changed"
+REDUCTIONS = ("sum", "mean", "any", "all")
+_REPLACEMENT = "\ufffd".encode()  # what a decoder writes for bytes that are not UTF-8
+_SHOWN = 6  # ids on each side of a difference
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Blocks of two tokenizations that spell the same bytes; :func:`align` makes it.
+
+    >>> from robustok.guard.rollouts import align
+    >>> blocks = align(vocab, [*vocab.encode("t"), *vocab.encode("he")], vocab.encode("the"))
+    >>> len(blocks), blocks.same.tolist()
+    (1, [False])
+
+    Args:
+        ids_a: the first tokenization, int32 [n].
+        ids_b: the second one, int32 [m].
+        edges_a: int64 [blocks + 1], ascending from 0 to n: block i is
+            ``ids_a[edges_a[i]:edges_a[i + 1]]``.
+        edges_b: the same for ``ids_b``, ascending from 0 to m.
+
+    Every block has at least one id on each side.
+    """
+
+    ids_a: np.ndarray
+    ids_b: np.ndarray
+    edges_a: np.ndarray = field(repr=False)
+    edges_b: np.ndarray = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.edges_a) - 1
+
+    @property
+    def same(self) -> np.ndarray:
+        """Blocks of the same single id on both sides, bool [blocks]."""
+        single = (np.diff(self.edges_a) == 1) & (np.diff(self.edges_b) == 1)
+        same = np.zeros(len(self), np.bool_)
+        same[single] = (
+            self.ids_a[self.edges_a[:-1][single]] == self.ids_b[self.edges_b[:-1][single]]
+        )
+        return same
+
+    def reversed(self) -> Alignment:
+        """The alignment of the second tokenization with the first."""
+        return Alignment(self.ids_b, self.ids_a, self.edges_b, self.edges_a)
+
+    def block_values(self, values: Sequence[Any] | np.ndarray, how: str = "sum") -> np.ndarray:
+        """Reduce values of the first tokenization within each block, [blocks].
+
+        >>> blocks = align(vocab, [*vocab.encode("t"), *vocab.encode("he")], vocab.encode("the"))
+        >>> blocks.block_values([-1.0, -0.5])
+        array([-1.5])
+
+        Args:
+            values: one number or bool for each id of ``ids_a``, [n].
+            how: ``sum`` (log-probabilities: the sum is that of the block's text), ``mean``
+                (advantages), ``any`` or ``all`` (masks).
+        """
+        given = np.asarray(values)
+        if given.shape != self.ids_a.shape or given.dtype.kind not in "biuf":
+            raise RobustokError(
+                f"values: give one number for each of the {len(self.ids_a)} ids, not "
+                f"{shown(values)}"
+            )
+        if how not in REDUCTIONS:
+            raise RobustokError(f"unknown reduction '{how}': {nearest(how, REDUCTIONS)}")
+        if how in ("any", "all"):
+            reduce = np.logical_or if how == "any" else np.logical_and
+            return _reduced(reduce, given.astype(np.bool_), self.edges_a)
+        summed = _reduced(np.add, given.astype(np.float64), self.edges_a)
+        return summed / np.diff(self.edges_a) if how == "mean" else summed
+
+    def carry(self, values: Sequence[Any] | np.ndarray, how: str = "sum") -> np.ndarray:
+        """Values of the first tokenization for the ids of the second, [m].
+
+        >>> blocks = align(vocab, [*vocab.encode("t"), *vocab.encode("he")], vocab.encode("the"))
+        >>> blocks.carry([True, False], "any"), blocks.reversed().carry([-1.5])
+        (array([ True]), array([ 0. , -1.5]))
+
+        Args:
+            values: one number or bool for each id of ``ids_a``, [n].
+            how: as for :meth:`block_values`. With ``sum`` the last id of a block has the value of
+                the block and the ids before it have 0, so that the total stays. Otherwise every id
+                of a block has its value.
+        """
+        reduced = self.block_values(values, how)
+        sizes = np.diff(self.edges_b)
+        if how != "sum":
+            return np.repeat(reduced, sizes)
+        values_b = np.zeros(len(self.ids_b))
+        values_b[self.edges_b[1:] - 1] = reduced
+        return values_b
+
+
+def align(
+    vocab: Vocabulary, ids_a: Sequence[int] | np.ndarray, ids_b: Sequence[int] | np.ndarray
+) -> Alignment:
+    """Align two tokenizations of one text, block by block.
+
+    >>> from robustok.guard.rollouts import align
+    >>> sampled = [*vocab.encode("t"), *vocab.encode("he")]
+    >>> blocks = align(vocab, sampled, vocab.encode("the"))
+    >>> blocks.edges_a.tolist(), blocks.edges_b.tolist()
+    ([0, 2], [0, 1])
+
+    Args:
+        vocab: the vocabulary of both.
+        ids_a: the first tokenization, integers [n]; special ids are spelled by their names.
+        ids_b: the second tokenization, integers [m].
+
+    Bytes that are not UTF-8 in one text may be U+FFFD in the other one, as a decoder writes them: a
+    block then holds all of a replaced character. Takes time linear in the number of bytes. Raises
+    RobustokError where the two spell different texts, and for an id that is outside the vocabulary
+    or has no bytes.
+    """
+    check_vocabulary(vocab)
+    a, b = check_spelled(vocab, ids_a), check_spelled(vocab, ids_b)
+    text_a, text_b = vocab.decode_bytes(a), vocab.decode_bytes(b)
+    ends_a, ends_b = _ends(vocab, a), _ends(vocab, b)
+    if text_a != text_b:
+        replaced_a, ends_a = _replaced(text_a, ends_a)
+        replaced_b, ends_b = _replaced(text_b, ends_b)
+        if replaced_a != replaced_b:
+            raise RobustokError(_difference(replaced_a, replaced_b))
+    # A position of -1 lies inside a replaced character and is never a common boundary.
+    common = np.intersect1d(ends_a[ends_a >= 0], ends_b[ends_b >= 0])
+    return Alignment(a, b, _edges(ends_a, common), _edges(ends_b, common))
+
+
+def _edges(ends: np.ndarray, common: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.flatnonzero(np.isin(ends, common)) + 1])
+
+
+def _reduced(reduce: np.ufunc, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    return reduce.reduceat(values, edges[:-1]) if len(edges) > 1 else values[:0]
+
+
+def _replaced(text: bytes, ends: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """The text as a decoder writes it, and ``ends`` (byte positions) in it; -1: no position."""
+    parts: list[bytes] = []
+    positions = np.full(len(text) + 1, -1, np.int64)
+    size = 0
+    for begin, end, valid in split_at_broken(text):
+        if valid:
+            positions[begin : end + 1] = np.arange(size, size + end - begin + 1)
+            parts.append(text[begin:end])
+            size += end - begin
+            continue
+        while begin < end:  # one replacement for each maximal part of a character
+            positions[begin] = size
+            begin += _broken_size(text[begin:end])
+            parts.append(_REPLACEMENT)
+            size += len(_REPLACEMENT)
+            positions[begin] = size
+    return b"".join(parts), positions[ends]
+
+
+def _broken_size(text: bytes) -> int:
+    """How many bytes at the start of broken text are replaced by one U+FFFD."""
+    try:
+        text[:4].decode("utf8")
+    except UnicodeDecodeError as e:
+        return e.end - e.start
+    raise AssertionError("the text is UTF-8")
+
+
+def _difference(a: bytes, b: bytes) -> str:
+    at = _common_bytes(a, b)
+    begin = max(at - 8, 0)
+    return (
+        f"the two id sequences spell different texts from byte {at} on: "
+        f"'{visible(a[begin : at + 12])}' and '{visible(b[begin : at + 12])}'; align tokenizations "
+        "of one text"
+    )
+
+
+@dataclass(frozen=True)
+class PrefixCheck:
+    """Whether ids are a prefix of others, and the first difference; :func:`prefix_of` makes it.
+
+    >>> from robustok.guard.rollouts import prefix_of
+    >>> bool(prefix_of(vocab, vocab.encode("the"), vocab.encode("the revolution")))
+    True
+
+    Args:
+        shared: how many first ids are the same.
+        cause: empty if the ids are a prefix; otherwise ``re-encoded`` (the same text in other ids),
+            ``merged`` (the last id and the text after it became one token), ``not-utf8`` (bytes
+            became U+FFFD when they were decoded), ``text-changed`` or ``shortened``.
+        explanation: the first difference in one line, and what to do.
+    """
+
+    shared: int
+    cause: str
+    explanation: str
+
+    def __bool__(self) -> bool:
+        return not self.cause
+
+
+def prefix_of(
+    vocab: Vocabulary, step: Sequence[int] | np.ndarray, next_step: Sequence[int] | np.ndarray
+) -> PrefixCheck:
+    """Check that the ids of a step begin the ids of the next step.
+
+    >>> from robustok.guard.rollouts import prefix_of
+    >>> sampled = [*vocab.encode("t"), *vocab.encode("he")]
+    >>> print(prefix_of(vocab, sampled, vocab.encode("the revolution")).explanation)
+    ids 0 to 1 't|he' became 'the': the same text was encoded again; keep the sampled ids
+
+    Args:
+        vocab: the vocabulary of both.
+        step: prompt and completion of a step, integers [n].
+        next_step: prompt of the next step, integers [m].
+
+    Raises RobustokError for an id outside the vocabulary.
+    """
+    check_vocabulary(vocab)
+    a, b = check_ids(step, vocab.size), check_ids(next_step, vocab.size)
+    size = min(len(a), len(b))
+    unequal = np.flatnonzero(a[:size] != b[:size])
+    at = int(unequal[0]) if len(unequal) else size
+    if at == len(a):
+        return PrefixCheck(at, "", f"all {at} ids begin the next step")
+    if at == len(b):
+        return PrefixCheck(
+            at, SHORTENED, f"the next step ends after {at} of {len(a)} ids: text was removed at its"
+            " end"
+        )  # fmt: skip
+    return _explained(vocab, a, b, at)
+
+
+def _explained(vocab: Vocabulary, a: np.ndarray, b: np.ndarray, at: int) -> PrefixCheck:
+    """What differs from position ``at`` on, where both sides have an id."""
+    text_a, text_b = vocab.decode_bytes(a[at:]), vocab.decode_bytes(b[at:])
+    length = _common_bytes(text_a, text_b)
+    ends_a, ends_b = _ends(vocab, a[at:]), _ends(vocab, b[at:])
+    meeting = np.intersect1d(ends_a[ends_a <= length], ends_b[ends_b <= length])
+    if len(meeting):
+        stop_a = at + int(np.searchsorted(ends_a, meeting[0])) + 1
+        stop_b = at + int(np.searchsorted(ends_b, meeting[0])) + 1
+        line = f"{_shown(vocab, a, at, stop_a)} became '{_spelled(vocab, b, at, stop_b)}': the same"
+        return PrefixCheck(at, RE_ENCODED, f"{line} text was encoded again; keep the sampled ids")
+    if text_b.startswith(text_a):
+        stop = at + int(np.searchsorted(ends_b, len(text_a))) + 1
+        line = f"{_shown(vocab, a, at, len(a))} became '{_spelled(vocab, b, at, stop)}'"
+        return PrefixCheck(
+            at, MERGED, f"{line}: merged with the text that follows; encode new text by itself"
+        )
+    line = f"{_shown(vocab, a, at, len(a))} became '{_spelled(vocab, b, at, len(b))}'"
+    replaced = (text.decode(errors="replace").encode() for text in (text_a, text_b))
+    if _common_bytes(*replaced) > length:
+        return PrefixCheck(
+            at, NOT_UTF8, f"{line}: bytes that are not UTF-8 became U+FFFD; keep the sampled ids"
+        )
+    return PrefixCheck(
+        at, TEXT_CHANGED, f"{line}: the text was changed, as by a template that trims or removes"
+        " parts of earlier turns",
+    )  # fmt: skip
+
+
+def _common_bytes(a: bytes, b: bytes) -> int:
+    """How many first bytes are the same."""
+    size = min(len(a), len(b))
+    unequal = np.frombuffer(a[:size], np.uint8) != np.frombuffer(b[:size], np.uint8)
+    return int(unequal.argmax()) if unequal.any() else size
+
+
+def _ends(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
+    """Where each id ends in the text of ``ids``, in bytes."""
+    return np.cumsum(np.diff(vocab.token_offsets)[ids])
+
+
+def _shown(vocab: Vocabulary, ids: np.ndarray, begin: int, end: int) -> str:
+    where = f"id {begin}" if end == begin + 1 else f"ids {begin} to {end - 1}"
+    return f"{where} '{_spelled(vocab, ids, begin, end)}'"
+
+
+def _spelled(vocab: Vocabulary, ids: np.ndarray, begin: int, end: int) -> str:
+    parts = [visible(vocab.tokens[i]) for i in ids[begin : min(end, begin + _SHOWN)].tolist()]
+    return "|".join(parts) + ("|…" if end > begin + _SHOWN else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Stitched:
+    """The ids of a conversation; :func:`stitch` makes it.
+
+    >>> stitched = Stitched(np.array([5, 6]), np.array([False, True]), np.array([-1, 0]))
+    >>> stitched.ids[stitched.sampled]
+    array([6])
+
+    Args:
+        ids: int32 [n].
+        sampled: which ids were given as ids, bool [n]: the mask of a policy's loss.
+        turn: for each id the number of the turn that it was given for, int64 [n]; -1 for ids of the
+            template and of text.
+    """
+
+    ids: np.ndarray
+    sampled: np.ndarray
+    turn: np.ndarray
+
+
+def stitch(
+    vocab: Vocabulary,
+    tokenizer: Any,
+    turns: Sequence[Mapping[str, Any]],
+    *,
+    generation_prompt: bool = True,
+    **template_arguments: Any,
+) -> Stitched:
+    """The ids of a conversation whose sampled turns keep their ids.
+
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> from robustok.guard.rollouts import stitch
+    >>> template = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
+    >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
+    >>> sampled = [*vocab.encode("t"), *vocab.encode("he")]
+    >>> turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "ids": sampled}]
+    >>> stitched = stitch(vocab, chat, turns, generation_prompt=False)
+    >>> vocab.decode(stitched.ids), stitched.sampled.sum()
+    ('hello<|endoftext|>the<|endoftext|>', np.int64(2))
+
+    Args:
+        vocab: the vocabulary of the tokenizer.
+        tokenizer: a transformers tokenizer with a chat template.
+        turns: messages in the form of the template; a sampled turn has ``ids`` instead of
+            ``content``.
+        generation_prompt: whether the template opens an answer at the end.
+        **template_arguments: more arguments of ``apply_chat_template``, such as ``tools``.
+
+    Where the sampled ids end with the special token that the template writes after them, it stands
+    there once. What the template does to the text of a turn (trimming, removing reasoning) is not
+    done to sampled ids. Raises RobustokError where there is no chat template, or where it does not
+    write the text of a sampled turn exactly once.
+    """
+    check_vocabulary(vocab)
+    check_template(tokenizer, "set tokenizer.chat_template")
+    messages, sampled = _with_placeholders(vocab, turns)
+    text = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=generation_prompt, **template_arguments
+    )
+    literals, numbers = split_at_placeholders(text)
+    counts = Counter(numbers)
+    for number in sorted({*sampled, *numbers}):
+        if number not in sampled or counts[number] != 1:
+            raise RobustokError(
+                f"turn {number}: the chat template writes its content {counts[number]} "
+                "times; sampled ids need a template that writes it once"
+            )
+    previous = np.empty(0, np.int32)
+    parts = [_template_ids(vocab, tokenizer, literals[0], previous)]
+    for number, literal in zip(numbers, literals[1:], strict=True):
+        previous = sampled[number]
+        parts += [previous, _template_ids(vocab, tokenizer, literal, previous)]
+    turn_of_part = np.full(len(parts), -1, np.int64)
+    turn_of_part[1::2] = numbers
+    turn = np.repeat(turn_of_part, [len(part) for part in parts])
+    return Stitched(np.concatenate(parts).astype(np.int32), turn >= 0, turn)
+
+
+def _with_placeholders(
+    vocab: Vocabulary, turns: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], dict[int, np.ndarray]]:
+    """The messages for the template, and the ids of each sampled turn by its number."""
+    messages: list[dict[str, Any]] = []
+    sampled: dict[int, np.ndarray] = {}
+    for number, given in enumerate(check_list("turns", turns)):
+        if not isinstance(given, Mapping):
+            raise RobustokError(f"turn {number}: give a dict with a role, not {shown(given)}")
+        message = dict(given)
+        others = {name: value for name, value in message.items() if name != "ids"}
+        if MARK in json.dumps(others, ensure_ascii=False, skipkeys=True, default=str):
+            raise RobustokError(
+                f"turn {number} has the private character U+E000, which marks sampled turns: "
+                "remove it"
+            )
+        if "ids" in message:
+            if message.get("content") is not None:
+                raise RobustokError(f"turn {number} has ids and content: give one of them")
+            try:
+                sampled[number] = check_ids(message.pop("ids"), vocab.size)
+            except RobustokError as e:
+                raise RobustokError(f"turn {number}: {e}") from e
+            message["content"] = placeholder(number)
+        messages.append(message)
+    return messages, sampled
+
+
+def _template_ids(vocab: Vocabulary, tokenizer: Any, text: str, previous: np.ndarray) -> np.ndarray:
+    """The ids of text after the ``previous`` sampled ids, without a special token twice."""
+    if not text:
+        return np.empty(0, np.int32)
+    head, rest = ("", text) if not len(previous) else _split_at_special(vocab, text)
+    # In mid-text, where an encoder that adds a space to a text must add none.
+    ids = vocab.encode_continuation(head.encode()) if head else []
+    if rest:
+        ids += tokenizer.encode(rest, add_special_tokens=False)
+    ended = len(previous) and ids and ids[0] == previous[-1] and not vocab.readable[ids[0]]
+    return np.asarray(ids[1:] if ended else ids, np.int32)
+
+
+def _split_at_special(vocab: Vocabulary, text: str) -> tuple[str, str]:
+    """The text up to its first special token, and the rest."""
+    names = (vocab.tokens[i].decode(errors="replace") for i in vocab.special)
+    starts = [at for name in names if name and (at := text.find(name)) >= 0]
+    at = min(starts, default=len(text))
+    return text[:at], text[at:]

@@ -1,0 +1,226 @@
+"""Rows of training data: texts are encoded, padding is taken off and put back, packs are split.
+
+Rows that hold several sequences are split into them before a draw, and joined again after it. Known
+forms: ``seq_lengths`` (TRL's `bfd` and `bfd_split`), ``position_ids`` that restart at 0
+(padding-free rows), and an ``attention_mask`` that numbers the sequences. Other packed rows are
+refused: a drawn token could cross a boundary, and the boundaries would be wrong afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+
+Row = dict[str, Any]
+
+# Boundaries of packed sequences that are not understood.
+_UNKNOWN = (
+    "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens", "seq_idx", "sequence_ids", "segment_ids",
+)  # fmt: skip
+
+
+class EncodeText:
+    """Rows with ``input_ids``; rows of text get them from the tokenizer, cut to ``max_length``.
+
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    >>> EncodeText(fast, "text", 8)([{"text": "hello world"}])
+    [{'input_ids': [276, 275], 'labels': [276, 275]}]
+
+    Raises RobustokError for rows that have neither.
+    """
+
+    def __init__(self, tokenizer: Any, column: str, max_length: int | None) -> None:
+        self.tokenizer, self.column, self.max_length = tokenizer, column, max_length
+
+    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+        return [row if row.get("input_ids") is not None else self._encoded(row) for row in rows]
+
+    def _encoded(self, row: Row) -> Row:
+        if not isinstance(row.get(self.column), str):
+            raise RobustokError(
+                f"rows with {', '.join(sorted(row)) or 'no columns'} cannot be perturbed: give "
+                f"rows with input_ids, or with text in a column '{self.column}'"
+            )
+        canonical = getattr(self.tokenizer, "wrapped_tokenizer", self.tokenizer)
+        options = {"truncation": True, "max_length": self.max_length} if self.max_length else {}
+        ids = canonical(row[self.column], **options)["input_ids"]
+        return {"input_ids": ids, "labels": list(ids)}
+
+
+def without_padding(row: Row) -> tuple[Row, int]:
+    """A row without the ids at its ends that its mask hides, and how many were on the left.
+
+    >>> without_padding({"input_ids": [0, 5, 6, 0], "attention_mask": [0, 1, 1, 0]})
+    ({'input_ids': [5, 6], 'attention_mask': [1, 1]}, 1)
+    """
+    mask = row.get("attention_mask")
+    size = len(row["input_ids"])
+    if mask is None or not is_per_id(mask, size):
+        return row, 0
+    real = np.flatnonzero(np.asarray(mask))
+    if not len(real) or len(real) == size:
+        return row, 0
+    begin, end = int(real[0]), int(real[-1]) + 1
+    return {
+        name: value[begin:end] if is_per_id(value, size) else value for name, value in row.items()
+    }, begin
+
+
+def with_padding(row: Row, padded_row: Row, left: int) -> Row:
+    """``row`` filled up to the length of ``padded_row`` with the padding of that.
+
+    >>> old = {"input_ids": [5, 6, 0, 0], "attention_mask": [1, 1, 0, 0]}
+    >>> with_padding({"input_ids": [7, 8, 6], "attention_mask": [1, 1, 1]}, old, left=0)
+    {'input_ids': [7, 8, 6, 0], 'attention_mask': [1, 1, 1, 0]}
+    """
+    size, total = len(row["input_ids"]), len(padded_row["input_ids"])
+    missing = total - size
+    if missing <= 0:
+        return row
+    before = min(left, missing)
+    filled: Row = {}
+    for name, value in row.items():
+        if is_per_id(value, size) and is_per_id(padded_row.get(name), total):
+            pads = list(padded_row[name])
+            filled[name] = [*pads[:before], *value, *pads[total - missing + before :]]
+        else:
+            filled[name] = value
+    return filled
+
+
+def padded(rows: Sequence[Row], pad_id: int) -> list[Row]:
+    """Rows of one length: ids padded on the right, masked, and without labels there.
+
+    Rows with ``position_ids`` get no mask: with one, models attend across packed sequences. Their
+    padding has position 0.
+
+    >>> rows = [{"input_ids": [5, 6], "labels": [-100, 6]}, {"input_ids": [7], "labels": [7]}]
+    >>> padded(rows, pad_id=0)[1]
+    {'input_ids': [7, 0], 'labels': [7, -100], 'attention_mask': [1, 0]}
+    """
+    longest = max(len(row["input_ids"]) for row in rows)
+    fill = {"input_ids": pad_id, "labels": -100}
+    results = []
+    for row in rows:
+        size = len(row["input_ids"])
+        if "position_ids" not in row:
+            row = {**row, "attention_mask": row.get("attention_mask", [1] * size)}
+        results.append({
+            name: [*value, *[fill.get(name, 0)] * (longest - size)]
+            if is_per_id(value, size)
+            else value
+            for name, value in row.items()
+        })  # fmt: skip
+    return results
+
+
+def split_packed(row: Row) -> list[Row]:
+    """The sequences of a packed row, a row each; a plain row alone.
+
+    >>> split_packed({"input_ids": [5, 6, 7], "seq_lengths": [2, 1]})
+    [{'input_ids': [5, 6]}, {'input_ids': [7]}]
+
+    Raises RobustokError for boundaries that are not understood or do not fit the ids.
+    """
+    unknown = [name for name in _UNKNOWN if row.get(name) is not None]
+    if unknown:
+        raise RobustokError(
+            f"rows packed with {unknown[0]} cannot be perturbed: keep their boundaries as "
+            "seq_lengths or position_ids, or switch packing off (packing=False)"
+        )
+    size = len(row["input_ids"])
+    lengths = _lengths(row, size)
+    if lengths is None:
+        return [row]
+    if sum(lengths) != size or (size and min(lengths) < 1):
+        raise RobustokError(
+            f"the sequences of a packed row have {sum(lengths)} ids, the row has {size}: pack it "
+            "again, or switch packing off (packing=False)"
+        )
+    ends = np.cumsum(lengths).tolist()
+    kept = {
+        name: value for name, value in row.items() if name not in ("seq_lengths", "position_ids")
+    }
+    return [
+        {
+            name: value[end - length : end] if is_per_id(value, size) else value
+            for name, value in kept.items()
+        }
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
+def join_packed(row: Row, parts: Sequence[Row]) -> Row:
+    """The packed row of new sequences, with the boundaries in the form of ``row``.
+
+    >>> row = {"input_ids": [5, 6, 7], "position_ids": [0, 1, 0]}
+    >>> join_packed(row, [{"input_ids": [5, 8, 9]}, {"input_ids": [7]}])
+    {'input_ids': [5, 8, 9, 7], 'position_ids': [0, 1, 2, 0]}
+    """
+    if len(parts) == 1 and not {"seq_lengths", "position_ids"} & {*row}:
+        return parts[0]
+    size = len(row["input_ids"])
+    lengths = [len(part["input_ids"]) for part in parts]
+    joined: Row = {}
+    for name, value in row.items():
+        if name == "seq_lengths":
+            joined[name] = lengths
+        elif name == "position_ids":
+            joined[name] = [position for length in lengths for position in range(length)]
+        elif is_per_id(value, size):
+            joined[name] = [one for part in parts for one in part[name]]
+        else:
+            joined[name] = value
+    return joined
+
+
+def repacked(rows: Sequence[Row], block_size: int) -> list[Row]:
+    """Rows joined and cut into blocks, as TRL's `wrapped` packing does: the last may be shorter.
+
+    >>> repacked([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5, 6]}], 4)
+    [{'input_ids': [1, 2, 3, 4]}, {'input_ids': [5, 6]}]
+    """
+    names = [name for name, value in rows[0].items() if is_per_id(value, len(rows[0]["input_ids"]))]
+    joined = {name: [one for row in rows for one in row[name]] for name in names}
+    size = len(joined["input_ids"])
+    return [
+        {name: values[start : start + block_size] for name, values in joined.items()}
+        for start in range(0, size, block_size)
+    ]
+
+
+def is_per_id(value: Any, size: int) -> bool:
+    """Whether a field of a row holds one value for each id."""
+    return isinstance(value, (list, np.ndarray)) and len(value) == size
+
+
+def _lengths(row: Row, size: int) -> list[int] | None:
+    if row.get("seq_lengths") is not None:
+        return [int(length) for length in row["seq_lengths"]]
+    if row.get("position_ids") is not None:
+        return _lengths_by_position(np.asarray(row["position_ids"]), size)
+    mask = np.asarray(row.get("attention_mask") if row.get("attention_mask") is not None else [])
+    if mask.ndim == 1 and len(mask) == size and size and mask.max() > 1:
+        return _runs(np.flatnonzero(np.diff(mask)) + 1, size)
+    return None
+
+
+def _lengths_by_position(positions: np.ndarray, size: int) -> list[int]:
+    starts = np.flatnonzero(positions == 0) if positions.ndim == 1 else np.empty(0, np.int64)
+    lengths = _runs(starts[1:], size)
+    expected = [position for length in lengths for position in range(length)]
+    if positions.tolist() != expected:
+        raise RobustokError(
+            "the position_ids of a packed row do not count from 0 in each sequence: their "
+            "boundaries cannot be found; switch packing off (packing=False)"
+        )
+    return lengths
+
+
+def _runs(starts: np.ndarray, size: int) -> list[int]:
+    return np.diff([0, *starts.tolist(), size]).tolist() if size else []

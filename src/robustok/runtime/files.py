@@ -1,0 +1,343 @@
+"""Files: atomic writes, JSON, JSON Lines, decompression, locks, full disks."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import uuid
+import zlib
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from robustok.errors import RobustokError
+
+COMPRESSIONS = (".gz", ".xz", ".zst")
+
+
+# Writing
+
+
+@contextmanager
+def part_of(path: Path) -> Iterator[Path]:
+    """A temporary file that replaces ``path`` when the block ends without an error.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> with part_of(path) as part:
+    ...     _ = part.write_text("whole")
+    >>> path.read_text()
+    'whole'
+
+    The file is synced to disk before it gets its name, so a reader sees the old content or the new
+    one. A killed writer leaves at most a hidden ``.part`` file. The temporary name is random: two
+    writers do not share it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        yield part
+        _sync(part)
+        part.replace(path)
+        _sync(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file atomically. Text is written as UTF-8 without translating line ends.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> write_whole(path, "whole")
+    >>> path.read_text()
+    'whole'
+    """
+    with part_of(path) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, atomically."""
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> None:
+    """Write values as JSON Lines, atomically."""
+    with part_of(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def write_csv(
+    path: Path, rows: Sequence[Mapping[str, Any]], fields: Sequence[str] | None = None
+) -> None:
+    """Write rows as CSV, atomically: the given fields, or else those of the first row."""
+    text = io.StringIO()
+    names = fields if fields is not None else list(rows[0]) if rows else []
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
+
+
+def append_whole(path: Path, data: bytes) -> None:
+    """Append bytes to a file and sync it; where that fails, the file keeps its old length.
+
+    Raises OSError, for example on a full disk.
+    """
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            view = memoryview(data)
+            while view:  # write() may take a part only
+                view = view[file.write(view) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def clear_parts(folder: Path) -> None:
+    """Remove the temporary files of killed writers; only for the holder of the folder's lock."""
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error, from Python or from a library's own writer, means that the disk is full."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    message = str(error).lower()
+    return "no space left on device" in message or "(os error 28)" in message
+
+
+@contextmanager
+def disk_full_in_one_line(folder: Path) -> Iterator[None]:
+    """Turn the error of a full disk into a RobustokError that says how to continue."""
+    try:
+        yield
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        raise RobustokError(
+            f"the disk that holds {folder} is full; free some space and give the same command"
+            " again: it continues after the last finished part"
+        ) from error
+
+
+# Reading
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file.
+
+    Raises RobustokError where the file cannot be read or is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise RobustokError(f"{path} cannot be read ({_reason(error)})") from None
+    except (ValueError, RecursionError) as error:
+        raise RobustokError(
+            f"{path} is not JSON ({_reason(error)}): remove it and run again"
+        ) from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object of a JSON file. Raises RobustokError for anything else, as :func:`read_json`."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise RobustokError(f"{path} is damaged (not a JSON object): remove it")
+    return value
+
+
+def read_json_or_none(path: Path) -> Any:
+    """The value of a JSON file, or None where the file is missing or damaged."""
+    try:
+        return read_json(path)
+    except RobustokError:
+        return None
+
+
+def decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
+    """Decompress a stream, by the suffix of its file name.
+
+    A suffix outside :data:`COMPRESSIONS` gives the stream itself. A file that ends too early
+    raises an error when it is read, one of :data:`DAMAGE`.
+    """
+    if suffix == ".gz":
+        return gzip.open(raw)  # type: ignore[return-value]
+    if suffix == ".xz":
+        return lzma.open(raw)
+    if suffix == ".zst":
+        import pyarrow as pa
+
+        # Unlike zstandard's own reader, Arrow's reports a file that ends too early.
+        reader = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+        return io.BufferedReader(reader, 1 << 20)  # type: ignore[arg-type]
+    return raw
+
+
+DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # of a damaged file
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, which may be compressed; line ends are kept.
+
+    Raises RobustokError where it is missing, damaged or not UTF-8.
+    """
+    try:
+        with path.open("rb") as raw:
+            return decompressed(raw, path.suffix).read().decode()
+    except (ValueError, *DAMAGE) as error:
+        raise RobustokError(f"{path} cannot be read as UTF-8 text ({_reason(error)})") from None
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """The line numbers and values of a file of JSON Lines, which may be compressed.
+
+    Empty lines are skipped. Lines end at ``\\n`` only, since JSON may hold other line separators.
+    Raises RobustokError, which names the line, for a missing or damaged file.
+    """
+    for number, value, _ in json_lines_and_shares(path):
+        yield number, value
+
+
+def json_lines_and_shares(path: Path) -> Iterator[tuple[int, Any, float]]:
+    """As :func:`json_lines`, each value with the share of the file that is read."""
+    number = 0
+    try:
+        with path.open("rb") as raw:
+            size = max(path.stat().st_size, 1)
+            for number, line in enumerate(decompressed(raw, path.suffix), 1):
+                if line.strip():
+                    yield number, json.loads(line.decode()), min(raw.tell() / size, 1.0)
+    except (ValueError, RecursionError) as error:
+        raise RobustokError(f"{path}:{number} is not JSON ({_reason(error)})") from None
+    except DAMAGE as error:
+        raise RobustokError(
+            f"{path} cannot be read after line {number} ({_reason(error)})"
+        ) from None
+
+
+def read_rows(path: Path) -> list[Any]:
+    """The values of a file of JSON Lines."""
+    return [value for _, value in json_lines(path)]
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests_of(folder: Path, *patterns: str, skip: Container[str] = ()) -> dict[str, str]:
+    """The SHA-256 of a folder's files by their path in it; hidden files are left out.
+
+    ``patterns`` are globs; without any, all files are taken, in subfolders too. ``skip`` are names.
+    """
+    paths = {path for pattern in patterns or ("**/*",) for path in folder.glob(pattern)}
+    names = {path.relative_to(folder): path for path in paths if path.is_file()}
+    return {
+        name.as_posix(): sha256_of(path)
+        for name, path in sorted(names.items())
+        if path.name not in skip and not any(part.startswith(".") for part in name.parts)
+    }
+
+
+def find_damage(folder: Path, digests: Any) -> str | None:
+    """The first file that is missing or has not the given SHA-256, or None."""
+    if not isinstance(digests, dict):
+        return "no checksums"
+    for name, digest in digests.items():
+        try:
+            if sha256_of(folder / name) != digest:
+                return f"{name} has changed"
+        except OSError:
+            return f"{name} is missing"
+    return None
+
+
+def json_digest(value: Any) -> str:
+    """A short hash of a JSON value, the same after it was written and read."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Locks
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for one run. The system releases the lock when the process ends.
+
+    Raises RobustokError where another run holds it, or where it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise RobustokError(f"{folder} is a file; give a folder") from None
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    with _held(folder / ".lock", folder, "folder"):
+        yield
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Lock a file for one run, by a hidden lock file next to it, which is kept.
+
+    Raises RobustokError where another run holds it, or where it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    with _held(path.with_name(f".{path.name}.lock"), path, "file"):
+        yield
+
+
+@contextmanager
+def _held(lock_file: Path, target: Path, kind: str) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(lock_file, blocking=False))
+        except Timeout:
+            raise RobustokError(
+                f"another run is at work in {target}; wait for it, or give another {kind}"
+            ) from None
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise _unwritable(target, error) from None
+        yield
+
+
+def _unwritable(path: Path, error: OSError) -> RobustokError:
+    return RobustokError(f"{path} cannot be written ({error.strerror}); give another place")
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error's message, without the context that some add."""
+    for name in ("msg", "strerror", "reason"):
+        if isinstance(text := getattr(error, name, None), str):
+            return text
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

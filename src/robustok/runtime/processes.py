@@ -1,0 +1,449 @@
+"""Worker processes, each of which does one task after another, and the one loop that feeds them.
+
+:func:`dispatch` runs tasks in a pool: in this process, in worker processes, or on a Ray cluster.
+Worker processes are `multiprocessing.Process` and `Pipe`. `concurrent.futures` does not fit: when
+it loses one process every task fails, and its processes outlive a parent that is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import multiprocessing
+import multiprocessing.context
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import parent_process
+from multiprocessing.sharedctypes import RawArray
+from pathlib import Path
+from typing import Any, Protocol
+
+PROGRESS, RESULT, ERROR, DIED = "progress", "result", "error", "died"
+_PR_SET_PDEATHSIG = 1
+
+Run = Callable[[Any, Callable[[Any], None]], Any]  # (task, progress) -> result
+OnProgress = Callable[[Any, Any], None]  # (task, value)
+
+
+class Worker:
+    """A process that does one task after another.
+
+    ``prepare(shared)`` is called once in the process and returns ``run(task, progress)``, which is
+    called for each task. ``prepare`` is a function of a module, and ``shared``, tasks, progress
+    values and results are pickled. ``threads`` limits the threads of numerical libraries.
+
+    ``shared`` is the first message on the pipe, not an argument of the process: writing to a
+    process that died while it started then fails with EPIPE and cannot block.
+    """
+
+    def __init__(self, prepare: Callable[[Any], Run], shared: Any, threads: int = 1) -> None:
+        # A forked process would share this one's locks and the threads of torch.
+        context = multiprocessing.get_context("spawn")
+        self.task: Any = None
+        self.pipe, child = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child,), daemon=True)
+        with environment(thread_limits(threads)):
+            self._process.start()
+        child.close()
+        self._send((prepare, shared))
+
+    def begin(self, task: Any) -> None:
+        """Send a task. That the process is dead is reported by the next :func:`receive`."""
+        self.task = task
+        self._send(task)
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+    def exit_reason(self) -> str:
+        """How the process ended, such as ``"killed by SIGKILL"``."""
+        self._process.join(10)
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def _send(self, message: Any) -> None:
+        with suppress(ConnectionError):
+            self.pipe.send(message)
+
+
+def receive(workers: Sequence[Worker]) -> Iterator[tuple[Worker, str, Any]]:
+    """Wait until a worker reports, then yield one report of each that has: (worker, kind, value).
+
+    ``kind`` is `PROGRESS`, `RESULT` (the task is finished) or `DIED`. An exception in a worker is
+    raised here.
+    """
+    by_pipe = {worker.pipe: worker for worker in workers}
+    for pipe in wait(list(by_pipe)):
+        worker = by_pipe[pipe]  # type: ignore[index]
+        value: Any
+        try:
+            kind, value = worker.pipe.recv()
+        except (EOFError, OSError):
+            kind, value = DIED, None
+        if kind == ERROR:
+            raise value
+        yield worker, kind, value
+
+
+class Pool(Protocol):
+    """Where :func:`dispatch` runs tasks."""
+
+    def has_room(self) -> bool:
+        """Whether another task can begin now."""
+        ...
+
+    def begin(self, task: Any) -> None: ...
+
+    def wait(self) -> Iterator[tuple[Any, Any]]:
+        """Wait until something happens; yield (task, result) of each task that is finished."""
+        ...
+
+
+def dispatch(
+    tasks: Iterable[Any],
+    pool: Pool,
+    *,
+    is_ready: Callable[[Any], bool] = lambda task: True,
+    on_start: Callable[[Any], None] = lambda task: None,
+) -> Iterator[tuple[Any, Any]]:
+    """Run tasks in a pool; yield each with its result as it finishes.
+
+    The first task that is ready begins whenever there is room: the tasks whose results it reads are
+    finished. A task comes after those in ``tasks``.
+    """
+    waiting, running = deque(tasks), 0
+    while waiting or running:
+        while pool.has_room() and (task := next(filter(is_ready, waiting), None)) is not None:
+            waiting.remove(task)
+            on_start(task)
+            pool.begin(task)
+            running += 1
+        for task, result in pool.wait():
+            running -= 1
+            yield task, result
+
+
+class InProcess:
+    """A pool that runs one task at a time, in this process."""
+
+    def __init__(self, run: Run, progress: OnProgress) -> None:
+        self._run, self._progress = run, progress
+        self._tasks: list[Any] = []
+
+    def has_room(self) -> bool:
+        return not self._tasks
+
+    def begin(self, task: Any) -> None:
+        self._tasks.append(task)
+
+    def wait(self) -> Iterator[tuple[Any, Any]]:
+        task = self._tasks.pop()
+        yield task, self._run(task, partial(self._progress, task))
+
+
+class Processes:
+    """A pool of :class:`Worker` processes, which end with the ``with`` block.
+
+    ``make`` starts a worker, ``progress(task, value)`` is called for each report of progress, and
+    ``on_death(worker)`` for a process that has died: it raises, or the worker's task is repeated in
+    a new process.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Worker],
+        count: int,
+        progress: OnProgress,
+        on_death: Callable[[Worker], None],
+    ) -> None:
+        self._make, self._progress, self._on_death = make, progress, on_death
+        self._workers = [make() for _ in range(count)]
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def has_room(self) -> bool:
+        return any(worker.task is None for worker in self._workers)
+
+    def begin(self, task: Any) -> None:
+        next(worker for worker in self._workers if worker.task is None).begin(task)
+
+    def wait(self) -> Iterator[tuple[Any, Any]]:
+        for worker, kind, value in receive(self._workers):
+            task = worker.task
+            if kind == DIED:
+                self._on_death(worker)
+                worker.kill()
+                self._workers[self._workers.index(worker)] = replacement = self._make()
+                if task is not None:
+                    replacement.begin(task)
+            elif kind == PROGRESS:
+                self._progress(task, value)
+            else:
+                worker.task = None
+                yield task, value
+
+
+class RayTasks:
+    """A pool on a Ray cluster: the one that RAY_ADDRESS names, or one on this machine.
+
+    ``run(task)`` runs on a machine with ``threads`` free cores, elsewhere again where that machine
+    is lost, at most ``retries`` times.
+    """
+
+    def __init__(self, run: Callable[[Any], Any], threads: int, retries: int) -> None:
+        connect()
+        import ray
+
+        def run_task(task: Any) -> Any:  # Ray takes functions only, no other callable
+            return run(task)
+
+        self._remote = ray.remote(num_cpus=threads, max_retries=retries)(run_task)
+        self._running: dict[Any, Any] = {}
+
+    def has_room(self) -> bool:
+        return True  # Ray has a queue of its own
+
+    def begin(self, task: Any) -> None:
+        self._running[self._remote.remote(task)] = task
+
+    def wait(self) -> Iterator[tuple[Any, Any]]:
+        import ray
+
+        done, _ = ray.wait(list(self._running), num_returns=1)
+        for reference in done:
+            yield self._running.pop(reference), ray.get(reference)
+
+
+def portable(error: Exception) -> Exception:
+    """The error itself, or its text as a RuntimeError where it cannot be pickled."""
+    try:
+        return pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _serve(pipe: Connection) -> None:
+    """Do tasks until one fails or the parent closes the pipe. Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
+
+    def send(kind: str, value: Any) -> None:
+        message = pickle.dumps((kind, value))
+        with _exit_if_closed():
+            pipe.send_bytes(message)
+
+    def next_message() -> Any:
+        with _exit_if_closed():
+            message = pipe.recv_bytes()
+        return pickle.loads(message)
+
+    try:
+        prepare, shared = next_message()
+        run = prepare(shared)
+        while True:
+            send(RESULT, run(next_message(), lambda value: send(PROGRESS, value)))
+    except Exception as error:
+        send(ERROR, portable(error))
+
+
+@contextmanager
+def _exit_if_closed() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent does, even when that is killed with SIGKILL.
+
+    Linux delivers the signal of PR_SET_PDEATHSIG at once, also while a kernel holds the GIL.
+    Elsewhere a thread waits for the pipe to the parent to close.
+    """
+    parent = parent_process()
+    if parent is None:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent.pid:  # It died before the signal was set.
+            os._exit(1)
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def thread_limits(threads: int) -> dict[str, str]:
+    """The environment variables that limit the threads of numerical libraries."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
+    limits = dict.fromkeys(names, str(threads))
+    return limits | ({"TOKENIZERS_PARALLELISM": "false"} if threads == 1 else {})
+
+
+@contextmanager
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for processes started inside the block.
+
+    Libraries read some of them when they are imported, which is before a process runs our code.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def available_cores() -> int:
+    """The cores this process may use: its affinity, and the CPU quota of its container.
+
+    >>> available_cores() >= 1
+    True
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, _cgroup_quota())))
+
+
+def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self")) -> float:
+    """The CPU quota in cores, of cgroup v2 or v1, infinite where there is none.
+
+    A group's parents limit it too. In a container the group's path may not exist below ``root``,
+    which is then the container's own group.
+    """
+    try:
+        lines = (process / "cgroup").read_text().splitlines()
+    except OSError:
+        return math.inf
+    quotas = [math.inf]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, read = root, _quota_v2
+        elif "cpu" in controllers.split(","):
+            folder, read = root / "cpu", _quota_v1
+        else:
+            continue
+        group = folder / path.lstrip("/")
+        quotas += [read(f) for f in (group, *group.parents) if f.is_relative_to(folder)]
+    return min(quotas)
+
+
+def _quota_v2(group: Path) -> float:
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # No such group, or a quota of "max".
+        return math.inf
+
+
+def _quota_v1(group: Path) -> float:
+    try:
+        quota = int((group / "cpu.cfs_quota_us").read_text())
+        period = int((group / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return math.inf
+    return quota / period if quota > 0 else math.inf
+
+
+_LOOPBACK = "127.0.0.1"
+# Makes Ray take the loopback address for its own, as it does on macOS and Windows. Ray reads it
+# when it is imported.
+_LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+def connect() -> None:
+    """Join the cluster that RAY_ADDRESS names, or start one on the loopback address.
+
+    Ray has no authentication by default: whoever reaches its ports runs code as this user. A
+    cluster that this function starts therefore listens on no other interface. Does nothing if Ray
+    is connected. When this process is killed, Ray's servers end with it; its two agents wait one
+    minute for them.
+    """
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        os.environ.update(_LOCAL)
+    import ray
+
+    if address:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        return
+    from ray._private import ray_constants
+
+    ray_constants.ENABLE_RAY_CLUSTER = False  # Ray may have been imported before.
+    ray.init(
+        address="local",
+        num_cpus=available_cores(),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _node_ip_address=_LOOPBACK,
+    )
+
+
+class State:
+    """The epoch of the draws and whether draws are on, in memory that worker processes share.
+
+    >>> state = State()
+    >>> state.epoch = 3
+    >>> state.epoch, state.training
+    (3, True)
+
+    Workers that are forked, or spawned by multiprocessing, see later changes. Any other pickle
+    holds the two values of its moment.
+    """
+
+    def __init__(self, epoch: int = 0, training: bool = True) -> None:
+        self._values = RawArray("q", [epoch, int(training)])
+
+    @property
+    def epoch(self) -> int:
+        return self._values[0]
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._values[0] = epoch
+
+    @property
+    def training(self) -> bool:
+        return bool(self._values[1])
+
+    @training.setter
+    def training(self, training: bool) -> None:
+        self._values[1] = int(training)
+
+    def __reduce__(self) -> Any:
+        # Shared memory can be pickled for a process that is being spawned only.
+        if multiprocessing.context.get_spawning_popen() is not None:
+            return _of_values, (self._values,)
+        return State, (self.epoch, self.training)
+
+
+def _of_values(values: Any) -> State:
+    state = State()
+    state._values = values
+    return state

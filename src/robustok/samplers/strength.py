@@ -1,0 +1,213 @@
+"""Strength of draws in units that compare across schemes: splits, distance and length ratio.
+
+Two schemes at "0.5" need not perturb alike: alpha counts picks, p drops merges, a temperature
+flattens. This module measures draws, and solves for the parameter of a scheme that gives a target
+strength (bisection over seeded draws), so that schemes are compared at equal strength.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robustok.checks import MAX_STRENGTH, check_ids, check_list, check_number
+from robustok.errors import RobustokError
+from robustok.kernels.strength import compare, first_other_text
+from robustok.ragged import Ragged
+from robustok.samplers.base import Sampler, sampler
+from robustok.samplers.exactly import MEASURES, Exactly
+from robustok.samplers.parameters import Search
+from robustok.samplers.spec import SCHEMES, Spec, read_call, scheme_class
+from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
+
+_STEPS = 40  # halvings at most
+_CLOSE = 1e-3  # of the target
+
+
+@dataclass(frozen=True)
+class Strength:
+    """What each draw did to its row: int64, int64 and int64 [draws], m being canonical tokens.
+
+    >>> ids = vocab.encode_batch(texts)
+    >>> drawn = rt.sampler("stochastok(alpha=1)", vocab).sample_batch(ids, seed=0)
+    >>> result = measure(vocab, ids, drawn)
+    >>> result.splits, result.distance, result.tokens
+    (array([1, 1]), array([2, 2]), array([3, 3]))
+
+    ``splits`` are boundaries that the canonical row does not have, ``distance`` the tokens that do
+    not stand there, ``tokens`` the row's length. :meth:`mean` gives all three per canonical token.
+    """
+
+    splits: np.ndarray
+    distance: np.ndarray
+    tokens: np.ndarray
+    canonical: np.ndarray
+
+    @property
+    def length_ratio(self) -> np.ndarray:
+        """Tokens drawn over canonical tokens, float64 of shape [draws]; 1 for an empty row."""
+        return np.where(self.canonical == 0, 1.0, self.tokens / np.maximum(self.canonical, 1))
+
+    def mean(self) -> dict[str, float]:
+        """Splits, distance and length ratio per canonical token, over all rows together."""
+        total = max(int(self.canonical.sum()), 1)
+        sums = (self.splits.sum(), self.distance.sum(), self.tokens.sum())
+        return {name: float(x) / total for name, x in zip(MEASURES, sums, strict=True)}
+
+
+def measure(
+    vocab: Vocabulary,
+    canonical: Ragged | Iterable[Sequence[int] | np.ndarray],
+    drawn: Ragged | Iterable[Sequence[int] | np.ndarray],
+) -> Strength:
+    """Splits, distance and length ratio of drawn rows against their canonical ones.
+
+    >>> ids = vocab.encode_batch(texts)
+    >>> drawn = rt.sampler("uniform-k(alpha=1)", vocab).sample_batch(ids, seed=0, draws=100)
+    >>> measure(vocab, ids, drawn).mean()["distance"]
+    1.0
+
+    Args:
+        vocab: the vocabulary of the ids.
+        canonical: canonical ids, a row for each text.
+        drawn: one row or more for each canonical row, in the order of :meth:`Sampler.sample_batch`.
+
+    Ids without bytes count no splits and no distance. Raises RobustokError for an unknown id, for
+    rows that do not pair up, and for a pair that spells different bytes.
+    """
+    check_vocabulary(vocab)
+    canonical, drawn = _id_rows(vocab, canonical), _id_rows(vocab, drawn)
+    draws, rest = divmod(len(drawn), max(len(canonical), 1))
+    if rest or (len(drawn) > 0) != (len(canonical) > 0):
+        raise RobustokError(f"{len(drawn)} drawn rows do not pair with {len(canonical)} canonical")
+    rows = canonical.values, canonical.offsets, drawn.values, drawn.offsets, max(draws, 1)
+    other: int = first_other_text(vocab.token_bytes, vocab.token_offsets, *rows)
+    if other >= 0:
+        raise RobustokError(f"drawn row {other} does not spell the text of its canonical row")
+    splits, distance = np.zeros((2, len(drawn)), np.int64)
+    compare(vocab.token_offsets, *rows, splits, distance)
+    return Strength(splits, distance, drawn.lengths, np.repeat(canonical.lengths, draws))
+
+
+def at_strength(
+    scheme: str | Spec,
+    vocab: Vocabulary,
+    texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged,
+    *,
+    splits: float | None = None,
+    distance: float | None = None,
+    length_ratio: float | None = None,
+    exact: bool = False,
+    seed: int = 0,
+) -> Sampler:
+    """The scheme with its strength parameter set so that its draws have a given strength.
+
+    >>> at_strength("stochastok", vocab, texts, splits=0.5, exact=True).spec
+    'exactly(stochastok(alpha=1), splits=0.5)'
+
+    Args:
+        scheme: spec of the scheme. Its strength parameter is replaced, the others stay:
+            ``"bpe-dropout(rule=hf)"``.
+        vocab: the vocabulary whose texts are tokenized.
+        texts: strings, bytes or canonical ids, over which the strength is measured.
+        splits: new boundaries for each canonical token, from 0 to 10,000: 0.5 is one for every
+            second token. Give one of ``splits``, ``distance`` and ``length_ratio``.
+        distance: changed tokens for each canonical token, from 0 to 10,000.
+        length_ratio: drawn tokens for each canonical token, from 0 to 10,000: 1.5 is half as many
+            again.
+        exact: whether every draw has the strength (⌈target·m⌉ in a text of m tokens), by
+            conditioning the distribution on it. By default the average over ``texts`` has it, by
+            bisection over seeded draws.
+        seed: seed of the draws that are measured, any integer.
+
+    Raises RobustokError for a scheme without a strength parameter, and for a strength that the
+    scheme cannot reach on these texts, with the range that it can.
+    """
+    targets = zip(MEASURES, (splits, distance, length_ratio), strict=True)
+    measured, target = _single_target([pair for pair in targets if pair[1] is not None])
+    check_vocabulary(vocab)
+    call = read_call(str(scheme) if isinstance(scheme, Spec) else scheme)
+    kind = scheme_class(call.name)
+    if exact and measured in kind.exact_form:
+        direct = scheme_class(kind.exact_form[measured])
+        return direct(vocab, **{direct.strength: float(f"{target:.9g}")})
+    if exact and not kind.strength and not kind.deterministic:
+        return Exactly(vocab, scheme=scheme, **{measured: target})
+    if not kind.strength:
+        names = ", ".join(name for name, s in SCHEMES.items() if s.strength)
+        raise RobustokError(
+            f"{call.name} has no strength parameter. Mix it with canonical, as "
+            f"mix(0.5 canonical, 0.5 {call.name}), or take one of {names}"
+        )
+    rows = _canonical(vocab, texts)
+
+    def with_strength(value: float) -> Sampler:
+        value = float(f"{value:.9g}")
+        return sampler(Spec(call.name, kind.with_strength(call.params, value)), vocab)
+
+    def strength_at(value: float) -> float:
+        drawn = with_strength(value).sample_batch(rows, seed=seed)
+        return measure(vocab, rows, drawn).mean()[measured]
+
+    search = getattr(kind.parameters.get(kind.strength), "search", Search(0.0, 1.0, 1.0))
+    solved = with_strength(_solve(strength_at, target, search, f"{call.name} by {measured}"))
+    return Exactly(vocab, scheme=solved, **{measured: target}) if exact else solved
+
+
+def _single_target(targets: list[tuple[str, float | None]]) -> tuple[str, float]:
+    if len(targets) != 1:
+        raise RobustokError(f"at_strength: give one of {', '.join(MEASURES)}, as splits=0.5")
+    ((name, value),) = targets
+    return name, check_number(f"at_strength: {name}", value, 0.0, MAX_STRENGTH)
+
+
+def _solve(
+    strength_at: Callable[[float], float], target: float, search: Search, name: str
+) -> float:
+    """The parameter's value with this strength, by bisection; the ends give the direction."""
+    low, high = search.low, search.high
+    at_low, at_high = strength_at(low), strength_at(high)
+    at_least = at_low
+    while (target - at_high) * (at_high - at_low) > 0 and high < search.highest:
+        low, at_low, high = high, at_high, 4 * high
+        at_high = strength_at(high)
+    bottom, top = min(at_least, at_low, at_high), max(at_least, at_low, at_high)
+    slack = _CLOSE * max(target, _CLOSE)
+    if not bottom - slack <= target <= top + slack:
+        raise RobustokError(
+            f"{name}: {target:g} cannot be reached on these texts; it goes from {bottom:.3g} to "
+            f"{top:.3g}"
+        )
+    rising = at_high >= at_low
+    best = min((abs(at_low - target), low), (abs(at_high - target), high))
+    for _ in range(_STEPS):
+        if best[0] <= slack:
+            break
+        middle = (low * high) ** 0.5 if search.geometric else (low + high) / 2
+        reached = strength_at(middle)
+        best = min(best, (abs(reached - target), middle))
+        if (reached < target) == rising:
+            low = middle
+        else:
+            high = middle
+    return best[1]
+
+
+def _canonical(
+    vocab: Vocabulary, texts: Iterable[Text] | Iterable[Sequence[int]] | Ragged
+) -> Ragged:
+    if not isinstance(texts, Ragged):
+        texts = check_list("texts", texts)
+        if texts and isinstance(texts[0], (str, bytes)):
+            return vocab.encode_batch(texts)
+    return _id_rows(vocab, texts)
+
+
+def _id_rows(vocab: Vocabulary, rows: Ragged | Iterable[Any]) -> Ragged:
+    """Rows of ids of the vocabulary."""
+    ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
+    check_ids(ragged.values, vocab.size)
+    return ragged

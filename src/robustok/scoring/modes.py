@@ -1,0 +1,254 @@
+"""The three modes of scoring many sequences, and the one that a model supports.
+
+"tree" computes each node of a prefix tree once; "cache" computes padded batches after a cached
+common prefix; "plain" computes every sequence whole. Logits are computed only where they are read.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from robustok.scoring.forward import PrefixCache, TreePass, attention_windows, halved, quiet
+from robustok.scoring.head import Outputs, log_probs_of, outputs_at
+from robustok.scoring.tree import Ints, Rows, Sequences, build_tree, levels
+
+MODES = ("tree", "cache", "plain")
+
+_log = logging.getLogger(__name__)
+_known: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
+
+
+def tree_log_probs(
+    model: Any, sequences: Sequences, max_batch_tokens: int, prefix_cache: PrefixCache
+) -> tuple[np.ndarray, Ints]:
+    """Sum of the read log-probabilities of each sequence, each tree node computed once.
+
+    Returns float64 [sequences] and int64 [sequences], the tokens each one added. Out of
+    memory, fewer rows go through at a time, and shorter ones where one alone is too much.
+    """
+    tree = build_tree(sequences.matrix, sequences.lengths)
+    width = min(row_width(model, len(sequences.prefix)), max_batch_tokens)
+    while True:
+        try:
+            run = TreePass(model, tree, sequences.prefix, max_batch_tokens, prefix_cache)
+            return _tree_log_probs(run, sequences.reads, width, max_batch_tokens)
+        except (RuntimeError, MemoryError) as error:
+            width = max_batch_tokens = halved(width, error)
+
+
+def _tree_log_probs(
+    run: TreePass, reads: Ints, width: int, max_batch_tokens: int
+) -> tuple[np.ndarray, Ints]:
+    tree = run.tree
+    node_of_read = tree.path[reads[0], reads[1]]
+    by_node = np.argsort(node_of_read, kind="stable")
+    values = np.zeros(len(tree.path))
+    costs = np.bincount(tree.owner, minlength=len(tree.path))
+    costs[0] += run.prefix_computed
+    cut = levels(tree, width)
+    pending: list[tuple[Outputs, Ints, Ints]] = []
+    for level, rows in enumerate(cut):
+        keep = level + 1 < len(cut)
+        fill = (rows.nodes >= 0).sum(axis=1)
+        order = np.argsort(-fill, kind="stable")
+        begin, size = 0, max(1, max_batch_tokens // width)
+        while begin < len(order):
+            # Rows much emptier than the first wait for a pass of their own: they would be padding.
+            full = int((fill[order[begin:]] >= 0.9 * fill[order[begin]]).sum())
+            chunk = _take(rows, order[begin : begin + min(size, full)])
+            nodes = np.sort(chunk.nodes[chunk.nodes >= 0])
+            read = by_node[_members(node_of_read[by_node], nodes)]
+            wanted, which = np.unique(node_of_read[read], return_inverse=True)
+            try:
+                outputs = run.run(chunk, wanted, keep)
+            except (RuntimeError, MemoryError) as error:
+                size = halved(len(chunk.nodes), error)
+                continue
+            pending.append((outputs, which, read))
+            if outputs.head is None or sum(len(o.values) for o, *_ in pending) >= max_batch_tokens:
+                _add(values, reads, pending)
+                pending = []
+            costs[0] += chunk.nodes.size - len(nodes)
+            begin += len(chunk.nodes)
+    _add(values, reads, pending)
+    return values, costs
+
+
+def _add(values: np.ndarray, reads: Ints, pending: list[tuple[Outputs, Ints, Ints]]) -> None:
+    """Add the log-probabilities at the outputs of several passes, by one run through the head.
+
+    Each pass has its outputs, and for each read (a column of ``reads``) the number of its output.
+    """
+    if not pending:
+        return
+    states = torch.cat([outputs.values for outputs, _, _ in pending])
+    begins = np.cumsum([0] + [len(outputs.values) for outputs, _, _ in pending])
+    which = np.concatenate([w + b for (_, w, _), b in zip(pending, begins, strict=False)])
+    read = np.concatenate([read for _, _, read in pending])
+    log_probs = log_probs_of(Outputs(states, pending[0][0].head), which, reads[2, read])
+    np.add.at(values, reads[0, read], log_probs)
+
+
+def row_width(model: Any, prefix: int) -> int:
+    """How many nodes a row may hold.
+
+    Every node attends to its whole row and masks most of it, which costs about
+    width / (6 · hidden size) of the rest of a layer, more where attention is slower than
+    the rest; a narrow row fills less well. A long prefix is copied for each row, so rows
+    grow with it.
+    """
+    hidden = int(model.config.get_text_config().hidden_size)
+    return max(min(512, max(112, hidden // 5)), min(1024, prefix))
+
+
+def _take(rows: Rows, chosen: Ints) -> Rows:
+    """Some of the rows, without the columns that are padding in all of them."""
+    nodes, past = rows.nodes[chosen], rows.past[chosen]
+    width = int((nodes >= 0).sum(axis=1).max())
+    return Rows(nodes[:, :width], past[:, : int((past >= 0).sum(axis=1).max(initial=0))])
+
+
+def _members(ordered: Ints, nodes: Ints) -> Ints:
+    """Positions in ``ordered`` (ascending) whose value is among ``nodes`` (ascending)."""
+    at = np.searchsorted(nodes, ordered)
+    return np.flatnonzero(nodes[np.minimum(at, len(nodes) - 1)] == ordered)
+
+
+def padded_log_probs(
+    model: Any, sequences: Sequences, max_batch_tokens: int, mode: str
+) -> tuple[np.ndarray, Ints]:
+    """Sum of the read log-probabilities of each sequence, from right-padded batches.
+
+    With ``mode`` "cache" the prefix and what all sequences start with is computed once
+    and its keys and values reused; with "plain" every sequence is computed whole.
+    Sequences that begin another one ride along with it in both. Returns float64
+    [sequences] and int64 [sequences], the tokens computed, padding included.
+    """
+    prefix, matrix, lengths, reads = sequences
+    whole = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)
+    lengths = lengths + len(prefix)
+    carrier = _carriers(whole, lengths)
+    shared = _common_prefix(whole, lengths) if mode == "cache" else 0
+    values, costs = np.zeros(len(matrix)), np.zeros(len(matrix), np.int64)
+    cache = None
+    if shared:
+        ids = torch.as_tensor(whole[:1, :shared], device=model.device)
+        cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+        costs[0] += shared
+    order = np.unique(carrier)
+    order = order[np.argsort(-lengths[order], kind="stable")]
+    host, column, begin = carrier[reads[0]], reads[1] + len(prefix), 0
+    size = max(1, max_batch_tokens // int(lengths.max()))
+    while begin < len(order):
+        chosen = order[begin : begin + size]
+        widest = int(lengths[chosen].max())
+        row_of = np.full(len(matrix), -1, np.int64)
+        row_of[chosen] = np.arange(len(chosen))
+        read = np.flatnonzero(row_of[host] >= 0)
+        flat = row_of[host[read]] * (widest - shared) + column[read] - shared
+        wanted, which = np.unique(flat, return_inverse=True)
+        try:
+            inputs: dict[str, Any] = {"use_cache": False}
+            if cache is not None:
+                past = copy.deepcopy(cache)
+                past.batch_repeat_interleave(len(chosen))
+                inputs = {"past_key_values": past, "use_cache": True}
+            ids = torch.as_tensor(whole[chosen, shared:widest], device=model.device)
+            flat_ids = torch.as_tensor(wanted, device=model.device)
+            outputs = outputs_at(model, flat_ids, input_ids=ids, **inputs)
+            log_probs = log_probs_of(outputs, which, reads[2, read])
+        except (RuntimeError, MemoryError) as error:
+            size = halved(size, error)
+            continue
+        np.add.at(values, reads[0, read], log_probs)
+        costs[chosen] += widest - shared
+        begin += size
+    return values, costs
+
+
+def _carriers(whole: Ints, lengths: Ints) -> Ints:
+    """For each sequence, one that starts with it (itself, or a longer one): the one to compute."""
+    tree = build_tree(whole, lengths)
+    last = tree.path[np.arange(len(whole)), lengths - 1]
+    leaf = tree.end - 1  # in preorder the last node of a subtree is a leaf
+    return tree.owner[leaf[last]]
+
+
+def _common_prefix(whole: Ints, lengths: Ints) -> int:
+    """How many tokens all sequences start with, one of each left to be computed."""
+    shortest = int(lengths.min()) - 1
+    same = (whole[:, :shortest] == whole[0, :shortest]).all(axis=0)
+    return int(same.argmin()) if not same.all() else shortest
+
+
+def scoring_mode(model: Any) -> str:
+    """The first of "tree", "cache" and "plain" that scores like one sequence at a time.
+
+    >>> scoring_mode(model)  # a Llama
+    'tree'
+
+    Args:
+        model: any causal language model of transformers.
+
+    "tree" computes shared prefixes of all sequences once, by an attention mask; "cache" computes
+    the common prefix once; "plain" shares nothing. Models differ in what they do with masks,
+    positions and caches that are passed to them, and some ignore them silently, so a mode is tested
+    on a tiny input. The answer is kept for the model.
+    """
+    attention = str(getattr(model.config, "_attn_implementation", ""))
+    known = _known.get(model)
+    if known is None or known[0] != attention:
+        known = (attention, next(p for p in MODES if p == "plain" or _works(model, p, attention)))
+        _known[model] = known
+    return known[1]
+
+
+def _works(model: Any, mode: str, attention: str) -> bool:
+    if mode == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
+        return False
+    probe = _probe(int(model.config.get_text_config().vocab_size))
+    try:
+        with quiet(model):
+            if mode == "tree":
+                values, _ = tree_log_probs(model, probe, 8, {})
+            else:
+                values, _ = padded_log_probs(model, probe, 64, mode)
+            wanted, _ = padded_log_probs(model, probe, 64, "plain")
+    except Exception as error:  # whatever a model raises here means that it can't
+        _log.info("%s scoring is not for this model: %s", mode, error)
+        return False
+    # A wrong mask or position is off by about as much as the sequences differ from each other;
+    # rounding, which grows with the numbers too, by a small part of that.
+    share, least = (1e-3, 1e-4) if model.dtype == torch.float32 else (5e-2, 5e-2)
+    difference, spread = float(np.abs(values - wanted).max()), float(np.ptp(wanted))
+    good = difference <= least + share * spread
+    if not good:
+        _log.info("%s scoring is off by %.2g on this model", mode, difference)
+    return good
+
+
+def _known_layers(model: Any) -> bool:
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ())
+    return kinds <= set(attention_windows(config)) | {"full_attention"}
+
+
+def _probe(vocabulary: int) -> Sequences:
+    """Six sequences that branch early and late, each read at its last tokens."""
+    ids = np.arange(1, 200) * 7 % max(2, vocabulary - 1)
+    matrix = np.tile(ids[10:22], (6, 1))
+    matrix[1, 9:] = ids[30:33]
+    matrix[2, 4:] = ids[40:48]
+    matrix[3, 4:8] = ids[50:54]
+    matrix[4] = ids[60:72]
+    matrix[5, 1:] = ids[80:91]
+    lengths = np.array([12, 12, 11, 12, 9, 12])
+    rows = np.repeat(np.arange(6), 3)
+    columns = (lengths[:, None] - np.arange(1, 4)).ravel()
+    return Sequences(ids[:5], matrix, lengths, np.stack([rows, columns, ids[100:118]]))

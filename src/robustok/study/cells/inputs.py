@@ -1,0 +1,274 @@
+"""What models are trained and measured with, as cells: questions, tokenizers, and text.
+
+Questions are generated, or read from files or benchmarks. A tokenizer exists, or is a byte-level
+BPE trained on the study's data. A corpus is the canonical ids of the training text in one flat
+file, and the held-out documents. Training reads the ids in any order, so they are memory-mapped:
+memory stays small for any corpus.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.models import train_tokenizer
+from robustok.ragged import Ragged
+from robustok.runtime.display import Progress
+from robustok.runtime.files import read_json, write_json, write_whole
+from robustok.study.cells.base import Cell, Summary
+from robustok.study.sources import External, Text
+from robustok.tasks import HUB, Item, cute, frequent_words, langgame, read_items, write_items
+from robustok.tokenizer.vocabulary import Vocabulary
+
+GENERATORS = {"langgame": langgame, "cute": cute}
+NAME = "name.json"  # the name of an existing tokenizer or model, which is not copied
+_CHUNK = 1_000  # documents that are encoded together
+
+
+def evenly_by_kind(items: list[Item]) -> list[Item]:
+    """The items in turn by kind, each kind in its order, so that every start has all kinds.
+
+    >>> items = [Item(f"{n}", "?", ("a", "b"), 0, kind) for n, kind in enumerate("xxyy")]
+    >>> [item.kind for item in evenly_by_kind(items)]
+    ['x', 'y', 'x', 'y']
+    """
+    counts: Counter[str] = Counter()
+    rounds = []
+    for item in items:
+        rounds.append(counts[item.kind])
+        counts[item.kind] += 1
+    return [item for _, item in sorted(zip(rounds, items, strict=True), key=lambda pair: pair[0])]
+
+
+class QuestionsCell(Cell):
+    """Questions that a model is evaluated on."""
+
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """The name of the task in results."""
+
+    @property
+    def description(self) -> str:
+        """The task in the label of a measurement; empty for the study's own."""
+        return ""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of questions, at most."""
+
+    @abstractmethod
+    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+        """The questions to evaluate on, and `count` others to show solved before them."""
+
+
+@dataclass(frozen=True)
+class DataCell(QuestionsCell):
+    """Questions about words: generated from frequent ones or a list, or read from files."""
+
+    kind: ClassVar[str] = "data"
+
+    game: Literal["langgame", "cute"]
+    words: int | tuple[str, ...]
+    train: int
+    test: int
+    seed: int
+    format: Literal["paper", "short"] = "paper"
+    files: tuple[External, ...] = ()  # of questions to train and to test on, instead
+
+    @property
+    def task(self) -> str:
+        return self.game
+
+    @property
+    def count(self) -> int:
+        return self.test
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        counts = {"train": self.train, "test": self.test}
+        words = self.words if isinstance(self.words, tuple) else ()
+        if self.words and isinstance(self.words, int):
+            words = frequent_words(self.words)
+        for done, (split, count) in enumerate(counts.items(), 1):
+            if self.files:
+                items = self._read(split, count)
+            else:
+                items = GENERATORS[self.game](
+                    words, count, seed=self.seed, split=split, format=self.format
+                )
+            write_items(self.path(folder) / f"{split}.jsonl", items)
+            progress(done, 2)
+        return {"words": len(words), **counts}
+
+    def _read(self, split: str, count: int) -> list[Item]:
+        name = self.files[0 if split == "train" else 1].name
+        items = read_items(name, limit=count)
+        if len(items) < count:
+            raise RobustokError(
+                f"{name} has {len(items)} questions: task.{split} is {count}, give less"
+            )
+        return items
+
+    def training_items(self, folder: Path) -> list[Item]:
+        return read_items(self.path(folder) / "train.jsonl")
+
+    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+        test = read_items(self.path(folder) / "test.jsonl")
+        return test, self.training_items(folder)[:count] if count else []
+
+
+@dataclass(frozen=True)
+class BenchmarkCell(QuestionsCell):
+    """The first questions of a benchmark, from the hub or from a file, evenly of all its kinds."""
+
+    kind: ClassVar[str] = "benchmark"
+
+    name: str
+    items: int
+    file: External | None = None  # instead of the hub
+    revision: str | None = None  # the commit of the hub's data set, if known
+    examples: int = 0  # few-shot examples from the hub's training split
+
+    @property
+    def label(self) -> str:
+        return f"benchmark {self.name}"
+
+    @property
+    def task(self) -> str:
+        return self.name
+
+    @property
+    def count(self) -> int:
+        return self.items
+
+    @property
+    def description(self) -> str:
+        return f" of {self.name}"
+
+    @property
+    def hub_names(self) -> tuple[str, ...]:
+        if self.file or self.name not in HUB:
+            return ()
+        path = HUB[self.name].path
+        return (f"{path}@{self.revision}" if self.revision else path,)
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        name = f"{self.name}@{self.revision}" if self.revision else self.name
+        items = evenly_by_kind(read_items(self.file.name if self.file else name))[: self.items]
+        write_items(self.path(folder) / "test.jsonl", items)
+        if self.examples:
+            examples = read_items(name, limit=self.examples, split="train")
+            write_items(self.path(folder) / "examples.jsonl", examples)
+        return {"items": len(items)}
+
+    def test_and_examples(self, folder: Path, count: int) -> tuple[list[Item], list[Item]]:
+        """The examples are of the hub's training split; of a file, its last `count` questions."""
+        items = read_items(self.path(folder) / "test.jsonl")
+        if self.examples:
+            return items, read_items(self.path(folder) / "examples.jsonl", limit=count)
+        return items[: len(items) - count], items[len(items) - count :]
+
+
+class TokenizerCell(Cell):
+    """A tokenizer that other cells use."""
+
+    kind: ClassVar[str] = "tokenizer"
+
+    def source(self, folder: Path) -> str:
+        """What `Vocabulary.load` takes."""
+        path = self.path(folder)
+        named = path / NAME
+        return read_json(named) if named.is_file() else str(path / "tokenizer.json")
+
+    def vocabulary(self, folder: Path) -> Vocabulary:
+        return Vocabulary.load(self.source(folder))
+
+
+@dataclass(frozen=True)
+class ExistingTokenizerCell(TokenizerCell):
+    """A tokenizer that exists, under its name."""
+
+    tokenizer: External
+
+    @property
+    def hub_names(self) -> tuple[str, ...]:
+        return self.tokenizer.hub_names
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        write_json(self.path(folder) / NAME, self.tokenizer.name)
+        vocab = self.vocabulary(folder)
+        return {"size": vocab.size, "fingerprint": vocab.fingerprint}
+
+
+@dataclass(frozen=True)
+class TrainedTokenizerCell(TokenizerCell):
+    """A byte-level BPE trained on the questions of a task (`data`), or on `text`."""
+
+    size: int
+    data: DataCell | None = None
+    text: Text | None = None
+
+    @property
+    def work(self) -> float:
+        return 60.0 if self.text else 1.0
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        if self.data:
+            items = self.data.training_items(folder)
+            texts = [item.question + item.answer for item in items]
+        else:
+            assert self.text is not None
+            texts = self.text.for_tokenizer()
+        tokenizer = train_tokenizer(texts, self.size)
+        write_whole(self.path(folder) / "tokenizer.json", tokenizer.to_str())
+        return {"size": tokenizer.get_vocab_size()}
+
+
+@dataclass(frozen=True)
+class CorpusCell(Cell):
+    """Text to pre-train on and to measure perplexity with."""
+
+    kind: ClassVar[str] = "corpus"
+
+    text: Text
+    tokenizer: TokenizerCell
+
+    @property
+    def work(self) -> float:
+        return 30.0
+
+    @property
+    def hub_names(self) -> tuple[str, ...]:
+        return self.text.hub_names
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        vocab, path = self.tokenizer.vocabulary(folder), self.path(folder)
+        offsets = [0]
+        texts = self.text.training()
+        with (path / "ids.bin").open("wb") as out:
+            while chunk := list(itertools.islice(texts, _CHUNK)):
+                rows = vocab.encode_batch(chunk)
+                out.write(np.ascontiguousarray(rows.values).data)
+                offsets += (offsets[-1] + rows.offsets[1:]).tolist()
+                progress(len(offsets), self.text.documents or 2 * len(offsets))
+        np.save(path / "offsets.npy", np.array(offsets, np.int64), allow_pickle=False)
+        held_out = list(self.text.held_out())
+        write_json(path / "held_out.json", held_out)
+        return {"documents": len(offsets) - 1, "tokens": offsets[-1], "held_out": len(held_out)}
+
+    def training_ids(self, folder: Path) -> Ragged:
+        """The ids of the training documents, int32, mapped from the disk."""
+        path = self.path(folder)
+        offsets = np.load(path / "offsets.npy", allow_pickle=False)
+        return Ragged(np.memmap(path / "ids.bin", np.int32, "r"), offsets)
+
+    def held_out(self, folder: Path) -> list[str]:
+        return read_json(self.path(folder) / "held_out.json")

@@ -1,0 +1,570 @@
+"""Measurements of a model as cells: accuracy, attacks, perplexity, and embedding distances.
+
+A new kind of measurement is a section of the schema, a subclass of :class:`MeasurementCell`, and an
+entry in `MEASUREMENTS`. Every measurement has a row in results.jsonl.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from robustok import attack as attacks
+from robustok import evaluation
+from robustok.attack.settings import ObjectiveSettings, suite_label
+from robustok.evaluation.intervals import clustered
+from robustok.models.devices import precision_of
+from robustok.ragged import Ragged
+from robustok.runtime.display import Progress
+from robustok.runtime.files import read_rows, write_json, write_rows
+from robustok.samplers import Spec, measure, sampler, schedule
+from robustok.study.cells.base import Cell, Summary
+from robustok.study.cells.inputs import CorpusCell, DataCell, QuestionsCell, TokenizerCell
+from robustok.study.cells.models import FINETUNED, ModelCell
+from robustok.study.cost import QUESTION_TOKENS, scoring_seconds
+from robustok.study.equal_strength import sampler_at_splits, splits_in
+from robustok.study.schema import NOT_IN_KEY, AttackSection, DriftSection, Study
+from robustok.tasks import Item, frequent_words
+from robustok.tokenizer.vocabulary import Vocabulary
+
+DOCUMENT_TOKENS = 2_500
+NEIGHBORS = 80  # tokenizations that an attack scores in a step
+SUITE_LIMIT = 500  # tokenizations that each search of a suite scores for a question
+SEARCHES = 6  # of a suite
+STEPS = 3  # until an attack succeeds or gives up
+SAMPLING_COST = 15  # of sampling a token, as a multiple of reading one of a long row
+
+
+@dataclass(frozen=True)
+class SolvedExamples:
+    """Solved examples before every question, their questions tokenized by `scheme`."""
+
+    count: int
+    scheme: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to measure, and what it is measured with.
+
+    `is_last` is false for a pre-trained model that the study trains further.
+    """
+
+    model: ModelCell
+    seed: int
+    tokenizer: TokenizerCell
+    corpus: CorpusCell | None
+    questions: tuple[QuestionsCell, ...]
+    few_shots: tuple[SolvedExamples | None, ...]
+    is_last: bool
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of :class:`MeasurementCell`."""
+        return {"model": self.model, "tokenizer": self.tokenizer, "seed": self.seed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementCell(Cell):
+    """A measurement of one model; `eval_scheme` names what it was measured under."""
+
+    model: ModelCell
+    tokenizer: TokenizerCell
+    seed: int
+
+    @classmethod
+    @abstractmethod
+    def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
+        """The measurements of this kind that a study makes of a model."""
+
+    @property
+    @abstractmethod
+    def eval_scheme(self) -> str:
+        """What it was measured under, as the row in results names it."""
+
+    @property
+    def task(self) -> str:
+        """The name of the task in results."""
+        return "text"
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind} {self.model.description} on {self.eval_scheme}"
+
+    @property
+    @abstractmethod
+    def tokens(self) -> float:
+        """About how many tokens the model reads."""
+
+    @property
+    def work(self) -> float:
+        return scoring_seconds(self.model.origin.parameters, self.tokens) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerplexityCell(MeasurementCell):
+    """Perplexity of held-out documents drawn by a scheme; without a corpus, of the questions."""
+
+    kind: ClassVar[str] = "perplexity"
+
+    spec: str
+    corpus: CorpusCell | None
+    questions: tuple[QuestionsCell, ...] = field(default=(), metadata=NOT_IN_KEY)
+
+    @classmethod
+    def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
+        if study.perplexity is None or subject.model.training == FINETUNED:
+            return
+        questions = () if subject.corpus else subject.questions
+        for spec in study.perplexity.eval_schemes:
+            yield cls(spec=spec, corpus=subject.corpus, questions=questions, **subject.fields)
+
+    @property
+    def eval_scheme(self) -> str:
+        return self.spec
+
+    @property
+    def tokens(self) -> float:
+        if self.corpus is None:
+            return 2 * QUESTION_TOKENS * sum(data.count for data in self.questions)
+        return self.corpus.text.measured * DOCUMENT_TOKENS
+
+    def _texts(self, folder: Path) -> list[str]:
+        if self.corpus is not None:
+            return self.corpus.held_out(folder)
+        return [text for data in self.questions for text in _question_texts(data, folder)]
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        vocab = self.tokenizer.vocabulary(folder)
+        texts = self._texts(folder)
+        drawn = sampler(self.spec, vocab).sample_batch(texts, seed=self.seed)
+        result = evaluation.perplexity(
+            self.model.load(folder),
+            vocab,
+            texts,
+            self.spec,
+            seed=self.seed,
+            start=next(iter(self.model.start_ids(vocab)), None),
+            progress=progress,
+        )
+        return asdict(result) | _strength(vocab, texts, drawn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingsCell(MeasurementCell):
+    """How far apart a model's layers put the tokenizations of each frequent word."""
+
+    kind: ClassVar[str] = "embeddings"
+
+    words: int
+    draws: int
+
+    @classmethod
+    def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
+        if part := study.embeddings:
+            yield cls(words=part.words, draws=part.draws, **subject.fields)
+
+    @property
+    def eval_scheme(self) -> str:
+        return "embeddings"
+
+    @property
+    def tokens(self) -> float:
+        return self.words * self.draws * 3  # a word has few tokens; its tokenizations share them
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        # The name in a figure, different for a pre-trained model and the models trained from it.
+        fine_tuned = self.model.training == FINETUNED
+        vocab = self.tokenizer.vocabulary(folder)
+        result = evaluation.embedding_distances(
+            self.model.load(folder),
+            vocab,
+            frequent_words(self.words),
+            draws=self.draws,
+            seed=self.seed,
+            prefix=self.model.start_ids(vocab) or None,
+            name=self.model.description if fine_tuned else "before fine-tuning",
+            progress=progress,
+        )
+        return {"layers": result.table()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyCell(MeasurementCell):
+    """Accuracy of a model on questions, zero-shot or few-shot."""
+
+    data: QuestionsCell
+    few_shot: SolvedExamples | None = None
+
+    @property
+    def task(self) -> str:
+        return self.data.task
+
+    @property
+    def label(self) -> str:
+        after = f" after {self.few_shot.scheme}" if self.few_shot else ""
+        return super().label + self.data.description + after
+
+    def _questions(
+        self, count: int, vocab: Vocabulary, folder: Path
+    ) -> tuple[list[Item], np.ndarray | None]:
+        """The first `count` questions, and the ids before each: start token, few-shot examples."""
+        few_shot = self.few_shot
+        items, examples = self.data.test_and_examples(folder, few_shot.count if few_shot else 0)
+        start = self.model.start_ids(vocab)
+        if few_shot is None:
+            return items[:count], np.array(start, np.int32) if start else None
+        prefix = evaluation.solved_examples(
+            vocab, examples, few_shot.scheme, seed=self.seed, start=start
+        )
+        return items[:count], prefix
+
+    def _summary(self, result: Any, items: Sequence[Item], folder: Path) -> Summary:
+        write_rows(self.path(folder) / "items.jsonl", result.table())
+        names = ("accuracy", "low", "high", "n", "draws")
+        summary = {name: getattr(result, name) for name in names} | {"chance": _chance(items)}
+        if (consistency := getattr(result, "consistency", None)) is not None:
+            summary["consistency"] = round(consistency, 4)
+        return summary | ({"overflowed": result.overflowed} if result.overflowed else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateCell(AccuracyCell):
+    """Accuracy over questions drawn by a scheme."""
+
+    kind: ClassVar[str] = "evaluate"
+
+    spec: str  # of the questions
+    items: int
+    draws: int
+    ensemble: str | None = None  # how the draws of a question give one answer
+
+    @classmethod
+    def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
+        part = study.evaluate
+        if part is None or not subject.is_last:
+            return
+        for data, few_shot, spec in product(
+            subject.questions, subject.few_shots, part.eval_schemes
+        ):
+            fixed = splits_in(spec) is None and Spec.parse(spec).is_deterministic
+            # By how they give one answer.
+            draws: dict[str | None, int] = {None: 1 if fixed else part.draws}
+            if part.ensemble is not None and not fixed:
+                draws["mean"] = part.ensemble
+            for ensemble, count in draws.items():
+                yield cls(
+                    spec=spec, items=part.items, draws=count, ensemble=ensemble, data=data,
+                    few_shot=few_shot, **subject.fields,
+                )  # fmt: skip
+
+    @property
+    def eval_scheme(self) -> str:
+        draws = f", draws={self.draws})"
+        return f"ensemble({self.spec}{draws}" if self.ensemble else self.spec
+
+    @property
+    def tokens(self) -> float:
+        return 2 * QUESTION_TOKENS * self.items * self.draws
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        vocab = self.tokenizer.vocabulary(folder)
+        items, prefix = self._questions(self.items, vocab, folder)
+        at_strength = sampler_at_splits(self.spec, vocab, [item.question for item in items])
+        drawn_by = at_strength or sampler(self.spec, vocab)
+        result = evaluation.evaluate(
+            self.model.load(folder),
+            vocab,
+            items,
+            drawn_by,
+            draws=self.draws,
+            seed=self.seed,
+            ensemble=self.ensemble,
+            prefix=prefix,
+            overflow="left",
+            progress=progress,
+        )
+        strength = evaluation.drawn_strength(
+            vocab, items, drawn_by, draws=self.draws, seed=self.seed
+        )
+        return {
+            **self._summary(result, items, folder),
+            **_rounded(strength),
+            "precision": result.precision,
+            "tokens_per_question": round(result.tokens_computed / result.n, 1),
+            **({"eval_spec": drawn_by.spec} if at_strength else {}),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackCell(AccuracyCell):
+    """Accuracy over questions whose tokenization an attack chooses."""
+
+    kind: ClassVar[str] = "attack"
+
+    attack: AttackSection
+
+    @classmethod
+    def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
+        if not subject.is_last:
+            return
+        games = [data for data in subject.questions if isinstance(data, DataCell)]
+        for data, few_shot, attack in product(games, subject.few_shots, study.attacks):
+            yield cls(attack=attack, data=data, few_shot=few_shot, **subject.fields)
+
+    @property
+    def max_scored(self) -> int:
+        """Tokenizations that each search of a suite scores for a question."""
+        return self.attack.max_scored or SUITE_LIMIT
+
+    @property
+    def eval_scheme(self) -> str:
+        if self.attack.suite:
+            return suite_label(self.attack.suite, self.max_scored)
+        return str(self.attack.settings)
+
+    @property
+    def tokens(self) -> float:
+        if self.attack.suite:
+            return self.attack.items * SEARCHES * self.max_scored * QUESTION_TOKENS / 3
+        # The neighbors of a tokenization share most of their tokens.
+        steps = self.attack.items * min(self.attack.steps, STEPS) * len(self.attack.distances)
+        return steps * NEIGHBORS * QUESTION_TOKENS / 3
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        vocab, model = self.tokenizer.vocabulary(folder), self.model.load(folder)
+        items, prefix = self._questions(self.attack.items, vocab, folder)
+        if self.attack.suite:
+            return self._run_suite(model, vocab, items, prefix, folder, progress)
+        result = attacks.attack_items(
+            model,
+            vocab,
+            items,
+            settings=self.attack.settings,
+            seed=self.seed,
+            prefix=prefix,
+            overflow="left",
+            resume_file=self.path(folder) / "attacks.jsonl",
+            progress=progress,
+        )
+        reached = [attack.ids for attack in result.attacks]
+        return {
+            **self._summary(result, items, folder),
+            **_strength(vocab, [item.question for item in items], reached),
+            "start_accuracy": result.start_accuracy,
+            "precision": precision_of(model),
+        }
+
+    def _run_suite(
+        self, model: Any, vocab: Vocabulary, items: Sequence[Item], prefix: Any, folder: Path,
+        progress: Progress,
+    ) -> Summary:  # fmt: skip
+        objective = attacks.objective_by_name(
+            model, vocab, ObjectiveSettings("margin"), prefix=prefix
+        )
+        result = attacks.run_suite(
+            vocab,
+            [attacks.Prompt.of_item(item) for item in items],
+            objective,
+            suite=str(self.attack.suite),
+            seed=self.seed,
+            max_scored=self.max_scored,
+            resume_file=self.path(folder) / "attacks.jsonl",
+            progress=progress,
+        )
+        rows = [
+            {"search": name, **attack.as_row()}
+            for name, part in result.parts.items()
+            for attack in part
+        ]
+        write_rows(self.path(folder) / "items.jsonl", rows)
+        broken = {row["key"] for row in rows if row["success"]}
+        held = [item.key not in broken for item in items]
+        return self._worst(vocab, items, held, [attack.ids for attack in result.worst]) | {
+            "start_accuracy": float(np.mean([a.canonical_score <= 0 for a in result.worst])),
+            "precision": precision_of(model),
+        }
+
+    def _worst(
+        self, vocab: Vocabulary, items: Sequence[Item], held: Sequence[bool], ids: list[np.ndarray]
+    ) -> Summary:
+        """The summary of a suite: which questions no attack broke, and the worst ids of each."""
+        accuracy, low, high = clustered([float(one) for one in held])
+        return {
+            "accuracy": accuracy,
+            "low": low,
+            "high": high,
+            "n": len(items),
+            "draws": 1,
+            "chance": _chance(items),
+            **_strength(vocab, [item.question for item in items], ids),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferCell(AttackCell):
+    """A suite's worst tokenizations together with those found against the other models."""
+
+    kind: ClassVar[str] = "transfer"
+
+    own: AttackCell  # the suite against this model
+    others: tuple[AttackCell, ...]  # the same suite against the other models
+
+    @property
+    def eval_scheme(self) -> str:
+        return suite_label(str(self.attack.suite), self.max_scored, len(self.others))
+
+    @property
+    def tokens(self) -> float:
+        return self.attack.items * SEARCHES * len(self.others) * QUESTION_TOKENS
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        vocab, model = self.tokenizer.vocabulary(folder), self.model.load(folder)
+        items, prefix = self._questions(self.attack.items, vocab, folder)
+        own, others = _attacks_of([self.own], folder), _attacks_of(self.others, folder)
+        rows = []
+        for done, item in enumerate(items, 1):
+            # How far the best wrong option is above the right one.
+            objective = attacks.Margin(model, vocab, item.choices, item.label, prefix=prefix)
+            best = max(own[item.key], key=lambda row: row["score"])
+            broken = any(row["success"] for row in own[item.key])
+            worst = {"ids": best["ids"], "score": best["score"], "of_model": None}
+            limit = objective.max_length
+            tried = [r for r in others[item.key] if limit is None or len(r["ids"]) <= limit]
+            candidates = Ragged.from_rows([np.array(r["ids"], np.int32) for r in tried])
+            scores = objective(candidates).tolist() if tried else []
+            for row, score in zip(tried, scores, strict=True):
+                if score > worst["score"]:
+                    worst = {"ids": row["ids"], "score": score, "of_model": row["of_model"]}
+            rows.append({"key": item.key, **worst, "success": broken or worst["score"] > 0})
+            progress(done, len(items))
+        write_rows(self.path(folder) / "items.jsonl", rows)
+        held = [not row["success"] for row in rows]
+        ids = [np.array(row["ids"], np.int32) for row in rows]
+        return self._worst(vocab, items, held, ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftCell(MeasurementCell):
+    """Completions sampled after canonical questions, at temperature 1, checked by the guard."""
+
+    kind: ClassVar[str] = "drift"
+
+    options: DriftSection
+    questions: tuple[QuestionsCell, ...]
+
+    @classmethod
+    def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
+        if study.drift is None or not subject.is_last or not subject.questions:
+            return
+        yield cls(options=study.drift, questions=subject.questions, **subject.fields)
+
+    @property
+    def eval_scheme(self) -> str:
+        return "sampled completions"
+
+    @property
+    def tokens(self) -> float:
+        sampled = SAMPLING_COST * self.options.samples * self.options.tokens
+        return self.options.prompts * len(self.questions) * (QUESTION_TOKENS + sampled)
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        from robustok.evaluation.drift import completion_drift
+
+        vocab, options = self.tokenizer.vocabulary(folder), self.options
+        texts = [
+            text
+            for data in self.questions
+            for text in _question_texts(data, folder)[: options.prompts]
+        ]
+        drift = completion_drift(
+            self.model.load(folder),
+            vocab,
+            texts,
+            samples=options.samples,
+            tokens=options.tokens,
+            seed=self.seed,
+            start=self.model.start_ids(vocab),
+            progress=progress,
+        )
+        rows = [
+            {"key": str(number), "completions": ids} for number, ids in enumerate(drift.completions)
+        ]
+        write_rows(self.path(folder) / "items.jsonl", rows)
+        return asdict(drift) | {"completions": len(texts) * options.samples}
+
+
+# In the order in which a model is measured. Transfers come after all models.
+MEASUREMENTS: tuple[type[MeasurementCell], ...] = (
+    PerplexityCell,
+    EvaluateCell,
+    AttackCell,
+    EmbeddingsCell,
+    DriftCell,
+)
+
+
+def _attacks_of(cells: Sequence[AttackCell], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The attacks of suites by the key of the question, each with the model it was found on."""
+    attacks: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        for row in read_rows(cell.path(folder) / "items.jsonl"):
+            model = {"of_model": cell.model.description}
+            attacks.setdefault(row["key"], []).append(row | model)
+    return attacks
+
+
+def _question_texts(data: QuestionsCell, folder: Path) -> list[str]:
+    """The questions of a task, without those that consist of whole sentences only."""
+    items, _ = data.test_and_examples(folder, 0)
+    return [item.question for item in items if item.question]
+
+
+def _chance(items: Sequence[Item]) -> float:
+    """Accuracy of a guess."""
+    return sum(1 / len(item.choices) for item in items) / len(items)
+
+
+def _strength(vocab: Vocabulary, texts: Sequence[str], rows: Any) -> dict[str, float]:
+    """Mean splits, distance and length ratio of rows of ids, one of each text, for a summary."""
+    return _rounded(measure(vocab, vocab.encode_batch(texts), rows).mean())
+
+
+def _rounded(strength: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in strength.items()}
+
+
+@dataclass(frozen=True)
+class ExamplesCell(Cell):
+    """Draws of each scheme for a few texts, as the bytes of their tokens; reports show them."""
+
+    kind: ClassVar[str] = "examples"
+
+    texts: tuple[str, ...]
+    schemes: tuple[str, ...]
+    draws: int
+    seed: int
+    tokenizer: TokenizerCell
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        vocab = self.tokenizer.vocabulary(folder)
+        # Of a schedule, the scheme at the end of the training.
+        samplers = {
+            scheme: sampler_at_splits(scheme, vocab, self.texts) or schedule(scheme, vocab).at(1.0)
+            for scheme in self.schemes
+        }
+        examples = []
+        for text in self.texts:
+            for scheme, drawn in samplers.items():
+                draws = 1 if drawn.deterministic else self.draws
+                rows = drawn.sample_batch([text], seed=self.seed, draws=draws)
+                tokens = [[vocab.tokens[i].decode("latin-1") for i in row] for row in rows]
+                examples.append({"text": text, "scheme": scheme, "draws": tokens})
+        write_json(self.path(folder) / "examples.json", examples)
+        return {"texts": len(self.texts)}

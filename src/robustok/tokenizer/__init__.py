@@ -1,0 +1,1 @@
+"""Vocabularies and canonical encoders, read from files, names and tokenizer objects."""

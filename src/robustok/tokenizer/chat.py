@@ -1,0 +1,291 @@
+"""Chat templates: where the text of messages stands in what a template writes, as text or as ids.
+
+A template is a program, so nothing is read from it. It renders messages whose contents are
+placeholders, and the rendered text is cut at them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.tokenizer.vocabulary import Vocabulary
+
+Message = dict[str, Any]
+Span = tuple[int, int]
+
+MARK = "\ue000"  # private use: no chat template or tokenizer writes it
+_PLACEHOLDERS = re.compile(f"{MARK}([0-9]{{1,9}}){MARK}")
+
+
+def placeholder(number: int = 0) -> str:
+    """The content that stands for text ``number`` while a template is rendered."""
+    return f"{MARK}{number}{MARK}"
+
+
+def split_at_placeholders(rendered: str) -> tuple[list[str], list[int]]:
+    """The text before, between and after the placeholders, and their numbers in order.
+
+    >>> split_at_placeholders(f"<user>{placeholder(0)}<end>")
+    (['<user>', '<end>'], [0])
+    """
+    parts = _PLACEHOLDERS.split(rendered)
+    return parts[::2], [int(number) for number in parts[1::2]]
+
+
+def check_template(tokenizer: Any, advice: str) -> None:
+    """Raise RobustokError, with what to do, for a tokenizer without a chat template."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise RobustokError(f"the tokenizer has no chat template: {advice}")
+
+
+class Frame(NamedTuple):
+    """Ids before and after a text, which stay as they are.
+
+    >>> Frame(np.array([0], np.int32), np.array([276], np.int32))._asdict().keys()
+    dict_keys(['prefix', 'suffix'])
+
+    Attributes:
+        prefix: ids before the text, int32 [n].
+        suffix: ids after it, int32 [m].
+    """
+
+    prefix: np.ndarray
+    suffix: np.ndarray
+
+
+def chat_frame(tokenizer: Any, *, system: str | None = None, user: str = "{text}") -> Frame:
+    """The kept ids around a text that is written into a chat template.
+
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> turn = "<|endoftext|>{{ m.role }}: {{ m.content }}\\n"
+    >>> template = "{% for m in messages %}" + turn + "{% endfor %}"
+    >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
+    >>> frame = chat_frame(chat, system="Is it safe?")
+    >>> vocab.decode(frame.prefix), vocab.decode(frame.suffix)
+    ('<|endoftext|>system: Is it safe?\\n<|endoftext|>user: ', '\\n')
+
+    Args:
+        tokenizer: a tokenizer of transformers with a chat template.
+        system: the system message; by default there is none.
+        user: the user's message, with ``{text}`` once, where the text comes.
+
+    The generation prompt is included.
+
+    Raises RobustokError where the template or ``user`` does not contain the text exactly once.
+    """
+    if user.count("{text}") != 1:
+        raise RobustokError("the user message must contain {text} once: the attack replaces it")
+    check_template(tokenizer, "give prefix and suffix ids instead")
+    messages = [{"role": "user", "content": user.replace("{text}", placeholder())}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    parts, _ = split_at_placeholders(whole)
+    if len(parts) != 2:
+        raise RobustokError(f"the chat template writes the user message {len(parts) - 1} times")
+    before, after = (tokenizer.encode(part, add_special_tokens=False) for part in parts)
+    return Frame(np.asarray(before, np.int32), np.asarray(after, np.int32))
+
+
+def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from ids to a mask of the contents of user turns.
+
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> turn = "<|endoftext|>{{ m.role }}: {{ m.content }}\\n"
+    >>> template = "{% for m in messages %}" + turn + "{% endfor %}"
+    >>> chat = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
+    >>> messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+    >>> ids = np.array(chat.apply_chat_template(messages)["input_ids"], np.int32)
+    >>> vocab.decode(ids[user_turns(chat, vocab)(ids)])
+    ' hello\\n'
+
+    Args:
+        tokenizer: a transformers tokenizer with a chat template.
+        vocab: its vocabulary.
+
+    The header of a user turn, such as a special token and a role, comes from the chat template. The
+    turn ends at the next special token. The function maps int32 [n] to bool [n].
+
+    Raises RobustokError without a chat template, and if special tokens do not mark its turns.
+    """
+    check_template(tokenizer, "choose where='unlabeled'")
+    opening = _openings(tokenizer, vocab).get("user")
+    if opening is None:
+        raise RobustokError(
+            "the chat template marks no user turns by special tokens: choose where='unlabeled'"
+        )
+    special = _special(vocab)
+
+    def mask(ids: np.ndarray) -> np.ndarray:
+        ids = np.asarray(ids)
+        in_turn = np.zeros(len(ids), np.bool_)
+        ends = np.append(np.flatnonzero(special[ids]), len(ids))
+        for start in _occurrences(ids, opening) + len(opening):
+            in_turn[start : ends[np.searchsorted(ends, start)]] = True
+        return in_turn
+
+    return mask
+
+
+def template_headers(
+    tokenizer: Any, vocab: Vocabulary
+) -> Callable[[np.ndarray], np.ndarray] | None:
+    """A function from ids to a mask of turn headers: the role's name and the tokens around it.
+
+    None where the tokenizer has no chat template, or one without special tokens. Takes int32 of
+    shape [n], gives bool of shape [n].
+    """
+    if getattr(tokenizer, "chat_template", None) is None:
+        return None
+    openings = list(_openings(tokenizer, vocab).values())
+
+    def mask(ids: np.ndarray) -> np.ndarray:
+        headers = np.zeros(len(ids), np.bool_)
+        for opening in openings:
+            for start in _occurrences(np.asarray(ids), opening):
+                headers[start : start + len(opening)] = True
+        return headers
+
+    return mask if openings else None
+
+
+def _openings(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
+    """The ids that open a turn of each role and of no other."""
+    user_turn = {"role": "user", "content": "x"}
+    before = {
+        role: _ids_before_content(
+            tokenizer, vocab, [*earlier, {"role": role, "content": placeholder()}]
+        )
+        for role, earlier in (("user", []), ("assistant", [user_turn]))
+    }
+    system = [{"role": "system", "content": placeholder()}, user_turn]
+    before["system"] = _ids_before_content(tokenizer, vocab, system)
+    special, openings = _special(vocab), {}
+    for role, ids in before.items():
+        others = [o for r, o in before.items() if r != role and o is not None]
+        opening = _shortest_opening(ids, others, special)
+        if opening is not None:
+            openings[role] = opening
+    return openings
+
+
+def _special(vocab: Vocabulary) -> np.ndarray:
+    special = np.zeros(vocab.size, np.bool_)
+    special[list(vocab.special)] = True
+    return special
+
+
+def _occurrences(ids: np.ndarray, opening: np.ndarray) -> np.ndarray:
+    """Where ``opening`` begins in ``ids``, ascending."""
+    if len(ids) < len(opening):
+        return np.empty(0, np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(ids, len(opening))
+    return np.flatnonzero((windows == opening).all(axis=1))
+
+
+def _ids_before_content(
+    tokenizer: Any, vocab: Vocabulary, messages: list[dict[str, str]]
+) -> list[int] | None:
+    """The ids that a template puts before a placeholder; None where it refuses such messages."""
+    try:
+        whole = tokenizer.apply_chat_template(messages, tokenize=False)
+    except Exception:  # templates raise what they like, jinja2.TemplateError mostly
+        return None
+    literals, numbers = split_at_placeholders(whole)
+    if not numbers:
+        return None
+    head = literals[0]
+    # Encoded with a word after it: what comes before a word is cut differently from an end.
+    ids = tokenizer.encode(head + "word", add_special_tokens=False)
+    ends = np.cumsum([len(vocab.tokens[i]) for i in ids])
+    return ids[: int(np.searchsorted(ends, len(head.encode()), side="right"))]
+
+
+def _shortest_opening(
+    before: list[int] | None, others: list[list[int]], special: np.ndarray
+) -> np.ndarray | None:
+    """The shortest end of ``before`` from a special token on that ends none of the others."""
+    for at in reversed(range(len(before or []))):
+        assert before is not None
+        tail = before[at:]
+        if special[before[at]] and not any(o[-len(tail) :] == tail for o in others):
+            return np.asarray(tail)
+    return None
+
+
+def content_spans(
+    rendered: str,
+    messages: Sequence[Message],
+    roles: Sequence[str],
+    render: Callable[[list[Message]], str],
+) -> list[Span]:
+    """The character spans of the contents of ``roles`` in ``rendered``, in order.
+
+    >>> chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+    >>> render = lambda chat: "".join(f"<{m['role']}>{m['content']}" for m in chat)
+    >>> content_spans("<user>hello<assistant>world", chat, ["user"], render)
+    [(6, 11)]
+
+    ``render`` applies the chat template. The text around the contents is that of the same chat with
+    placeholders for contents, so white space that the template strips is not in a span.
+
+    Raises RobustokError where the template changes contents or writes other text around
+    placeholders.
+    """
+    contents: list[str] = []
+    templated = render([_with_placeholders(message, roles, contents) for message in messages])
+    literals, numbers = split_at_placeholders(templated)
+    spans: list[Span] = []
+    place = _expected(rendered, literals[0], 0)
+    for number, literal in zip(numbers, literals[1:], strict=True):
+        end = _end_of_content(rendered, contents[number], place, literal)
+        spans.append((place, end))
+        place = end + len(literal)
+    if place != len(rendered):
+        _refuse()
+    return spans
+
+
+def _with_placeholders(message: Message, roles: Sequence[str], contents: list[str]) -> Message:
+    """The message with placeholders for its texts, which are appended to ``contents``."""
+
+    def replaced(text: str) -> str:
+        contents.append(text)
+        return placeholder(len(contents) - 1)
+
+    content = message.get("content")
+    if message.get("role") not in roles or not content:
+        return message
+    if isinstance(content, str):
+        return {**message, "content": replaced(content)}
+    return {
+        **message,
+        "content": [
+            {**part, "text": replaced(part["text"])} if part.get("text") else part
+            for part in content
+        ],
+    }
+
+
+def _end_of_content(rendered: str, content: str, place: int, literal: str) -> int:
+    for text in (content, content.strip(), content.lstrip(), content.rstrip()):
+        end = place + len(text)
+        if rendered.startswith(text, place) and rendered.startswith(literal, end):
+            return end
+    return _refuse()
+
+
+def _expected(rendered: str, literal: str, place: int) -> int:
+    return place + len(literal) if rendered.startswith(literal, place) else _refuse()
+
+
+def _refuse() -> Any:
+    raise RobustokError(
+        "the chat template changes the contents of messages, so they cannot be found in its text: "
+        "draw other roles (roles=...), or call apply_chat_template(tokenize=False) and encode that"
+    )

@@ -1,0 +1,148 @@
+"""A tokenizer as plain data, errors of tokenizer libraries as RobustokErrors, broken UTF-8."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.tokenizer.stages import Stages
+
+
+class Encoder(Protocol):
+    """Texts in, canonical ids out: no special tokens added, none parsed from the text."""
+
+    def encode_batch(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]: ...
+
+    def normalize(self, text: str) -> str | None:
+        """The text whose UTF-8 the ids decode to, or None where only encoding can tell."""
+        ...
+
+
+class IdSet(Set[int]):
+    """A set of ids as a bool array: a byte an id, where a frozenset takes 130.
+
+    >>> sorted(IdSet([3, 1]) - {1})
+    [3]
+    """
+
+    def __init__(self, ids: Iterable[int]) -> None:
+        held = np.fromiter(ids, np.int64)
+        self._holds = np.zeros(int(held.max(initial=-1)) + 1, np.bool_)
+        self._holds[held] = True
+
+    def __contains__(self, i: object) -> bool:
+        return isinstance(i, int) and 0 <= i < len(self._holds) and bool(self._holds[i])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.flatnonzero(self._holds).tolist())
+
+    def __len__(self) -> int:
+        return int(self._holds.sum())
+
+
+@dataclass(frozen=True)
+class TokenizerData:
+    """A tokenizer as plain data.
+
+    ``tokens[i]`` is the bytes of id i (empty where there is no such id), ``ordinary`` the ids a
+    text may be cut into, ``byte_fallback`` the ids that spell one raw byte beside the ordinary
+    vocabulary, ``merges`` the BPE merge list as int32 pairs of ids, ``scores`` the Unigram scores,
+    ``revision`` the commit of a tokenizer from the hub, ``stages`` what comes before the model,
+    ``added`` the added tokens of ``tokenizers`` by id.
+    """
+
+    tokens: list[bytes]
+    ordinary: Set[int]
+    byte_fallback: Set[int]
+    encoder: Encoder
+    family: str
+    merges: np.ndarray | None = None
+    ignore_merges: bool = False
+    scores: dict[int, float] | None = None
+    source: Any = field(default=None, repr=False)
+    revision: str | None = None
+    stages: Stages = field(default_factory=Stages)
+    added: dict[int, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def plain_added(self) -> dict[int, Any]:
+        """The added tokens that are looked for in any text, by id: all that are not special."""
+        return {i: token for i, token in self.added.items() if not token.special}
+
+
+@contextlib.contextmanager
+def library_errors(meaning: str) -> Iterator[None]:
+    """Turn an error of a tokenizer library into a RobustokError that begins with ``meaning``.
+
+    A panic of a Rust library is a BaseException, which ``except Exception`` would miss.
+    """
+    try:
+        yield
+    except RobustokError:
+        raise
+    except BaseException as e:
+        if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
+            raise
+        lines = str(e).strip().splitlines() or [type(e).__name__]
+        raise RobustokError(f"{meaning} ({lines[0][:200]})") from e
+
+
+def byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable character of each byte, as character → byte.
+
+    >>> byte_alphabet()["Ġ"]
+    32
+    """
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [b for b in range(256) if b not in shown]
+    return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+def broken_stretches(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    r"""Begin and end of each maximal stretch of bytes that are not part of a UTF-8 character.
+
+    >>> broken_stretches(b"a\xff\xfeb\xc3")
+    (array([1, 4]), array([3, 5]))
+
+    Both arrays are int64, in ascending order, in bytes. They are empty for valid UTF-8. The time is
+    linear in the length of ``data``.
+    """
+    try:
+        data.decode("utf8")
+    except UnicodeDecodeError as e:
+        start = e.start
+    else:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    # The codec turns each invalid byte b into the lone surrogate U+DC00 + b, at C speed.
+    escaped = data[start:].decode("utf8", "surrogateescape").encode("utf-32-le", "surrogatepass")
+    code = np.frombuffer(escaped, np.dtype("<u4"))
+    broken = (code >= 0xDC80) & (code <= 0xDCFF)
+    size = np.ones(len(code), np.int64)
+    for first in (0x80, 0x800, 0x10000):
+        size += (code >= first) & ~broken
+    offsets = start + np.concatenate([[0], np.cumsum(size)])
+    padded = np.zeros(len(broken) + 2, np.int8)
+    padded[1:-1] = broken
+    edges = offsets[np.flatnonzero(np.diff(padded))]
+    return edges[0::2], edges[1::2]
+
+
+def split_at_broken(data: bytes) -> Iterator[tuple[int, int, bool]]:
+    r"""Begin and end of all valid and broken stretches in turn, and whether each is valid.
+
+    >>> list(split_at_broken(b"a\xff\xfeb"))
+    [(0, 1, True), (1, 3, False), (3, 4, True)]
+    """
+    position = 0
+    for begin, end in zip(*(edges.tolist() for edges in broken_stretches(data)), strict=True):
+        if begin > position:
+            yield position, begin, True
+        yield begin, end, False
+        position = end
+    if position < len(data):
+        yield position, len(data), True

@@ -1,0 +1,361 @@
+"""Canonical ids by gigatoken, where they are known to equal those of ``tokenizers``.
+
+gigatoken loads the same model, without special tokens, once enough text was encoded to repay the
+time of loading. Before its first use it is compared with ``tokenizers`` on texts of many kinds. A
+text that it may encode differently is left to the caller, who encodes it with ``tokenizers``.
+
+gigatoken keeps the ids of pre-tokens in a hash table that grows without limit and whose hash has no
+secret seed. The table is therefore replaced when the process has grown, and gigatoken is no longer
+used when texts make it slow. It does not check bytes, so it gets only str.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robustok.errors import RobustokError
+from robustok.runtime.environment import EXTRAS, ForkSafeLock, give_back_memory, missing_line
+from robustok.tokenizer import gigatoken_long as long
+from robustok.tokenizer.data import TokenizerData, library_errors
+from robustok.tokenizer.encoder import TokenizersEncoder
+from robustok.tokenizer.gigatoken_check import (
+    are_checked,
+    check_texts,
+    first_difference,
+    has_unsafe,
+)
+from robustok.tokenizer.pre_tokenizer import PreTokenizer
+
+Text = str | bytes
+_log = logging.getLogger(__name__)
+
+LARGE = 1 << 20  # characters of one call without gigatoken that are worth a message
+GROWTH = 512 << 20  # bytes by which the process may grow before the table is replaced
+INTERVAL = 8 << 20  # characters between two looks at the size of the process
+UNSEEN = 128 << 20  # characters until the table is replaced where the size is not known
+SECONDS = 1e-6  # processor time that a character may take
+EXCESS = 1.0  # processor seconds above that, on balance, after which gigatoken is given up
+_MUCH = 2048  # characters of a call whose processor time is always measured
+_LATE = 1e-3  # seconds on the clock after which the next _WINDOW calls are measured, too
+_WINDOW = 64
+ADDED = 512  # tokens, each of which is searched in all others and in texts
+_CALL = 64  # characters that take as long as the overhead of a call of ``tokenizers``
+
+
+class GigatokenEncoder:
+    """The canonical encoder of a tokenizer by gigatoken, which says itself whether it can be used.
+
+    >>> encoder = GigatokenEncoder(vocab.data)
+    >>> encoder.load()
+    >>> encoder.encode(["hello world"])
+    [array([276, 275], dtype=int32)]
+
+    ``reason`` says why gigatoken is not used, or is None. Where gigatoken is not installed, the
+    first call with more than `LARGE` characters logs how to install it.
+    """
+
+    def __init__(self, data: TokenizerData) -> None:
+        self._data = data
+        self.reason = _obstacle(data)
+        self._is_missing = self.reason is None and find_spec("gigatoken") is None
+        if self._is_missing:
+            self.reason = missing_line("gigatoken")
+        self._left = 4 * len(data.tokens)  # characters until loading is worth its time
+        self._backend: Callable[[str], np.ndarray] | None = None
+        self._lock = ForkSafeLock()
+        self._running: list[None] = []  # an entry for each call in progress
+        self._excess = 0.0  # processor seconds
+        self._suspected = 0  # calls whose processor time is measured although they are short
+        self._encoded = 0  # characters since the last look at the size of the process
+        self._size: int | None = None  # bytes of the process when the table was new
+        self._byte_level = data.family.startswith("byte-level")
+        self._normalizer: Any = None
+        if self.reason is None:
+            encoder: Any = data.encoder
+            self._simple, self._marks = _added_tokens(data)
+            self._normalizer = encoder.tokenizer.normalizer if self._byte_level else None
+            self._before = " " * (data.stages.space_rules or ()).count("before")
+        _encoders.add(self)
+
+    def encode(self, texts: Sequence[Text]) -> list[np.ndarray | None]:
+        """The ids of each text, int32, or None for a text that ``tokenizers`` must encode.
+
+        A str holds no lone surrogate.
+        """
+        if self._backend is None and not self._is_worth(texts):
+            return [None] * len(texts)
+        return [self.encode_one(text) for text in texts]
+
+    def load(self) -> None:
+        """Load gigatoken now, if it can be used."""
+        with self._lock:
+            if self._backend is None and self.reason is None:
+                self._backend = self._loaded()
+
+    def _is_worth(self, texts: Sequence[Text]) -> bool:
+        """Count these texts, and load gigatoken once there were enough."""
+        if self.reason is not None:
+            if self._is_missing and sum(map(len, texts)) > LARGE:
+                _say_missing()
+            return False
+        self._left -= sum(map(len, texts)) + _CALL * len(texts)
+        if self._left < 0:
+            self.load()
+        return self._backend is not None
+
+    def _loaded(self) -> Callable[[str], np.ndarray] | None:
+        try:
+            with library_errors("gigatoken cannot load this tokenizer"):
+                from gigatoken import Tokenizer
+
+                backend = Tokenizer.from_json(self._json()).backend.encode
+                different = self._first_difference(backend)
+                if different is None and self._byte_level and not are_checked():
+                    different = first_difference(self._data.stages.pre_tokenizer or {})
+        except RobustokError as e:
+            self.reason = str(e)
+            return None
+        if different is not None:
+            self.reason = f"gigatoken gives other ids for {different!r}"
+            return None
+        give_back_memory()
+        self._encoded, self._size = 0, _process_size()
+        return backend
+
+    def _first_difference(self, backend: Callable[[str], np.ndarray]) -> str | None:
+        """The first text of the comparison to which ``tokenizers`` gives other ids."""
+        some = self._data.tokens[:: max(1, len(self._data.tokens) // 256)]
+        added = [token["content"] for token in self._simple[:64]]
+        texts = [*check_texts(), *(token.decode("utf8", "ignore") for token in some)]
+        texts += [
+            f"{a} x{a}{a}y {a}{b}\n{b}z" for a, b in zip(added, added[1:] + added, strict=False)
+        ]
+        expected = self._data.encoder.encode_batch(texts, parse_special=False)
+        for text, ids in zip(texts, expected, strict=True):
+            plain = self._plain(text)
+            if plain is not None and backend(plain).tolist() != ids:
+                return text
+        return None
+
+    def _json(self) -> str:
+        """A tokenizer.json of the same model, with added tokens that depend on nothing else."""
+        from tokenizers import Tokenizer
+        from tokenizers.normalizers import Replace
+
+        original = self._data.encoder.tokenizer  # type: ignore[attr-defined]
+        plain = Tokenizer(original.model)
+        if not self._byte_level and "inside" in (self._data.stages.space_rules or ()):
+            plain.normalizer = Replace(" ", "▁")  # type: ignore[assignment]
+        plain.pre_tokenizer = original.pre_tokenizer
+        added = json.dumps(self._simple, ensure_ascii=False)
+        return plain.to_str().replace('"added_tokens":[]', f'"added_tokens":{added}', 1)
+
+    # --- one text -----------------------------------------------------------------------------
+
+    def encode_one(self, text: Text) -> np.ndarray | None:
+        """One row of :meth:`encode`."""
+        if self._backend is None and not self._is_worth([text]):
+            return None
+        plain = self._plain(text)
+        if plain is None or len(plain) <= long.PART:
+            return plain if plain is None else self._encode_part(plain)
+        whole = any(token["content"] in plain for token in self._simple)
+        if self._byte_level:
+            cutter = None if whole else self._pre_tokenizer
+            return long.encode_byte_level(plain, self._encode_part, self._lengths, cutter)
+        if whole or self._data.encoder.tokenizer.pre_tokenizer is not None:  # type: ignore
+            return self._encode_part(plain) if len(plain) <= long.WHOLE else None
+        return long.join_windows(plain.replace("▁", " "), self._encode_part, self._lengths)
+
+    @cached_property
+    def _pre_tokenizer(self) -> PreTokenizer:
+        return PreTokenizer(self._data)
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        """int64 [ids]: the bytes of each token."""
+        return np.fromiter(map(len, self._data.tokens), np.int64, len(self._data.tokens))
+
+    def _encode_part(self, part: str) -> np.ndarray | None:
+        backend = self._backend
+        if backend is None:
+            return None
+        # The clock of processor time takes microseconds, too long beside a short text.
+        exact = len(part) >= _MUCH or self._suspected > 0
+        clock = time.thread_time if exact else time.perf_counter
+        self._running.append(None)
+        try:
+            started = clock()
+            ids = backend(part).view(np.int32)
+            seconds = clock() - started
+        except BaseException as error:  # a panic of a Rust library is no Exception
+            self.reason, self._backend = _failure(error), None
+            return None
+        finally:
+            self._running.pop()
+        self._watch(len(part), seconds, exact)
+        return ids
+
+    def _plain(self, text: Text) -> str | None:
+        """What gigatoken must encode, None where it may give other ids than ``tokenizers``."""
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf8")
+            except UnicodeDecodeError:
+                return None
+        if self._has_mark(text):
+            return None
+        if not self._byte_level:
+            return self._before + text if text else text
+        # gigatoken has another release of Unicode, so the library itself normalizes.
+        if not (self._normalizer is None or (text.isascii() and self._data.stages.composes)):
+            normalized: str = self._normalizer.normalize_str(text)
+            # The library looks for added tokens in the text as it came, or as it became.
+            added = [token["content"] for token in self._simple]
+            if normalized != text and (
+                self._has_mark(normalized)
+                or any(name in text or name in normalized for name in added)
+            ):
+                return None
+            text = normalized
+        return None if has_unsafe(text) else text
+
+    def _has_mark(self, text: str) -> bool:
+        """Whether an added token may be in ``text`` that gigatoken does not treat as its own."""
+        if not self._marks:
+            return False
+        if not self._byte_level:  # the normalizer writes spaces as "▁", also before the text
+            text = "▁" + text.replace(" ", "▁")
+        return any(mark in text for mark in self._marks)
+
+    # --- bounds -------------------------------------------------------------------------------
+
+    def _watch(self, characters: int, seconds: float, exact: bool) -> None:
+        """Give gigatoken up where it is slow, and empty its table where the process has grown.
+
+        ``exact``: the seconds are processor time of this thread, not time on the clock.
+        """
+        excess = seconds - SECONDS * characters
+        if not exact:
+            self._suspected = _WINDOW if excess > _LATE else 0
+        else:
+            self._suspected = max(0, self._suspected - 1)
+            self._excess = max(0.0, self._excess + excess)
+        if self._excess > EXCESS:
+            self.reason = "texts made gigatoken slow: they collide in its hash table"
+            self._backend = None
+            return
+        self._encoded += characters
+        if self._encoded < INTERVAL:
+            return
+        size = _process_size()
+        if size is None or self._size is None:
+            full = self._encoded >= UNSEEN
+        else:
+            full = size - self._size > GROWTH
+            self._encoded, self._size = 0, min(size, self._size)
+        if full:
+            self._backend = None
+            self.load()
+
+
+@cache
+def _say_missing() -> None:
+    """Log once that an installed gigatoken would encode faster."""
+    _log.warning(
+        "canonical ids are computed by tokenizers; gigatoken is 10 to 40 times as fast: %s",
+        EXTRAS["gigatoken"].install("gigatoken"),
+    )
+
+
+def _failure(error: BaseException) -> str:
+    """An error of gigatoken as a reason; others, such as KeyboardInterrupt, are raised."""
+    try:
+        with library_errors("gigatoken failed"):
+            raise error
+    except RobustokError as e:
+        return str(e)
+
+
+def _obstacle(data: TokenizerData) -> str | None:
+    """Why gigatoken cannot be used for this tokenizer, as far as its settings tell."""
+    encoder = data.encoder
+    if not isinstance(encoder, TokenizersEncoder) or not data.family.endswith("BPE"):
+        return f"gigatoken is not used for {data.family} of this source"
+    model = encoder.tokenizer.model
+    if not encoder.complete:
+        return "the vocabulary lacks bytes"
+    if encoder.names_bytes:
+        return "the model reads names of bytes in the text"
+    if len(data.plain_added) > ADDED:
+        return f"the tokenizer has more than {ADDED} added tokens"
+    if not data.family.startswith("byte-level"):
+        if not model.byte_fallback:
+            return "the model has no byte fallback"
+        known = data.stages.space_rules is not None
+        return None if known else "gigatoken does not know this normalizer"
+    if data.stages.adds_space:
+        return "the pre-tokenizer adds a space"
+    known = data.stages.isolates_then_spells
+    return None if known else "gigatoken does not know this pre-tokenizer"
+
+
+def _added_tokens(data: TokenizerData) -> tuple[list[dict], list[str]]:
+    """Added tokens that gigatoken may look for, as in a tokenizer.json, and texts of the rest.
+
+    Special tokens are in neither: they are plain text.
+    """
+    added, stages = data.plain_added, data.stages
+    contents = [token.content for token in added.values()]
+    # Where each part of a text gets its own space, ids depend on the added tokens around.
+    writes = "before" in (stages.space_rules or ())
+    apart = stages.byte_level or (not writes and stages.pre_tokenizer is None)
+    # The library looks for tokens of both kinds one after the other.
+    apart = apart and len({token.normalized for token in added.values()}) == 1
+    simple, others = [], set()
+    for i, token in added.items():
+        content = token.content
+        bound = token.lstrip or token.rstrip or token.single_word
+        overlaps = sum(content in other for other in contents) > 1
+        if apart and not (bound or overlaps or {*content} & {" ", "▁"}):
+            simple.append({"id": i, "content": content, "special": False, "lstrip": False,
+                           "rstrip": False, "normalized": False, "single_word": False})  # fmt: skip
+        else:
+            others.add(content if stages.byte_level else content.replace(" ", "▁"))
+    return simple, sorted(others - {""})
+
+
+def _process_size() -> int | None:
+    """Bytes of memory of this process, None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+_encoders: weakref.WeakSet[GigatokenEncoder] = weakref.WeakSet()
+_abandoned: list[Any] = []  # never freed, since another thread of the parent was changing them
+
+
+def _forget_running() -> None:
+    """In a forked child: load gigatoken anew where a thread of the parent was encoding."""
+    for encoder in list(_encoders):
+        if encoder._running:
+            _abandoned.append(encoder._backend)
+            encoder._running, encoder._backend = [], None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forget_running)

@@ -1,0 +1,218 @@
+"""The one reader of the stages of a tokenizer.json: normalizers, pre-tokenizers and decoders.
+
+Each kind of stage is interpreted here alone, as facts that the encoders, the pre-tokenizer and the
+guard ask for. A kind without an entry is the library's own business: nothing is assumed of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from robustok.errors import RobustokError
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+NO_CUTS = r"\p{Any}+"
+_TWO_QUANTIFIERS = re.compile(r"\{\d*,?\d*\}\+")  # possessive in tiktoken, two in tokenizers
+_PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+
+
+class Normalizer(NamedTuple):
+    """A stage that changes a text before it is cut."""
+
+    local: bool = False  # a text in parts is treated as in one
+    composes: bool = False  # a Unicode normalization form, which leaves ASCII as it is
+    writes_space: str = ""  # "before": "▁" before the text; "inside": "▁" for each space
+
+
+class PreCut(NamedTuple):
+    """A stage that cuts a text."""
+
+    bytes: bool = False  # whether it spells bytes in the byte-level alphabet
+    cuts: bool = True
+    isolates: bool = False  # each match of a pattern that covers all text is a pre-token
+    pattern: str | None = None  # the regular expression, where it has one
+    keeps: bool = False  # whether it neither adds nor removes characters, beside a first space
+    adds_space: bool = False  # before a text
+    mark: str | None = None  # what is written for a space
+
+
+def _normalizer(stage: dict) -> Normalizer:
+    kind = stage["type"]
+    if kind in ("NFC", "NFD", "NFKC", "NFKD"):
+        return Normalizer(composes=True)
+    if kind == "Prepend" and stage["prepend"] == "▁":
+        return Normalizer(writes_space="before")
+    if kind == "Replace":
+        spaces = stage["pattern"] == {"String": " "} and stage["content"] == "▁"
+        return Normalizer(local=True, writes_space="inside" if spaces else "")
+    return Normalizer(local=kind == "Lowercase")
+
+
+def _pre_cut(stage: dict) -> PreCut:
+    kind = stage["type"]
+    if kind == "ByteLevel":
+        cuts = stage.get("use_regex", True)
+        return PreCut(
+            bytes=True, cuts=cuts, isolates=cuts, pattern=GPT2 if cuts else None, keeps=True,
+            adds_space=stage.get("add_prefix_space", True),
+        )  # fmt: skip
+    removes = stage.get("behavior") == "Removed"
+    if kind == "Split":
+        # A match is a pre-token where the rest between matches is removed, too (`invert`): of a
+        # pattern that covers all text there is no rest.
+        behavior = stage.get("behavior", "Isolated"), bool(stage.get("invert"))
+        return PreCut(
+            isolates=behavior in (("Isolated", False), ("Removed", True)),
+            pattern=stage["pattern"].get("Regex"), keeps=not removes,
+        )  # fmt: skip
+    if kind == "Metaspace":
+        return PreCut(mark=stage.get("replacement", "▁"))
+    return PreCut(keeps=kind in ("Digits", "Punctuation") and not removes)
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What happens to a text before the model of a tokenizer, and to tokens after it.
+
+    >>> Stages.of_pattern("[a-z]+|.").cut_pattern
+    '[a-z]+|.'
+
+    ``pre_tokenizer`` is the stage as in a tokenizer.json, ``decodes_mark`` whether a decoder writes
+    a space for "▁", ``decodes_bytes`` whether one reads the byte-level alphabet.
+    """
+
+    normalizers: tuple[Normalizer, ...] = ()
+    pre_cuts: tuple[PreCut, ...] = ()
+    pre_tokenizer: dict | None = None
+    decodes_mark: bool = False
+    decodes_bytes: bool = False
+    possessive: bool = False  # whether the engine reads a quantifier such as {2}+ as possessive
+
+    @classmethod
+    def of_tokenizer(cls, tokenizer: Any, name: str) -> Stages:
+        """The stages of a tokenizer of ``tokenizers``.
+
+        Raises RobustokError, with ``name``, where its ids do not give the text back.
+        """
+        spec = {part: _stage_of(tokenizer, part) for part in _PARTS}
+        normalizers, pre, decoders = (_flat(spec[part], key) for part, key in _PARTS.items())
+        cuts = tuple(map(_pre_cut, pre))
+        stages = cls(
+            tuple(map(_normalizer, normalizers)),
+            cuts,
+            spec["pre_tokenizer"],
+            decodes_mark="▁" in json.dumps(decoders, ensure_ascii=False),
+            decodes_bytes=any(s["type"] == "ByteLevel" for s in decoders),
+        )
+        if any(s["type"] == "ByteLevel" for s in normalizers):
+            raise RobustokError(f"{name}: a ByteLevel normalizer is not supported")
+        if sum(cut.bytes for cut in cuts) > 1:
+            raise RobustokError(f"{name}: two ByteLevel pre-tokenizers are not supported")
+        if stages.decodes_bytes and not stages.byte_level:
+            raise RobustokError(
+                f"{name}: it has a ByteLevel decoder and no ByteLevel pre-tokenizer, so that its "
+                "ids do not give the text back"
+            )
+        marks = [cut.mark for cut in cuts]
+        marks += [s.get("replacement", "▁") for s in decoders if s["type"] == "Metaspace"]
+        for mark in marks:
+            if mark not in (None, "▁"):
+                raise RobustokError(
+                    f"{name}: Metaspace with {mark!r} is not supported, only with '▁'"
+                )
+        return stages
+
+    @classmethod
+    def of_pattern(cls, pattern: str) -> Stages:
+        """The stages of a tiktoken ``Encoding``: one pattern cuts the text."""
+        stage = isolating(pattern)
+        return cls(pre_cuts=(_pre_cut(stage),), pre_tokenizer=stage, possessive=True)
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether the model spells tokens in the byte-level alphabet."""
+        return any(cut.bytes for cut in self.pre_cuts)
+
+    @property
+    def metaspace(self) -> bool:
+        """Whether "▁" in a token is a space."""
+        marked = self.decodes_mark or any(cut.mark for cut in self.pre_cuts)
+        return marked and not self.byte_level
+
+    @property
+    def adds_space(self) -> bool:
+        """Whether the pre-tokenizer puts a space before a text."""
+        return any(cut.adds_space for cut in self.pre_cuts)
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether the pre-tokens are the normalized text, with at most a space before it."""
+        alone = len(self.pre_cuts) == 1 or not self.adds_space
+        return alone and all(cut.keeps for cut in self.pre_cuts)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the normalizers treat a text in parts as in one."""
+        return all(one.local for one in self.normalizers)
+
+    @property
+    def composes(self) -> bool:
+        """Whether the normalizers are Unicode normalization forms, or there is none."""
+        return all(one.composes for one in self.normalizers)
+
+    @property
+    def space_rules(self) -> tuple[str, ...] | None:
+        """Where the normalizers write "▁", in order; None where they do anything else."""
+        rules = tuple(one.writes_space for one in self.normalizers)
+        return rules if all(rules) else None
+
+    @property
+    def cut_pattern(self) -> str | None:
+        """The one regular expression that decides all cuts, or None."""
+        if any(cut.bytes for cut in self.pre_cuts[:-1]):
+            return None  # later stages see the byte alphabet, not the text
+        cutting = [cut for cut in self.pre_cuts if cut.cuts]
+        if not cutting:
+            return NO_CUTS
+        pattern = cutting[0].pattern if len(cutting) == 1 and cutting[0].isolates else None
+        if pattern is not None and not self.possessive and _TWO_QUANTIFIERS.search(pattern):
+            return None
+        return pattern
+
+    @property
+    def isolates_then_spells(self) -> bool:
+        """Whether patterns cut the text, or GPT-2's pattern does, and bytes are spelled last."""
+        *splits, last = self.pre_cuts
+        return last.bytes and last.cuts == (not splits) and all(cut.isolates for cut in splits)
+
+
+def isolating(pattern: str) -> dict:
+    """The pre-tokenizer stage, as in a tokenizer.json, whose pre-tokens are a pattern's matches."""
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def tokenizer_json(model: dict, pre_tokenizer: dict | None) -> str:
+    """A tokenizer.json with a model and a pre-tokenizer, and nothing else."""
+    return json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None, "pre_tokenizer": pre_tokenizer, "post_processor": None,
+        "decoder": None, "model": model,
+    })  # fmt: skip
+
+
+def _stage_of(tokenizer: Any, part: str) -> dict | None:
+    """A stage of a tokenizer as in its JSON, without the vocabulary written out."""
+    stage = getattr(tokenizer, part)
+    return None if stage is None else json.loads(stage.__getstate__())
+
+
+def _flat(stage: dict | None, key: str) -> list[dict]:
+    """A stage as a flat list: a Sequence is opened, None is empty."""
+    if stage is None:
+        return []
+    if stage["type"] == "Sequence":
+        return [part for one in stage[key] for part in _flat(one, key)]
+    return [stage]

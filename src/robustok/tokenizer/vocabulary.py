@@ -1,0 +1,440 @@
+"""Every token as bytes, and the canonical encoder.
+
+What it does not do: sample. A vocabulary knows the tokens and the one canonical way to cut a
+text into them; the other ways are in :mod:`robustok.lattice` and :mod:`robustok.samplers`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from robustok.checks import check_ids, check_text, check_texts, shown
+from robustok.errors import RobustokError, nearest
+from robustok.kernels.batch import bytes_of, tokens_of
+from robustok.kernels.trie import build_trie
+from robustok.ragged import Ragged
+from robustok.runtime.environment import ForkSafeLock, give_back_memory
+from robustok.tokenizer.data import TokenizerData, split_at_broken
+from robustok.tokenizer.gigatoken import GigatokenEncoder
+from robustok.tokenizer.sources import read_tokenizer
+
+if TYPE_CHECKING:
+    from robustok.kernels.batch import Tokens
+    from robustok.kernels.trie import Trie
+    from robustok.lattice import Lattice
+
+END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
+Text = str | bytes
+T = TypeVar("T")
+
+_MANY_IDS = 1024  # from which on a kernel joins the bytes of ids
+
+
+class derived_property(Generic[T]):
+    """An attribute made once by :meth:`Vocabulary.derived`; later reads cost no call."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, vocab: Any, owner: type | None = None) -> T:
+        if vocab is None:  # read from the class, for its documentation
+            return self  # type: ignore[return-value]
+        value = vocab.derived(self._name, lambda: self._make(vocab))
+        vars(vocab)[self._name] = value
+        return value
+
+
+class Vocabulary:
+    """The tokens of one tokenizer and its canonical encoding.
+
+    >>> vocab = Vocabulary.load("tokenizer.json")
+    >>> vocab.encode("hello world")
+    array([276, 275], dtype=int32)
+    >>> vocab.decode_bytes([276, 275])
+    b'hello world'
+
+    Args:
+        data: the tokenizer as plain data; :meth:`load` reads it.
+
+    ``tokens[i]`` is the bytes of id i, ``ordinary[i]`` says whether a text may be cut into it,
+    ``size``, also ``len(vocab)``, the number of ids (one more than the largest). Where two ids have
+    the same bytes the ordinary vocabulary holds one of them: the real token before the
+    byte-fallback one.
+    """
+
+    def __init__(self, data: TokenizerData) -> None:
+        self.data = data
+        self.tokens = data.tokens
+        self.size = len(data.tokens)
+        lengths = np.fromiter((len(t) for t in data.tokens), np.int64, self.size)
+        self.token_offsets = np.concatenate([[0], np.cumsum(lengths)])
+        # A bytearray, since numba compiles anew for arrays that cannot be written.
+        self.token_bytes = np.frombuffer(bytearray(b"".join(data.tokens)), np.uint8)
+        self.ordinary = np.zeros(self.size, np.bool_)
+        self.ordinary[list(_one_id_per_token(data))] = True
+        # A byte-fallback twin is not in V, yet is plain text where the encoder itself chose it.
+        self.readable = np.zeros(self.size, np.bool_)
+        self.readable[list(data.ordinary)] = True
+        # A draw has at most one token a byte, so a token without bytes must stand in no text.
+        self.ordinary &= lengths > 0
+        self.readable &= lengths > 0
+        self._forget_derived()
+
+    @classmethod
+    def load(cls, source: Any) -> Vocabulary:
+        """Read a tokenizer.
+
+        Args:
+            source: path of a tokenizer.json or a SentencePiece .model, a folder with one, a hub
+                name (``owner/name`` or ``owner/name@revision``), or a tokenizers, transformers,
+                tiktoken or sentencepiece object.
+
+        Raises RobustokError for a tokenizer that is missing, broken, or of a kind that cannot be
+        read as bytes.
+        """
+        if isinstance(source, Vocabulary):
+            return source
+        vocab = cls(read_tokenizer(source))
+        give_back_memory()
+        return vocab
+
+    @derived_property
+    def special(self) -> frozenset[int]:
+        """Ids that are no text: special and added control tokens; they stay where they are."""
+        return frozenset(np.flatnonzero(~self.readable).tolist())
+
+    @derived_property
+    def trie(self) -> Trie:
+        """The byte trie of the ordinary tokens, as flat arrays."""
+        return build_trie(self.token_bytes, self.token_offsets, np.flatnonzero(self.ordinary))
+
+    @derived_property
+    def kernel_tokens(self) -> Tokens:
+        """The trie and the bytes of all tokens, as draw kernels take them."""
+        return tokens_of(self.trie, self.token_bytes, self.token_offsets)
+
+    @derived_property
+    def fingerprint(self) -> str:
+        """A SHA-256 of the tokens and of which are ordinary: the same for equal vocabularies."""
+        digest = hashlib.sha256(self.token_offsets.astype("<i8").tobytes())
+        digest.update(self.token_bytes.tobytes())
+        digest.update(self.ordinary.tobytes())
+        return digest.hexdigest()
+
+    def derived(self, key: str, make: Callable[[], T]) -> T:
+        """What ``make`` returns, called once for this vocabulary and kept under ``key``.
+
+        >>> vocab.derived("longest", lambda: max(map(len, vocab.tokens)))
+        13
+
+        For tables that follow from the vocabulary alone; they are not pickled with it. Safe to call
+        from several threads, and from ``make`` with another key.
+        """
+        if key in self._derived:  # without the lock, which costs a microsecond
+            return self._derived[key]
+        with self._derived_lock:
+            if key not in self._derived:
+                self._derived[key] = make()
+                give_back_memory()
+            return self._derived[key]
+
+    def _forget_derived(self) -> None:
+        self._derived: dict[str, Any] = {}
+        self._derived_lock = ForkSafeLock()
+
+    def encode(self, text: Text, *, parse_special: bool = False) -> np.ndarray:
+        """The canonical ids of a text, int32 [m]; no special tokens are added.
+
+        Args:
+            text: a string, or bytes. Bytes that are not UTF-8 are text too: each byte outside a
+                valid sequence becomes its byte token.
+            parse_special: whether a special token spelled out in the text becomes its id. By
+                default it is plain text.
+
+        Raises RobustokError for a lone surrogate.
+        """
+        text = check_text(text)
+        if not parse_special:
+            ids = self.gigatoken.encode_one(text)
+            if ids is not None:
+                return ids
+        return np.array(self._encode_rows([text], parse_special)[0], np.int32)
+
+    def encode_batch(self, texts: Iterable[Text], *, parse_special: bool = False) -> Ragged:
+        """The canonical ids of many texts, a row each.
+
+        Args:
+            texts: strings or bytes, as in :meth:`encode`.
+            parse_special: whether special tokens spelled out in the texts become their ids.
+
+        gigatoken encodes where it is known to give the ids of the tokenizer's library; the library
+        encodes the rest. Raises RobustokError as :meth:`encode` does.
+        """
+        texts = check_texts(texts)
+        if parse_special:
+            return Ragged.from_rows(self._encode_rows(texts, True))
+        fast = self.gigatoken.encode(texts)
+        left = [text for text, row in zip(texts, fast, strict=True) if row is None]
+        others = iter(self._encode_rows(left, False) if left else [])
+        rows = [np.array(next(others), np.int32) if row is None else row for row in fast]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return Ragged(np.concatenate(rows) if rows else np.empty(0, np.int32), offsets)
+
+    def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
+        """The bytes of a sequence of ids.
+
+        Raises RobustokError for an id outside the vocabulary.
+        """
+        checked = check_ids(ids, self.size)
+        if len(checked) < _MANY_IDS:  # faster than a call of a kernel
+            return b"".join([self.tokens[i] for i in checked.tolist()])
+        return bytes_of(self.token_bytes, self.token_offsets, checked).tobytes()
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """The text of a sequence of ids, U+FFFD where its bytes are not UTF-8."""
+        return self.decode_bytes(ids).decode("utf8", errors="replace")
+
+    def canonicalize(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The canonical ids of the text that ``ids`` spell, int32; special ids stay in place.
+
+        >>> vocab.decode(vocab.canonicalize(vocab.encode("hello world")))
+        'hello world'
+
+        An encoder that adds a space before the text would add a second one; the text is then
+        encoded without its first space. Raises RobustokError for an id outside the vocabulary and
+        where the tokenizer's normalizer changes the text, which no canonical ids spell.
+        """
+        given = check_ids(ids, self.size)
+        fixed = ~self.readable[given]
+        bounds = np.flatnonzero(np.diff(fixed.astype(np.int8), prepend=-1, append=-1))
+        parts = [
+            given[begin:end] if fixed[begin] else self._canonical_part(given[begin:end])
+            for begin, end in itertools.pairwise(bounds)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+    def _canonical_part(self, ids: np.ndarray) -> np.ndarray:
+        """:meth:`canonicalize` for ids without special ones."""
+        text = self.decode_bytes(ids)
+        for candidate in (text, text[1:] if text[:1] == b" " else text):
+            encoded = self.encode(candidate)
+            if self.decode_bytes(encoded) == text:
+                return encoded
+        normalized = self.text_bytes(text)
+        if normalized is not None and normalized not in (text, b" " + text):
+            raise RobustokError(
+                f"the tokenizer's normalizer changes the text {shown(text)}: no canonical ids "
+                "spell it"
+            )
+        return np.asarray(self.encode_continuation(text), np.int32)
+
+    def text_bytes(self, text: Text) -> bytes | None:
+        """The bytes that the canonical ids of ``text`` decode to, where that needs no encoding."""
+        text = check_text(text)
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf8")
+            except UnicodeDecodeError:
+                return None
+        normalized = self.data.encoder.normalize(text)
+        return None if normalized is None else normalized.encode("utf8")
+
+    @derived_property
+    def plain_tokens(self) -> list[bytes | None]:
+        """The bytes of each id that stands for text, None for all others."""
+        pairs = zip(self.tokens, self.readable.tolist(), strict=True)
+        return [token if readable else None for token, readable in pairs]
+
+    def plain_bytes(self, ids: list[int]) -> bytes | None:
+        """The bytes of ids, None where one is special or outside the vocabulary, or there is none.
+
+        Args:
+            ids: integers; for few of them faster than a call of a kernel.
+        """
+        if not ids or min(ids) < 0:
+            return None
+        tokens: list[Any] = self.plain_tokens
+        try:
+            return b"".join([tokens[i] for i in ids])
+        except (IndexError, TypeError):
+            return None
+
+    def lattice(self, text: Text) -> Lattice:
+        """All tokenizations of one text; see :class:`robustok.lattice.Lattice`."""
+        from robustok.lattice import Lattice
+
+        return Lattice(self, self.encode(text))
+
+    def _encode_rows(self, texts: list[Text], parse_special: bool) -> list[list[int]]:
+        strings: list[str] = []
+        broken: dict[int, list[tuple[bytes, bool]]] = {}
+        for i, text in enumerate(texts):
+            if isinstance(text, str):
+                strings.append(text)
+                continue
+            try:
+                strings.append(text.decode("utf8"))
+            except UnicodeDecodeError:
+                stretches = _stretches(text)
+                starts_valid = stretches[0][1]
+                strings.append(stretches[0][0].decode("utf8") if starts_valid else "")
+                broken[i] = stretches[starts_valid:]
+        rows = self.data.encoder.encode_batch(strings, parse_special)
+        if broken:
+            rest = self._encode_stretches(list(broken.values()), parse_special)
+            for i, ids in zip(broken, rest, strict=True):
+                rows[i] = rows[i] + ids if strings[i] else ids
+        return rows
+
+    def _encode_stretches(
+        self, rows: list[list[tuple[bytes, bool]]], parse_special: bool
+    ) -> list[list[int]]:
+        """The ids of stretches amid other bytes: valid ones canonically, the rest byte by byte."""
+        valid = [part.decode("utf8") for row in rows for part, is_valid in row if is_valid]
+        encoded = self._encode_amid(valid, parse_special)
+        return [
+            [i for part, is_valid in row
+             for i in (encoded[part] if is_valid else map(self._byte_id, part))]
+            for row in rows
+        ]  # fmt: skip
+
+    def _encode_amid(self, strings: list[str], parse_special: bool) -> dict[bytes, list[int]]:
+        """The ids of stretches that follow other bytes, without a space that an encoder adds."""
+        encode, tokens = self.data.encoder.encode_batch, self.tokens
+        encoded: dict[bytes, list[int]] = {}
+        left = list(dict.fromkeys(strings))
+        # Alone, or after something that does not grow together with its first letter.
+        for before in ("", "\n", "0", "a"):
+            rows = encode([before + text for text in left], parse_special) if left else []
+            for text, row in zip(left, rows, strict=True):
+                wanted = text.encode("utf8")
+                start, size = len(row), 0
+                while start and size < len(wanted):
+                    start -= 1
+                    size += len(tokens[row[start]])
+                if b"".join([tokens[i] for i in row[start:]]) == wanted and (before or not start):
+                    encoded[wanted] = row[start:]
+            left = [text for text in left if text.encode("utf8") not in encoded]
+        for text in left:
+            encoded[text.encode("utf8")] = [self._byte_id(b) for b in text.encode("utf8")]
+        return encoded
+
+    def encode_continuation(self, text: bytes) -> list[int]:
+        """Canonical ids of bytes in mid-text, where no encoder's first space belongs."""
+        return self._encode_stretches([_stretches(text)], False)[0]
+
+    def _byte_id(self, byte: int) -> int:
+        token = self._byte_ids.get(byte)
+        if token is None:
+            raise RobustokError(
+                f"the vocabulary has no token for byte 0x{byte:02X}: this text cannot be tokenized"
+            )
+        return token
+
+    @cached_property
+    def gigatoken(self) -> GigatokenEncoder:
+        """The fast canonical encoder, and why it is not used where it is not."""
+        return GigatokenEncoder(self.data)
+
+    @derived_property
+    def _byte_ids(self) -> dict[int, int]:
+        """The id of every byte that is an ordinary token."""
+        single = self.ordinary & (np.diff(self.token_offsets) == 1)
+        return {self.tokens[i][0]: i for i in np.flatnonzero(single).tolist()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the tables that are made from the rest."""
+        kept = ("data", "tokens", "size", "token_offsets", "token_bytes", "ordinary", "readable")
+        return {name: vars(self)[name] for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget_derived()
+
+    def __len__(self) -> int:
+        """The number of ids, ``size``."""
+        return self.size
+
+    def __repr__(self) -> str:
+        return (
+            f"Vocabulary({self.data.family}, {self.size} ids, {int(self.ordinary.sum())} ordinary)"
+        )
+
+
+def _stretches(text: bytes) -> list[tuple[bytes, bool]]:
+    """The stretches of a text that are UTF-8 and those that are not, and whether each one is."""
+    return [(text[begin:end], valid) for begin, end, valid in split_at_broken(text)]
+
+
+def check_vocabulary(vocab: Any) -> Vocabulary:
+    """The vocabulary itself, or a RobustokError for anything else."""
+    if not isinstance(vocab, Vocabulary):
+        raise RobustokError(
+            f"a Vocabulary is needed here, not {type(vocab).__name__}: Vocabulary.load() makes one"
+        )
+    return vocab
+
+
+def _one_id_per_token(data: TokenizerData) -> Iterable[int]:
+    """The ids of V: of several with the same bytes the real token, then the lowest id."""
+    chosen: dict[bytes, int] = {}
+    for i in sorted(data.ordinary, key=lambda i: (i in data.byte_fallback, i)):
+        chosen.setdefault(data.tokens[i], i)
+    return chosen.values()
+
+
+def end_of_text(vocab: Vocabulary, end: str | int | None = None) -> int:
+    """The id of the token that ends a document.
+
+    >>> from robustok.tokenizer.vocabulary import end_of_text
+    >>> end_of_text(vocab)
+    0
+
+    ``end`` is a special token or an id. Without it, the first of :data:`END_TOKENS` that the
+    vocabulary has as a special token. Raises RobustokError where there is no such token.
+    """
+    special = _special_by_text(vocab)
+    if end is None:
+        for token in END_TOKENS:
+            if token in special:
+                return special[token]
+        example = next((f"--end {token!r}" for token in special if token), "--end 0")
+        raise RobustokError(
+            "no end-of-text token is known for this tokenizer; name it with --end (in a study:"
+            f" end_of_text under pretrain), as {example}"
+        )
+    if str(end) in special:
+        return special[str(end)]
+    number = int(end) if str(end).isdecimal() else vocab.size
+    if number < vocab.size:
+        return number
+    raise RobustokError(f"--end {end}: no such special token; {nearest(str(end), special)}")
+
+
+def special_token(vocab: Vocabulary, token: str) -> int:
+    """The id of a special token, by its text.
+
+    >>> from robustok.tokenizer.vocabulary import special_token
+    >>> special_token(vocab, "<|endoftext|>")
+    0
+
+    Raises RobustokError where the vocabulary has no such special token.
+    """
+    special = _special_by_text(vocab)
+    if token not in special:
+        raise RobustokError(f"no special token '{token}': {nearest(token, special)}")
+    return special[token]
+
+
+def _special_by_text(vocab: Vocabulary) -> dict[str, int]:
+    return {vocab.tokens[i].decode(errors="replace"): i for i in sorted(vocab.special)}

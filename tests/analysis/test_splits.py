@@ -1,0 +1,165 @@
+"""Laws of split counts against counting by hand, and against the numbers that the paper prints."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.oracles.data import real
+from tests.oracles.lattice import Path, distance, tokenizations
+from tests.oracles.samplers import stochastok_uniform
+from tests.oracles.strategies import cases
+from tests.oracles.vocabulary import toy
+
+from robustok.analysis import SENTENCE
+from robustok.analysis.splits import (
+    binomial,
+    by_distance_within,
+    by_splits,
+    clipped,
+    dirichlet_multinomial,
+    exactly,
+    segmentation_counts,
+)
+from robustok.errors import RobustokError
+from robustok.lattice import Lattice
+from robustok.tokenizer.vocabulary import Vocabulary
+
+
+def cuts_inside(vocab: Vocabulary, path: Path, begin: int, end: int) -> int:
+    ends = itertools.accumulate(len(vocab.tokens[i]) for i in path)
+    return sum(begin < at < end for at in ends)
+
+
+def shares(counts: Counter[int]) -> list[float]:
+    return [counts[s] / counts.total() for s in range(max(counts) + 1)]
+
+
+@pytest.mark.parametrize(("splits", "tokens"), [(0, 3), (4, 1), (5, 2), (4, 4), (7, 3)])
+def test_polya_urns_are_those_of_all_compositions(splits: int, tokens: int) -> None:
+    first = Counter(
+        share[0] for share in itertools.product(range(splits + 1), repeat=tokens)
+        if sum(share) == splits
+    )  # fmt: skip
+    distribution = dirichlet_multinomial(splits, tokens)
+    assert len(distribution) == splits + 1
+    assert distribution == pytest.approx([first[s] / first.total() for s in range(splits + 1)])
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=cases(most=7), data=st.data())
+def test_uniform_laws_are_those_of_all_tokenizations(
+    case: tuple[Vocabulary, bytes], data: st.DataObject
+) -> None:
+    vocab, text = case
+    assume(text)
+    canonical = vocab.encode(text)
+    lattice = Lattice(vocab, canonical)
+    token = data.draw(st.integers(0, len(canonical) - 1))
+    begin = sum(len(vocab.tokens[i]) for i in canonical[:token])
+    end = begin + len(vocab.tokens[canonical[token]])
+    paths = tokenizations(vocab, text)
+    all_of_them = Counter(cuts_inside(vocab, path, begin, end) for path in paths)
+    assert exactly(lattice, begin, end) == pytest.approx(shares(all_of_them))
+    for k in {distance(vocab, tuple(canonical.tolist()), path) for path in paths}:
+        at_k = Counter(
+            cuts_inside(vocab, path, begin, end) for path in paths
+            if distance(vocab, tuple(canonical.tolist()), path) == k
+        )  # fmt: skip
+        assert exactly(lattice, begin, end, distance=k) == pytest.approx(shares(at_k))
+
+
+@pytest.mark.parametrize("measure", ["splits", "distance"])
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=cases(most=7), k=st.integers(0, 9), data=st.data())
+def test_laws_within_the_tokens_are_those_of_every_way_to_cut_them(
+    measure: str, case: tuple[Vocabulary, bytes], k: int, data: st.DataObject
+) -> None:
+    vocab, text = case
+    assume(text)
+    canonical = vocab.encode(text)
+    token = data.draw(st.integers(0, len(canonical) - 1))
+    within = [tokenizations(vocab, vocab.tokens[i]) for i in canonical]
+    if measure == "distance":  # where no segment is a space
+        within = [
+            [cut for cut in cuts if len(cut) == 1 or b" " not in [vocab.tokens[j] for j in cut]]
+            for cuts in within
+        ]
+    counts: dict[int, Counter[int]] = {}
+    for choice in itertools.product(*within):
+        sizes = [len(cut) for cut in choice]
+        strength = sum(size - 1 if measure == "splits" else size * (size > 1) for size in sizes)
+        counts.setdefault(strength, Counter())[sizes[token] - 1] += 1
+    distribution_of = by_splits if measure == "splits" else by_distance_within
+    most = max(strength for strength in counts if strength <= k)
+    assert distribution_of(vocab, canonical, token, k) == pytest.approx(shares(counts[most]))
+
+
+@pytest.mark.parametrize("support", ["all", "pairwise"])
+@pytest.mark.parametrize("alpha", [0.5, 1.5])
+def test_clipping_is_the_distribution_of_stochastok_uniform(alpha: float, support: str) -> None:
+    vocab = toy([b"a", b"b", b"c", b"abc", b"ab", b"bcab"])
+    canonical = vocab.encode("abcbcab")
+    distribution = stochastok_uniform(vocab, tuple(canonical.tolist()), alpha, support)
+    expected: Counter[int] = Counter()
+    for path, p in distribution.items():
+        expected[cuts_inside(vocab, path, 0, 3)] += p  # type: ignore[assignment]
+    urn = dirichlet_multinomial(ceil(alpha * len(canonical)), len(canonical))
+    clipped_urn = clipped(urn, segmentation_counts(vocab, int(canonical[0]), support))
+    assert clipped_urn == pytest.approx([float(expected[s]) for s in range(len(clipped_urn))])
+    assert clipped_urn.sum() == pytest.approx(1)
+
+
+def test_a_vocabulary_with_every_string_gives_the_binomial() -> None:
+    text = b"abcdefg"
+    tokens = [text[i:j] for i in range(7) for j in range(i + 1, 8)]
+    vocab = toy(tokens)
+    assert exactly(Lattice(vocab, vocab.encode(text)), 0, 7) == pytest.approx(binomial(7))
+
+
+def test_an_infeasible_distance_is_an_error() -> None:
+    vocab = toy([b"a", b"b"])
+    with pytest.raises(RobustokError, match="no tokenization of this text is at distance 2"):
+        exactly(Lattice(vocab, vocab.encode("ab")), 0, 1, distance=2)
+
+
+# The paper's figures: bars of 50,000 draws (5,000 for uniform-k), and its theoretical lines.
+PAPER_STOKUNI = [.487179487179487, .256410256410257, .131670131670132, .0658350658350659,
+                 .0319770319770321, .015048015048015, .00684000684000683, .00299250299250299,
+                 .00125492060975932]  # fmt: skip
+PAPER_UNIK = [0.6398, 0.067, 0.0906, 0.0914, 0.0696, 0.0314, 0.0084, 0.0016, 0.0002]
+PAPER_UNIK_LINE = [0.534650371237025, 0.0706293793255496, 0.0991915408245849, 0.118997610239912,
+                   0.102309618289508, 0.0546286257842331, 0.0164454219615871, 0.00289582436475047,
+                   0.000243762433954433]  # fmt: skip
+PAPER_UNI = [0.00478, 0.0042, 0.01904, 0.06432, 0.16654, 0.27416, 0.27356, 0.14596, 0.04304, 0.0044]
+PAPER_BINOMIAL = [0.001953125, .017578125, .0703125, .1640625, .24609375, .24609375, .1640625,
+                  .0703125, .017578125, .001953125]  # fmt: skip
+
+
+def assert_drawn_from(bars: list[float], distribution: np.ndarray, draws: int) -> None:
+    """No bar is further than five standard deviations from the law."""
+    distribution = np.pad(distribution, (0, max(len(bars) - len(distribution), 0)))
+    for p, bar in zip(distribution, bars, strict=False):
+        assert abs(bar - p) < 5 * (p * (1 - p) / draws) ** 0.5 + 1 / draws, (p, bar)
+
+
+def test_the_papers_bars_and_lines_on_gpt2() -> None:
+    vocab = real("gpt2")
+    canonical = vocab.encode(SENTENCE)
+    lattice = Lattice(vocab, canonical)
+    assert (len(canonical), vocab.decode(canonical[:1])) == (20, "revolution")
+    assert dirichlet_multinomial(20, 20)[:9] == pytest.approx(PAPER_STOKUNI, rel=1e-6)
+    assert_drawn_from(PAPER_UNIK, exactly(lattice, 0, 10, distance=20), 5_000)
+    assert_drawn_from(PAPER_UNI, exactly(lattice, 0, 10), 50_000)
+    # Within a point of the line; that of splits is 14 points away.
+    near = by_distance_within(vocab, canonical, 0, 20)[:9]
+    assert near == pytest.approx(PAPER_UNIK_LINE, abs=0.01)
+    assert near[:4] == pytest.approx([0.5257, 0.0713, 0.1009, 0.1215], abs=5e-5)
+    assert abs(by_splits(vocab, canonical, 0, 20)[0] - PAPER_UNIK_LINE[0]) > 0.13
+    # The paper's line is one split ahead: it gives 0 splits the probability 0.
+    assert binomial(10).tolist() == PAPER_BINOMIAL

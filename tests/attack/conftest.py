@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+from tests.oracles.lattice import Path, tokenizations
+from tests.oracles.models import tiny_model
+from tests.oracles.scoring import score_naively
+
+from robustok import Vocabulary
+from robustok.models import train_tokenizer
+from robustok.tasks import Item
+from robustok.tasks.langgame_items import langgame
+
+TEXT = "happen, glad"
+OPTIONS = [" up", " baby", " rain"]
+WORDS = ["up", "baby", "rain", "glad", "carry", "half", "garden", "happen", "differ", "straight"]
+
+
+def rugged(ids: Any) -> float:
+    """A number from the ids, which jumps from one tokenization to the next and costs nothing."""
+    ids = np.asarray(ids, float)
+    return float(np.sin((ids * np.arange(7, 7 + len(ids))).sum()))
+
+
+def rugged_rows(rows: Any) -> np.ndarray:
+    return np.array([rugged(row) for row in rows])
+
+
+@pytest.fixture(scope="session")
+def items() -> list[Item]:
+    return langgame(WORDS, 12, seed=0, format="short")
+
+
+@pytest.fixture(scope="session")
+def vocab(items: list[Item]) -> Vocabulary:
+    texts = [item.question for item in items] + [c for item in items for c in item.choices]
+    return Vocabulary.load(train_tokenizer(texts, 330))
+
+
+@pytest.fixture(scope="session", params=["llama", "gpt2"])
+def model(request: Any, vocab: Vocabulary) -> Any:
+    return tiny_model(request.param, vocab.size, seed=1)
+
+
+@pytest.fixture(scope="session")
+def log_probs(model: Any, vocab: Vocabulary) -> dict[Path, np.ndarray]:
+    """log p of OPTIONS after every tokenization of TEXT, scored one by one; float64 [options]."""
+    paths = tokenizations(vocab, TEXT.encode())
+    scored = score_naively(model, paths, [vocab.encode(option) for option in OPTIONS])
+    return dict(zip(paths, scored, strict=True))
+
+
+@pytest.fixture(scope="session")
+def llama(vocab: Vocabulary) -> Any:
+    return tiny_model("llama", vocab.size, seed=1)
+
+
+@pytest.fixture(scope="session")
+def encoder(vocab: Vocabulary) -> Any:
+    torch.manual_seed(0)
+    config = tf.BertConfig(
+        vocab_size=vocab.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, initializer_range=0.5, max_position_embeddings=128,
+    )  # fmt: skip
+    config.num_labels = 3
+    return tf.BertForSequenceClassification(config).eval()

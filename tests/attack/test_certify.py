@@ -1,0 +1,221 @@
+"""Certificates against every tokenization, found and scored one by one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.attack.conftest import OPTIONS, TEXT
+from tests.oracles.chi_square import assert_distribution
+from tests.oracles.lattice import Path as Ids
+from tests.oracles.lattice import distance, tokenizations
+from tests.oracles.scoring import score_naively
+
+from robustok import RobustokError, Vocabulary
+from robustok.attack import attack, certify, certify_items
+from robustok.attack import certificates as certification
+from robustok.attack.certificates import VERDICTS, Certificate
+from robustok.evaluation.intervals import clopper_pearson_upper
+
+Answers = dict[Ids, tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def reference(vocab: Vocabulary, log_probs: dict[Ids, np.ndarray]) -> Answers:
+    """Distance from the canonical one, and answer, of every tokenization of TEXT."""
+    canonical = tuple(vocab.encode(TEXT).tolist())
+    return {
+        path: (distance(vocab, canonical, path), int(scored.argmax()))
+        for path, scored in log_probs.items()
+    }
+
+
+@pytest.mark.parametrize("within", [1, 2, 3, 5, 8, None])
+def test_enumeration_scores_every_tokenization_within(
+    model: Any, vocab: Vocabulary, reference: Answers, within: int | None
+) -> None:
+    canonical = tuple(vocab.encode(TEXT).tolist())
+    answer = reference[canonical][1]
+    inside = [path for path, (d, _) in reference.items() if within is None or d <= within]
+    flipped = {path: reference[path][0] for path in inside if reference[path][1] != answer}
+    seen: list[tuple[int, int]] = []
+    result = certify(
+        model, vocab, TEXT, OPTIONS, distance=within, seed=0, attack=False,
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    assert (result.method, result.confidence, result.answer) == ("enumeration", 1.0, answer)
+    assert result.tokenizations == result.n_scored == len(inside) == seen[-1][0] == seen[-1][1]
+    assert result.flips == len(flipped)
+    assert result.upper == len(flipped) / len(inside)
+    assert result.verdict == ("flips" if flipped else "same")
+    assert (result.margin > 0) == bool(flipped)
+    if flipped:
+        assert result.witness in flipped
+        assert result.witness_distance == min(flipped.values())
+    assert pickle.loads(pickle.dumps(result)).to_json() == result.to_json()
+    assert Certificate.from_json(json.loads(json.dumps(result.to_json()))).witness == result.witness
+
+
+def test_some_answers_are_certified_and_some_are_broken(model, vocab, items) -> None:
+    """The matrix above is of one text; here both verdicts must come up, and agree by distance."""
+    result = certify_items(model, vocab, items, distances=(2, 1, 4), seed=0)
+    assert result.settings.distances == (1, 2, 4)
+    rows = result.gap()
+    assert [sum(row[v] for v in VERDICTS) for row in rows] == [len(items)] * 3
+    assert rows[-1]["same"] < rows[0]["same"] <= len(items)
+    assert rows[-1]["attacked"] > 0
+    for i in range(0, len(result.certificates), 3):
+        one, two, four = result.certificates[i : i + 3]
+        assert one.key == four.key
+        assert one.tokenizations <= two.tokenizations <= four.tokenizations
+        assert (one.witness is None) >= (two.witness is None) >= (four.witness is None)
+
+
+def test_draws_are_uniform_over_the_tokenizations_within(
+    model: Any, vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canonical = tuple(vocab.encode(TEXT).tolist())
+    scored: list[Any] = []
+    score_many = certification.score_many
+
+    def spy(model: Any, requests: Any, **further: Any) -> Any:
+        scored.extend(requests)
+        return score_many(model, requests, **further)
+
+    monkeypatch.setattr(certification, "score_many", spy)
+    for within in (4, None):
+        paths = tokenizations(vocab, TEXT.encode())
+        inside = [p for p in paths if within is None or distance(vocab, canonical, p) <= within]
+        result = certify(
+            model, vocab, TEXT, OPTIONS, distance=within, limit=10, draws=6000, seed=0, attack=False
+        )
+        assert (result.method, result.tokenizations) == ("sampling", len(inside))
+        first, *drawn = (row for request in scored for row in request.questions)
+        scored.clear()
+        assert tuple(first.tolist()) == canonical
+        assert len(drawn) == result.n_scored == 6000
+        assert_distribution(drawn, dict.fromkeys(inside, 1 / len(inside)))
+
+
+def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(
+    model: Any, vocab: Vocabulary, reference: Answers
+) -> None:
+    answer = reference[tuple(vocab.encode(TEXT).tolist())][1]
+    share = np.mean([a != answer for d, a in reference.values() if d <= 6])
+    held = []
+    for seed in range(30):
+        result = certify(
+            model, vocab, TEXT, OPTIONS, distance=6, limit=3, draws=40, confidence=0.8, seed=seed,
+            attack=False,
+        )  # fmt: skip
+        assert result.upper == clopper_pearson_upper(result.flips, 40, 0.8)
+        assert result.confidence == 0.8
+        held.append(result.upper >= share)
+    # 30 bounds at 80%: fewer than 17 hold with a chance of 1 in 1,000 (the seeds are fixed).
+    assert sum(held) >= 17
+    assert 0 < share < 1
+
+
+def test_the_attack_stays_within_the_distance_and_aims_at_any_other_answer(
+    model: Any, vocab: Vocabulary, reference: Answers
+) -> None:
+    canonical = vocab.encode(TEXT)
+    answer = reference[tuple(canonical.tolist())][1]
+    for within in (1, 2, 3, 4, 6):
+        # One draw cannot find what the search does, so a witness is the search's.
+        result = certify(model, vocab, TEXT, OPTIONS, distance=within, limit=1, draws=1, seed=0)
+        step = min(2, within)
+        alone = attack(model, vocab, TEXT, OPTIONS, answer, distances=(step,), steps=within // step)
+        assert (result.attacked, result.attack_n_scored) == (alone.success, alone.n_scored)
+        assert reference[tuple(alone.ids.tolist())][0] <= within
+        if result.attacked:
+            assert result.verdict == "attacked"
+            assert result.witness is not None and reference[result.witness][1] != answer
+            assert result.witness_distance is not None and result.witness_distance <= within
+
+
+def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:
+    settings: dict[str, Any] = {"limit": 60, "draws": 50, "seed": 4}
+    together = certify_items(model, vocab, items[:3], distances=(2, 4, None), **settings)
+    assert {c.method for c in together.certificates} == {"enumeration", "sampling"}
+    for i, item in enumerate(items[:3]):
+        (alone,) = certify_items(model, vocab, [item], distances=(4,), **settings).certificates
+        inside = together.certificates[3 * i + 1]
+        for name in ("answer", "tokenizations", "flips", "attacked", "attack_n_scored", "upper"):
+            assert getattr(inside, name) == getattr(alone, name), name
+
+
+def test_a_resumed_run_gives_the_same_bits(model, vocab, items, tmp_path: Path) -> None:
+    """All items are one batch, of which the run that was stopped wrote the first two."""
+    file = tmp_path / "c.jsonl"
+    settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": file}
+    certify_items(model, vocab, items, **settings)
+    whole = file.read_text()
+    file.write_text("".join(whole.splitlines(keepends=True)[:3]))
+    certify_items(model, vocab, items, **settings)
+    assert file.read_text() == whole
+
+
+def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(certification, "_ROWS", 100)  # a few questions
+    settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": tmp_path / "c.jsonl"}
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        certify_items(model, vocab, items, progress=stop, **settings)
+    kept = len((tmp_path / "c.jsonl").read_text().splitlines()) - 1
+    assert 0 < kept < len(items)
+    seen: list[int] = []
+    result = certify_items(model, vocab, items, progress=lambda d, t: seen.append(d), **settings)
+    assert seen[0] > kept and seen[-1] == len(items) and seen == sorted(set(seen))
+    whole = certify_items(model, vocab, items, distances=(2,), seed=0)
+    assert result.gap() == whole.gap()
+    assert str(result) == str(whole)
+    with pytest.raises(RobustokError, match="other distances"):
+        certify_items(model, vocab, items, distances=(4,), seed=0, resume_file=tmp_path / "c.jsonl")
+    reworded = [replace(items[0], question="What else?"), *items[1:]]
+    with pytest.raises(RobustokError, match="another question"):
+        certify_items(model, vocab, reworded, **settings)
+
+
+def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocabulary) -> None:
+    prefix, suffix = vocab.encode("which baby?"), vocab.encode(" Answer:")
+    result = certify(
+        model, vocab, "rain", OPTIONS, distance=None, seed=0, prefix=prefix, suffix=suffix
+    )
+    paths = tokenizations(vocab, b"rain")
+    questions = [[*path, *suffix] for path in paths]
+    options = [vocab.encode(o).tolist() for o in OPTIONS]
+    answers = score_naively(model, questions, options, prefix).argmax(axis=1)
+    assert result.tokenizations == len(paths)
+    assert result.flips == int((answers != result.answer).sum())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"distance": 0}, "from 1 on"),
+        ({"confidence": 1.0}, "confidence"),
+        ({"draws": 0}, "at least 1"),
+        ({"limit": 0}, "at least 1"),
+        ({"options": [" up"]}, "two options"),
+    ],
+)
+def test_impossible_settings_are_errors(
+    model: Any, vocab: Vocabulary, settings: dict[str, Any], message: str
+) -> None:
+    given = {"options": OPTIONS, "distance": 2, "seed": 0} | settings
+    with pytest.raises(RobustokError, match=message):
+        certify(model, vocab, TEXT, **given)
+
+
+def test_a_distance_given_twice_is_an_error(model, vocab, items) -> None:
+    with pytest.raises(RobustokError, match="once"):
+        certify_items(model, vocab, items, distances=(2, 2), seed=0)

@@ -1,0 +1,202 @@
+"""Defenses, detection and the smoothed classifier against naive loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import beta, mannwhitneyu
+from tests.attack.conftest import OPTIONS, TEXT
+from tests.oracles.models import tiny_model
+from tests.oracles.scoring import score_naively
+
+from robustok import RobustokError, Vocabulary, distance, sampler
+from robustok.attack import (
+    Adversary,
+    distance_scores,
+    likelihood_scores,
+    measure_defenses,
+    roc,
+    scheme_scores,
+)
+from robustok.evaluation import certify_smoothed
+from robustok.evaluation.questions import item_key
+from robustok.tasks import Item
+from robustok.training import PromptDataset, finetune
+
+TEXTS = ["happen, glad", "glad rain: straight", "carry half garden", "Which baby starts"]
+ITEMS = [Item(f"q{i}", text, tuple(OPTIONS), i % 3) for i, text in enumerate(TEXTS)]
+
+
+def answers(model: Any, vocab: Vocabulary, rows: Any) -> np.ndarray:
+    options = [vocab.encode(option) for option in OPTIONS]
+    return score_naively(model, list(rows), options).argmax(axis=1)
+
+
+@pytest.fixture(scope="module")
+def labeled(llama, vocab) -> list[Item]:
+    """The items, with the model's canonical answers as labels."""
+    labels = [int(answers(llama, vocab, [vocab.encode(text)])[0]) for text in TEXTS]
+    return [replace(item, label=label)
+            for item, label in zip(ITEMS, labels, strict=True)]  # fmt: skip
+
+
+def test_the_table_of_defenses_is_that_of_naive_loops(llama, vocab, labeled) -> None:
+    table = measure_defenses(llama, vocab, labeled, draws=5, max_scored=60, seed=2)
+    rows = {row.defense: row for row in table.rows}
+    assert rows["none"].accuracy == 1.0
+    assert rows["none"].attacked < 1.0
+    # The guard undoes every attack, and no attack survives re-encoding.
+    assert (rows["canonicalization"].attacked, table.survived) == (1.0, 0)
+    labels = np.array([item.label for item in labeled])
+    options = [vocab.encode(option) for option in OPTIONS]
+    mean, vote = [], []
+    for item in labeled:
+        keys = np.array([item_key(item.key)], np.int64)
+        draws = sampler("uniform", vocab).sample_batch([item.question], seed=2, draws=5, keys=keys)
+        log_probs = score_naively(llama, list(draws), options)
+        mean.append(np.exp(log_probs).mean(axis=0).argmax())
+        vote.append(np.bincount(log_probs.argmax(axis=1), minlength=3).argmax())
+    for name, chosen in (("mean of 5 draws", mean), ("vote of 5 draws", vote)):
+        assert rows[name].accuracy == rows[name].attacked == np.mean(np.array(chosen) == labels)
+        assert rows[name].tokens > 2
+    # Against canonical traffic any other tokenization is flagged.
+    assert rows["detection by distance"].attacked == 1.0
+    assert (rows["detection by distance"].detected or 0) > 0
+
+
+def test_each_trained_model_is_attacked_itself(llama, vocab, labeled) -> None:
+    other = tiny_model("llama", vocab.size, seed=9)
+    table = measure_defenses(
+        llama, vocab, labeled, trained={"other": other}, draws=1, max_scored=30, seed=2
+    )
+    alone = measure_defenses(other, vocab, labeled, draws=1, max_scored=30, seed=2)
+    rows = {row.defense: row for row in table.rows}
+    assert rows["other"].attacked == alone.rows[0].attacked
+    assert rows["other"].accuracy == alone.rows[0].accuracy
+
+
+def test_the_area_under_the_curve_is_the_rank_statistic() -> None:
+    rng = np.random.default_rng(0)
+    benign, attacked = rng.integers(0, 9, 300), rng.integers(3, 12, 200)
+    curve = roc(benign, attacked, false_positives=0.1)
+    assert curve.auc == pytest.approx(mannwhitneyu(attacked, benign).statistic / (300 * 200))
+    assert np.mean(benign > curve.threshold) == curve.flagged_benign <= 0.1
+    assert np.mean(attacked > curve.threshold) == curve.detected
+    assert np.mean(benign > curve.threshold - 1) > 0.1
+    assert np.trapezoid(curve.true_positive_rates, curve.false_positive_rates) == pytest.approx(
+        curve.auc
+    )
+
+
+def test_detection_scores_are_those_of_their_definitions(llama, vocab) -> None:
+    rows = list(vocab.lattice(TEXT).enumerate(limit=12))
+    canonical = vocab.encode(TEXT)
+    wanted = [float(distance(vocab, canonical, row)) for row in rows]
+    assert distance_scores(vocab, rows).tolist() == wanted
+    nats = score_naively(llama, [[0]], [canonical, *rows])[0]
+    assert likelihood_scores(llama, vocab, rows) == pytest.approx(nats[0] - nats[1:], abs=1e-3)
+    benign = sampler("stochastok-uniform(alpha=0.5)", vocab)
+    uniform = -np.log(float(vocab.lattice(TEXT).count()))
+    ratio = [uniform - benign.log_prob(row) for row in rows]
+    scores = scheme_scores(vocab, rows, "stochastok-uniform(alpha=0.5)")
+    assert scores == pytest.approx(ratio, abs=1e-6)
+    assert np.isinf(scheme_scores(vocab, rows)).all()
+    assert scheme_scores(vocab, [canonical])[0] == pytest.approx(uniform)
+
+
+def test_a_small_text_is_certified_exactly(model, vocab, log_probs) -> None:
+    chosen = {path: int(scored.argmax()) for path, scored in log_probs.items()}
+    shares = np.bincount(list(chosen.values()), minlength=3) / len(chosen)
+    certificate = certify_smoothed(model, vocab, TEXT, OPTIONS, seed=0)
+    assert certificate.method == "enumeration"
+    assert certificate.shares == pytest.approx(shares)
+    assert certificate.lower == certificate.share == pytest.approx(shares.max())
+    assert certificate.certified == (shares.max() > 0.5)
+    weighted = certify_smoothed(model, vocab, TEXT, OPTIONS, "uniform-k(k=2)", seed=0)
+    near = [chosen[tuple(row.tolist())] for row in vocab.lattice(TEXT).enumerate(distance=2)]
+    exact = np.bincount(near, minlength=3) / len(near)
+    assert weighted.shares == pytest.approx(exact, abs=1e-6)
+
+
+def test_a_large_text_has_the_clopper_pearson_bound(model, vocab, log_probs) -> None:
+    certificate = certify_smoothed(
+        model, vocab, TEXT, OPTIONS, draws=200, limit=1, confidence=0.99, seed=3
+    )
+    keys = np.array([item_key(TEXT)], np.int64)
+    draws = sampler("uniform", vocab).sample_batch([TEXT], seed=3, draws=200, keys=keys, epoch=0)
+    drawn = [int(log_probs[tuple(row.tolist())].argmax()) for row in draws]
+    right = drawn.count(certificate.answer)
+    assert certificate.share == right / 200
+    assert certificate.lower == pytest.approx(beta.ppf(0.01, right, 201 - right))
+    assert (certificate.method, certificate.n_scored) == ("sampling", 300)
+    trials = np.random.default_rng(0).binomial(5, certificate.lower, 20000)
+    assert certificate.vote_error(5) == pytest.approx(np.mean(trials <= 2), abs=0.02)
+
+
+def test_the_bound_holds_at_its_confidence(llama, vocab) -> None:
+    exact = certify_smoothed(llama, vocab, TEXT, OPTIONS, seed=0)
+    bounds = [
+        certify_smoothed(llama, vocab, TEXT, OPTIONS, draws=40, limit=1, confidence=0.9, seed=seed)
+        for seed in range(20)
+    ]
+    assert np.mean([b.lower <= exact.shares[b.answer] for b in bounds]) >= 0.8
+
+
+def test_an_adversary_attacks_every_nth_batch(llama, vocab) -> None:
+    adversary = Adversary(llama, vocab, ITEMS, every=2, max_scored=20, seed=0)
+    rows = PromptDataset(
+        vocab, ITEMS, sampler("canonical", vocab), seed=0, adversary=adversary, batch_size=2
+    )
+    attacked = rows.__getitems__([0, 1])  # the first batch of the epoch
+    assert 0 < adversary.n_scored <= 40
+    assert any(
+        row["input_ids"].tolist() != [*vocab.encode(i.question), *vocab.encode(i.answer)]
+        for row, i in zip(attacked, ITEMS, strict=False)
+    )
+    scored = adversary.n_scored
+    canonical = rows.__getitems__([8 + 2, 12 + 3])  # places 2 and 3: the second batch
+    assert adversary.n_scored == scored
+    for row, item in zip(canonical, ITEMS[2:], strict=True):
+        wanted = [*vocab.encode(item.question), *vocab.encode(item.answer)]
+        assert row["input_ids"].tolist() == wanted
+
+
+def test_adversarial_training_trains_and_names_its_settings(vocab, tmp_path) -> None:
+    settings: dict[str, Any] = {"steps": 4, "batch_size": 2, "learning_rate": 1e-2, "seed": 0}
+    losses = {}
+    for every in (1, 100):
+        model = tiny_model("llama", vocab.size, seed=1)
+        adversary = Adversary(model, vocab, ITEMS, every=every, max_scored=12)
+        done = finetune(
+            model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=adversary,
+            out=tmp_path / str(every), **settings,
+        )  # fmt: skip
+        assert done.steps == 4
+        losses[every] = answers(model, vocab, [vocab.encode(TEXT)]).tolist(), adversary.n_scored
+    assert losses[1][1] > losses[100][1]
+    model = tiny_model("llama", vocab.size, seed=1)
+    with pytest.raises(RobustokError, match="leave workers at 0"):
+        finetune(
+            model, vocab, ITEMS, sampler=sampler("canonical", vocab), workers=1,
+            adversary=Adversary(model, vocab, ITEMS), out=tmp_path / "w", **settings,
+        )  # fmt: skip
+
+
+def test_wrong_settings_are_one_line(llama, vocab) -> None:
+    calls = (
+        (lambda: roc([], [1.0]), "needs scores"),
+        (lambda: roc([1.0], [1.0], false_positives=2), "false_positives 2"),
+        (lambda: certify_smoothed(llama, vocab, "", OPTIONS, seed=0), "text is empty"),
+        (lambda: certify_smoothed(llama, vocab, "a", OPTIONS, draws=0, seed=0), "at least 1"),
+        (lambda: measure_defenses(llama, vocab, ITEMS, draws=0, seed=0), "draws must be 1 or more"),
+        (lambda: measure_defenses(llama, vocab, [], seed=0), "no items"),
+        (lambda: Adversary(llama, vocab, ITEMS, every=0), "every must be"),
+        (lambda: scheme_scores(vocab, [[5]], "stochastok(alpha=1)"), "no exact log_prob"),
+    )
+    for call, message in calls:
+        with pytest.raises(RobustokError, match=message) as error:
+            call()
+        assert "\n" not in str(error.value)

@@ -1,0 +1,204 @@
+"""The batched engine against a slow reference; batches, resumed runs, and things by name."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.attack.conftest import TEXT, rugged, rugged_rows
+from tests.oracles.attack import attack_slowly
+
+from robustok import RobustokError, Vocabulary
+from robustok.attack import (
+    Attack,
+    AttackSettings,
+    ObjectiveSettings,
+    Prompt,
+    TargetLikelihood,
+    as_objective,
+    attack_prompt,
+    attack_prompts,
+    constraints_by_name,
+    objective_by_name,
+    read_attacks,
+    run_suite,
+)
+from robustok.attack.objectives import OBJECTIVES
+from robustok.attack.search import SEARCHES
+
+PROMPTS = [Prompt(str(n), text) for n, text in enumerate(
+    ("happen, glad", "glad rain", "happen rain", "straight garden", "half", "carry, baby up")
+)]  # fmt: skip
+SETTINGS = (
+    {"steps": 4},
+    {"distances": (1, 2, 4), "steps": 3},
+    {"start": "uniform", "beam": 3, "max_neighbors": 7},
+    {"restarts": 5, "max_neighbors": 9, "max_scored": 60},
+    {"search": "random", "max_scored": 30},
+    {"search": "annealing", "beam": 4, "max_scored": 50},
+)
+
+
+def plain(attack: Attack) -> dict[str, Any]:
+    """The record without its rounding."""
+    row = attack.as_row()
+    for step in row["steps"]:
+        step["score"] = round(step["score"], 3)
+        step["log_probs"] = np.round(step["log_probs"], 3).tolist()
+    return row | {name: round(row[name], 3) for name in ("score", "canonical_score")}
+
+
+@pytest.mark.parametrize("changes", SETTINGS)
+@pytest.mark.parametrize("seed", [0, 5])
+def test_every_search_is_the_slow_one_step_by_step(vocab, changes, seed) -> None:
+    settings = AttackSettings(**changes)
+    objective = as_objective(rugged_rows, threshold=0.995)
+    attacks = attack_prompts(vocab, PROMPTS, lambda _: objective, settings=settings, seed=seed)
+    for prompt, attack in zip(PROMPTS, attacks, strict=True):
+        steps = attack_slowly(vocab, prompt.text, rugged, settings, seed, 0.995)
+        assert [(s.ids.tolist(), s.score, s.n_scored) for s in attack.steps] == steps
+        assert attack.success == (steps[-1][1] > 0.995)
+        assert attack.canonical_score == rugged(vocab.encode(prompt.text))
+
+
+@pytest.mark.parametrize("changes", SETTINGS[:4])
+def test_prompts_attacked_together_fare_as_alone(model, vocab, changes) -> None:
+    def target(_: Prompt) -> TargetLikelihood:
+        return TargetLikelihood(model, vocab, " rain", threshold=-6.0)
+
+    together = attack_prompts(vocab, PROMPTS, target, seed=1, **changes)
+    for prompt, attack in zip(PROMPTS, together, strict=True):
+        alone = attack_prompt(vocab, prompt.text, target(prompt), seed=1, key=prompt.key, **changes)
+        assert plain(attack) == plain(alone)
+
+
+def test_the_batches_of_prompts_share_forward_passes(llama, vocab, monkeypatch) -> None:
+    from robustok.attack import search
+
+    sizes: list[int] = []
+    score_many = search.score_many
+
+    def spy(model: Any, requests: Any, **settings: Any) -> Any:
+        sizes.append(len(requests))
+        return score_many(model, requests, **settings)
+
+    monkeypatch.setattr(search, "score_many", spy)
+    attack_prompts(vocab, PROMPTS, lambda _: TargetLikelihood(llama, vocab, " up"), steps=1, seed=0)
+    assert sizes == [len(PROMPTS)] * 2
+
+
+def test_prompts_go_on_where_they_stopped_to_the_last_bit(llama, vocab, tmp_path: Path) -> None:
+    objective = objective_by_name(llama, vocab, ObjectiveSettings("target", target=" rain"))
+    whole, part = tmp_path / "whole.jsonl", tmp_path / "part.jsonl"
+    arguments: dict[str, Any] = {"seed": 0, "steps": 2}
+    done = attack_prompts(vocab, PROMPTS, objective, resume_file=whole, **arguments)
+    assert [a.as_row() for a in read_attacks(whole)] == [
+        row for key in [json.loads(line)["key"] for line in whole.read_text().splitlines()[1:]]
+        for row in [a.as_row() for a in done if a.key == key]
+    ]  # fmt: skip
+    lines = whole.read_text().splitlines(keepends=True)
+    for kept in (0, 1, 4, len(PROMPTS)):
+        part.write_text("".join(lines[: kept + 1]) + '{"key": "cut sho')
+        calls: list[int] = []
+        again = attack_prompts(
+            vocab, PROMPTS, objective, resume_file=part,
+            progress=lambda n, _, calls=calls: calls.append(n), **arguments,
+        )  # fmt: skip
+        assert calls == list(range(kept + 1, len(PROMPTS) + 1))
+        assert [a.as_row() for a in again] == [a.as_row() for a in done]
+        assert sorted(part.read_text().splitlines()) == sorted(whole.read_text().splitlines())
+    other = objective_by_name(llama, vocab, ObjectiveSettings("target", target=" up"))
+    for call in (
+        lambda: attack_prompts(vocab, PROMPTS, other, resume_file=whole, **arguments),
+        lambda: attack_prompts(vocab, PROMPTS, objective, resume_file=whole, seed=1, steps=2),
+        lambda: attack_prompts(
+            vocab, [Prompt("0", "another text")], objective, resume_file=whole, **arguments
+        ),
+    ):
+        with pytest.raises(RobustokError, match="delete it, or name another file"):
+            call()
+
+
+def test_a_suite_goes_on_where_it_stopped(vocab, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def counted(rows: Any) -> np.ndarray:
+        asked.append(len(rows))
+        return rugged_rows(rows)
+
+    objective = as_objective(counted, name="rugged", threshold=0.999)
+    arguments: dict[str, Any] = {"max_scored": 20, "seed": 0}
+    file = tmp_path / "attacks.jsonl"
+    whole = run_suite(vocab, PROMPTS, lambda _: objective, **arguments)
+    scored = sum(asked)
+    run_suite(vocab, PROMPTS, lambda _: objective, resume_file=file, **arguments)
+    assert sorted(p.name for p in tmp_path.glob("*.jsonl")) == sorted(
+        f"attacks-{name}.jsonl" for name in whole.parts
+    )
+    (tmp_path / "attacks-random.jsonl").unlink()
+    asked.clear()
+    again = run_suite(vocab, PROMPTS, lambda _: objective, resume_file=file, **arguments)
+    assert 0 < sum(asked) < scored / 3
+    for name, attacks in whole.parts.items():
+        assert [a.as_row() for a in again.parts[name]] == [a.as_row() for a in attacks]
+
+
+def finest(trial: Any) -> Any:
+    """A search of a user: the start, and the tokenization by characters."""
+    yield [trial.text.start(trial.settings.start, trial.seed)]
+    yield trial.text.draw("characters", trial.seed, 1, 0)
+
+
+def short(rows: Any) -> Any:
+    return rows.lengths < 8
+
+
+def test_a_search_and_a_constraint_of_a_user_have_the_name_of_their_function(vocab) -> None:
+    longest = as_objective(lambda rows: rows.lengths, name="length")
+    found = attack_prompt(vocab, TEXT, longest, search=f"{__name__}:finest", seed=0)
+    assert found.score == len(TEXT)
+    assert AttackSettings.parse(found.settings).search == f"{__name__}:finest"
+    settings = ObjectiveSettings(constraints=(f"{__name__}:short",))
+    within = constraints_by_name(None, vocab, settings)
+    attack = attack_prompt(
+        vocab, TEXT, longest, constraints=within(PROMPTS[0]), distances=(1, 2), seed=0
+    )
+    assert attack.score == 7
+
+
+def test_an_objective_of_another_package_has_its_name(vocab, monkeypatch) -> None:
+    class Entry:
+        name, value = "shortest", "somewhere:make"
+
+        def load(self) -> Any:
+            return lambda *_: as_objective(lambda rows: -rows.lengths, name="shortest")
+
+    def entry_points(group: str, name: str | None = None) -> list[Any]:
+        known = group == "robustok.objectives" and name in (None, "shortest")
+        return [Entry()] if known else []
+
+    monkeypatch.setattr("robustok.attack.registry.entry_points", entry_points)
+    made = objective_by_name(None, vocab, ObjectiveSettings("shortest"))(PROMPTS[0])
+    assert attack_prompt(vocab, TEXT, made, start="characters", seed=0).objective == "shortest"
+    with pytest.raises(RobustokError, match="did you mean 'shortest'"):
+        objective_by_name(None, vocab, ObjectiveSettings("shortes"))
+    assert importlib.metadata.entry_points(group="robustok.objectives") is not None
+
+
+def test_a_name_is_registered_once() -> None:
+    def mine(trial: Any) -> Any:
+        yield []
+
+    with pytest.raises(RobustokError, match="'greedy' is already registered"):
+        SEARCHES.register("greedy")(mine)
+    assert set(OBJECTIVES.names()) >= {"margin", "target", "refusal", "guard", "classifier"}
+
+
+def test_a_record_is_read_back_whole(llama, vocab: Vocabulary) -> None:
+    attack = attack_prompt(vocab, TEXT, TargetLikelihood(llama, vocab, " up"), seed=0, steps=2)
+    row = json.loads(json.dumps(attack.as_row()))
+    assert Attack.from_row(row).as_row() == row

@@ -1,0 +1,213 @@
+"""Every objective gives the numbers of a loop that scores one candidate at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+from tests.attack.conftest import OPTIONS, TEXT
+from tests.oracles.models import tiny_model
+from tests.oracles.scoring import score_naively
+
+from robustok import Ragged, RobustokError, Vocabulary
+from robustok.attack import (
+    ClassifierLogit,
+    LogOdds,
+    Margin,
+    ObjectiveSettings,
+    Prompt,
+    TargetLikelihood,
+    WithinPerplexity,
+    as_objective,
+    attack,
+    attack_prompt,
+    objective_by_name,
+    special_frame,
+)
+
+PREFIX, SUFFIX = [5, 9, 11], [7, 4]
+
+
+@pytest.fixture(scope="module")
+def rows(vocab: Vocabulary) -> Ragged:
+    lattice = vocab.lattice(TEXT)
+    return Ragged.from_rows(list(lattice.enumerate(limit=25)))
+
+
+def naive(model: Any, vocab: Vocabulary, rows: Ragged, continuations: list[str]) -> np.ndarray:
+    questions = [[*row.tolist(), *SUFFIX] for row in rows]
+    return score_naively(model, questions, [vocab.encode(c) for c in continuations], PREFIX)
+
+
+def test_target_likelihood_is_the_log_probability_of_the_response(model, vocab, rows) -> None:
+    objective = TargetLikelihood(model, vocab, " glad rain", prefix=PREFIX, suffix=SUFFIX)
+    wanted = naive(model, vocab, rows, [" glad rain"])[:, 0]
+    assert objective(rows) == pytest.approx(wanted, abs=2e-4)
+
+
+@pytest.mark.parametrize("scale", ["probability", "log-probability"])
+def test_the_margin_is_of_the_best_wrong_option(model, vocab, rows, scale: str) -> None:
+    objective = Margin(model, vocab, OPTIONS, 1, scale=scale, prefix=PREFIX, suffix=SUFFIX)
+    z = naive(model, vocab, rows, OPTIONS)
+    z = np.exp(z) if scale == "probability" else z
+    wanted = np.maximum(z[:, 0], z[:, 2]) - z[:, 1]
+    assert objective(rows) == pytest.approx(wanted, abs=2e-4)
+    assert objective.threshold == 0
+
+
+def named(model: Any, vocab: Vocabulary, name: str, **settings: Any) -> Any:
+    """The objective of a prompt, by its name."""
+    objective = objective_by_name(
+        model, vocab, ObjectiveSettings(name, **settings), prefix=PREFIX, suffix=SUFFIX
+    )
+    return objective(Prompt("a", TEXT))
+
+
+def test_refusals_are_summed_and_compared_with_answers(model, vocab, rows) -> None:
+    refusals, answers = [" up", " half rain"], [" glad", " baby carry"]
+    z = np.exp(naive(model, vocab, rows, [*answers, *refusals]))
+    against = named(model, vocab, "refusal", wanted=tuple(answers), unwanted=tuple(refusals))
+    wanted = np.log(z[:, :2].sum(1)) - np.log(z[:, 2:].sum(1))
+    assert against(rows) == pytest.approx(wanted, abs=2e-4)
+    alone = named(model, vocab, "refusal", unwanted=tuple(refusals))
+    total = z[:, 2:].sum(1)
+    assert alone(rows) == pytest.approx(np.log((1 - total) / total), abs=2e-4)
+
+
+def test_a_guard_passes_below_its_threshold(model, vocab, rows) -> None:
+    guard = named(model, vocab, "guard", wanted=(" up",), unwanted=(" rain",), flag_probability=0.2)
+    z = np.exp(naive(model, vocab, rows, [" up", " rain"]))
+    unsafe = z[:, 1] / z.sum(1)
+    assert ((guard(rows) > guard.threshold) == (unsafe < 0.2)).all()
+    assert guard(rows) == pytest.approx(np.log(z[:, 0] / z[:, 1]), abs=2e-4)
+
+
+def naive_logits(classifier: Any, rows: Ragged) -> np.ndarray:
+    with torch.no_grad():
+        ids = [torch.tensor([[*PREFIX, *row.tolist(), *SUFFIX]]) for row in rows]
+        return np.array([classifier(input_ids=i).logits[0].double().numpy() for i in ids])
+
+
+def test_the_classifier_score_is_the_log_odds_of_the_other_labels(encoder, vocab, rows) -> None:
+    objective = ClassifierLogit(encoder, [0, "LABEL_2"], prefix=PREFIX, suffix=SUFFIX)
+    p = torch.softmax(torch.tensor(naive_logits(encoder, rows)), -1).numpy()
+    wanted = np.log(p[:, 1] / (p[:, 0] + p[:, 2]))
+    assert objective(rows) == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize("pad", [None, 0])
+def test_a_causal_classifier_with_one_output_is_read_through_a_sigmoid(vocab, rows, pad) -> None:
+    torch.manual_seed(0)
+    config = tf.LlamaConfig(
+        vocab_size=vocab.size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, initializer_range=0.3, pad_token_id=pad,
+    )  # fmt: skip
+    config.num_labels = 1
+    classifier = tf.LlamaForSequenceClassification(config).eval()
+    objective = ClassifierLogit(classifier, [0], flag_probability=0.9, prefix=PREFIX, suffix=SUFFIX)
+    logits = naive_logits(classifier, rows)[:, 0]
+    assert objective(rows) == pytest.approx(-logits, abs=1e-4)
+    flagged = 1 / (1 + np.exp(-logits)) >= 0.9
+    assert ((objective(rows) > objective.threshold) == ~flagged).all()
+
+
+def test_only_candidates_within_the_perplexity_quantile_are_scored(model, vocab, rows) -> None:
+    inner = as_objective(lambda r: r.lengths, name="length")
+    constraint = WithinPerplexity(model, vocab, TEXT, quantile=0.5, draws=20, prefix=PREFIX, seed=3)
+    nats = -score_naively(model, [[]], list(rows), PREFIX)[0]
+    assert constraint.nats(rows) == pytest.approx(nats, abs=5e-4)
+    canonical = [np.array_equal(row, vocab.encode(TEXT)) for row in rows]
+    allowed = (nats <= constraint.limit) | np.array(canonical)
+    assert 0 < allowed.sum() < len(rows)
+    assert constraint(rows).tolist() == allowed.tolist()
+    longest = rows[int(np.where(allowed, rows.lengths, -1).argmax())]
+    result = attack_prompt(
+        vocab, TEXT, inner, constraints=[constraint], distances=range(1, 14), seed=0
+    )
+    assert result.objective == "length within perplexity"
+    assert len(result.ids) >= len(longest)
+    assert constraint(Ragged.from_rows([result.ids])).all()
+
+
+@pytest.mark.parametrize("distances", [(2,), (1, 2, 4)])
+def test_the_greedy_search_of_a_margin_is_the_attack_on_multiple_choice(
+    model, vocab, distances: tuple[int, ...]
+) -> None:
+    for label in range(3):
+        old = attack(model, vocab, TEXT, OPTIONS, label, distances=distances, seed=0)
+        new = attack_prompt(
+            vocab, TEXT, Margin(model, vocab, OPTIONS, label), distances=distances, seed=0
+        )
+        one, other = old.as_row(), new.as_row()
+        assert one.pop("fields") and not other.pop("fields")
+        assert one == other
+
+
+def test_special_tokens_are_those_around_a_text(vocab) -> None:
+    tokenizer = tf.PreTrainedTokenizerFast(
+        tokenizer_object=_bert_like(), cls_token="[CLS]", sep_token="[SEP]"
+    )
+    before, after = special_frame(tokenizer)
+    assert (before.tolist(), after.tolist()) == ([0], [1])
+
+
+def _bert_like() -> Any:
+    from tokenizers import Tokenizer, models, processors
+
+    tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "a": 2}, unk_token="[SEP]"))
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m, v: Margin(m, v, [" up"], 0), "at least two options"),
+        (lambda m, v: Margin(m, v, [" up", " baby"], 2), "label 2 of 2 options"),
+        (lambda m, v: TargetLikelihood(m, v, ""), "has no tokens"),
+        (lambda m, v: LogOdds(m, v, [" up"], []), "needs an opening to avoid"),
+        (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),
+        (lambda m, v: named(m, v, "guard", flag_probability=1.0), "not between 0 and 1"),
+        (lambda m, v: WithinPerplexity(m, v, "a", quantile=2, seed=0), "quant"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(vocab, llama, make, message: str) -> None:
+    with pytest.raises(RobustokError, match=message) as error:
+        make(llama, vocab)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_label_of_a_classifier_is_one_line(encoder) -> None:
+    with pytest.raises(RobustokError, match="unknown label 'LABEL_9'"):
+        ClassifierLogit(encoder, ["LABEL_9"])
+    with pytest.raises(RobustokError, match="leave another"):
+        ClassifierLogit(encoder, [0, 1, 2])
+
+
+def test_a_prompt_longer_than_the_context_is_one_line(vocab) -> None:
+    model = tiny_model("gpt2", vocab.size)  # 256 positions
+    target = TargetLikelihood(model, vocab, " up", prefix=[5] * 100, suffix=[6] * 50)
+    with pytest.raises(RobustokError, match=r"the prompt has \d+ tokens, .* leaves 105 to it"):
+        attack_prompt(vocab, "happen, glad " * 60, target, seed=0)
+    with pytest.raises(RobustokError, match="alone fill the model's 256 positions"):
+        TargetLikelihood(model, vocab, " up", prefix=[5] * 256)
+
+
+def test_candidates_longer_than_the_context_are_left_out(vocab) -> None:
+    model = tiny_model("gpt2", vocab.size)
+    canonical = vocab.encode(TEXT)
+    target = TargetLikelihood(model, vocab, " up", prefix=[5] * (255 - len(canonical)))
+    assert target.max_length == len(canonical)
+    result = attack_prompt(vocab, TEXT, target, seed=0, steps=2)
+    assert result.overflowed > 0
+    assert len(result.ids) <= len(canonical)
+
+
+def test_a_function_must_give_a_number_for_each_candidate(vocab) -> None:
+    with pytest.raises(RobustokError, match="return one number for each"):
+        attack_prompt(vocab, TEXT, as_objective(lambda rows: [1, 2]), seed=0)
+    with pytest.raises(RobustokError, match="not a number"):
+        attack_prompt(vocab, TEXT, as_objective(lambda rows: rows.lengths * np.nan), seed=0)

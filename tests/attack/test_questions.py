@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.attack.conftest import OPTIONS, TEXT
+from tests.oracles.lattice import distance
+from tests.oracles.scoring import score_naively
+
+from robustok import RobustokError, Vocabulary
+from robustok.attack import AttackEvaluation, attack, attack_items, search
+from robustok.attack.search import choose
+from robustok.tasks import Item
+
+LONG = "Which baby starts with glad rain: happen? Answer:"
+
+
+@pytest.fixture(scope="module")
+def attacked(model: Any, vocab: Vocabulary, items: list[Item]) -> AttackEvaluation:
+    return attack_items(model, vocab, items, seed=0)
+
+
+@pytest.mark.parametrize("objective", ["probability", "log-probability"])
+@pytest.mark.parametrize("distances", [(2,), (1, 2, 4)])
+def test_every_step_takes_the_best_neighbor_that_brute_force_finds(
+    model, vocab, log_probs, objective: str, distances: tuple[int, ...]
+) -> None:
+    label = 2
+    result = attack(
+        model, vocab, TEXT, OPTIONS, label, distances=distances, objective=objective, steps=4
+    )
+    z = {v: np.exp(p) if objective == "probability" else p for v, p in log_probs.items()}
+    margins = {v: float(np.delete(one, label).max() - one[label]) for v, one in z.items()}
+    current = tuple(vocab.encode(TEXT).tolist())
+    assert len(margins) > 50
+    path, seen = [margins[current]], {current}
+    for _ in range(4):
+        near = [v for v in margins if distance(vocab, current, v) in distances]
+        seen |= set(near)
+        best = max(near, key=lambda v: margins[v])
+        if margins[best] <= margins[current]:
+            break
+        current = best
+        path.append(margins[best])
+    assert result.ids.tolist() == list(current)
+    assert result.margins == pytest.approx(path, abs=1e-4)
+    assert result.n_scored == len(seen)  # each counted once
+    assert len(path) > 1
+    assert vocab.decode_bytes(result.ids) == TEXT.encode()
+
+
+def test_items_attacked_together_fare_as_alone(model, vocab, items) -> None:
+    settings: dict[str, Any] = {"seed": 3, "steps": 2, "start": "uniform"}
+    together = attack_items(model, vocab, items[:4], **settings)
+    for item, result in zip(items, together.attacks, strict=False):
+        (alone,) = attack_items(model, vocab, [item], **settings).attacks
+        assert result.ids.tolist() == alone.ids.tolist()
+        assert result.start.tolist() == alone.start.tolist()
+        assert result.margins == pytest.approx(alone.margins, abs=1e-5)
+        assert result.n_scored == alone.n_scored
+    assert together.accuracy == np.mean([not a.success for a in together.attacks])
+    assert together.n_scored == sum(a.n_scored for a in together.attacks)
+    assert together.tokens_computed < together.tokens_naive
+
+
+def test_the_result_is_consistent(attacked, vocab, items) -> None:
+    result = attacked
+    assert result.accuracy <= result.start_accuracy
+    assert result.accuracy < 1
+    for item, a in zip(items, result.attacks, strict=True):
+        assert a.margins == sorted(a.margins)
+        assert len(a.moves) == len(a.margins) <= 11
+        assert a.success == (int(np.argmax(a.log_probs)) != item.label)
+        assert (a.reached_at is not None) == a.success
+        assert vocab.decode_bytes(a.ids) == item.question.encode()
+        z = np.exp(a.log_probs)
+        assert a.margins[-1] == pytest.approx(np.delete(z, a.label).max() - z[a.label])
+    assert len(pickle.loads(pickle.dumps(result)).attacks) == len(items)
+    assert json.loads(json.dumps(result.table()))[0]["key"] == items[0].key
+
+
+def test_steps_hold_the_ids_and_log_probs_of_every_margin(model, vocab) -> None:
+    result = attack(model, vocab, LONG, OPTIONS, 0, objective="log-probability", steps=4)
+    assert len(result.moves) == len(result.margins) > 1
+    assert result.steps[0].ids.tolist() == result.start.tolist()
+    assert result.steps[-1].ids.tolist() == result.ids.tolist()
+    assert result.steps[-1].log_probs == result.log_probs
+    for step, margin in zip(result.moves, result.margins, strict=True):
+        assert max(step.log_probs[1:]) - step.log_probs[0] == pytest.approx(margin)
+        assert vocab.decode(step.ids) == LONG
+
+
+def test_the_curve_falls_from_the_start_to_the_end(attacked) -> None:
+    curve = attacked.curve()
+    accuracies = [row["accuracy"] for row in curve]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert accuracies[0] == attacked.start_accuracy
+    assert accuracies[-1] == attacked.accuracy
+    assert [row["n_scored"] for row in attacked.curve([1, 5])] == [1, 5]
+
+
+def test_context_and_suffix_surround_the_text(model, vocab) -> None:
+    prefix, suffix = [0, 5], vocab.encode(" Answer:").tolist()
+    result = attack(model, vocab, "up, baby?", OPTIONS, 0, prefix=prefix, suffix=suffix, steps=2)
+    options = [vocab.encode(o).tolist() for o in OPTIONS]
+    for ids, reported in ((result.start, result.log_probs_start), (result.ids, result.log_probs)):
+        wanted = score_naively(model, [[*ids.tolist(), *suffix]], options, prefix)
+        assert reported == pytest.approx(wanted[0], abs=1e-4)
+    assert vocab.decode_bytes(result.ids) == b"up, baby?"
+
+
+def test_options_may_be_ids(model, vocab) -> None:
+    as_text = attack(model, vocab, LONG, OPTIONS, 0, steps=1)
+    as_ids = attack(model, vocab, LONG, [vocab.encode(o) for o in OPTIONS], 0, steps=1)
+    assert as_text.margins == as_ids.margins
+
+
+def test_the_cap_scores_so_many_neighbors_chosen_by_the_seed(model, vocab) -> None:
+    few = [
+        attack(model, vocab, LONG, OPTIONS, 1, max_neighbors=5, steps=1, seed=s) for s in range(6)
+    ]
+    assert all(a.n_scored == 6 for a in few)
+    assert len({a.ids.tobytes() for a in few}) > 1
+    again = attack(model, vocab, LONG, OPTIONS, 1, max_neighbors=5, steps=1, seed=2)
+    assert again.ids.tolist() == few[2].ids.tolist()
+
+
+def test_the_capped_choice_is_uniform(vocab) -> None:
+    around = vocab.lattice(LONG).neighbors(vocab.encode(LONG), distance=2)
+    known = [vocab.encode(LONG)]
+    counts = dict.fromkeys((row.tobytes() for row in around), 0)
+    rounds = 3000
+    for seed in range(rounds):
+        rng = np.random.default_rng(seed)
+        chosen = choose([around], known, 4, None, rng)
+        assert len({row.tobytes() for row in chosen}) == 4
+        for row in chosen:
+            counts[row.tobytes()] += 1
+    expected = rounds * 4 / len(around)
+    chi2 = sum((c - expected) ** 2 / expected for c in counts.values())
+    assert chi2 < len(around) + 4 * np.sqrt(2 * len(around))
+
+
+def test_a_wider_beam_and_restarts_lose_nothing(model, vocab, items) -> None:
+    settings: dict[str, Any] = {"seed": 0, "steps": 3}
+    plain = attack_items(model, vocab, items[:6], **settings)
+    wide = attack_items(model, vocab, items[:6], beam=4, **settings)
+    again = attack_items(model, vocab, items[:6], restarts=2, **settings)
+    gains = [
+        b.margins[-1] - a.margins[-1] for a, b in zip(plain.attacks, wide.attacks, strict=True)
+    ]
+    assert np.mean(gains) > 0
+    for a, b in zip(plain.attacks, again.attacks, strict=True):
+        assert b.margins[-1] >= a.margins[-1] - 1e-6
+        assert b.n_scored == a.n_scored if a.success else b.n_scored > a.n_scored
+    assert again.accuracy <= plain.accuracy
+
+
+@pytest.mark.parametrize("changes", [{"max_neighbors": 1}, {"search": "random"}])
+def test_an_attack_that_stops_when_wrong_has_the_same_accuracy(
+    model, vocab, items, changes, monkeypatch
+) -> None:
+    monkeypatch.setattr(search, "_CHUNK", 1)
+    changes = {**changes, "max_scored": 4}
+    start = attack_items(model, vocab, items, seed=0, steps=0).attacks
+    right = [
+        replace(i, label=int(np.argmax(a.log_probs))) for i, a in zip(items, start, strict=True)
+    ]
+    whole = attack_items(model, vocab, right, seed=0, **changes)
+    short = attack_items(model, vocab, right, seed=0, stop_when_wrong=True, **changes)
+    assert 0 < whole.accuracy < 1
+    assert short.n_scored < whole.n_scored
+    for a, b in zip(whole.attacks, short.attacks, strict=True):
+        assert (a.success, a.reached_at) == (b.success, b.reached_at)
+        np.testing.assert_allclose(b.margins, a.margins[: len(b.margins)], atol=1e-5)
+        assert b.success or b.n_scored == a.n_scored
+
+
+def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None:
+    greedy = attack_items(model, vocab, items, seed=0, steps=3)
+    spent = {a.key: a.n_scored for a in greedy.attacks}
+    control = attack_items(model, vocab, items, seed=0, search="random", max_scored_by_key=spent)
+    assert {a.key: a.n_scored for a in control.attacks} == spent
+    for item, a in zip(items, control.attacks, strict=True):
+        assert vocab.decode_bytes(a.ids) == item.question.encode()
+        assert (a.reached_at is None) or 1 <= a.reached_at <= a.n_scored
+        assert a.margins == sorted(a.margins)
+    alone = attack_items(model, vocab, items[:1], seed=0, search="random", max_scored_by_key=spent)
+    assert alone.attacks[0].ids.tolist() == control.attacks[0].ids.tolist()
+
+
+def test_an_attack_goes_on_where_it_stopped(llama, vocab, items, tmp_path) -> None:
+    file = tmp_path / "deep" / "attacks.jsonl"
+    settings: dict[str, Any] = {"seed": 0, "steps": 2}
+    whole = attack_items(llama, vocab, items, **settings)
+    attack_items(llama, vocab, items[:5], resume_file=file, **settings)
+    with file.open("a") as f:
+        f.write('{"key": "cut sho')
+    calls: list[tuple[int, int]] = []
+    rest = attack_items(
+        llama, vocab, items, resume_file=file, progress=lambda *d: calls.append(d), **settings
+    )
+    assert [done for done, _ in calls] == [6, 7, 8, 9, 10, 11, 12]
+    same(rest, whole)
+    lines = file.read_text().splitlines()
+    assert len(lines) == 13
+    assert all(json.loads(line) for line in lines)
+    done = attack_items(llama, vocab, items, resume_file=file, **settings)
+    same(done, whole)
+    assert done.tokens_computed == 0
+    assert file.read_text().splitlines() == lines
+
+
+def test_resumed_attacks_are_equal_to_the_last_bit(
+    llama: Any, vocab: Any, items: Any, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"seed": 0, "steps": 2}
+    whole = tmp_path / "whole"
+    attack_items(llama, vocab, items, resume_file=whole, **settings)
+    expected = sorted(whole.read_text().splitlines())
+    lines = whole.read_text().splitlines(keepends=True)
+    for kept in (1, 2, 6, len(items)):
+        path = tmp_path / str(kept)
+        path.write_text("".join(lines[: kept + 1]))
+        attack_items(llama, vocab, items, resume_file=path, **settings)
+        assert sorted(path.read_text().splitlines()) == expected
+    assert len(expected) == len(items) + 1
+    assert all("check" in json.loads(line) for line in expected)
+
+
+def same(a: AttackEvaluation, b: AttackEvaluation) -> None:
+    assert (a.accuracy, a.low, a.high, a.n_scored) == (b.accuracy, b.low, b.high, b.n_scored)
+    for x, y in zip(a.attacks, b.attacks, strict=True):
+        assert x.ids.tolist() == y.ids.tolist()
+        assert x.log_probs == pytest.approx(y.log_probs, abs=1e-5)
+
+
+def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_path) -> None:
+    file = tmp_path / "attacks.jsonl"
+    attack_items(model, vocab, items[:2], seed=0, steps=1, resume_file=file)
+    with pytest.raises(RobustokError, match="other seed"):
+        attack_items(model, vocab, items[:2], seed=1, steps=1, resume_file=file)
+    with pytest.raises(RobustokError, match="other settings"):
+        attack_items(model, vocab, items[:2], seed=0, steps=2, resume_file=file)
+    other = [items[0], replace(items[1], question="What else is there?")]
+    with pytest.raises(RobustokError, match=f"another question named '{items[1].key}'"):
+        attack_items(model, vocab, other, seed=0, steps=1, resume_file=file)
+    file.write_text("no json\n")
+    with pytest.raises(RobustokError, match="no resume file"):
+        attack_items(model, vocab, items[:2], seed=0, steps=1, resume_file=file)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "probabilty"}, "did you mean 'probability'"),
+        ({"search": "gredy"}, "did you mean 'greedy'"),
+        ({"search": "random"}, "max_scored"),
+        ({"distances": ()}, "whole numbers"),
+        ({"beam": 0}, "at least 1"),
+        ({"max_neighbors": 0}, "at least 1"),
+        ({"steps": -1}, "at least 0"),
+        ({"start": "unifrom"}, "uniform"),
+    ],
+)
+def test_mistakes_are_errors(model, vocab, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RobustokError, match=message):
+        attack(model, vocab, LONG, OPTIONS, 1, **settings)
+
+
+def test_a_label_must_be_an_option(model, vocab) -> None:
+    with pytest.raises(RobustokError, match="label 3"):
+        attack(model, vocab, LONG, OPTIONS, 3)
+    with pytest.raises(RobustokError, match="no tokens"):
+        attack(model, vocab, LONG, ["", " up"], 0)

@@ -1,0 +1,121 @@
+"""What holds of every search: limits, starts, ends; test_engine compares each with a slow loop."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.attack.conftest import TEXT, rugged, rugged_rows
+
+from robustok import RobustokError
+from robustok.attack import (
+    Prompt,
+    as_objective,
+    attack_prompt,
+    attack_prompts,
+    success_curve,
+)
+
+
+def test_a_step_over_all_distances_and_annealing_reach_the_best_of_all(vocab) -> None:
+    rows = list(vocab.lattice(TEXT).enumerate())
+    best, size = rugged_rows(rows).max(), len(rows)
+    assert size > 50
+    objective = as_objective(rugged_rows)
+    beam = attack_prompt(vocab, TEXT, objective, distances=range(1, 14), seed=0)
+    annealed = attack_prompt(
+        vocab, TEXT, objective, search="annealing", beam=8, max_scored=size * 8, seed=0
+    )
+    greedy = attack_prompt(vocab, TEXT, objective, seed=0)
+    assert beam.score == pytest.approx(best)
+    assert annealed.score >= greedy.score
+
+
+@pytest.mark.parametrize("search", ["greedy", "random", "annealing"])
+def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, search: str) -> None:
+    seen: list[bytes] = []
+
+    def counted(rows: Any) -> np.ndarray:
+        seen.extend(row.tobytes() for row in rows)
+        return rugged_rows(rows)
+
+    attack = attack_prompt(
+        vocab, TEXT, as_objective(counted), search=search, max_scored=37, restarts=3, beam=3, seed=1
+    )
+    assert len(seen) == len(set(seen)) == attack.n_scored <= 37
+    assert vocab.decode(attack.ids) == TEXT
+    assert attack.score == max(rugged(np.frombuffer(row, np.int32)) for row in seen)
+
+
+def test_annealing_accepts_worse_neighbors_and_greedy_does_not(vocab) -> None:
+    # Every neighbor of the start is worse; the best is behind them.
+    start = vocab.encode(TEXT)
+    near = {row.tobytes() for row in vocab.lattice(TEXT).neighbors(start, distance=2)}
+
+    def valley(rows: Any) -> np.ndarray:
+        return np.array([0.0 if row.tobytes() == start.tobytes() else
+                         -1.0 if row.tobytes() in near else 5.0 for row in rows])  # fmt: skip
+
+    objective = as_objective(valley, threshold=1)
+    assert not attack_prompt(vocab, TEXT, objective, seed=0).success
+    annealed = attack_prompt(
+        vocab, TEXT, objective, search="annealing", beam=4, max_scored=200, seed=0
+    )
+    assert annealed.success
+    assert annealed.reached_at is not None
+
+
+def test_restarts_begin_where_no_step_leads(vocab) -> None:
+    start = vocab.encode(TEXT).tobytes()
+    objective = as_objective(lambda rows: [-len(r) if r.tobytes() != start else 0 for r in rows])
+    alone = attack_prompt(vocab, TEXT, objective, seed=0)
+    again = attack_prompt(vocab, TEXT, objective, seed=0, restarts=2)
+    assert again.n_scored > alone.n_scored
+
+
+def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:
+
+    from robustok.attack import search
+
+    ascents: list[int] = []
+    ascend = search.ascend
+    monkeypatch.setattr(search, "ascend", lambda *args: (ascents.append(1), ascend(*args))[1])
+    count = vocab.lattice("up").count()
+    attack = attack_prompt(vocab, "up", as_objective(rugged_rows), restarts=10_000, seed=0)
+    assert attack.n_scored == count
+    assert len(ascents) <= 30
+
+
+def test_an_excluded_candidate_is_never_the_result(vocab) -> None:
+    start = vocab.encode(TEXT)
+    only = as_objective(lambda rows: [0.0 if np.array_equal(r, start) else -math.inf for r in rows])
+    for search in ("greedy", "annealing"):
+        attack = attack_prompt(vocab, TEXT, only, search=search, max_scored=50, seed=0)
+        assert attack.ids.tolist() == start.tolist()
+
+
+def test_the_curve_counts_prompts_broken_by_a_number(vocab) -> None:
+    prompts = [Prompt(str(n), text) for n, text in enumerate(("happen", "glad rain", "straight"))]
+    objective = as_objective(rugged_rows, threshold=0.9)
+    attacks = attack_prompts(vocab, prompts, lambda _: objective, seed=0)
+    last = max(a.n_scored for a in attacks)
+    rows = success_curve(attacks, [1, last])
+    assert rows[1]["success"] == pytest.approx(np.mean([bool(a.success) for a in attacks]))
+    assert rows[0]["success"] <= rows[1]["success"]
+
+
+def test_errors_of_prompts_are_one_line(vocab) -> None:
+    objective = as_objective(rugged_rows)
+    for call, message in (
+        (lambda: attack_prompt(vocab, "", objective, seed=0), "text is empty"),
+        (lambda: attack_prompts(vocab, [], lambda _: objective, seed=0), "no prompts"),
+        (lambda: attack_prompts(vocab, [Prompt("a", "x"), Prompt("a", "y")],
+                                lambda _: objective, seed=0), "have the key 'a'"),
+        (lambda: attack_prompt(vocab, "a", objective, search="annealing", seed=0), "max_scored"),
+        (lambda: success_curve([attack_prompt(vocab, "a", objective, seed=0)], [1]), "threshold"),
+    ):  # fmt: skip
+        with pytest.raises(RobustokError, match=message) as error:
+            call()
+        assert "\n" not in str(error.value)

@@ -1,0 +1,167 @@
+"""Options made from settings classes, shared options, and progress in a log."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from tests.cli.conftest import Shell
+from typer.testing import CliRunner
+
+from robustok.attack.settings import AttackSettings, CertifySettings, ObjectiveSettings
+from robustok.cli import progress
+from robustok.cli.app import application
+from robustok.cli.options import add_commands, option
+from robustok.runtime import packaged
+from robustok.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Settings:
+    steps: int = option("number of steps", default=3, min=1)
+    distances: tuple[int, ...] = option("distances", "--distance", default=(2, 4), panel="More")
+    kind: str = option("of search", default="greedy", choices=("greedy", "random"))
+    stop: bool | None = option("end early", "--stop/--no-stop", default=True, panel="More")
+    limit: int | None = option("greatest number", default=None)
+    hidden: int = 7
+
+
+@pytest.fixture
+def call() -> Callable[..., Any]:
+    """Calls a command with `Settings` in both forms; returns what it got, or the error."""
+    results: list[Any] = []
+
+    def one(name: str, settings: Settings) -> None:
+        results.append((name, settings))
+
+    def two(name: str, given: Annotated[dict, Settings]) -> None:
+        results.append((name, given))
+
+    shell = typer.Typer(rich_markup_mode=None)
+    add_commands(shell, one, two)
+
+    def call(*args: str) -> Any:
+        results.clear()
+        result = CliRunner().invoke(shell, list(args))
+        return (
+            results[0] if results else result.exception if "--help" not in args else result.output
+        )
+
+    return call
+
+
+def test_a_command_gets_an_instance_or_the_given_fields(call: Callable[..., Any]) -> None:
+    assert call("one", "a") == ("a", Settings())
+    given = ("--distance", "1", "--distance", "3", "--no-stop", "--limit", "0")
+    assert call("one", "a", *given) == ("a", Settings(distances=(1, 3), stop=False, limit=0))
+    assert call("two", "a") == ("a", {})
+    assert call("two", "a", *given) == ("a", {"distances": (1, 3), "stop": False, "limit": 0})
+    assert "did you mean 'greedy'" in str(call("one", "a", "--kind", "gredy"))
+
+
+def test_help_has_panels_defaults_and_ranges(call: Callable[..., Any]) -> None:
+    text = call("one", "--help")
+    assert text.index("Options:") < text.index("--steps") < text.index("More:")
+    assert text.index("More:") < text.index("--distance")
+    assert "[default: 3; x>=1]" in text and "[default: 2, 4]" in text
+    assert "[default: stop]" in text and "--hidden" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("attack", AttackSettings), ("attack", ObjectiveSettings), ("certify", CertifySettings),
+     ("finetune", Recipe), ("pretrain", Recipe)],
+)  # fmt: skip
+def test_every_field_with_help_is_an_option(
+    name: str, settings: Any, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = shell.ok(name, "--help")
+    assert len(text.splitlines()) <= 100
+    for one in fields(settings):
+        flags = one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",))
+        if one.metadata.get("help") and flags:
+            assert f"{flags[0].partition('/')[0]} " in text
+
+
+def test_no_command_has_two_options_of_one_name() -> None:
+    for name, command in typer.main.get_command(application()).commands.items():  # type: ignore[attr-defined]
+        flags = [flag for param in command.params for flag in param.opts]
+        assert len(flags) == len(set(flags)), name
+
+
+@pytest.mark.parametrize("command", ["evaluate", "icl", "attack", "certify", "perplexity"])
+def test_the_type_of_the_weights_is_chosen_and_printed(
+    command: str, model: Path, tmp_path: Path, shell: Shell
+) -> None:
+    items = str(model / "items.jsonl")
+    (tmp_path / "a.txt").write_text("which word")
+    more = {"perplexity": ["--texts", str(tmp_path / "a.txt")], "icl": ["-k", "1", "-n", "2"],
+            "attack": ["--steps", "1"], "certify": ["--distance", "2", "-n", "3"],
+            "evaluate": ["-n", "2"]}  # fmt: skip
+    given = [*more[command], *([] if command == "perplexity" else ["--items", items])]
+    call = [command, str(model), *given, "--seed", "0"]
+    first, *_ = shell.ok(*call, "--dtype", "bfloat16").splitlines()
+    assert first == f"{model}: weights in bfloat16"
+    if command in ("evaluate", "perplexity", "certify"):
+        assert shell.rows(*call, "--dtype", "bfloat16")[0]["precision"] == "bfloat16"
+    assert "unknown dtype 'float16': did you mean" in shell.fails(*call, "--dtype", "float16")
+
+
+def test_evaluate_prints_the_paired_test_that_its_help_promises(model: Path, shell: Shell) -> None:
+    given = ["--items", str(model / "items.jsonl"), "--seed", "0", "-n", "2"]
+    _, canonical, uniform = shell.ok("evaluate", str(model), *given).splitlines()
+    assert "p = " not in canonical
+    assert "against the first" in uniform and "p = " in uniform
+
+
+def test_count_reads_standard_input(
+    tokenizer: str, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    texts = ["which word", "street"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
+    rows = shell.rows("count", "-", "-t", tokenizer)
+    assert [row["text"] for row in rows] == texts
+    for text, row in zip(texts, rows, strict=True):
+        assert shell.json("count", text, "-t", tokenizer)["total"] == row["total"]
+
+
+def test_a_log_gets_a_line_every_30_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress, "EVERY", 30.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.bar("evaluate") as report:
+        for done in range(1, 11):
+            now[0] += 10.0
+            report(done, 20, "items uniform")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert lines[0] == "items uniform: 15.0% of 20, 0:04:15 left"
+
+
+def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lm_eval")
+    from robustok.integrations.lm_eval import RobustokLM
+
+    monkeypatch.setattr("robustok.integrations.lm_eval.packaged_folder", lambda name: model)
+    assert packaged.is_packaged("smollm2-135m")
+    wrapped: Any = RobustokLM  # its decorator hides its type
+    assert wrapped("smollm2-135m", device="cpu").vocab.size == 290
+
+
+def test_lm_eval_sets_the_type_of_the_weights() -> None:
+    from robustok.cli.commands.lm_eval import _with_dtype
+
+    given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
+    assert _with_dtype(given, "float32")[2] == "pretrained=a,dtype=float32"
+    assert _with_dtype(["--model_args=pretrained=a"], "auto") == [
+        "--model_args=pretrained=a,dtype=auto"
+    ]

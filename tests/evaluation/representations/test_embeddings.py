@@ -1,0 +1,153 @@
+"""Distances of a word's tokenizations, against one forward pass a tokenization."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.chi_square import assert_distribution
+from tests.oracles.data import TOKENIZERS, data_path, real
+from tests.oracles.lattice import tokenizations
+
+from robustok import RobustokError, Vocabulary
+from robustok.evaluation import embedding_distances
+from robustok.evaluation.representations.embeddings import draw_others, spell
+from robustok.models import Shape, small_model
+
+WORDS = ["rain", "happen", "differ", "garden"]
+
+
+def states(model: Any, ids: list[int]) -> np.ndarray:
+    """Unit-normalized last-token states, one forward pass."""
+    with torch.no_grad():
+        hidden = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+    rows = np.stack([s[0, -1].double().numpy() for s in hidden])
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("sentence", [None, "which {word}, glad"])
+@pytest.mark.parametrize("prefix", [None, [0, 5]])
+def test_distances_are_those_of_one_pass_a_tokenization(
+    model: Any, vocab: Vocabulary, sentence: str | None, prefix: list[int] | None
+) -> None:
+    settings: dict[str, Any] = {"draws": 7, "seed": 3, "sentence": sentence, "prefix": prefix}
+    result = embedding_distances(model, vocab, WORDS, **settings)
+    first = list(prefix or [])
+    for word in WORDS:
+        before, ids, after = spell(vocab, word, sentence)
+        drawn = draw_others(vocab, {word: ids}, 7, 3)[word]
+        canonical = states(model, [*first, *before, *ids, *after])
+        gaps = [states(model, [*first, *before, *row, *after]) - canonical for row in drawn]
+        wanted = np.linalg.norm(gaps, axis=2).mean(axis=0)
+        assert result.by_word[word] == pytest.approx(wanted, abs=1e-5)
+    assert result.mean_of_others == pytest.approx(np.mean(list(result.by_word.values()), axis=0))
+    assert all(a < b < c for a, b, c in zip(result.low, result.mean, result.high, strict=True)) or (
+        sentence and result.mean[0] == 0
+    )
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert json.loads(json.dumps(result.table()))[2]["layer"] == 2
+
+
+def test_draws_are_uniform_over_the_others(vocab: Vocabulary) -> None:
+    ids = vocab.encode("happen")
+    others = set(tokenizations(vocab, b"happen")) - {tuple(ids.tolist())}
+    assert len(others) > 3
+    drawn = draw_others(vocab, {"happen": ids}, 20_000, seed=0)["happen"]
+    assert_distribution(drawn, dict.fromkeys(others, 1 / len(others)))
+
+
+def test_the_mean_is_that_over_all_tokenizations(model: Any, vocab: Vocabulary) -> None:
+    # Enough draws that a word's mean over them is its mean over all the others.
+    result = embedding_distances(model, vocab, ["happen", "r"], draws=4000, seed=0)
+    canonical = vocab.encode("happen").tolist()
+    paths = tokenizations(vocab, b"happen")
+    gaps = [states(model, list(path)) - states(model, canonical) for path in paths]
+    exact = np.linalg.norm(gaps, axis=2).sum(axis=0)
+    # "r" has one tokenization, at distance 0 from itself.
+    assert result.mean == pytest.approx(exact / len(paths) / 2, rel=0.03)
+    assert result.mean_of_others == pytest.approx(exact / (len(paths) - 1), rel=0.03)
+    assert (result.words, result.single) == (2, 1)
+
+
+def test_near_orthogonal_embeddings_give_the_papers_first_value() -> None:
+    """Layer 0 of the paper's figure is 1.2428; the other reading would give 1.40."""
+    words = data_path("words", "1000-most-common-words.txt").read_text().split()
+    vocab = real("llama3")
+    model = small_model(vocab.size, Shape(1, 64, 2, 2, 8, 64), seed=0)
+    result = embedding_distances(model, vocab, words, draws=20, seed=0)
+    assert result.mean[0] == pytest.approx(1.2428, rel=0.01)
+    assert result.mean_of_others[0] > 1.38
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_word_in_a_sentence_has_its_own_canonical_tokens(name: str) -> None:
+    data_path("tokenizers", name)
+    vocab = real(name)
+    for sentence in ("I said {word} twice.", "{word}", "({word})", "Über {word}ness naïve"):
+        for word in ("revolution", "é", "the"):
+            before, ids, after = spell(vocab, word, sentence)
+            whole = vocab.encode(sentence.replace("{word}", word))
+            assert [*before, *ids, *after] == whole.tolist()
+            own = [vocab.decode_bytes([i]) for i in ids]
+            assert word.encode() in b"".join(own)
+            assert word.encode() not in b"".join(own[1:]) and word.encode() not in b"".join(
+                own[:-1]
+            )
+
+
+def test_a_resumed_run_gives_the_same_bits(model: Any, vocab: Vocabulary, tmp_path: Path) -> None:
+    """All words are one batch, of which the run that was stopped wrote the first two."""
+    file = tmp_path / "rows.jsonl"
+    settings: dict[str, Any] = {"draws": 5, "seed": 1, "resume_file": file}
+    whole = embedding_distances(model, vocab, WORDS, **settings)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:3]))
+    assert embedding_distances(model, vocab, WORDS, **settings).by_word == whole.by_word
+
+
+def test_a_stopped_run_goes_on_and_measures_nothing_twice(
+    model: Any, vocab: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from robustok.evaluation.representations import embeddings
+
+    monkeypatch.setattr(embeddings, "_ROWS", 1)  # a word at a time
+    whole = embedding_distances(model, vocab, WORDS, draws=5, seed=1)
+    file = tmp_path / "rows.jsonl"
+
+    def stop(done: int, total: int) -> None:
+        assert total == len(WORDS)
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embedding_distances(model, vocab, WORDS, draws=5, seed=1, resume_file=file, progress=stop)
+    seen: list[int] = []
+    again = embedding_distances(
+        model, vocab, WORDS, draws=5, seed=1, resume_file=file, progress=lambda d, _: seen.append(d)
+    )
+    assert seen == [3, 4]
+    assert list(again.by_word) == list(whole.by_word)
+    assert again.mean == pytest.approx(whole.mean)
+    with pytest.raises(RobustokError, match="other seed"):
+        embedding_distances(model, vocab, WORDS, draws=5, seed=2, resume_file=file)
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "message"),
+    [
+        ([], {}, "no words"),
+        (["rain"], {"draws": 0}, "1 or more"),
+        (["rain"], {"sentence": "no place"}, "{word} once"),
+        (["r"], {}, "longer words"),
+    ],
+)
+def test_what_cannot_be_measured_is_an_error(
+    model: Any, vocab: Vocabulary, words: list[str], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RobustokError, match=message):
+        embedding_distances(model, vocab, words, seed=0, **settings)

@@ -1,0 +1,86 @@
+"""Hidden states of last tokens, and the ratios measured from them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.lattice import distance
+from tests.oracles.models import ARCHITECTURES, FALLBACKS, tiny_model
+
+from robustok import Ragged, RobustokError, sampler
+from robustok.attack import attack_items
+from robustok.evaluation import lipschitz_ratios
+from robustok.evaluation.questions import item_key
+from robustok.evaluation.representations.states import last_states
+
+
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])
+@pytest.mark.parametrize("prefix", [None, [40, 41, 42, 43, 44, 45, 46]])
+@pytest.mark.filterwarnings("ignore")  # mamba's, about kernels that are not installed
+def test_states_are_those_of_one_sequence_at_a_time(name: str, prefix: list[int] | None) -> None:
+    model = tiny_model(name)
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(40)]
+    result = last_states(model, Ragged.from_rows(rows), prefix=prefix, max_batch_tokens=32)
+    for i, row in enumerate(rows):
+        with torch.no_grad():
+            ids = torch.tensor([[*(prefix or []), *row]])
+            states = model(input_ids=ids, output_hidden_states=True).hidden_states
+        wanted = np.stack([s[0, -1].numpy() for s in states])
+        assert np.abs(result[:, i] - wanted).max() < 1e-4 * max(1, np.abs(wanted).max())
+
+
+def test_ids_that_the_model_does_not_know_and_empty_rows_are_errors() -> None:
+    model = tiny_model("llama")
+    for rows, message in (([[1], []], "at least one id"), ([], "at least one"), ([[120]], "own")):
+        with pytest.raises(RobustokError, match=message):
+            last_states(model, Ragged.from_rows(rows))
+
+
+def outputs(model: Any, ids: list[int]) -> list[np.ndarray]:
+    with torch.no_grad():
+        output = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+    return [t[0, -1].double().numpy() for t in (*output.hidden_states, output.logits)]
+
+
+def test_ratios_are_changes_over_the_root_of_the_distance(model, vocab, items) -> None:
+    items = items[:3]
+    seen: list[tuple[int, int]] = []
+    attacks = attack_items(model, vocab, items, seed=5).attacks
+    result = lipschitz_ratios(
+        model, vocab, items, draws=4, seed=5, attacked=[attack.ids for attack in attacks],
+        progress=lambda d, t: seen.append((d, t)),
+    )  # fmt: skip
+    wanted: dict[str, list[list[float]]] = {"sampled": [], "adversarial": []}
+    for item, attack in zip(items, attacks, strict=True):
+        canonical = vocab.encode(item.question).tolist()
+        keys = [item_key(item.key)]
+        drawn = sampler("uniform", vocab).sample_batch([item.question], seed=5, draws=4, keys=keys)
+        base = outputs(model, canonical)
+        for kind, rows in (("sampled", list(drawn)), ("adversarial", [attack.ids])):
+            for row in rows:
+                apart = distance(vocab, tuple(canonical), tuple(row.tolist()))
+                moved = zip(outputs(model, row.tolist()), base, strict=True)
+                if apart:
+                    wanted[kind].append([np.linalg.norm(a - b) / apart**0.5 for a, b in moved])
+    assert result.sampled == pytest.approx(np.array(wanted["sampled"]), abs=1e-4)
+    assert result.adversarial == pytest.approx(np.array(wanted["adversarial"]), abs=1e-4)
+    assert result.sampled.shape[1] == model.config.num_hidden_layers + 2
+    assert seen[-1] == (3, 3) and [d for d, _ in seen] == sorted(d for d, _ in seen)
+    rows = result.table()
+    assert {row["kind"] for row in rows} == {"sampled", "adversarial"}
+    assert rows[-1]["max"] == result.adversarial[:, -1].max()
+    assert pickle.loads(pickle.dumps(result)).longest == result.longest
+
+
+def test_a_scheme_that_changes_nothing_is_an_error(model, vocab, items) -> None:
+    with pytest.raises(RobustokError, match="stronger"):
+        lipschitz_ratios(model, vocab, items[:2], sampler="canonical", seed=0)
+    with pytest.raises(RobustokError, match="1 attacks for 2 items"):
+        lipschitz_ratios(model, vocab, items[:2], attacked=[[5]], seed=0)
+    with pytest.raises(RobustokError, match="1 or more"):
+        lipschitz_ratios(model, vocab, items[:2], draws=0, seed=0)

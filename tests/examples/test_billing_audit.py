@@ -1,0 +1,90 @@
+"""The audit of charged tokens passes responses on unchanged and counts what they charge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.oracles.scripts import script
+
+import robustok as rt
+from robustok.models import train_tokenizer
+
+TEXT = "the rest is there"
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    return script("examples/billing_audit.py")
+
+
+@pytest.fixture(scope="module")
+def vocab() -> rt.Vocabulary:
+    return rt.Vocabulary.load(train_tokenizer([TEXT] * 9, 290))
+
+
+def audited(example: Any, vocab: rt.Vocabulary, chunks: list[bytes], request: Any) -> Any:
+    """The counters after one response, which must come through as it was sent."""
+
+    async def server(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number, chunk in enumerate(chunks):
+            more = number + 1 < len(chunks)
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})
+
+    app = example.BillingAudit(server, vocab)
+    sent: list[bytes] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": json.dumps(request).encode()}
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    asyncio.run(app({"type": "http", "method": "POST"}, receive, send))
+    assert sent == [b"", *chunks]
+    return app.counters
+
+
+def completion(text: str, charged: int) -> bytes:
+    usage = {"prompt_tokens": 3, "completion_tokens": charged}
+    return json.dumps({"choices": [{"index": 0, "text": text}], "usage": usage}).encode()
+
+
+def test_charged_tokens_are_compared_with_canonical_ones(example, vocab):
+    size = len(vocab.encode(TEXT))
+    for charged, over in ((size, 0), (size + 1, 0), (size + 2, 1)):
+        counters = audited(example, vocab, [completion(TEXT, charged)], {"prompt": ["the", [5]]})
+        assert counters.value("charged_tokens", "completion") == charged
+        assert counters.value("canonical_tokens", "completion") == size
+        assert counters.value("charged_tokens", "prompt") == 3
+        assert counters.value("canonical_tokens", "prompt") == len(vocab.encode("the"))
+        assert counters.value("overcharged") == over
+
+
+def test_a_stream_is_passed_on_and_audited(example, vocab):
+    deltas = ["the ", "rest", " is"]
+    events: list[Any] = [{"choices": [{"index": 0, "text": d}]} for d in deltas]
+    events.append({"choices": [], "usage": {"completion_tokens": 30, "prompt_tokens": 1}})
+    lines = [f"data: {json.dumps(e)}\n\n".encode() for e in events] + [b"data: [DONE]\n\n"]
+    chunks = [part for line in lines for part in (line[:9], line[9:])]
+    counters = audited(example, vocab, chunks, {"prompt": "the", "stream": True})
+    assert counters.value("canonical_tokens", "completion") == len(vocab.encode("the rest is"))
+    assert counters.value("overcharged") == 1
+
+
+def test_what_cannot_be_audited_is_counted(example, vocab, monkeypatch):
+    monkeypatch.setattr(example, "MAX_AUDITED", 500)
+    tool = {"choices": [{"message": {"tool_calls": [{}]}}], "usage": {"completion_tokens": 1}}
+    bodies = [json.dumps(v).encode() for v in (tool, {"choices": []}, [1])]
+    for body in (*bodies, b"<html>", completion("x" * 600, 3)):
+        assert audited(example, vocab, [body], {"prompt": "the"}).value("unaudited") == 1, body
+
+
+def test_the_example_finds_the_greedy_server(example, capsys):
+    metrics = example.main()
+    assert "robustok_guard_overcharged_total 1\n" in metrics
+    assert 'robustok_guard_charged_tokens_total{kind="completion"}' in capsys.readouterr().out

@@ -1,0 +1,140 @@
+"""Alignments against a naive search for common boundaries, and values carried across."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
+
+import robustok as rt
+from robustok.guard.rollouts import align
+
+
+@pytest.fixture(scope="module", params=["byte-level", "metaspace"])
+def vocab(request: pytest.FixtureRequest) -> rt.Vocabulary:
+    return byte_level(LLAMA3) if request.param == "byte-level" else metaspace(prefix=True)
+
+
+def naive_blocks(
+    vocab: rt.Vocabulary, a: np.ndarray, b: np.ndarray
+) -> list[tuple[list[int], list[int]]]:
+    """Blocks by growing both sides until they spell the same, byte for byte."""
+    blocks, i, j = [], 0, 0
+    while i < len(a):
+        left, right = [int(a[i])], [int(b[j])]
+        i, j = i + 1, j + 1
+        while True:
+            text_left, text_right = vocab.decode_bytes(left), vocab.decode_bytes(right)
+            if text_left == text_right:
+                break
+            if len(text_left) < len(text_right):
+                left.append(int(a[i]))
+                i += 1
+            else:
+                right.append(int(b[j]))
+                j += 1
+        blocks.append((left, right))
+    assert j == len(b)
+    return blocks
+
+
+@pytest.mark.parametrize("spec", ["stochastok(alpha=0.3)", "uniform", "characters", "canonical"])
+def test_blocks_are_the_finest_common_ones(vocab: rt.Vocabulary, spec: str) -> None:
+    for number, text in enumerate(TEXT):
+        canonical = vocab.encode(text)
+        drawn = rt.sampler(spec, vocab).sample(canonical, seed=number)
+        aligned = align(vocab, drawn, canonical)
+        got = [
+            (drawn[a:b].tolist(), canonical[c:d].tolist())
+            for a, b, c, d in zip(
+                aligned.edges_a, aligned.edges_a[1:], aligned.edges_b, aligned.edges_b[1:],
+                strict=False,
+            )
+        ]  # fmt: skip
+        assert got == naive_blocks(vocab, drawn, canonical)
+        assert aligned.same.tolist() == [left == right for left, right in got]
+        assert (spec == "canonical") == aligned.same.all()
+
+
+def test_sums_stay_and_masks_cover(vocab: rt.Vocabulary) -> None:
+    canonical = vocab.encode(TEXT[0])
+    drawn = rt.sampler("uniform", vocab).sample(canonical, seed=3)
+    aligned = align(vocab, drawn, canonical)
+    random = np.random.default_rng(0)
+    log_probs, mask = -random.random(len(drawn)), random.random(len(drawn)) < 0.5
+    carried = aligned.carry(log_probs)
+    assert carried.shape == canonical.shape
+    assert carried.sum() == pytest.approx(log_probs.sum())
+    blocks = list(zip(aligned.edges_a, aligned.edges_a[1:], strict=False))
+    assert aligned.block_values(log_probs) == pytest.approx(
+        [log_probs[a:b].sum() for a, b in blocks]
+    )
+    assert aligned.block_values(log_probs, "mean") == pytest.approx(
+        [log_probs[a:b].mean() for a, b in blocks]
+    )
+    assert aligned.block_values(mask, "any").tolist() == [mask[a:b].any() for a, b in blocks]
+    assert aligned.block_values(mask, "all").tolist() == [mask[a:b].all() for a, b in blocks]
+    sizes = np.diff(aligned.edges_b)
+    for how in ("mean", "any", "all"):
+        values = mask if how != "mean" else log_probs
+        expected = np.repeat(aligned.block_values(values, how), sizes)
+        assert aligned.carry(values, how) == pytest.approx(expected)
+    back = aligned.reversed().reversed()
+    assert back.carry(log_probs) == pytest.approx(carried)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"a\xf0\x9f\x98 b",
+        b"\xff\xfe the \xc3",
+        b"\xe2\x82\xe2\x82\xac",
+        b"\xf0\x9f",
+        b"x\x80y\xed\xa0",
+    ],
+)
+def test_broken_utf8_aligns_with_what_a_decoder_writes(vocab: rt.Vocabulary, raw: bytes) -> None:
+    sampled = np.concatenate([vocab.encode("the"), vocab.encode_continuation(raw + b" rest")])
+    text = vocab.decode(sampled)
+    assert "\ufffd" in text
+    again = vocab.encode(
+        text[1:] if text[:1] == " " and vocab.decode(vocab.encode("a")) == " a" else text
+    )
+    aligned = align(vocab, sampled, again)
+    for a, b, c, d in zip(
+        aligned.edges_a, aligned.edges_a[1:], aligned.edges_b, aligned.edges_b[1:], strict=False
+    ):
+        assert b > a
+        assert d > c
+        assert vocab.decode(sampled[a:b]) == vocab.decode(again[c:d])
+    assert len(aligned) > 1
+    assert aligned.carry(np.ones(len(sampled))).sum() == len(sampled)
+
+
+def test_special_ids_align_with_their_spelled_names() -> None:
+    vocab = byte_level(LLAMA3)
+    sampled = vocab.encode("the <|end|> rest", parse_special=True)
+    spelled = vocab.encode("the <|end|> rest")
+    aligned = align(vocab, sampled, spelled)
+    assert len(sampled) < len(spelled)
+    assert vocab.decode(sampled) == vocab.decode(spelled)
+    assert not aligned.same.all()
+
+
+def test_nothing_aligns_with_nothing(vocab: rt.Vocabulary) -> None:
+    aligned = align(vocab, [], [])
+    assert len(aligned) == 0
+    assert aligned.carry([]).tolist() == []
+
+
+def test_mistakes_are_one_line(vocab: rt.Vocabulary) -> None:
+    a = vocab.encode("the rest")
+    with pytest.raises(rt.RobustokError, match=r"spell different texts from byte \d+ on"):
+        align(vocab, a, vocab.encode("the nest"))
+    with pytest.raises(rt.RobustokError, match="not in the vocabulary"):
+        align(vocab, [10**6], a)
+    aligned = align(vocab, a, a)
+    with pytest.raises(rt.RobustokError, match=f"one number for each of the {len(a)} ids"):
+        aligned.carry([1.0])
+    with pytest.raises(rt.RobustokError, match="unknown reduction 'summ': did you mean 'sum'"):
+        aligned.carry(np.ones(len(a)), "summ")

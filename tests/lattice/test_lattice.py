@@ -1,0 +1,275 @@
+"""The lattice against enumeration by hand."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from tests.oracles import lattice as oracle
+from tests.oracles.data import real
+from tests.oracles.strategies import cases
+from tests.oracles.vocabulary import canonical, toy
+
+import robustok as rt
+
+FEW = settings(max_examples=150, deadline=None)
+
+
+def lattice_of(vocab: rt.Vocabulary, text: bytes) -> rt.Lattice:
+    return rt.Lattice(vocab, canonical(vocab, text))
+
+
+@given(cases())
+@FEW
+def test_counts_and_enumeration_are_those_by_hand(case) -> None:
+    vocab, text = case
+    lattice = lattice_of(vocab, text)
+    reference = tuple(lattice.reference.tolist())
+    by_distance, by_segments = oracle.counts(vocab, text, reference)
+    paths = oracle.tokenizations(vocab, text)
+    assert lattice.count() == len(paths)
+    assert lattice.count(modulus=7) == len(paths) % 7
+    assert [tuple(p.tolist()) for p in lattice.enumerate()] == paths
+    for k in range(len(text) + 2):
+        assert lattice.count(distance=k) == by_distance[k]
+        assert lattice.count(segments=k) == by_segments[k]
+        enumerated = [tuple(p.tolist()) for p in lattice.enumerate(distance=k)]
+        assert enumerated == [p for p in paths if oracle.distance(vocab, reference, p) == k]
+        both = [p for p in enumerated if len(p) == 3]
+        assert lattice.count(distance=k, segments=3) == len(both)
+        assert [tuple(p.tolist()) for p in lattice.enumerate(distance=k, segments=3)] == both
+    assert lattice.counts(by="distance") == [
+        by_distance[k] for k in range(max(by_distance, default=0) + 1)
+    ]
+    assert lattice.farthest == max(by_distance)
+    assert np.isclose(lattice.log_count(), np.log(len(paths)))
+    for k in range(len(text) + 2):
+        expected = np.log(by_distance[k]) if by_distance[k] else -np.inf
+        assert np.isclose(lattice.log_count(distance=k), expected, atol=1e-9)
+
+
+@given(cases(most=7))
+@FEW
+def test_neighbors_and_distance_are_those_by_hand(case) -> None:
+    vocab, text = case
+    lattice = lattice_of(vocab, text)
+    paths = oracle.tokenizations(vocab, text)
+    for v in paths[:6]:
+        for k in range(5):
+            wanted = [u for u in paths if oracle.distance(vocab, v, u) == k]
+            assert [tuple(r.tolist()) for r in lattice.neighbors(v, distance=k)] == wanted
+        for u in paths[:20]:
+            assert rt.distance(vocab, v, u) == oracle.distance(vocab, v, u)
+
+
+def test_splitting_costs_two_and_merging_costs_one() -> None:
+    vocab = toy([b"a", b"b", b"ab"])
+    assert rt.distance(vocab, [2], [0, 1]) == 2
+    assert rt.distance(vocab, [0, 1], [2]) == 1
+
+
+def test_special_ids_stay_and_nothing_crosses_them() -> None:
+    vocab = toy([b"a", b"b", b"ab", b"ba"], special=[b"<s>"])
+    lattice = rt.Lattice(vocab, [2, 4, 3])
+    assert lattice.count() == 4
+    assert all(row[np.flatnonzero(row == 4)[0]] == 4 for row in lattice.enumerate())
+    assert {tuple(r.tolist()) for r in lattice.enumerate()} == {
+        (2, 4, 3), (0, 1, 4, 3), (2, 4, 1, 0), (0, 1, 4, 1, 0),
+    }  # fmt: skip
+
+
+def test_limit_and_empty_text() -> None:
+    vocab = toy([b"a", b"aa"])
+    assert len(list(vocab.lattice("aaaa").enumerate(limit=2))) == 2
+    empty = vocab.lattice("")
+    assert empty.count() == 1
+    assert [r.tolist() for r in empty.enumerate()] == [[]]
+    assert len(empty.neighbors([], distance=2)) == 0
+
+
+def test_wrong_ids_are_errors() -> None:
+    vocab = toy([b"a", b"aa"])
+    with pytest.raises(rt.RobustokError, match="id 9 at position 1 is not in the vocabulary"):
+        rt.Lattice(vocab, [0, 9])
+    with pytest.raises(rt.RobustokError, match="not a tokenization of the lattice's text"):
+        vocab.lattice("aa").neighbors([0])
+    with pytest.raises(rt.RobustokError, match="spell different texts"):
+        rt.distance(vocab, [0], [1])
+
+
+def _counts_by_distance(vocab: rt.Vocabulary, text: bytes, ids: list[int]) -> list[int]:
+    """[d]: the tokenizations at distance d, one position and distance after another."""
+    spans = oracle.spans(vocab, tuple(ids))
+    counts = [[0] * (len(text) + 1) for _ in range(len(text))] + [[1] + [0] * len(text)]
+    for i in reversed(range(len(text))):
+        for token, bytes_ in enumerate(vocab.tokens):
+            if text.startswith(bytes_, i):
+                cost = int((i, i + len(bytes_), token) not in spans)
+                for d in range(len(text) + 1 - cost):
+                    counts[i][d + cost] += counts[i + len(bytes_)][d]
+    return counts[0]
+
+
+def test_a_large_block_is_counted_exactly() -> None:
+    """One block of 300 bytes: over 2**56 paths, so several moduli."""
+    vocab = toy([b"a", b"aa", b"aaa", b"aab", b"b"])
+    text = b"aab" * 100
+    lattice = lattice_of(vocab, text)
+    exact = _counts_by_distance(vocab, text, lattice.reference.tolist())
+    assert max(exact) > 2**112
+    assert lattice.counts() == exact[: lattice.farthest + 1]
+    assert lattice.counts(most=5) == exact[:6]
+    assert lattice.count() == sum(exact) == sum(lattice.counts(by="segments"))
+    assert lattice.count(modulus=10**9 + 7) == sum(exact) % (10**9 + 7)
+    for k in (1, 2, 77, 150, lattice.farthest):
+        expected = log(exact[k]) if exact[k] else -np.inf
+        assert np.isclose(lattice.log_count(distance=k), expected, rtol=1e-9)
+
+
+def test_a_coefficient_by_angles_is_that_of_the_table() -> None:
+    """3,000 bytes: the characteristic function is summed; few distances: exact counts."""
+    vocab = toy([b"a", b"aa", b"aaa", b"b"])
+    lattice = vocab.lattice("aaab" * 750)
+    assert 3000 * 1001 > 1 << 20
+    exact = lattice.counts()
+    for k in (400, 1000, 1700, lattice.farthest - 1, lattice.farthest):
+        assert np.isclose(lattice.log_count(distance=k), log(exact[k]), rtol=1e-9)
+    assert lattice.log_count(distance=lattice.farthest + 1) == -np.inf
+
+
+def test_infeasible_distances_of_a_long_text_have_no_count() -> None:
+    vocab = toy([b"a", b"b", b"ab"])
+    lattice = vocab.lattice("ab" * 1500)  # every distance is even
+    assert lattice.farthest == 3000
+    assert lattice.log_count(distance=1001) == lattice.log_count(distance=1) == -np.inf
+    assert np.isfinite(lattice.log_count(distance=1000))
+    assert [lattice.feasible(k) for k in (0, 1, 2, 99, 1001, 9999)] == [0, 0, 2, 98, 1000, 3000]
+
+
+def test_a_block_may_lack_distances() -> None:
+    vocab = toy([b"x", b"x" * 300])
+    lattice = vocab.lattice("x" * 600)
+    assert [lattice.feasible(k) for k in (2, 299, 300, 301, 302, 599, 600)] == [
+        0, 0, 300, 301, 301, 301, 600,
+    ]  # fmt: skip
+    assert lattice.log_count(distance=302) == -np.inf
+    assert np.isclose(lattice.log_count(distance=301), np.log(299))
+
+
+@given(cases(most=30))
+@FEW
+def test_feasible_distances_are_those_with_a_count(case) -> None:
+    vocab, text = case
+    lattice = lattice_of(vocab, text)
+    counts = lattice.counts()
+    for k in range(len(text) + 2):
+        assert lattice.feasible(k) == max(d for d, c in enumerate(counts) if c and d <= k)
+
+
+def test_feasible_distances_of_longer_texts() -> None:
+    """From distance 64 on the answer comes from what the segments of the text can do."""
+    vocab = toy([b"a", b"b", b"ab", b"aab", b"ba" * 40])
+    for text in (b"aab" * 60, b"ab" * 90, b"ba" * 90, b"ab" * 20 + b"aab" * 20 + b"ba" * 50):
+        lattice = lattice_of(vocab, text)
+        counts = lattice.counts()
+        for k in range(60, lattice.farthest + 1):
+            assert lattice.feasible(k) == max(d for d, c in enumerate(counts) if c and d <= k)
+
+
+def test_tokens_across_the_reference_make_a_distance_feasible() -> None:
+    """Each reference token alone has distances 0 and 2; a token across two of them gives 3."""
+    vocab = toy([b"h", b"e", b"he", b"eh"])
+    lattice = lattice_of(vocab, b"he" * 200_000)
+    assert [lattice.feasible(k) for k in (1, 99_999, 200_001, 399_999)] == [
+        0, 99_999, 200_001, 399_999,
+    ]  # fmt: skip
+
+
+def test_counts_of_any_size_are_refused_where_they_would_fill_memory() -> None:
+    vocab = toy([b"a", b"aa"])
+    lattice = vocab.lattice("a" * 20_000)
+    for call in (lattice.counts, lambda: lattice.count(distance=12_000)):
+        with pytest.raises(rt.RobustokError, match=r"over 16 MB: give a smaller"):
+            call()
+    assert lattice.count(distance=2) > 0
+    assert lattice.log_count(distance=9_000) > 0
+    with pytest.raises(rt.RobustokError, match=r"take too long: use log_count\(\)"):
+        vocab.lattice("a" * 4_000_000).count()
+
+
+def test_an_id_without_bytes_is_refused() -> None:
+    vocab = toy([b"a", b"b", b"ab"], special=[b""])
+    for call in (
+        lambda: rt.Lattice(vocab, [2, 3]),
+        lambda: vocab.lattice("ab").neighbors([2, 3]),
+        lambda: rt.distance(vocab, [2, 3], [0, 1]),
+    ):
+        with pytest.raises(rt.RobustokError, match="id 3 at position 1 has no bytes"):
+            call()
+
+
+def test_neighbors_that_no_memory_holds_are_refused() -> None:
+    lattice = toy([b"a", b"aa"]).lattice("a" * 2000)
+    with pytest.raises(rt.RobustokError, match=r"over 2\*\*31 tokens"):
+        lattice.neighbors(lattice.reference, distance=300)
+    assert len(lattice.neighbors(lattice.reference, distance=10**9)) == 0
+    for wrong in (-1, 1.5):
+        with pytest.raises(rt.RobustokError, match="distance"):
+            lattice.neighbors(lattice.reference, distance=wrong)  # type: ignore[arg-type]
+
+
+def test_neighbours_is_deprecated() -> None:
+    lattice = toy([b"a", b"b", b"ab"]).lattice("ab")
+    with pytest.warns(DeprecationWarning, match="Lattice.neighbors"):
+        rows = lattice.neighbours([2])
+    assert [row.tolist() for row in rows] == [[0, 1]]
+
+
+def test_counts_pass_any_float() -> None:
+    vocab = toy([b"a", b"aa", b" "])
+    lattice = vocab.lattice("aaaaa " * 400)
+    assert lattice.count() == 8**400
+    assert sum(lattice.counts(by="segments")) == 8**400
+
+
+@pytest.mark.parametrize(("name", "three_splits"), [("gpt2", 14), ("llama3", 24)])
+def test_revolution_has_the_segmentations_of_the_paper(name: str, three_splits: int) -> None:
+    assert real(name).lattice("revolution").count(segments=4) == three_splits
+
+
+def test_canonicalize_takes_off_the_space_an_encoder_adds() -> None:
+    vocab = real("llama2")
+    ids = vocab.encode("hello world")
+    drawn = rt.Uniform(vocab).sample(ids, seed=3)
+    assert np.array_equal(vocab.canonicalize(drawn), ids)
+
+
+@pytest.mark.parametrize("wrong", [1.5, float("inf"), float("nan"), "2", True])
+def test_a_degree_that_is_no_integer_is_refused(wrong: object) -> None:
+    lattice = toy([b"a", b"aa"]).lattice("aaa")
+    for call in (
+        lambda: lattice.count(distance=wrong),  # type: ignore[arg-type]
+        lambda: lattice.count(segments=wrong),  # type: ignore[arg-type]
+        lambda: lattice.count(modulus=wrong),  # type: ignore[arg-type]
+        lambda: lattice.counts(most=wrong),  # type: ignore[arg-type]
+        lambda: lattice.log_count(distance=wrong),  # type: ignore[arg-type]
+        lambda: lattice.feasible(wrong),  # type: ignore[arg-type]
+        lambda: lattice.enumerate(distance=wrong),  # type: ignore[arg-type]
+        lambda: lattice.enumerate(limit=wrong),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(rt.RobustokError, match="must be an integer"):
+            call()
+
+
+@pytest.mark.parametrize("degree", [-1, 4, 2**63, 10**30])
+def test_a_degree_that_no_tokenization_has_counts_nothing(degree: int) -> None:
+    lattice = toy([b"a", b"aa"]).lattice("aaa")
+    assert lattice.count(distance=degree) == lattice.count(segments=degree) == 0
+    assert lattice.count(distance=degree, segments=2) == 0
+    assert lattice.log_count(distance=degree) == -np.inf
+    assert lattice.feasible(degree) == (2 if degree > 0 else 0)
+    assert not list(lattice.enumerate(distance=degree))
+    assert not list(lattice.enumerate(segments=degree, limit=10**30))
+    assert len(lattice.counts(most=degree)) == (3 if degree > 0 else 0)

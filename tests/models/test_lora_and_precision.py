@@ -1,0 +1,132 @@
+"""LoRA adapters, and the precision that a model is computed in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.models import Shape, add_lora, devices, load, load_model, small_model, train_tokenizer
+from robustok.models.devices import resolve_precision
+from robustok.samplers import sampler
+from robustok.tasks import frequent_words, langgame
+from robustok.training import finetune
+
+# peft asks transformers for a property that it has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+
+ITEMS = langgame(frequent_words(40), 64, seed=0, format="short")
+VOCAB = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in ITEMS], 400))
+IDS = torch.tensor([[5, 6, 7]])
+LARGE = 135_000_000
+
+
+def base(folder):
+    small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=0).save_pretrained(folder)
+    return load_model(folder)
+
+
+def logits(model):
+    with torch.inference_mode():
+        return model.eval()(IDS).logits
+
+
+def tune(model, out, seed=0):
+    return finetune(
+        model, VOCAB, ITEMS, sampler=sampler("uniform", VOCAB), seed=seed, out=out,
+        steps=20, batch_size=16, learning_rate=1e-2,
+    )  # fmt: skip
+
+
+def test_only_the_adapter_is_trained_and_it_loads_merged(tmp_path):
+    before = logits(base(tmp_path / "base"))
+    model = add_lora(load_model(tmp_path / "base"), seed=0)
+    trained = [n for n, p in model.named_parameters() if p.requires_grad]
+    assert trained
+    assert all("lora_" in n and ("q_proj" in n or "v_proj" in n) for n in trained)
+    torch.testing.assert_close(logits(model), before)
+    done = tune(model, tmp_path / "out")
+    assert done.losses[-1][1] < done.losses[0][1]
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    merged = load_model(tmp_path / "out")
+    torch.testing.assert_close(logits(merged), logits(model))
+    assert not torch.allclose(logits(merged), before, atol=1e-3)
+    again = add_lora(load_model(tmp_path / "base"), seed=0)
+    assert tune(again, tmp_path / "out") == done
+    torch.testing.assert_close(logits(again), logits(model))
+
+
+def test_another_seed_is_named_and_not_called_another_model(tmp_path):
+    base(tmp_path / "base")
+    tune(add_lora(load_model(tmp_path / "base"), seed=0), tmp_path / "out")
+    with pytest.raises(RobustokError, match="seed = 0, not 1"):
+        tune(add_lora(load_model(tmp_path / "base"), seed=1), tmp_path / "out", seed=1)
+    with pytest.raises(RobustokError, match="an adapter made with another seed"):
+        tune(add_lora(load_model(tmp_path / "base"), seed=1), tmp_path / "out")
+
+
+def test_an_unknown_layer_is_one_line(tmp_path):
+    with pytest.raises(RobustokError, match="targets"):
+        add_lora(base(tmp_path), seed=0, targets=("nope",))
+    with pytest.raises(RobustokError, match="rank is 0"):
+        add_lora(base(tmp_path), seed=0, rank=0)
+
+
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch):
+    """A function that gives the processor these flags for the test."""
+
+    def pretend(**flags: bool) -> None:
+        devices._native_bfloat16.cache_clear()
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags, raising=False)
+
+    yield pretend
+    monkeypatch.undo()
+    devices._native_bfloat16.cache_clear()
+
+
+@pytest.mark.parametrize("flag", ["avx512_bf16", "amx_bf16"])
+def test_native_bfloat16_is_chosen_for_large_models(processor, flag: str) -> None:
+    processor(**{"avx512_f": True, flag: True})
+    assert resolve_precision("auto", LARGE) == "bfloat16"
+    assert resolve_precision("auto", 1_000_000) == "float32"
+    assert resolve_precision("float32", LARGE) == "float32"
+
+
+def test_without_the_instructions_it_is_float32(processor) -> None:
+    processor(avx512_f=True, avx512_vnni=True, avx512_bf16=False)
+    assert resolve_precision("auto", LARGE) == "float32"
+    assert resolve_precision("bfloat16", LARGE) == "bfloat16"
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_gpu_takes_bfloat16_where_it_has_it(monkeypatch, supported: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported)
+    expected = "bfloat16" if supported else "float32"
+    assert resolve_precision("auto", 1_000_000, device="cuda") == expected
+    assert resolve_precision("auto", LARGE, device="mps") == "float32"
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(RobustokError, match="unknown precision"):
+        resolve_precision("half", 1)
+
+
+def test_a_model_is_loaded_in_the_type_that_the_processor_computes_fastest_in(
+    processor, monkeypatch, tmp_path
+) -> None:
+    small_model(300, Shape(1, 16, 2, 2, 32, 64), seed=0).bfloat16().save_pretrained(tmp_path)
+    processor()
+    model = load_model(tmp_path)
+    assert model.dtype == torch.float32
+    kept = load_model(tmp_path, dtype="bfloat16")
+    assert kept.dtype == torch.bfloat16
+    for one, other in zip(model.parameters(), kept.parameters(), strict=True):
+        assert torch.equal(one, other.float())
+    monkeypatch.setattr(devices, "_LEAST", 0)
+    processor(avx512_bf16=True)
+    assert load_model(tmp_path).dtype == torch.bfloat16
+    processor()
+    monkeypatch.setattr(load, "_LARGE", 1)
+    assert load_model(tmp_path).dtype == torch.bfloat16  # as saved

@@ -1,0 +1,217 @@
+"""Model cards: what the study measures, the line of JSON, and several cards beside each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robustok import RobustokError, Vocabulary
+from robustok.cli.app import run
+from robustok.evaluation.intervals import clustered
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.report.cards import Card, cards_in
+from robustok.study import find_study, load_study, plan, run_study, studies
+from robustok.study.cells.measurements import DriftCell
+from robustok.tasks import frequent_words
+
+SHAPE = Shape(layers=1, width=16, heads=2, kv_heads=2, feed_forward=32, max_length=160)
+SMALL = (
+    ("test: 100", "test: 6"),
+    ("items: 100", "items: 4"),
+    ("draws: 5", "draws: 3"),
+    ("items: 10, suite: standard, max_scored: 80", "items: 3, suite: standard, max_scored: 4"),
+    ("prompts: 10, samples: 4, tokens: 32", "prompts: 2, samples: 3, tokens: 5"),
+    ("threads: 1 ", "threads: null "),
+)
+
+
+def small_card_yaml() -> str:
+    text = studies()["model-card"]
+    for old, new in SMALL:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama, saved as any model of transformers."""
+    folder = tmp_path_factory.mktemp("models") / "random-llama"
+    tokenizer = train_tokenizer([" ".join(frequent_words(200))] * 3, 500)
+    small_model(tokenizer.get_vocab_size(), SHAPE, seed=0, end_id=0).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a card's run, with a local benchmark."""
+    place = tmp_path_factory.mktemp("cards")
+    (place / "card.yaml").write_text(small_card_yaml())
+    (place / "own").mkdir()
+    items = [{"id": f"q{i}", "question": f"Is {i} even?", "choices": [" yes", " no"],
+              "label": i % 2} for i in range(5)]  # fmt: skip
+    lines = "".join(json.dumps(item) + "\n" for item in items)
+    (place / "own/evenness.jsonl").write_text(lines)
+    assert run([
+        "study", "run", str(place / "card.yaml"), "--model", str(model),
+        "--benchmarks", str(place / "own"), "--out", str(place / "run"),
+    ]) == 0  # fmt: skip
+    return place / "run"
+
+
+def the_card(folder: Path) -> dict[str, Any]:
+    (line,) = (folder / "card.jsonl").read_text(encoding="utf-8").splitlines()
+    return json.loads(line)
+
+
+def test_a_card_says_what_exactly_was_measured(folder: Path, model: Path) -> None:
+    card = the_card(folder)
+    assert card.keys() == Card.__annotations__.keys()
+    assert (card["model"], card["start_token"]) == (str(model), None)
+    assert card["tokenizer"] == Vocabulary.load(model).fingerprint
+    assert card["parameters"] == small_model(500, SHAPE, seed=0).num_parameters()
+    measured = {(row["task"], row["eval_scheme"]) for row in card["results"]}
+    schemes = {row["eval_scheme"] for row in card["results"]}
+    assert measured == {
+        (task, scheme)
+        for task in ("langgame", "cute", "evenness")
+        for scheme in schemes
+        if task != "evenness" or "suite" not in scheme
+    }
+    assert [row["texts"] for row in card["perplexity"]] == [6 + 6 + 4] * 4
+    assert card["drift"]["completions"] == 3 * 2 * 3
+
+
+def test_another_model_has_another_revision(folder: Path, model: Path, tmp_path: Path) -> None:
+    small_model(500, SHAPE, seed=1, end_id=0).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes())
+    study = load_study(small_card_yaml(), "card", model=str(tmp_path))
+    (base,) = (cell for cell in plan(study) if cell.kind == "base")
+    assert base.fields["model"]["identity"] != the_card(folder)["revision"]
+
+
+def test_intervals_and_consistency_follow_from_the_answers_of_the_line_alone(folder: Path) -> None:
+    card = the_card(folder)
+    for row in card["results"]:
+        labels = card["labels"][row["task"]]
+        answers = card["answers"][row["task"]][row["eval_scheme"]]
+        assert len(answers) == row["n"]
+        if "suite" in row["eval_scheme"]:
+            rights = [float(held) for held in answers.values()]
+        else:
+            rights = [
+                sum(one == labels[key] for one in given) / len(given)
+                for key, given in answers.items()
+            ]
+        assert clustered(rights, row["draws"]) == pytest.approx(
+            (row["accuracy"], row["low"], row["high"])
+        )
+        if "consistency" in row:
+            same = [len(set(given)) == 1 for given in answers.values()]
+            assert row["consistency"] == pytest.approx(sum(same) / len(same), abs=1e-4)
+
+
+def test_the_page_shows_the_numbers_of_the_line_and_fetches_nothing(folder: Path) -> None:
+    card, page = the_card(folder), (folder / "report.html").read_text(encoding="utf-8")
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    for row in card["results"]:
+        assert f"{100 * row['accuracy']:.1f} [{100 * row['low']:.1f}, " in text
+    assert card["revision"] in page
+    assert card["tokenizer"][:16] in page
+    assert 'src="http' not in page
+    assert "<script" not in page
+    assert "worst attack" in page
+    assert 'src="data:image/svg+xml' in page
+
+
+def test_several_cards_have_one_page_beside_each_other(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps(the_card(folder) | {"model": "org/better"}) + "\n")
+    out = tmp_path / "both"
+    assert run(["report", str(folder), str(other), "--out", str(out)]) == 0
+    text = (out / "report.md").read_text(encoding="utf-8")
+    assert "| LangGame | random-llama |" in text
+    assert "| LangGame | better |" in text
+    assert [card["model"] for card in cards_in(out)][1] == "org/better"
+    # A file of several cards is a leaderboard.
+    assert run(["report", str(out / "card.jsonl"), "--out", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again/report.md").read_text(encoding="utf-8") == text
+
+
+def test_a_file_that_is_no_card_is_one_line(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    rows = tmp_path / "results.jsonl"
+    rows.write_text((folder / "results.jsonl").read_text())
+    assert run(["report", str(folder), str(rows), "--out", str(tmp_path / "out")]) == 2
+    assert "is no model card" in capsys.readouterr().err
+    for wrong, message in (({"card": 9}, "card of format 9"), ({"labels": None}, "missing fields")):
+        card = the_card(folder) | wrong
+        file = tmp_path / "wrong.jsonl"
+        file.write_text(json.dumps({k: v for k, v in card.items() if v is not None}) + "\n")
+        with pytest.raises(RobustokError, match=message):
+            cards_in(file)
+
+
+def test_drift_is_what_the_guard_says_of_the_completions(folder: Path, model: Path) -> None:
+    from robustok.guard import Guard
+
+    (cell,) = (folder / "cells").glob("drift-*")
+    vocab = Vocabulary.load(model)
+    guard = Guard(vocab, allow_special=True)
+    rows = [json.loads(line) for line in (cell / "items.jsonl").read_text().splitlines()]
+    shares = []
+    for row in rows:
+        verdicts = [guard.check(ids) for ids in row["completions"]]
+        shares.append(sum(not verdict.canonical for verdict in verdicts) / len(verdicts))
+    assert the_card(folder)["drift"]["drifted"] == pytest.approx(sum(shares) / len(shares))
+    assert sum(shares) > 0
+
+
+def test_completions_depend_on_the_seed_alone(folder: Path, model: Path, tmp_path: Path) -> None:
+    study = load_study(
+        small_card_yaml(), "card", model=str(model), benchmarks=str(folder.parent / "own")
+    )
+    cells = plan(study)
+    (drift,) = (cell for cell in cells if isinstance(cell, DriftCell))
+    run_study(study.model_copy(update={"attacks": (), "evaluate": None, "perplexity": None}),
+              tmp_path)  # fmt: skip
+    again, before = (drift.path(place) / "items.jsonl" for place in (tmp_path, folder))
+    assert again.read_bytes() == before.read_bytes()
+
+
+def test_the_start_token_of_another_model_is_that_of_its_tokenizer(
+    model: Path, tmp_path: Path
+) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.processors import TemplateProcessing
+
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    token = next(iter(t.content for t in tokenizer.get_added_tokens_decoder().values()))
+    number = tokenizer.token_to_id(token)
+    tokenizer.post_processor = TemplateProcessing(f"{token} $A", special_tokens=[(token, number)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert find_study("model-card", model=str(tmp_path)).model.start_token == token
+    assert find_study("model-card", model=str(model)).model.start_token is None
+    named = find_study("model-card", model="smollm2-135m")
+    assert named == find_study("model-card")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("page: card", "page: card\nrepeats: 2", "one model that exists"),
+        ("kind: cute", "kind: langgame", "two tasks are called 'langgame'"),
+    ],
+)
+def test_a_card_that_cannot_be_is_one_line(old: str, new: str, message: str, model: Path) -> None:
+    with pytest.raises(RobustokError, match=message):
+        plan(load_study(small_card_yaml().replace(old, new), "card", model=str(model)))
+
+
+def test_a_study_that_trains_its_own_model_takes_no_other() -> None:
+    with pytest.raises(RobustokError, match="leave --model out"):
+        find_study("quick", model="smollm2-135m")

@@ -1,0 +1,85 @@
+"""The pages of docs/results are those that today's code draws from results/."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.oracles.scripts import ROOT, script
+
+from robustok.report import Results
+from robustok.report.sources import read_source
+
+MOST_BYTES = 20_000_000  # of results/
+
+
+PAGES = script(".ci/pages.py")
+DRAWN = PAGES.kept()
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_page_is_what_today_s_code_draws_from_the_kept_results(name: str, tmp_path: Path) -> None:
+    page = (PAGES.PAGES / f"{name}.md").read_text(encoding="utf-8")
+    assert page == PAGES.draw(name, tmp_path), f"run: python .ci/pages.py draw {name}"
+    shown = set(re.findall(r"\]\(figures/([^)]+)\)", page))
+    assert shown <= {figure.name for figure in tmp_path.iterdir()}
+    assert all((PAGES.PAGES / "figures" / figure).is_file() for figure in shown)
+
+
+def test_every_page_has_results_and_a_place_in_the_site() -> None:
+    pages = {page.stem for page in PAGES.PAGES.glob("*.md")}
+    assert pages == {*DRAWN, *PAGES.WRITTEN}
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f"results/{name}.md" in site for name in pages)
+    assert DRAWN
+
+
+def test_no_figure_is_left_from_a_page_that_is_gone() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in PAGES.PAGES.glob("*.md")]
+    for figure in (PAGES.PAGES / "figures").iterdir():
+        assert any(f"(figures/{figure.name})" in text for text in texts), figure.name
+
+
+def test_the_kept_results_are_small() -> None:
+    assert sum(path.stat().st_size for path in PAGES.RESULTS.rglob("*")) < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", [n for n in DRAWN if (PAGES.RESULTS / n / "study.json").exists()])
+def test_accuracies_follow_from_the_kept_answers(name: str) -> None:
+    from robustok.evaluation.intervals import clustered
+
+    rows = [row for row in read_source(PAGES.RESULTS / name).rows if "accuracy" in row]
+    assert rows
+    for row in rows:
+        answers = list(row["answers"].values())
+        assert len(answers) == row["n"]
+        wanted = row["accuracy"], row["low"], row["high"]
+        assert clustered(answers, row["draws"]) == pytest.approx(wanted, abs=1e-4)
+    assert all(row["answers"] for row in Results(rows).rows)
+
+
+def test_a_run_is_kept_with_its_answers(tmp_path: Path, monkeypatch: Any) -> None:
+    run = tmp_path / "run"
+    (run / "items").mkdir(parents=True)
+    row = {
+        "train_scheme": "uniform", "eval_scheme": "canonical", "accuracy": 0.5, "low": 0.1,
+        "high": 0.9, "n": 2, "draws": 3, "seed": 0, "cell": "evaluate-1", "seconds": 1.0,
+    }  # fmt: skip
+    (run / "results.jsonl").write_text(json.dumps(row) + "\n")
+    items = [{"key": "a", "correct": 2 / 3}, {"key": "b", "correct": 1 / 3}]
+    (run / "items/evaluate-1.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
+    (run / "study.json").write_text(json.dumps({"name": "own", "title": "Own"}))
+    versions = dict.fromkeys(("robustok", "torch", "transformers"), "1")
+    record = {"study": "own", "scale": "full", "seeds": [0], "versions": versions, "missing": [],
+              "cells": {}, "seconds": 1.0}  # fmt: skip
+    (run / "run.json").write_text(json.dumps(record))
+    monkeypatch.setattr(PAGES, "RESULTS", tmp_path / "results")
+    PAGES.keep(run, "own", "abc123")
+    (kept,) = read_source(tmp_path / "results/own").rows
+    assert kept["answers"] == {"a": 0.66667, "b": 0.33333}
+    text = PAGES.draw("own", tmp_path / "figures")
+    assert "at commit abc123" in text
+    assert "50.0 [10.0, 90.0]" in text

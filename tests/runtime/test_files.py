@@ -1,0 +1,160 @@
+"""Files are whole or not there, a full disk is one line, a folder serves one run."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import lzma
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from robustok.errors import RobustokError
+from robustok.runtime import files
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, {"old": True})
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_json(path, {"old": False})
+    assert files.read_json(path) == {"old": True}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("SafetensorError: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_one_line(error: Exception) -> None:
+    with (
+        pytest.raises(RobustokError, match="is full; free some space"),
+        files.disk_full_in_one_line(Path("runs/a")),
+    ):
+        raise error
+
+
+def test_another_error_stays_what_it_is() -> None:
+    with pytest.raises(ZeroDivisionError), files.disk_full_in_one_line(Path("runs/a")):
+        raise ZeroDivisionError
+
+
+def test_a_folder_serves_one_run_at_a_time(tmp_path: Path) -> None:
+    with (
+        files.locked(tmp_path),
+        pytest.raises(RobustokError, match="another run is at work"),
+        files.locked(tmp_path),
+    ):
+        pass
+    with files.locked(tmp_path):
+        pass
+
+
+def test_a_file_serves_one_run_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    with (
+        files.locked_file(path),
+        pytest.raises(RobustokError, match="another run is at work"),
+        files.locked_file(path),
+    ):
+        pass
+    with files.locked_file(path), files.locked_file(tmp_path / "other.jsonl"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from robustok.runtime.files import locked\n"
+        "with locked(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    run = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert run.returncode == -signal.SIGKILL
+    with files.locked(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("damage", [b'{"a": 1}\n{"a": \n', b'{"a": 1}\n{"a": "\xff"}\n'])
+def test_a_line_that_is_not_json_is_named(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(damage)
+    with pytest.raises(RobustokError, match=r"rows\.jsonl:2 is not JSON"):
+        files.read_rows(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 200_000, b"9" * 5_000])
+def test_damaged_json_is_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(RobustokError, match=r"a\.json is not JSON") as error:
+        files.read_json(path)
+    assert "\n" not in str(error.value)
+    assert files.read_json_or_none(path) is None
+
+
+def test_missing_json_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RobustokError, match="cannot be read"):
+        files.read_json(tmp_path / "a.json")
+    assert files.read_json_or_none(tmp_path / "a.json") is None
+
+
+def compressed(suffix: str, data: bytes) -> bytes:
+    if suffix == ".zst":
+        return pa.compress(data, "zstd", asbytes=True)
+    return {".gz": gzip.compress, ".xz": lzma.compress, "": bytes}[suffix](data)
+
+
+@pytest.mark.parametrize("suffix", ["", *files.COMPRESSIONS])
+def test_rows_are_read_back_from_every_compression(tmp_path: Path, suffix: str) -> None:
+    rows = [{"text": "naïve \u2028 line"}, [1, 2], None]
+    files.write_rows(tmp_path / "a.jsonl", rows)
+    data = (tmp_path / "a.jsonl").read_bytes()
+    path = tmp_path / f"b.jsonl{suffix}"
+    path.write_bytes(compressed(suffix, data))
+    assert files.read_rows(path) == rows
+    assert files.read_text(path).encode() == data
+
+
+@pytest.mark.parametrize("suffix", files.COMPRESSIONS)
+def test_a_truncated_compressed_file_is_one_line(tmp_path: Path, suffix: str) -> None:
+    data = b"".join(
+        b'{"n": %d}\n' % i for i in np.random.default_rng(0).integers(1 << 60, size=999)
+    )
+    path = tmp_path / f"b.jsonl{suffix}"
+    path.write_bytes(compressed(suffix, data)[:-9])
+    with pytest.raises(RobustokError, match=r"cannot be read|is not JSON") as error:
+        files.read_rows(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_failed_append_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows"
+    files.append_whole(path, b"one\n")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            files.append_whole(path, b"two\n")
+    files.append_whole(path, b"three\n")
+    assert path.read_bytes() == b"one\nthree\n"

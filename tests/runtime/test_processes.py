@@ -1,0 +1,159 @@
+"""Worker processes: one that dies is noticed, none outlives its parent, none takes more cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from multiprocessing import util
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from robustok.runtime import processes
+from robustok.runtime.processes import DIED, PROGRESS, RESULT, Worker, available_cores, receive
+
+
+def kill_at_start(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """Kill the next worker processes before they read a byte; returns their ids as they come."""
+    killed: list[int] = []
+    spawn = util.spawnv_passfds
+
+    def spawn_and_kill(path: Any, args: list[Any], passfds: Any) -> int:
+        pid = spawn(path, args, passfds)
+        if "resource_tracker" not in str(args) and len(killed) < times:
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+        return pid
+
+    monkeypatch.setattr(util, "spawnv_passfds", spawn_and_kill)
+    return killed
+
+
+def prepare(shared: Any) -> Callable[..., Any]:
+    def run(task: Any, progress: Callable[[Any], None]) -> Any:
+        if task == "threads":
+            return os.environ["OMP_NUM_THREADS"]
+        if task == "exit":
+            os._exit(7)
+        if isinstance(task, Exception):
+            raise task
+        progress("half")
+        return len(shared), task
+
+    return run
+
+
+def reports(worker: Worker, task: Any) -> list[tuple[str, Any]]:
+    worker.begin(task)
+    kinds: list[tuple[str, Any]] = []
+    while not kinds or kinds[-1][0] == PROGRESS:
+        kinds += [(kind, value) for _, kind, value in receive([worker])]
+    return kinds
+
+
+@pytest.fixture
+def worker() -> Any:
+    worker = Worker(prepare, "abc", threads=3)
+    yield worker
+    worker.kill()
+
+
+def test_a_worker_does_one_task_after_another(worker: Worker) -> None:
+    assert reports(worker, 1) == [(PROGRESS, "half"), (RESULT, (3, 1))]
+    assert reports(worker, 2)[-1] == (RESULT, (3, 2))
+    assert reports(worker, "threads") == [(RESULT, "3")]
+    assert reports(worker, "exit") == [(DIED, None)]
+    assert worker.exit_reason() == "ended with exit code 7"
+    assert "OMP_NUM_THREADS" not in os.environ or os.environ["OMP_NUM_THREADS"] != "3"
+
+
+class Unpicklable(Exception):
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one)
+
+
+@pytest.mark.parametrize("error", [ValueError("wrong"), EOFError("torn"), ConnectionError("hub")])
+def test_an_exception_is_raised_as_it_was(worker: Worker, error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        reports(worker, error)
+
+
+def test_an_exception_that_cannot_be_pickled_keeps_its_text() -> None:
+    error = processes.portable(Unpicklable("the reason", "more"))
+    assert (type(error), str(error)) == (RuntimeError, "Unpicklable: the reason")
+
+
+@pytest.mark.parametrize("size", [0, 20_000_000])
+def test_a_death_at_the_start_is_reported(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    kill_at_start(monkeypatch, times=1)
+    worker = Worker(prepare, b" " * size)
+    assert reports(worker, 1) == [(DIED, None)]
+    assert worker.exit_reason() == "killed by SIGKILL"
+    worker.kill()
+
+
+PARENT = """
+import sys, time
+from robustok.runtime.processes import Worker, receive
+def prepare(shared):
+    def run(task, progress):
+        progress(None)
+        while True:
+            {wait}
+    return run
+if __name__ == "__main__":
+    busy, idle = Worker(prepare, None), Worker(prepare, None)
+    busy.begin(1)
+    next(receive([busy]))
+    print("started", flush=True)
+    time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("wait", ["time.sleep(1)", "sum(range(10**7))"])
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path, wait: str) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT.format(wait=wait))
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"started\n"
+        children = psutil.Process(parent.pid).children(recursive=True)
+        assert len(children) >= 2
+        parent.kill()
+    assert not psutil.wait_procs(children, timeout=20)[1]
+
+
+def test_cores_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    monkeypatch.setattr(processes, "_cgroup_quota", lambda: float("inf"))
+    assert available_cores() == 6
+    monkeypatch.setattr(processes, "_cgroup_quota", lambda: 1.5)
+    assert available_cores() == 2
+    monkeypatch.setattr(processes, "_cgroup_quota", lambda: 0.1)
+    assert available_cores() == 1
+
+
+@pytest.mark.parametrize(("group", "files", "quota"), [
+    ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000"}, 1.5),
+    ("0::/", {"cpu.max": "200000 100000"}, 2.0),
+    ("0::/not/here", {"cpu.max": "50000 100000"}, 0.5),
+    ("3:cpu,cpuacct:/d", {"cpu/d/cpu.cfs_quota_us": "300000", "cpu/d/cpu.cfs_period_us": "100000"},
+     3.0),
+    ("1:cpu:/d", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, float("inf")),
+    ("4:memory:/d", {"cpu.max": "100000 100000"}, float("inf")),
+])  # fmt: skip
+def test_the_quota_of_a_container(tmp_path: Path, group: str, files: dict, quota: float) -> None:
+    for name, text in files.items():
+        (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys" / name).write_text(text + "\n")
+    (tmp_path / "cgroup").write_text(group + "\n")
+    assert processes._cgroup_quota(tmp_path / "sys", tmp_path) == quota
+
+
+def test_without_cgroups_no_quota_applies(tmp_path: Path) -> None:
+    assert processes._cgroup_quota(tmp_path, tmp_path) == float("inf")

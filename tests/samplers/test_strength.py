@@ -1,0 +1,114 @@
+"""Strength is measured right, and a scheme set to a strength has it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracles.strategies import cases
+from tests.oracles.vocabulary import canonical, toy
+
+import robustok as rt
+
+TOY = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab"], [b"<s>"])
+TEXTS = ["abcab d cab abc" * (1 + i % 4) for i in range(60)]
+
+
+def cuts(vocab: rt.Vocabulary, row: np.ndarray) -> set[int]:
+    return set(np.cumsum([len(vocab.tokens[i]) for i in row]).tolist())
+
+
+@given(case=cases(most=30), seed=st.integers(0, 1000))
+@settings(max_examples=80, deadline=None)
+def test_measures_are_what_they_say(case, seed: int) -> None:
+    vocab, text = case
+    ids = canonical(vocab, text)
+    rows = rt.Ragged.from_rows([ids, [], ids])
+    drawn = rt.Uniform(vocab).sample_batch(rows, seed=seed, draws=2)
+    strength = rt.measure(vocab, rows, drawn)
+    for i, row in enumerate(drawn):
+        assert strength.splits[i] == len(cuts(vocab, row) - cuts(vocab, rows[i // 2]))
+        assert strength.distance[i] == rt.distance(vocab, rows[i // 2], row)
+        assert strength.tokens[i] == len(row)
+    assert np.isfinite(strength.length_ratio).all()
+
+
+def test_rows_that_do_not_pair_are_errors() -> None:
+    canonical = TOY.encode_batch(["abc", "ab"])
+    with pytest.raises(rt.RobustokError, match="do not pair"):
+        rt.measure(TOY, canonical, TOY.encode_batch(["abc"] * 3))
+    with pytest.raises(rt.RobustokError, match="drawn row 1"):
+        rt.measure(TOY, canonical, TOY.encode_batch(["abc", "abc"]))
+
+
+def test_measure_reads_bytes_and_not_lengths() -> None:
+    vocab = toy([b"a", b"b", b"ab", b"ba", b"bb"], special=[b""])
+    for old, new in (([0], [1]), ([2], [3]), ([2], [0, 0]), ([2, 0], [2, 1]), ([2], [2, 5, 0])):
+        with pytest.raises(rt.RobustokError, match="drawn row 0"):
+            rt.measure(vocab, [old], [new])
+    assert rt.measure(vocab, [[2, 5, 1]], [[0, 1, 5, 1]]).distance.tolist() == [2]
+    assert rt.measure(vocab, [[5, 2, 5]], [[2]]).distance.tolist() == [0]
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(-2, 7), max_size=4), max_size=4),
+    drawn=st.lists(st.lists(st.integers(-2, 7), max_size=4), max_size=4),
+)
+@settings(max_examples=300, deadline=None)
+def test_measure_of_any_rows_is_a_result_or_an_error(rows, drawn) -> None:
+    vocab = toy([b"a", b"b", b"ab", b"ba"], special=[b"", b"<s>"])
+    try:
+        result = rt.measure(vocab, rows, drawn)
+    except rt.RobustokError:
+        return
+    each = len(drawn) // max(len(rows), 1)
+    for i, row in enumerate(drawn):
+        assert vocab.decode_bytes(row) == vocab.decode_bytes(rows[i // each])
+        assert 0 <= result.splits[i] <= result.distance[i] <= result.tokens[i] == len(row)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "target"),
+    [
+        ("stochastok", {"splits": 0.4}),
+        ("stochastok(ways=3)", {"length_ratio": 1.5}),
+        ("stochastok-uniform", {"distance": 0.8}),
+        ("uniform-k", {"splits": 0.3}),
+        ("grampa(min_length=1)", {"splits": 0.6}),
+        ("maxmatch-dropout", {"length_ratio": 1.3}),
+        ("mix(0.5 uniform, 0.5 canonical)", {"splits": 0.2}),
+    ],
+)
+def test_a_scheme_set_to_a_strength_has_it(scheme: str, target: dict[str, float]) -> None:
+    tuned = rt.at_strength(scheme, TOY, TEXTS, seed=1, **target)  # type: ignore[arg-type]
+    assert tuned.name == scheme.partition("(")[0]
+    canonical = TOY.encode_batch(TEXTS)
+    drawn = tuned.sample_batch(canonical, seed=2, draws=5)
+    mean = rt.measure(TOY, canonical, drawn).mean()
+    ((name, wanted),) = target.items()
+    assert abs(mean[name] - wanted) < 0.05
+
+
+@pytest.mark.parametrize("scheme", ["stochastok", "maxmatch-dropout", "uniform"])
+def test_exact_strength_is_exact(scheme: str) -> None:
+    tuned = rt.at_strength(scheme, TOY, TEXTS, splits=0.5, exact=True)
+    canonical = TOY.encode_batch(TEXTS)
+    strength = rt.measure(TOY, canonical, tuned.sample_batch(canonical, seed=3))
+    assert np.array_equal(strength.splits, np.ceil(0.5 * canonical.lengths))
+
+
+def test_uniform_at_an_exact_distance_is_uniform_k() -> None:
+    tuned = rt.at_strength("uniform", TOY, TEXTS, distance=0.5, exact=True)
+    assert tuned.spec == "uniform-k(alpha=0.5)"
+
+
+def test_a_strength_out_of_reach_is_an_error() -> None:
+    with pytest.raises(rt.RobustokError, match="cannot be reached on these texts; it goes from 0"):
+        rt.at_strength("stochastok", TOY, TEXTS, splits=50)
+    with pytest.raises(rt.RobustokError, match="uniform has no strength parameter"):
+        rt.at_strength("uniform", TOY, TEXTS, splits=0.5)
+    with pytest.raises(rt.RobustokError, match="canonical and one other"):
+        rt.at_strength("mix(0.5 grampa, 0.5 uniform)", TOY, TEXTS, splits=0.5)
+    with pytest.raises(rt.RobustokError, match="give one of"):
+        rt.at_strength("stochastok", TOY, TEXTS)

@@ -1,0 +1,55 @@
+"""A study with keep_every: models kept on the way are measured, and shown apart from the last."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.study.conftest import TRAINING, rows_of, tiny
+
+from robustok.report import write_report
+from robustok.study import plan, run_study
+from robustok.study.cells.measurements import EvaluateCell
+from robustok.study.cells.models import FinetuneCell, StepCell
+
+SCHEMES = ["canonical", "uniform-k(alpha=1)"]
+PARTS: dict[str, Any] = {
+    "evaluate": {"eval_schemes": ["canonical", "uniform"], "items": 8, "draws": 2},
+    "finetune": TRAINING | {"schemes": SCHEMES, "steps": 5, "keep_every": 2},
+}
+CURVE = tiny(**PARTS)
+
+
+def test_every_kept_model_has_a_cell_and_its_evaluations() -> None:
+    cells = plan(CURVE)
+    steps = [cell.step for cell in cells if isinstance(cell, StepCell)]
+    assert steps == [2, 4, 2, 4]
+    measured = [c for c in cells if isinstance(c, EvaluateCell) and isinstance(c.model, StepCell)]
+    assert len(measured) == 4 * 2
+    keys = {c.key for c in cells if isinstance(c, FinetuneCell)}
+    without = plan(tiny(**PARTS | {"finetune": PARTS["finetune"] | {"keep_every": None}}))
+    assert not keys & {cell.key for cell in without}  # other files are kept
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2}], ids=["full", "lora"])
+def test_the_curve_is_measured_drawn_and_kept_out_of_the_tables(tmp_path: Path, lora: Any) -> None:
+    finetune = PARTS["finetune"] | {"lora": lora, "schemes": SCHEMES[: 1 if lora else 2]}
+    models = len(finetune["schemes"])
+    run_study(tiny(**PARTS | {"finetune": finetune}), tmp_path)
+    write_report(tmp_path)
+    rows = rows_of(tmp_path)
+    assert sum("step" in row for row in rows) == models * 2 * 2
+    assert {row["precision"] for row in rows} == {"float32"}
+    with (tmp_path / "figures" / "learning.csv").open() as file:
+        points = list(csv.DictReader(file))
+    assert len(points) == models * 2 * 3
+    assert {point["step"] for point in points} == {"2", "4", "5"}
+    with (tmp_path / "figures" / "heatmap.csv").open() as file:
+        tabled = list(csv.DictReader(file))
+    ends = [row for row in rows if "step" not in row]
+    assert len(tabled) == len(ends) == models * 2
+    text = (tmp_path / "report.md").read_text()
+    assert "measurements are finished" not in text
+    assert "learning.png" in text

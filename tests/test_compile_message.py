@@ -1,0 +1,83 @@
+"""What is written to stderr while kernels are compiled."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from robustok.kernels.compiler import message as module
+from robustok.kernels.compiler.message import message
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DELAY", 0)
+
+
+def compile_for(seconds: float) -> None:
+    with message("walk.draw"), message("walk.called"):
+        time.sleep(seconds)
+
+
+def test_every_compilation_is_announced_while_it_runs(capsys: pytest.CaptureFixture) -> None:
+    for _ in range(2):
+        with message("walk.draw"):
+            for _ in range(1000):
+                text = capsys.readouterr().err
+                if text:
+                    break
+                time.sleep(0.01)
+            assert text.startswith("robustok: compiling the kernel walk.draw")
+
+
+def test_kernels_within_a_kernel_are_not_announced(capsys: pytest.CaptureFixture) -> None:
+    compile_for(0.2)
+    assert "called" not in capsys.readouterr().err
+
+
+def test_a_short_compilation_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "DELAY", 1000)
+    compile_for(0)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_reason_is_given_where_every_process_compiles(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "cache_directory", lambda: None)
+    compile_for(0.2)
+    assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
+
+
+def test_a_terminal_shows_the_seconds_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    compile_for(1.5)
+    shown = terminal.getvalue()
+    assert shown.count("\r") >= 2 and shown.count("\n") == 1
+    assert shown.endswith(" s)\n")
+
+
+def test_a_notebook_shows_the_seconds_too() -> None:
+    class OutStream:
+        __module__ = "ipykernel.iostream"
+
+    assert module._is_interactive(OutStream())
+    assert not module._is_interactive(io.StringIO())
+
+
+@pytest.mark.parametrize("stderr", [None, "closed"])
+def test_a_missing_stderr_is_no_error(monkeypatch: pytest.MonkeyPatch, stderr: str | None) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed if stderr else None)
+    compile_for(0.1)

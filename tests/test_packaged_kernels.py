@@ -1,0 +1,137 @@
+"""Kernels that a wheel brings: loaded without a compilation where they fit, compiled where not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from robustok.kernels.compiler import cache
+
+SOURCE = Path(__file__).parents[1] / "src" / "robustok"
+# What this process sees is changed by the code before `robustok` is imported.
+CODE = """
+{change}
+import numpy as np
+from robustok.kernels.batch import split_at_fixed
+from robustok.kernels.compiler.cache import packaged_directory
+
+assert split_at_fixed(np.array([0, 2]), np.array([False, True])).tolist() == [[0, 0, 0, 1]]
+calls = split_at_fixed.stats
+print(packaged_directory() is not None, sum(calls.cache_hits.values()),
+      sum(calls.cache_misses.values()))
+"""
+OLDER = """
+from llvmlite import binding
+features = binding.get_host_cpu_features()
+features["avx2"] = False
+binding.get_host_cpu_features = lambda: features
+"""
+
+pytestmark = pytest.mark.skipif(
+    not cache._executes_baseline(), reason=f"the processor is older than {cache.BASELINE}"
+)
+
+
+def call(package: Path, place: Path, change: str = "", **settings: str) -> tuple[str, int, int]:
+    """Call a kernel in a new process: whether the wheel's directory fits, loads, compilations."""
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", CODE.format(change=change)],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(package), "NUMBA_CACHE_DIR": str(place),
+             "TMPDIR": str(package), **settings},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    fits, hits, misses = done.stdout.split()
+    return fits, int(hits), int(misses)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package with one compiled kernel, as in the environment of a user."""
+    folder = tmp_path_factory.mktemp("built")
+    package = folder / "package"
+    without = shutil.ignore_patterns("__pycache__", "machine_code")
+    shutil.copytree(SOURCE, package / "robustok", ignore=without)
+    settings = {"NUMBA_CPU_NAME": cache.BASELINE, "NUMBA_CPU_FEATURES": ""}
+    assert call(package, folder / "cache", **settings) == ("False", 0, 1)
+    kernels = package / "robustok" / "kernels" / cache.PACKAGED
+    shutil.copytree(folder / "cache" / "robustok", kernels, ignore=shutil.ignore_patterns("*.lock"))
+    return package
+
+
+def test_a_kernel_of_the_wheel_is_loaded_and_no_file_is_written(
+    built: Path, tmp_path: Path
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in built.rglob("*")}
+    assert call(built, tmp_path / "user") == ("True", 1, 0)
+    assert not list(tmp_path.iterdir())
+    assert {path: path.stat().st_mtime_ns for path in built.rglob("*")} == before
+
+
+def test_an_older_processor_compiles_once(built: Path, tmp_path: Path) -> None:
+    assert call(built, tmp_path, OLDER) == ("False", 0, 1)
+    assert call(built, tmp_path, OLDER) == ("False", 1, 0)
+
+
+def test_an_altered_file_is_compiled_again(built: Path, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(built, package)
+    for file in (package / "robustok" / "kernels" / cache.PACKAGED).glob("*/*"):
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+    assert call(package, tmp_path / "user") == ("True", 0, 1)
+    assert call(package, tmp_path / "user") == ("True", 1, 0)
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of the kernels', with what a wheel brings for this environment."""
+    folder = tmp_path / "kernels"
+    (folder / "compiler").mkdir(parents=True)
+    (folder / "walk.py").write_text("x = 1\n")
+    monkeypatch.setattr(cache, "_KERNELS", folder)
+    name = cache._directory_name((cache.BASELINE, ""))
+    (folder / cache.PACKAGED / name).mkdir(parents=True)
+    return folder
+
+
+CHANGES = {
+    "numba": ("numba.__version__", "0.68.999"),
+    "llvmlite": ("llvmlite.__version__", "0.0.1"),
+    "numpy": ("np.__version__", "2.999.0"),
+    "python": ("sys.implementation.cache_tag", "another-3"),
+    "system": ("binding.get_process_triple", lambda: "x86_64-another-system"),
+    "processor": ("binding.get_host_cpu_features", dict),
+    "processor that the user names": ("config.CPU_NAME", "x86-64"),
+    "checked kernels": ("config.BOUNDSCHECK", 1),
+    "vector library": ("config.USING_SVML", True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_kernels_of_another_environment_are_not_taken(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    name, value = CHANGES[change]
+    assert cache.packaged_directory.__wrapped__() is not None
+    monkeypatch.setattr(f"robustok.kernels.compiler.cache.{name}", value)
+    assert cache.packaged_directory.__wrapped__() is None
+
+
+def test_kernels_of_other_sources_are_not_taken(sources: Path) -> None:
+    assert cache.packaged_directory.__wrapped__() is not None
+    (sources / "walk.py").write_text("x = 2\n")
+    assert cache.packaged_directory.__wrapped__() is None
+
+
+def test_a_patch_release_of_numpy_has_the_same_kernels(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache.np, "__version__", cache.np.__version__ + ".1")
+    assert cache.packaged_directory.__wrapped__() is not None

@@ -1,0 +1,183 @@
+"""What cannot be encoded exactly is refused, and special tokens never come from plain text."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+
+import pytest
+from tests.tokenizer.test_vocabulary import bpe
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+import robustok as rt
+from robustok.errors import RobustokError
+
+SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+           "special": True}  # fmt: skip
+
+
+def trained(*, prefix: bool = False, digits: bool = False, alphabet: bool = True) -> Tokenizer:
+    """A byte-level BPE of 300 tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    stages = [pre_tokenizers.Digits(individual_digits=True), byte_level] if digits else [byte_level]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(stages)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if alphabet else [],
+    )  # fmt: skip
+    tokenizer.train_from_iterator(["hello world the quick brown fox 123 4567"] * 5, trainer)
+    return tokenizer
+
+
+def fallback(missing: str = "", **model) -> Tokenizer:
+    """A BPE with byte fallback, without one of the byte tokens."""
+    spellings = [*(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "b", "ab"]
+    vocab = {spelling: i for i, spelling in enumerate(p for p in spellings if p != missing)}
+    spec = {
+        "type": "BPE", "vocab": vocab, "merges": [["a", "b"]], "byte_fallback": True,
+        "unk_token": None, "dropout": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "ignore_merges": False, **model,
+    }  # fmt: skip
+    tokenizer = Tokenizer.from_str(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
+        "model": spec,
+    }))  # fmt: skip
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "missing"),
+    [
+        (trained(alphabet=False), "ZZZZ", "Z"),
+        (trained(alphabet=False), "hello Zed", "Z"),
+        (fallback("<0x0A>"), "a\nb", r"\\n"),
+    ],
+)
+def test_what_has_no_token_is_refused(tokenizer: Tokenizer, text: str, missing: str) -> None:
+    vocab = rt.Vocabulary.load(tokenizer)
+    message = f"no token for '{missing}': this text cannot be tokenized"
+    scheme = rt.Uniform(vocab)
+    for call in (
+        lambda: vocab.encode(text), lambda: vocab.encode(text, parse_special=True),
+        lambda: vocab.encode_batch(["b", text * 70_000]), lambda: scheme.sample(text, seed=0),
+        lambda: rt.StochasTok(vocab).sample(text, seed=0),
+    ):  # fmt: skip
+        with pytest.raises(RobustokError, match=message):
+            call()
+    assert vocab.decode_bytes(vocab.encode("b o")) == b"b o"
+
+
+def test_what_tiktoken_has_no_token_for_is_refused() -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    encoding = tiktoken.Encoding(
+        "toy", pat_str=r"\S+|\s+", mergeable_ranks={b"a": 0, b"b": 1, b"ab": 2}, special_tokens={}
+    )
+    vocab = rt.Vocabulary.load(encoding)
+    assert vocab.encode("ab").tolist() == [2]
+    for call in (vocab.encode, lambda text: rt.Uniform(vocab).sample(text, seed=0)):
+        with pytest.raises(RobustokError, match="tiktoken cannot encode this text"):
+            call("abc")
+
+
+@pytest.mark.parametrize("text", ["123 4567", "hello 12 world", " 1", "x", "a b"])
+@pytest.mark.parametrize("prefix", [False, True])
+@pytest.mark.parametrize("digits", [False, True])
+def test_strings_and_ids_draw_alike(text: str, prefix: bool, digits: bool) -> None:
+    vocab = rt.Vocabulary.load(trained(prefix=prefix, digits=digits))
+    ids = vocab.encode(text)
+    known = vocab.text_bytes(text)
+    assert known is None or known == vocab.decode_bytes(ids)
+    scheme = rt.Uniform(vocab)
+    for seed in range(5):
+        assert scheme.sample(text, seed=seed).tolist() == scheme.sample(ids, seed=seed).tolist()
+
+
+@pytest.mark.parametrize("model", ["Unigram", "BPE"])
+def test_a_special_token_that_the_model_would_find_in_a_text_is_text(model: str) -> None:
+    spellings = ["<unk>", "<s>", "a", "<", "s", ">"]
+    if model == "Unigram":
+        inside: dict = {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
+                        "vocab": [[p, -float(i)] for i, p in enumerate(spellings)]}  # fmt: skip
+    else:
+        spec = json.loads(bpe(ignore_merges=True, unk_token="<unk>"))["model"]
+        inside = spec | {"vocab": {p: i for i, p in enumerate(spellings)}, "merges": []}
+    tokenizer = Tokenizer.from_str(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": 1, "content": "<s>", **SPECIAL}], "normalizer": None,
+        "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": inside,
+    }))  # fmt: skip
+    vocab = rt.Vocabulary.load(tokenizer)
+    for own in (vocab, pickle.loads(pickle.dumps(vocab))):
+        for text in ("<s>", "a<s>"):
+            assert 1 not in own.encode(text)
+            assert own.decode_bytes(own.encode(text)) == text.encode()
+            assert 1 in own.encode(text, parse_special=True)
+
+
+def test_threads_that_parse_special_tokens_do_not_change_what_others_encode() -> None:
+    vocab = rt.Vocabulary.load(Tokenizer.from_str(bpe()))
+    text, end = "hi <|end|> there" * 20, vocab.tokens.index(b"<|end|>")
+    counts: list[int] = []
+    stop = threading.Event()
+
+    def parse() -> None:
+        while not stop.is_set():
+            assert np_count(vocab.encode(text, parse_special=True), end) == 20
+
+    def plain() -> None:
+        counts.extend(np_count(vocab.encode(text), end) for _ in range(1500))
+
+    def np_count(ids, token: int) -> int:
+        return int((ids == token).sum())
+
+    parsers = [threading.Thread(target=parse) for _ in range(2)]
+    encoders = [threading.Thread(target=plain) for _ in range(2)]
+    for thread in (*parsers, *encoders):
+        thread.start()
+    for thread in encoders:
+        thread.join()
+    stop.set()
+    for thread in parsers:
+        thread.join()
+    assert counts == [0] * 3000
+
+
+def test_a_tokenizer_object_of_the_caller_stays_as_it_is() -> None:
+    tokenizer = Tokenizer.from_str(bpe(dropout=0.5))
+    tokenizer.enable_truncation(3)
+    before = tokenizer.to_str(), tokenizer.encode_special_tokens
+    vocab = rt.Vocabulary.load(tokenizer)
+    vocab.encode("a<|end|>")
+    vocab.encode("a<|end|>", parse_special=True)
+    assert (tokenizer.to_str(), tokenizer.encode_special_tokens) == before
+
+
+def test_broken_bytes_need_no_token_for_0xff() -> None:
+    vocab = rt.Vocabulary.load(trained(alphabet=False))
+    assert vocab.decode_bytes(vocab.encode_continuation(b"hello")) == b"hello"
+    with pytest.raises(RobustokError, match="no token for byte 0xFF"):
+        vocab.encode(b"hello\xff")
+
+
+def test_each_distinct_chunk_between_broken_bytes_is_encoded_once_in_one_call() -> None:
+    vocab = rt.Vocabulary.load(trained(prefix=True))
+    encoder, calls = vocab.data.encoder, []
+
+    class Counting:
+        def encode_batch(self, texts, parse_special):
+            calls.append(len(texts))
+            return encoder.encode_batch(texts, parse_special)
+
+    object.__setattr__(vocab.data, "encoder", Counting())
+    raw = b"\xff".join([b"hello", b" world", b"the", b"", b"the fox"] * 500)
+    assert vocab.decode_bytes(vocab.encode(raw)) == b" " + raw
+    assert len(calls) <= 8
+    assert sum(calls) < 30

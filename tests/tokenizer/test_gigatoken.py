@@ -1,0 +1,407 @@
+"""gigatoken gives what ``tokenizers`` gives, on every text, or is not used."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import pickle
+import random
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.corpus.conftest import documents, train
+from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
+from tests.oracles.data import TOKENIZERS, data_path, real
+from tokenizers import AddedToken, Tokenizer
+
+from robustok.errors import RobustokError
+from robustok.guard import Guard
+from robustok.ragged import Ragged
+from robustok.tokenizer import gigatoken as gigatoken_encoder
+from robustok.tokenizer import gigatoken_long
+from robustok.tokenizer.gigatoken import GigatokenEncoder
+from robustok.tokenizer.gigatoken_check import KINDS, check_texts, has_unsafe
+from robustok.tokenizer.vocabulary import Text, Vocabulary
+
+SPELLINGS = ["<|end|>", "<|im_start|>", "<s>", "</s>", "<unk>", "<0x41>", "▁", "Ġ", "<|endoftext|>"]
+texts = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+    | st.lists(st.sampled_from([*KINDS, *SPELLINGS]), max_size=15).map("".join)
+    | st.binary(max_size=9),
+    max_size=5,
+)
+VOCABS = {
+    "gpt2": byte_level(None), "llama3": byte_level(LLAMA3), "nfc": byte_level(LLAMA3, nfc=True),
+    "llama2": metaspace(prefix=True), "internlm2": metaspace(prefix=False),
+}  # fmt: skip
+
+
+def by_tokenizer(vocab: Vocabulary, texts: Sequence[Text]) -> Ragged:
+    return Ragged.from_rows(vocab._encode_rows(list(texts), False))
+
+
+def loaded(vocab: Vocabulary) -> GigatokenEncoder:
+    vocab.gigatoken.load()
+    assert vocab.gigatoken.reason is None
+    return vocab.gigatoken
+
+
+def test_without_gigatoken_tokenizers_encodes_and_one_large_batch_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "gigatoken", None)  # as if it were not installed
+    gigatoken_encoder._say_missing.cache_clear()
+    vocab = Vocabulary(VOCABS["gpt2"].data)
+    Guard(vocab)
+    assert vocab.gigatoken.reason == "this needs gigatoken: pip install 'robustok[fast]'"
+    small, large = ["hello world"], ["hello world " * 1000] * 100
+    assert vocab.encode_batch(small) == by_tokenizer(vocab, small)
+    assert not caplog.records
+    assert vocab.encode_batch(large) == by_tokenizer(vocab, large)
+    vocab.encode_batch(large)
+    assert [record.getMessage().partition("pip")[2] for record in caplog.records] == [
+        " install 'robustok[fast]'"
+    ]
+
+
+@pytest.mark.parametrize("name", VOCABS)
+@given(rows=texts)
+@example(rows=["", "ſK don't  x", "a\u2028b \u00a0 1½²", b"\xff\xfe ab\xc3", "<|end|><s>"])
+@example(rows=["\u0378\u0e3a\u1ac0e\u0301", "\u1100\u1161\u11a8", "\u0958\u2126"])
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_any_text(name: str, rows: list[Text]) -> None:
+    vocab = VOCABS[name]
+    loaded(vocab)
+    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_real_tokenizers(name: str) -> None:
+    hard = data_path("corpus", "hard_cases.jsonl").read_text().splitlines()
+    with lzma.open(data_path("corpus", "multilingual_code.jsonl.xz"), "rt", encoding="utf8") as f:
+        mixed = [line for line, _ in zip(f, range(345), strict=False)][::15]
+    rows = [json.loads(line)["text"] for line in [*hard, *mixed]]
+    vocab = real(name)
+    added = vocab.data.source.get_added_tokens_decoder().values()
+    rows += [f"a{token.content}b {token.content}" for token in added][:300]
+    encoded = loaded(vocab).encode(rows)
+    assert all(row is not None or has_unsafe(text) for row, text in zip(encoded, rows, strict=True))
+    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
+
+
+HARD = [
+    "\u0c5c;d", "12&12\U00011de1's", "a\u0378b", "\u088f\u0cdc\ua7ce", "\U00010940a 1\U00011db0'S",
+    "\U00016ea0\u0301 \U00018d80", "e\U0001e6c0\u0301", "\U000323b0\U000323b1", "\u1c89 \ua7cb",
+    "Å\u0301 \U000105c0\u0307", "\U000113c5\U000113c2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*VOCABS, *TOKENIZERS])
+def test_ids_are_the_same_before_and_after_it_is_loaded(name: str) -> None:
+    """The first two texts had other ids once gigatoken was loaded."""
+    source = VOCABS[name] if name in VOCABS else real(name)
+    vocab = Vocabulary.load(source.data.source)
+    rows = [*HARD, *check_texts()][:300]
+    vocab.gigatoken._left = 1 << 30
+    before = Ragged.from_rows([vocab.encode(row) for row in rows])
+    assert vocab.gigatoken._backend is None
+    loaded(vocab)
+    assert Ragged.from_rows([vocab.encode(row) for row in rows]) == before
+    guard = Guard(vocab)
+    assert all(guard.check(ids).canonical for ids in before.rows()[: len(HARD)])
+
+
+def test_guard_knows_ids_of_new_characters() -> None:
+    guard = Guard(real("llama3"))
+    assert guard.check([53898, 250, 26, 67]).canonical
+    assert guard.check([53898, 250, 100249]).repaired.tolist() == [53898, 250, 26, 67]
+
+
+def test_little_text_does_not_load_it() -> None:
+    vocab = byte_level(None)
+    vocab.encode_batch(["a few words"])
+    assert vocab.gigatoken._backend is None and vocab.gigatoken.reason is None
+    vocab.encode_batch(["a few words" * 1000])
+    assert vocab.gigatoken._backend is not None
+
+
+def test_all_text_goes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocab = byte_level(LLAMA3)
+    loaded(vocab)
+    whole = by_tokenizer(vocab, documents(20))
+    monkeypatch.setattr(vocab, "_encode_rows", None)
+    assert vocab.encode_batch(documents(20)) == whole
+    assert vocab.encode(documents(1)[0]).tolist() == whole[0].tolist()
+    assert len(vocab.encode_batch([])) == 0 and len(vocab.encode("")) == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"normalized": True}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}]
+)
+@pytest.mark.parametrize("name", VOCABS)
+def test_added_tokens(name: str, options: dict[str, bool]) -> None:
+    tokenizer = Tokenizer.from_str(VOCABS[name].data.source.to_str())
+    added = ["<tool>", "the", "thethe", "x y", "\u212b", "▁z"]
+    tokenizer.add_tokens([AddedToken(t, **{"normalized": False, **options}) for t in added])
+    vocab = Vocabulary.load(tokenizer)
+    loaded(vocab)
+    rows = [
+        "a<tool>b <|end|>",
+        " <tool> ",
+        "thethethe thether",
+        "x yx  y",
+        "\u212b\u00c5",
+        " z▁z  z",
+    ]
+    rows += ["".join(pair) for pair in zip(added, [*added[1:], "a"], strict=True)]
+    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
+
+
+def test_special_tokens_are_plain_text() -> None:
+    for vocab in VOCABS.values():
+        loaded(vocab)
+        names = [vocab.tokens[i].decode() for i in vocab.special]
+        for ids in vocab.encode_batch([f"a{name}b" for name in names]):
+            assert not vocab.special & set(ids.tolist())
+
+
+def test_bytes_that_are_no_text() -> None:
+    vocab = VOCABS["internlm2"]
+    loaded(vocab)
+    rows = [b"caf\xc3\xa9", b"\xff\xfe ab\xc3", "plain", b"\xed\xa0\x80"]
+    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
+    with pytest.raises(RobustokError, match="lone surrogate"):
+        vocab.encode_batch(["ok", "a\ud800"])
+
+
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"PART": 300, "LONGEST": 700, "WHOLE": 1500, "OVERLAP": 64}
+    for name, value in sizes.items():
+        monkeypatch.setattr(gigatoken_long, name, value)
+
+
+def test_a_long_text_is_cut_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_parts(monkeypatch)
+    text = " ".join(documents(30)) + " the\n\n  the  \n" * 9
+    for vocab in VOCABS.values():
+        encoded = loaded(vocab).encode([text])[0]
+        assert encoded is not None
+        assert encoded.tolist() == by_tokenizer(vocab, [text])[0].tolist()
+
+
+@pytest.mark.parametrize("name", VOCABS)
+@given(
+    alphabet=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
+    runs=st.lists(st.tuples(st.integers(0, 2**32), st.integers(1, 900)), min_size=1, max_size=4),
+    between=st.sampled_from(["", " ", "\n", "\u2003"]),
+)
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_a_long_text_without_words(
+    name: str, alphabet: list[str], runs: list[tuple[int, int]], between: str
+) -> None:
+    parts = [
+        "".join(random.Random(seed).choices(alphabet, k=size)) if seed % 2 else alphabet[0] * size
+        for seed, size in runs
+    ]
+    text = between.join(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        small_parts(patch)
+        (encoded,) = loaded(VOCABS[name]).encode([text])
+    if encoded is not None:
+        assert encoded.tolist() == by_tokenizer(VOCABS[name], [text])[0].tolist()
+
+
+@pytest.mark.parametrize("name", VOCABS)
+@pytest.mark.parametrize("part", ["the", "日", "7", " ", "e\u0301\u0323", "\U0001f468\u200d", "a!"])
+def test_a_text_that_is_long_without_words(name: str, part: str) -> None:
+    text = part * (300_000 // len(part))
+    assert len(text) > gigatoken_long.LONGEST
+    (encoded,) = loaded(VOCABS[name]).encode([text])
+    assert encoded is not None
+    assert encoded.tolist() == by_tokenizer(VOCABS[name], [text])[0].tolist()
+
+
+def test_a_table_that_grows_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocab = byte_level(None)
+    encoder = loaded(vocab)
+    monkeypatch.setattr(gigatoken_encoder, "INTERVAL", 1000)
+    sizes = iter([10, 10, 10, 20, 10, 10])
+    monkeypatch.setattr(gigatoken_encoder, "_process_size", lambda: next(sizes, 10))
+    monkeypatch.setattr(gigatoken_encoder, "GROWTH", 5)
+    encoder._size = 10
+    backends, rows = set(), documents(40)
+    for _ in range(6):
+        backends.add(encoder._backend)
+        assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
+    assert len(backends) == 2
+    monkeypatch.setattr(gigatoken_encoder, "_process_size", lambda: None)
+    monkeypatch.setattr(gigatoken_encoder, "UNSEEN", 1000)
+    before = encoder._backend
+    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
+    assert encoder._backend is not before
+
+
+def collide(count: int) -> str:
+    """Words of 15 letters with one hash in gigatoken's table: CRC-32C is linear over bits."""
+
+    def crc(value: int, size: int) -> int:
+        state = 0
+        for i in range(size):
+            state ^= value >> 8 * i & 0xFF
+            for _ in range(8):
+                state = (state >> 1) ^ (0x82F63B78 if state & 1 else 0)
+        return state
+
+    def hashed(word: int) -> int:
+        return crc(word | 15 << 120, 16)
+
+    base = int.from_bytes(b" " + b"h" * 14, "little")
+    bits = [1 << 8 * i + bit for i in range(1, 15) for bit in range(3)]
+    pivots: dict[int, tuple[int, int]] = {}
+    kernel = []
+    for bit in bits:
+        value, combined = (hashed(base ^ bit) ^ hashed(base)) & 0xFFFFFF, bit
+        while value and value.bit_length() in pivots:
+            other, change = pivots[value.bit_length()]
+            value, combined = value ^ other, combined ^ change
+        if value:
+            pivots[value.bit_length()] = value, combined
+        else:
+            kernel.append(combined)
+    words, word = [], base
+    for i in range(1, count + 1):
+        words.append(word.to_bytes(15, "little").decode())
+        word ^= kernel[(i & -i).bit_length() - 1]
+    return "".join(words)
+
+
+def test_texts_that_collide_in_its_table_end_its_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gigatoken_encoder, "SECONDS", 0.0)
+    monkeypatch.setattr(gigatoken_encoder, "EXCESS", 1e-4)
+    vocab = byte_level(None)
+    encoder = loaded(vocab)
+    rows = [collide(2000)] * 3
+    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
+    assert encoder.reason is not None and "collide" in encoder.reason
+    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)
+
+
+def test_another_result_is_a_reason_not_to_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocab = byte_level(None)
+    monkeypatch.setattr(gigatoken_encoder, "check_texts", lambda: iter(["never seen"]))
+    right = vocab.data.encoder.encode_batch
+    monkeypatch.setattr(
+        type(vocab.data.encoder), "encode_batch",
+        lambda self, texts, parse_special: [[*row, 5] for row in right(texts, parse_special)],
+    )  # fmt: skip
+    vocab.gigatoken.load()
+    assert vocab.gigatoken.reason == "gigatoken gives other ids for 'never seen'"
+    assert vocab.gigatoken.encode(["the"]) == [None]
+
+
+def test_a_failure_is_a_reason_not_to_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panic(_: str) -> Any:
+        raise PanicException("index out of bounds")
+
+    vocab = byte_level(None)
+    encoder = loaded(vocab)
+    monkeypatch.setattr(encoder, "_backend", panic)
+    assert vocab.encode_batch(["the"]) == by_tokenizer(vocab, ["the"])
+    assert encoder.reason == "gigatoken failed (index out of bounds)"
+
+
+@pytest.mark.parametrize(
+    ("vocab", "reason"),
+    [
+        (byte_level(None, prefix=True), "adds a space"),
+        (byte_level(r"(?<=a)b|."), "gigatoken"),
+        (byte_level(r"\d+|\D"), "gigatoken"),
+    ],
+)
+def test_others_are_left_to_the_tokenizer(vocab: Vocabulary, reason: str) -> None:
+    vocab.gigatoken.load()
+    assert vocab.gigatoken.reason is not None and reason in vocab.gigatoken.reason
+    assert vocab.encode_batch(["the rest", ""]) == by_tokenizer(vocab, ["the rest", ""])
+
+
+def test_several_threads_share_it() -> None:
+    vocab = byte_level(None)
+    loaded(vocab)
+    batches = [documents(40)[i::4] for i in range(4)]
+    results: dict[int, Ragged] = {}
+
+    def encode(i: int) -> None:
+        for _ in range(20):
+            results[i] = vocab.encode_batch(batches[i])
+
+    threads = [threading.Thread(target=encode, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, batch in enumerate(batches):
+        assert results[i] == by_tokenizer(vocab, batch)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_forked_amid_a_call_encodes() -> None:
+    vocab = byte_level(None)
+    encoder, text = loaded(vocab), " ".join(map(str, range(40_000)))
+    ending = threading.Event()
+
+    def work() -> None:
+        while not ending.is_set():
+            encoder.encode([text])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        while not encoder._running:
+            time.sleep(0)
+        for _ in range(5):
+            child = os.fork()
+            if not child:
+                os._exit(0 if len(vocab.encode("the rest")) else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        ending.set()
+        thread.join()
+
+
+def test_a_copy_loads_its_own() -> None:
+    vocab = byte_level(None)
+    loaded(vocab)
+    copy = pickle.loads(pickle.dumps(vocab))
+    assert copy.gigatoken._backend is None
+    assert np.array_equal(copy.encode("the rest"), vocab.encode("the rest"))
+
+
+def test_a_split_that_removes_all_but_its_matches(tmp_path: Path) -> None:
+    path = train(tmp_path)
+    spec = json.loads(path.read_text())
+    spec["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": LLAMA3}, "behavior": "Removed", "invert": True},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+             "use_regex": False},
+        ],
+    }  # fmt: skip
+    path.write_text(json.dumps(spec))
+    vocab = Vocabulary.load(path)
+    loaded(vocab)
+    rows = [*documents(10), "a\u2028b 12345  \n x"]
+    assert vocab.encode_batch(rows) == by_tokenizer(vocab, rows)

@@ -1,0 +1,261 @@
+"""Tokenizer files from strangers: one line says what is wrong, or all is as the library has it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.tokenizer.test_exact_encoding import SPECIAL, fallback
+from tests.tokenizer.test_vocabulary import bpe
+from tokenizers import Tokenizer, models
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.tokenizer.pattern import Symbol, automaton, read_pattern
+from robustok.tokenizer.pre_tokenizer import PreTokenizer
+from robustok.tokenizer.tokenizer_json import from_json
+
+SPEC: dict[str, Any] = json.loads(bpe())
+
+
+def edited(*path: Any, value: Any) -> str:
+    """The small tokenizer.json with one value replaced."""
+    spec = copy.deepcopy(SPEC)
+    part = spec
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return json.dumps(spec)
+
+
+def dropout(vocab: rt.Vocabulary) -> rt.Sampler:
+    return rt.sampler("bpe-dropout(p=0.5)", vocab)
+
+
+def split(pattern: str) -> dict:
+    byte_level = SPEC["pre_tokenizer"] | {"use_regex": False}
+    first = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
+             "invert": False}  # fmt: skip
+    return {"type": "Sequence", "pretokenizers": [first, byte_level]}
+
+
+REFUSED = {
+    "nested arrays": "[" * 1_000_000,
+    "nested objects": '{"model":' * 1_000_000,
+    "a list": "[1, 2]",
+    "a number": "7",
+    "vocabulary is a list": edited("model", "vocab", value=["a"]),
+    "id is text": edited("model", "vocab", "a", value="1"),
+    "id is negative": edited("model", "vocab", "a", value=-1),
+    "id is huge": edited("model", "vocab", "a", value=1_000_000_000),
+    "id is a fraction": edited("model", "vocab", "a", value=1.5),
+    "two tokens with one id": edited("model", "vocab", "abc", value=SPEC["model"]["vocab"]["ab"]),
+    "merges are a number": edited("model", "merges", value=3),
+    "a merge of three": edited("model", "merges", value=[["a", "b", "c"]]),
+    "a merge of no token": edited("model", "merges", value=[["a", "QQ"]]),
+    "merges of numbers": edited("model", "merges", value=[[1, 2]]),
+    "model is null": edited("model", value=None),
+    "model is text": edited("model", value="BPE"),
+    "pre-tokenizer is text": edited("pre_tokenizer", value="ByteLevel"),
+    "pre-tokenizer without type": edited("pre_tokenizer", value={}),
+    "added tokens are text": edited("added_tokens", value="x"),
+    "an added token is a number": edited("added_tokens", value=[5]),
+    "an added token without content": edited("added_tokens", value=[{"id": 1, **SPECIAL}]),
+    "decoder is a number": edited("decoder", value=3),
+    "decoder lacks its pre-tokenizer": edited("pre_tokenizer", value=None),
+    "two byte levels": edited(
+        "pre_tokenizer",
+        value={"type": "Sequence", "pretokenizers": [SPEC["pre_tokenizer"]] * 2},
+    ),
+    "a byte-level normalizer": edited("normalizer", value={"type": "ByteLevel"}),
+    "a metaspace of its own": edited(
+        "pre_tokenizer",
+        value={"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": True},
+    ),
+    "a broken pattern": edited("pre_tokenizer", value=split("(")),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_tokenizer_is_one_line(name: str, tmp_path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(REFUSED[name], encoding="utf8")
+    with pytest.raises(RobustokError) as e:
+        rt.Vocabulary.load(path)
+    assert "\n" not in str(e.value)
+    assert len(str(e.value)) < 500 + len(str(path))
+
+
+def test_a_vocabulary_with_holes_is_refused() -> None:
+    spec = copy.deepcopy(SPEC)
+    spec["model"]["vocab"]["Ġa"] += 7
+    with pytest.raises(RobustokError, match=r"its 259 tokens have ids up to .*without holes"):
+        from_json(json.dumps(spec), "holes")
+    with pytest.raises(RobustokError, match="without holes"):
+        rt.Vocabulary.load(Tokenizer(models.BPE({"a": 0, "b": 5}, [])))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("(a+)+$", "a" * 40 + "b"),
+        ("(?:(?:a{100}){100}){100}", "aaaa b"),
+        ("(" * 900 + "a" + ")" * 900, "aa b"),
+        ("a{0,5000}", "aaaa b"),
+    ],
+)
+def test_patterns_that_are_too_much_for_the_automaton(pattern: str, text: str) -> None:
+    try:
+        vocab = rt.Vocabulary(from_json(edited("pre_tokenizer", value=split(pattern)), "hostile"))
+    except RobustokError as e:  # the library refuses it
+        assert "\n" not in str(e)
+        return
+    for call in (vocab.encode, lambda text: dropout(vocab).sample(text, seed=0)):
+        try:
+            ids = call(text)
+        except RobustokError as e:  # the library gave up on the pattern
+            assert "\n" not in str(e)
+        else:
+            assert vocab.decode_bytes(ids) == text.encode()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?:(?:a{100}){100}){100}", "(?:a?){60}a{5000}", "(" * 50_000 + "a" + ")" * 50_000]
+)
+def test_the_automaton_of_a_pattern_is_bounded(pattern: str) -> None:
+    tree = read_pattern(pattern)
+    assert tree is None or automaton(tree, [Symbol(chr(i), ()) for i in range(128)]) is None
+
+
+def test_an_empty_token_is_in_no_tokenization() -> None:
+    spec = copy.deepcopy(SPEC)
+    spec["model"]["vocab"][""] = 259
+    vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
+    assert vocab.tokens[259] == b""
+    assert not vocab.ordinary[259]
+    for sampler in (rt.Uniform(vocab), dropout(vocab)):
+        drawn = sampler.sample("abc abc", seed=0)
+        assert vocab.decode_bytes(drawn) == b"abc abc"
+
+
+def test_many_added_tokens_that_begin_alike_are_searched_in_linear_time() -> None:
+    spec = copy.deepcopy(SPEC)
+    spec["added_tokens"] = [
+        {"id": 259 + i, "content": "a" * (i + 1) + "!", **SPECIAL, "special": False}
+        for i in range(300)
+    ]
+    vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
+    text = "a" * 70_000
+    assert vocab.decode_bytes(vocab.encode_batch([text])[0]) == text.encode()
+
+
+def test_a_sentencepiece_model_with_flipped_bits_is_one_line(tmp_path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    from io import BytesIO
+
+    model = BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["hello world the quick brown fox naïve café"] * 20),
+        model_writer=model, vocab_size=40, minloglevel=5, hard_vocab_limit=False,
+    )  # fmt: skip
+    whole = model.getvalue()
+    path = tmp_path / "tokenizer.model"
+    refused = 0
+    for bit in range(0, 8 * 700, 37):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            rt.Vocabulary.load(path)
+        except RobustokError as e:
+            refused += 1
+            assert "\n" not in str(e)
+    assert refused
+
+
+# --- random changes -------------------------------------------------------------------------------
+
+BASES = [SPEC, json.loads(fallback().to_str())]
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 300), st.just(10**9), st.floats(allow_nan=False),
+    st.sampled_from(["", "a", "b", "ab", "▁", "Ġ", "BPE", "Unigram", "Split", "Removed", "Digits",
+                     "(a", r"\s+", "<|end|>", "<0x41>", "Metaspace", "ByteLevel", "NFC"]),
+    st.just([]), st.just({}), st.just({"type": "NFKC"}), st.just({"type": "Lowercase"}),
+    st.just({"type": "Digits", "individual_digits": True}),
+    st.just({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}),
+)  # fmt: skip
+
+
+def places(part: Any, path: tuple = ()) -> list[tuple]:
+    """The paths of all values of a JSON document, without most of a vocabulary's."""
+    items = part.items() if isinstance(part, dict) else enumerate(part)
+    paths = []
+    for number, (key, value) in enumerate(items):
+        if path[-1:] == ("vocab",) and number % 40:
+            continue
+        paths.append((*path, key))
+        if isinstance(value, (dict, list)):
+            paths += places(value, (*path, key))
+    return paths
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    spec = copy.deepcopy(draw(st.sampled_from(BASES)))
+    for _ in range(draw(st.integers(1, 2))):
+        *path, last = draw(st.sampled_from(places(spec)))
+        part = spec
+        for key in path:
+            part = part[key]
+        if draw(st.booleans()) and isinstance(part, dict):
+            del part[last]
+        else:
+            part[last] = draw(VALUES)
+    return json.dumps(spec)
+
+
+TEXTS = ["", "abc ab", " a  b", "12 345", "naïve\ncafé", "a<|end|>b", "<0x41>", "▁a", "Ｚ e\u0301"]
+
+
+def agrees_with_the_library(text: str, vocab: rt.Vocabulary, library: Tokenizer) -> None:
+    try:
+        ids = vocab.encode(text)
+    except RobustokError as e:
+        assert "\n" not in str(e)
+        return
+    spelled = vocab.decode_bytes(ids)
+    if not vocab.data.encoder.reachable:  # type: ignore[attr-defined]
+        assert ids.tolist() == library.encode(text, add_special_tokens=False).ids
+    known = vocab.text_bytes(text)
+    assert known is None or known == spelled
+    for sampler in (rt.Uniform(vocab), rt.StochasTok(vocab, alpha=0.5)):
+        drawn = sampler.sample(text, seed=1)
+        assert vocab.decode_bytes(drawn) == spelled
+        assert drawn.tolist() == sampler.sample(ids, seed=1).tolist()
+
+
+@given(mutated())
+@settings(
+    max_examples=int(os.environ.get("ROBUSTOK_FUZZ", "150")), deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+def test_a_changed_file_is_refused_or_read_as_the_library_reads_it(content: str) -> None:
+    try:
+        vocab = rt.Vocabulary(from_json(content, "changed"))
+    except RobustokError as e:
+        assert "\n" not in str(e)
+        return
+    library = Tokenizer.from_str(content)
+    library.encode_special_tokens = True
+    library.no_truncation()
+    library.no_padding()
+    if hasattr(library.model, "dropout"):
+        library.model.dropout = None
+    for text in TEXTS:
+        agrees_with_the_library(text, vocab, library)
+    assert PreTokenizer(vocab.data) is not None

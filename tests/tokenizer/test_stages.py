@@ -1,0 +1,105 @@
+"""Stages of a tokenizer.json: what each kind does, against the library itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+
+from robustok.errors import RobustokError
+from robustok.tokenizer.stages import GPT2, NO_CUTS, Stages, isolating, tokenizer_json
+
+TEXT = "I'd  like 12 ▁ cafés,\n\tplease."
+
+
+def stages_of(pre_tokenizer: object = None, normalizer: object = None) -> Stages:
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizer, normalizer  # type: ignore
+    return Stages.of_tokenizer(tokenizer, "test")
+
+
+def split(pattern: str, behavior: str = "isolated", invert: bool = False) -> object:
+    return pre_tokenizers.Split(Regex(pattern), behavior, invert)
+
+
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+PRE_TOKENIZERS = {
+    "none": (None, NO_CUTS),
+    "gpt2": (pre_tokenizers.ByteLevel(add_prefix_space=False), GPT2),
+    "split": (pre_tokenizers.Sequence([split(r"\w+|\W+"), BYTES]), r"\w+|\W+"),
+    "removed": (split(r"\w+|\W+", "removed", invert=True), r"\w+|\W+"),
+    "merged": (split(r"\s+", "merged_with_next"), None),
+    "two": (pre_tokenizers.Sequence([split(r"\w+|\W+"), split(r"\d|\D+")]), None),
+    "digits": (pre_tokenizers.Digits(), None),
+    "possessive": (split(r"\p{L}{2}+|."), None),
+}
+
+
+@pytest.mark.parametrize("name", PRE_TOKENIZERS)
+def test_the_pattern_cuts_as_the_library_does(name: str) -> None:
+    stage, pattern = PRE_TOKENIZERS[name]
+    stages = stages_of(stage)
+    assert stages.cut_pattern == pattern
+    if pattern is None or stage is None:
+        return
+    alone = pre_tokenizers.Split(Regex(pattern), "isolated")
+    spans = [span for _, span in stage.pre_tokenize_str(TEXT)]
+    assert [span for _, span in alone.pre_tokenize_str(TEXT)] == spans
+
+
+@pytest.mark.parametrize(
+    ("stage", "keeps"),
+    [
+        (None, True),
+        (pre_tokenizers.ByteLevel(add_prefix_space=False), True),
+        (pre_tokenizers.ByteLevel(add_prefix_space=True), True),
+        (pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()]), False),
+        (pre_tokenizers.Digits(individual_digits=True), True),
+        (pre_tokenizers.Punctuation("removed"), False),
+        (pre_tokenizers.Punctuation("isolated"), True),
+        (pre_tokenizers.WhitespaceSplit(), False),
+        (split(r"\s+", "removed"), False),
+    ],
+)
+def test_stages_that_keep_the_text(stage: object, keeps: bool) -> None:
+    assert stages_of(stage).keeps_text is keeps
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "local", "composes", "rules"),
+    [
+        (None, True, True, ()),
+        (normalizers.NFC(), False, True, None),
+        (normalizers.Sequence([normalizers.NFD(), normalizers.NFKC()]), False, True, None),
+        (normalizers.Lowercase(), True, False, None),
+        (normalizers.Replace(" ", "▁"), True, False, ("inside",)),
+        (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
+         False, False, ("before", "inside")),
+        (normalizers.Prepend("x"), False, False, None),
+        (normalizers.Strip(), False, False, None),
+    ],
+)  # fmt: skip
+def test_normalizers(normalizer: object, local: bool, composes: bool, rules: object) -> None:
+    stages = stages_of(normalizer=normalizer)
+    assert (stages.is_local, stages.composes, stages.space_rules) == (local, composes, rules)
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        (pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(), BYTES]), "two ByteLevel"),
+        (pre_tokenizers.Metaspace("_"), "Metaspace with '_'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(stage: object, words: str) -> None:
+    with pytest.raises(RobustokError, match=words):
+        stages_of(stage)
+
+
+def test_a_tokenizer_json_with_one_pattern() -> None:
+    model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
+    text = tokenizer_json(model, isolating(r"\w+|\W+"))
+    assert json.loads(text)["pre_tokenizer"]["pattern"] == {"Regex": r"\w+|\W+"}
+    assert Tokenizer.from_str(text).encode("ab cd").offsets == [(0, 2), (2, 3), (3, 5)]

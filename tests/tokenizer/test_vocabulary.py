@@ -1,0 +1,286 @@
+"""Reading tokenizers of every kind, and their canonical encodings."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from tests.oracles.data import TOKENIZERS, data_path, real
+from tests.oracles.vocabulary import toy
+
+import robustok as rt
+
+
+def bpe(**model) -> str:
+    """A tokenizer.json of a small byte-level BPE."""
+    from robustok.tokenizer.data import byte_alphabet
+
+    vocab = {c: i for i, c in enumerate(sorted(byte_alphabet()))}
+    merges = [["a", "b"], ["ab", "c"], ["Ġ", "a"]]
+    for a, b in merges:
+        vocab[a + b] = len(vocab)
+    added = {
+        "id": len(vocab), "content": "<|end|>", "single_word": False, "lstrip": False,
+        "rstrip": False, "normalized": False, "special": True,
+    }  # fmt: skip
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                  "use_regex": True}  # fmt: skip
+    spec = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [added],
+        "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None,
+                  "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": vocab, "merges": merges, **model},
+    }  # fmt: skip
+    return json.dumps(spec)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(bpe(), encoding="utf8")
+    return tmp_path
+
+
+def test_paths_folders_and_objects_read_alike(folder) -> None:
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    sources = [str(path), path, str(folder), Tokenizer.from_file(str(path))]
+    vocabs = [rt.Vocabulary.load(way) for way in sources]
+    assert len({v.fingerprint for v in vocabs}) == 1
+    assert rt.Vocabulary.load(vocabs[0]) is vocabs[0]
+    vocab = vocabs[0]
+    ids = vocab.encode("abc ab")
+    assert ids.dtype == np.int32
+    assert [vocab.tokens[i] for i in ids] == [b"abc", b" ", b"ab"]
+    assert len(vocab) == vocab.size == 260
+    assert vocab.special == {259}
+    assert vocab.decode(ids) == "abc ab"
+
+
+def test_transformers_tokenizers_read_alike(folder) -> None:
+    transformers = pytest.importorskip("transformers")
+    path = folder / "tokenizer.json"
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(path))
+    assert rt.Vocabulary.load(fast).fingerprint == rt.Vocabulary.load(path).fingerprint
+
+
+def test_dropout_truncation_and_padding_of_the_file_are_off(folder) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(bpe(dropout=0.9), encoding="utf8")
+    vocab = rt.Vocabulary.load(path)
+    for _ in range(10):
+        assert [vocab.tokens[i] for i in vocab.encode("abc")] == [b"abc"]
+
+
+def test_plain_bytes_are_those_of_ordinary_ids_alone(folder) -> None:
+    vocab = rt.Vocabulary.load(folder)
+    ids = vocab.encode("ab abc")
+    assert vocab.plain_bytes(ids.tolist()) == b"ab abc"
+    for wrong in (259, vocab.size, -1):
+        assert vocab.plain_bytes([*ids.tolist(), wrong]) is None
+    assert vocab.plain_bytes([]) is None
+
+
+def test_special_tokens_in_a_text_are_text_by_default(folder) -> None:
+    vocab = rt.Vocabulary.load(folder)
+    assert 259 not in vocab.encode("a<|end|>")
+    assert vocab.encode("a<|end|>", parse_special=True)[-1] == 259
+    assert vocab.decode_bytes(vocab.encode("a<|end|>")) == b"a<|end|>"
+
+
+def test_bytes_that_are_no_text_are_encoded_byte_by_byte(folder) -> None:
+    vocab = rt.Vocabulary.load(folder)
+    raw = b"ab\xff\xfe abc\xc3"
+    assert vocab.decode_bytes(vocab.encode(raw)) == raw
+    many = np.resize(vocab.encode(raw), 5000)
+    assert vocab.decode_bytes(many) == b"".join(vocab.tokens[i] for i in many)
+    assert vocab.encode(b"abc").tolist() == vocab.encode("abc").tolist()
+    assert len(vocab.encode("")) == 0
+
+
+def test_a_lone_surrogate_is_one_line(folder) -> None:
+    vocab = rt.Vocabulary.load(folder)
+    for call in (vocab.encode, vocab.text_bytes):
+        with pytest.raises(rt.RobustokError, match=r"lone surrogate \(U\+D800 at position 1\)"):
+            call("a\ud800")
+
+
+def test_the_ordinary_of_two_ids_with_the_same_bytes_is_in_the_vocabulary() -> None:
+    vocab = real("llama2")
+    twins = [i for i, t in enumerate(vocab.tokens) if t == b"A"]
+    assert len(twins) == 2
+    assert vocab.ordinary[twins].tolist() == [False, True]
+    assert vocab.readable[twins].all()
+    for drawn in rt.Uniform(vocab).sample_batch(["A cat"], seed=0, draws=50):
+        assert twins[0] not in drawn
+
+
+def test_a_twin_that_the_reference_holds_is_on_its_path() -> None:
+    vocab = real("llama2")
+    twin = min(i for i, t in enumerate(vocab.tokens) if t == b"A")
+    row = np.array([twin, *vocab.encode("b")], np.int32)
+    lattice = rt.Lattice(vocab, row)
+    assert lattice.count(distance=0) == 1
+    assert next(lattice.enumerate(distance=0)).tolist() == row.tolist()
+    drawn = rt.UniformK(vocab, k=0).sample(row, seed=0)
+    assert drawn.tolist() == row.tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not a tokenizer.json"),
+        ("[]", "not a tokenizer.json"),
+        ('{"model": {"type": "WordPiece"}}', "a WordPiece tokenizer is not supported"),
+        ('{"model": {"type": "WordLevel"}}', "a WordLevel tokenizer is not supported"),
+        ('{"model": {"type": "BPE"}}', ""),
+    ],
+)
+def test_broken_files_are_one_line(tmp_path, content: str, message: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content, encoding="utf8")
+    with pytest.raises(rt.RobustokError) as e:
+        rt.Vocabulary.load(path)
+    assert message in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_missing_files_are_one_line(tmp_path) -> None:
+    for name, message in (
+        (str(tmp_path / "none" / "tokenizer.json"), "no file or folder .*give a tokenizer folder"),
+        (str(tmp_path), "no tokenizer.json and no tokenizer.model"),
+    ):
+        with pytest.raises(rt.RobustokError, match=message):
+            rt.Vocabulary.load(name)
+    with pytest.raises(rt.RobustokError, match="cannot read a tokenizer from int"):
+        rt.Vocabulary.load(3)
+
+
+def test_suffixes_that_are_no_bytes_are_named(tmp_path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(bpe(end_of_word_suffix="</w>"), encoding="utf8")
+    with pytest.raises(rt.RobustokError, match="end_of_word_suffix '</w>' is not supported"):
+        rt.Vocabulary.load(path)
+
+
+def test_unigram(tmp_path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -2.0), ("b", -2.0), ("▁ab", -1.0), ("ab", -3.0)]
+    tokenizer = Tokenizer(models.Unigram(scores, unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    vocab = rt.Vocabulary.load(tokenizer)
+    ids = vocab.encode("ab ab")
+    assert vocab.decode_bytes(ids) == b" ab ab"
+    assert vocab.data.scores is not None
+    for drawn in rt.Uniform(vocab).sample_batch(["ab ab"], seed=0, draws=20):
+        assert vocab.decode_bytes(drawn) == b" ab ab"
+    unknown = vocab.encode("abz")
+    assert 0 in unknown
+    assert 0 in rt.Uniform(vocab).sample(unknown, seed=1)
+
+
+def test_tiktoken(folder) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    ranks = {bytes([b]): b for b in range(256)} | {b"ab": 256, b"abc": 257}
+    encoding = tiktoken.Encoding(
+        "toy", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<|end|>": 258}
+    )
+    vocab = rt.Vocabulary.load(encoding)
+    assert vocab.encode("abc ab").tolist() == [257, 32, 256]
+    assert vocab.special == {258}
+    assert vocab.encode("a<|end|>", parse_special=True).tolist() == [97, 258]
+    assert 258 not in vocab.encode("a<|end|>")
+
+
+def test_sentencepiece_models() -> None:
+    pytest.importorskip("sentencepiece")
+    path = data_path("tokenizers", "llama2", "tokenizer.model")
+    vocab, twin = rt.Vocabulary.load(path), real("llama2")
+    text = "Hello, wörld! 根 12"
+    assert vocab.encode(text).tolist() == twin.encode(text).tolist()
+    assert vocab.tokens[3:] == twin.tokens[3:]
+    assert np.array_equal(vocab.ordinary, twin.ordinary)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_canonical_ids_are_the_reference_libraries(name: str) -> None:
+    vocab = real(name)
+    path = data_path("tokenizers", "reference_encodings.jsonl")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf8").splitlines()]
+    different = [row["n"] for row in rows if vocab.encode(row["text"]).tolist() != row["ids"][name]]
+    # U+0000: the SentencePiece model gives its byte piece, its tokenizer.json an ordinary one.
+    assert different == ([41] if name == "internlm2" else [])
+    for row in rows:
+        known = vocab.text_bytes(row["text"])
+        assert known is None or known == vocab.decode_bytes(vocab.encode(row["text"]))
+
+
+def test_a_vocabulary_travels_without_its_tables() -> None:
+    vocab = toy([b"a", b"aa"])
+    small = len(pickle.dumps(vocab))
+    rt.StochasTok(vocab, alpha=1).sample("aaaa", seed=0)
+    assert vocab.trie is not None
+    assert len(pickle.dumps(vocab)) == small
+    assert pickle.loads(pickle.dumps(vocab)).fingerprint == vocab.fingerprint
+
+
+def test_mid_text_after_an_encoder_that_puts_a_space_first_may_begin_with_a_newline() -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(["one house\n\nand another house\n\n"] * 9, trainer)
+    vocab = rt.Vocabulary.load(tokenizer)
+    ids = vocab.encode_continuation(b"\n\nhouse")
+    assert vocab.decode_bytes(ids) == b"\n\nhouse"
+    assert len(ids) < len(b"\n\nhouse")
+
+
+def test_derived_values_are_computed_once_for_all_threads() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Barrier
+
+    vocab, barrier = toy([b"a"]), Barrier(4)
+    calls: list[int] = []
+
+    def make() -> object:
+        calls.append(vocab.derived("inner", lambda: 1))
+        return object()
+
+    def ask(_: int) -> object:
+        barrier.wait()
+        return vocab.derived("outer", make)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(ask, range(4)))
+    assert len(calls) == 1
+    assert all(result is results[0] for result in results)
+
+
+def test_a_hub_name_may_have_a_revision_and_the_commit_is_recorded(tmp_path, monkeypatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    root = tmp_path / "models--someone--small"
+    for ref, commit, unknown in (("main", "a" * 40, None), ("v2", "b" * 40, "Ġa")):
+        (root / "snapshots" / commit).mkdir(parents=True)
+        (root / "snapshots" / commit / "tokenizer.json").write_text(bpe(unk_token=unknown))
+        (root / "refs").mkdir(exist_ok=True)
+        (root / "refs" / ref).write_text(commit)
+    assert rt.Vocabulary.load("someone/small").data.revision == "a" * 40
+    second = rt.Vocabulary.load("someone/small@v2")
+    assert second.data.revision == "b" * 40
+    assert second.fingerprint != rt.Vocabulary.load("someone/small@main").fingerprint
+    with pytest.raises(rt.RobustokError, match="someone/small@v3: no such file"):
+        rt.Vocabulary.load("someone/small@v3")
