@@ -252,9 +252,11 @@ def test_a_text_file_can_be_one_document(tmp_path: Path) -> None:
 BOMB = """
 import resource, sys
 from pathlib import Path
+import pyarrow
 from robustok.corpus.read import find_column, read_chunk
 from robustok.corpus.sources import Column
 from robustok.corpus.sources import cut_chunks, find_sources
+pyarrow.array([])  # imports pandas, where it is installed
 limit = int(Path("/proc/self/statm").read_text().split()[0]) * 4096 + (250 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 sources = find_sources(sys.argv[1])

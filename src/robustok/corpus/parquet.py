@@ -157,7 +157,7 @@ def _sizes(column: pa.ChunkedArray) -> np.ndarray:
         lengths = _lengths(column)
     else:
         return np.full(len(column), 8, np.int64)
-    # A null becomes nan. pyarrow's fill_null imports pandas for any column.
+    # A null becomes nan.
     return np.nan_to_num(lengths.to_numpy()).astype(np.int64)
 
 
