@@ -3,6 +3,8 @@ PYTHON ?= python3
 OUT ?= runs/quick
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Without bytecode each process that a test starts compiles torch and transformers: 15 seconds instead of 5.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: venv study test lint bounds coverage fuzz bench docs release clean
 .DELETE_ON_ERROR:
