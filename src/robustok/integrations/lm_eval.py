@@ -28,7 +28,7 @@ from robustok.evaluation.questions import item_key
 from robustok.models.load import check_model, load_config
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.ragged import Ragged
-from robustok.runtime.hub import hub_failure, is_unreachable
+from robustok.runtime.hub import is_unreachable
 from robustok.runtime.packaged import is_packaged, packaged_folder
 from robustok.samplers import sampler
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -78,7 +78,9 @@ class RobustokLM(Transformers):
                 pretrained = base_of_lora(pretrained)
             if is_packaged(pretrained):
                 pretrained = str(packaged_folder(pretrained))
-            _check_model(pretrained)
+            check_model(pretrained)
+            if not Path(pretrained).is_dir() and is_unreachable():
+                load_config(pretrained)  # fails without lm-eval's minute of requests
         _check_names(kwargs)
         kwargs.setdefault("trust_remote_code", False)
         super().__init__(pretrained, **kwargs)
@@ -220,17 +222,6 @@ class RobustokLM(Transformers):
 
         pad = self.tokenizer.pad_token_id
         return padded(drawn, pad), padded([torch.ones_like(row) for row in drawn], 0)
-
-
-def _check_model(name: str) -> None:
-    """Raise RobustokError for a model that is not here, without lm-eval's minute of requests."""
-    check_model(name)
-    if Path(name).is_dir() or not is_unreachable():
-        return
-    try:
-        load_config(name)
-    except (OSError, ValueError) as e:
-        raise RobustokError(f"could not load the model '{name}': {hub_failure(e)}") from e
 
 
 def _check_names(arguments: Mapping[str, Any]) -> None:
