@@ -34,6 +34,7 @@ from robustok.study.cells.models import (
     PretrainCell,
     StepCell,
 )
+from robustok.study.config import find_study, studies
 from robustok.study.cost import parameters
 from robustok.study.schema import Corpus, Study, WordTask
 from robustok.study.sources import (
@@ -65,6 +66,23 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
     of results. Raises RobustokError for a file that cannot be read.
     """
     return tuple({cell.key: cell for cell in _Planner(study, read).cells()}.values())
+
+
+def hub_names() -> dict[tuple[str, str], list[str]]:
+    """The included studies that read each thing of the hub at full scale, by its kind and name.
+
+    >>> sorted({kind for kind, _ in hub_names()})
+    ['benchmark', 'model', 'text', 'tokenizer']
+    """
+    users: dict[tuple[str, str], list[str]] = {}
+    for study in studies():
+        for cell in plan(find_study(study), read=False):
+            kind = {"base": "model", "corpus": "text"}.get(cell.kind, cell.kind)
+            for name in cell.hub_names:
+                name = cell.name if isinstance(cell, BenchmarkCell) else name
+                own = users.setdefault((kind, name), [])
+                own += [] if study in own else [study]
+    return dict(sorted(users.items()))
 
 
 class _Planner:
