@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from robustok.checks import check_settings, option
@@ -113,6 +114,11 @@ class Recipe:
                 f"steps x {processes} processes: change one of them"
             )
         return self.batch_size // (steps * processes)
+
+
+def step_folder(out: Path, step: int) -> Path:
+    """The folder of the model that a training with ``keep_every`` keeps after a step."""
+    return out / "steps" / str(step)
 
 
 PRESETS = {

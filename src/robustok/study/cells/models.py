@@ -20,6 +20,7 @@ from robustok.study.equal_strength import sampler_at_splits
 from robustok.study.schema import NOT_IN_KEY, Finetuning, Model, Pretraining, TrainingSection
 from robustok.study.sources import External
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, special_token
+from robustok.training.recipe import step_folder
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
 
@@ -241,8 +242,6 @@ class StepCell(ModelCell):
         return f"{self.model.description} at step {self.step}"
 
     def source(self, folder: Path) -> Path:
-        from robustok.training.run import step_folder
-
         return step_folder(self.model.path(folder) / "model", self.step)
 
     def run(self, folder: Path, progress: Progress) -> Summary:
