@@ -6,8 +6,8 @@ from robustok.runtime.environment import names_on_use
 
 if TYPE_CHECKING:
     from robustok.report.frame import Results as Results
-    from robustok.report.headlines import Headline as Headline
-    from robustok.report.headlines import find_headlines as find_headlines
+    from robustok.report.tables import Headline as Headline
+    from robustok.report.tables import find_headlines as find_headlines
     from robustok.report.tables import write_table as write_table
     from robustok.report.write import write_report as write_report
 

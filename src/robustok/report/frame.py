@@ -265,6 +265,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
+def bounds(row: Mapping[str, Any]) -> str:
+    """The interval of a row in percent.
+
+    >>> bounds({"low": 0.8, "high": 0.95})
+    '[80.0, 95.0]'
+    """
+    return f"[{percent(row['low'])}, {percent(row['high'])}]"
+
+
 def change_text(change: Difference) -> tuple[str, str]:
     """The difference of the two accuracies as they are printed, in points, and its interval."""
     mean = points(round(change.after, 3) - round(change.before, 3))
