@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robustok.errors import RobustokError
+from robustok.models.load import pinned
 from robustok.study.cells.base import Cell
 from robustok.study.cells.inputs import (
     BenchmarkCell,
@@ -37,14 +38,7 @@ from robustok.study.cells.models import (
 from robustok.study.config import find_study, studies
 from robustok.study.cost import parameters
 from robustok.study.schema import Corpus, Study, WordTask
-from robustok.study.sources import (
-    FileText,
-    HubText,
-    Text,
-    external_file,
-    external_model,
-    pinned_name,
-)
+from robustok.study.sources import FileText, HubText, Text, external_file, external_model
 from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
 
@@ -205,8 +199,9 @@ class _Planner:
                 continue
             revision = None
             if name in HUB:
-                pinned = pinned_name(HUB[name].name, "dataset", read=self.read)
-                revision = pinned.partition("@")[2] or None
+                on_hub = HUB[name].name
+                commit = pinned(on_hub, "dataset") if self.read else on_hub
+                revision = commit.partition("@")[2] or None
             yield BenchmarkCell(name, part.items, None, revision, examples)
 
 
@@ -238,7 +233,7 @@ def _data(study: Study, task: WordTask, read: bool) -> DataCell:
 
 def _text(corpus: Corpus, read: bool) -> Text:
     if corpus.hub:
-        name = pinned_name(corpus.hub, "dataset", read=read)
+        name = pinned(corpus.hub, "dataset") if read else corpus.hub
         return HubText(corpus.documents, corpus.measured, name)
     train = tuple(external_file(path, read=read) for path in corpus.train)
     held_out = external_file(corpus.held_out, read=read) if corpus.held_out else None

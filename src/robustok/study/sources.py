@@ -52,8 +52,9 @@ def external_model(name: str, *, read: bool = True) -> External:
     """
     if is_packaged(name):
         return External(name, packaged_identity(name))
-    pinned = pinned_name(name, read=read)
-    return External(pinned, _content_or_name(pinned))
+    # With its commit, so that another revision is another cell.
+    found = pinned(name) if read else name
+    return External(found, _content_or_name(found))
 
 
 def added_start_token(name: str) -> str | None:
@@ -62,13 +63,6 @@ def added_start_token(name: str) -> str | None:
     source = vocab.data.source
     first = source.encode("a").ids[0] if isinstance(source, Tokenizer) else None
     return vocab.tokens[first].decode() if first in vocab.special else None
-
-
-def pinned_name(name: str, kind: str = "model", *, read: bool = True) -> str:
-    """A hub name with its commit, so that another revision is another cell."""
-    if not read:
-        return name
-    return pinned(name, kind)
 
 
 def _content_or_name(name: str) -> str:

@@ -16,6 +16,7 @@ from robustok.cli.printing import print_figure, print_json, print_result, print_
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 from robustok.models.devices import precision_of
+from robustok.report.model_figures import draw_gap
 from robustok.tasks import read_items
 
 
@@ -89,7 +90,7 @@ def certify(
             rows += _certify_items(
                 model, vocab, name, items, options.max_items, settings, scoring, out, as_json
             )
-    print_figure("gap", rows, out, as_json)
+    print_figure(draw_gap, rows, out and out / "gap", as_json)
 
 
 def _distance(argument: str) -> int | None:

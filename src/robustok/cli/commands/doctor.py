@@ -72,7 +72,7 @@ def _findings() -> dict[str, Any]:
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": available_cores(),
-        "devices": _devices(),
+        "devices": devices() if find_spec("torch") else [],
         "kernels": "compiled at first use" if packaged_directory() is None else "in the wheel",
         "caches": {
             "kernel cache": str(cache_directory() or "none is writable: set NUMBA_CACHE_DIR"),
@@ -85,7 +85,3 @@ def _findings() -> dict[str, Any]:
             if find_spec(name) is None
         ],
     }
-
-
-def _devices() -> list[str]:
-    return devices() if find_spec("torch") else []

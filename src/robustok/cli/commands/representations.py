@@ -25,6 +25,7 @@ from robustok.cli.options import (
 from robustok.cli.printing import print_figure, print_json, print_result, print_table
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
+from robustok.report.model_figures import draw_bound, draw_embeddings
 from robustok.tasks import read_items
 
 
@@ -64,7 +65,7 @@ def embeddings(
                 )  # fmt: skip
             rows += result.table()
             print_result(result, {field: getattr(result, field) for field in fields}, as_json)
-    print_figure("embeddings", rows, out, as_json)
+    print_figure(draw_embeddings, rows, out and out / "embeddings", as_json)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def bound(
         n = options.tokens or (ratios.longest if ratios else None)
         _print_bound(limits, ratios, options.distance, n, as_json)
         rows += _rows(limits, ratios, n)
-    print_figure("bound", rows, out, as_json)
+    print_figure(draw_bound, rows, out and out / "bound", as_json)
 
 
 def _measure(

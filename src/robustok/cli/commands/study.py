@@ -79,12 +79,10 @@ class StudyOptions:
         )  # fmt: skip
 
     def folder(self, study: Study) -> Path:
-        named = "-".join([study.name, *([self.scale] if self.scale else []), *self._model_part()])
-        return self.out or Path("runs") / named
-
-    def _model_part(self) -> list[str]:
-        """The model's name without its folder and revision, for the name of the run's folder."""
-        return [] if self.model is None else [Path(self.model.partition("@")[0]).name or "model"]
+        parts = [study.name, *([self.scale] if self.scale else [])]
+        if self.model is not None:  # its name without folder and revision
+            parts.append(Path(self.model.partition("@")[0]).name or "model")
+        return self.out or Path("runs", "-".join(parts))
 
 
 def list_(as_json: Json = False) -> None:

@@ -129,7 +129,10 @@ def inspect(
         return [vocab.tokens[i] for i in ids]
 
     entries: list[dict[str, Any]] = [{"scheme": "canonical", "draws": [tokens_of(canonical)]}]
-    for spec in options.scheme or _default_schemes():
+    # By default the random schemes with a color of their own that every tokenizer fits.
+    default = [scheme.example for scheme in BUILT_IN
+               if scheme.color and not scheme.needs and not scheme.deterministic]  # fmt: skip
+    for spec in options.scheme or default:
         draw = sampler(spec, vocab)
         rows = draw.sample_batch([source], seed=options.seed, draws=options.draws)
         entries.append({"scheme": draw.spec, "draws": [tokens_of(row) for row in rows]})
@@ -142,15 +145,6 @@ def inspect(
     if options.html:
         write_inspection(options.html, text, total, entries, bars, options.samples)
         typer.echo(f"The page is at {options.html.resolve()}")
-
-
-def _default_schemes() -> list[str]:
-    """The random schemes with a color of their own that every tokenizer fits, as their examples."""
-    return [
-        scheme.example
-        for scheme in BUILT_IN
-        if scheme.color and not scheme.needs and not scheme.deterministic
-    ]
 
 
 def _histogram(
