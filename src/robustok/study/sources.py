@@ -53,7 +53,7 @@ def external_model(name: str, *, read: bool = True) -> External:
     if is_packaged(name):
         return External(name, packaged_identity(name))
     # With its commit, so that another revision is another cell.
-    found = pinned(name) if read else name
+    found = pinned(name, "model") if read else name
     return External(found, _content_or_name(found))
 
 
