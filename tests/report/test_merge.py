@@ -14,7 +14,7 @@ import pytest
 from robustok.evaluation.comparison import compare_answers
 from robustok.report import Results, write_report
 from robustok.report.comparison import clear_differences, difference, over_seeds
-from robustok.report.figures import strength_panels, draw_bars, heat_panels
+from robustok.report.figures import draw_bars, heat_panels, strength_panels
 from robustok.report.frame import merged_perplexities
 from robustok.report.paper import paper_section
 from robustok.report.tables import other_section

@@ -15,8 +15,8 @@ from robustok.report.comparison import DataFrame, Difference, difference, over_s
 from robustok.report.names import scheme_and_strength
 from robustok.report.style import colors, family
 from robustok.samplers.spec import Spec, find_scheme
+from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED
-from robustok.study.equal_strength import splits_in
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
 from robustok.models import Shape
-from robustok.study.equal_strength import at_splits
+from robustok.samplers.strength import at_splits
 from robustok.study.schema import Strict, Study
 from robustok.study.sources import added_start_token
 

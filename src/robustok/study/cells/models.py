@@ -13,10 +13,10 @@ from robustok.models import Shape, add_lora, load_model, save_tokenizer, small_m
 from robustok.runtime.display import Progress
 from robustok.runtime.files import write_json
 from robustok.samplers import schedule
+from robustok.samplers.strength import sampler_at_splits
 from robustok.study.cells.base import NAME, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, TokenizerCell
 from robustok.study.cost import training_seconds
-from robustok.study.equal_strength import sampler_at_splits
 from robustok.study.schema import NOT_IN_KEY, Finetuning, Model, Pretraining, TrainingSection
 from robustok.study.sources import External
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, special_token
