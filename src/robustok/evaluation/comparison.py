@@ -167,6 +167,27 @@ def interval(
 
 
 @dataclass(frozen=True)
+class FewShot:
+    """Few-shot prompting: solved examples before each question.
+
+    >>> few_shot = FewShot(2, "stochastok(alpha=1)")
+    >>> from robustok.evaluation import evaluate_tasks
+    >>> tasks = {"odd": items}
+    >>> result = evaluate_tasks(model, vocab, tasks, ["canonical"], seed=0, few_shot=few_shot)
+    >>> result[0].evaluation.n
+    6
+
+    Args:
+        count: number of examples, at least 1. The last items of a task are the examples, and are
+            not evaluated.
+        scheme: spec of the scheme that draws the examples' questions, by default canonical.
+    """
+
+    count: int
+    scheme: str = "canonical"
+
+
+@dataclass(frozen=True)
 class TaskResult:
     """One task under one scheme.
 

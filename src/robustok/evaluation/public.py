@@ -6,6 +6,7 @@ require("torch", "transformers")
 
 from robustok.evaluation.accuracy import drawn_strength as drawn_strength
 from robustok.evaluation.accuracy import evaluate as evaluate
+from robustok.evaluation.comparison import FewShot as FewShot
 from robustok.evaluation.comparison import ModelDifference as ModelDifference
 from robustok.evaluation.comparison import Paired as Paired
 from robustok.evaluation.comparison import TaskResult as TaskResult
@@ -36,7 +37,6 @@ from robustok.evaluation.representations.ratios import lipschitz_ratios as lipsc
 from robustok.evaluation.result import Accuracy as Accuracy
 from robustok.evaluation.result import Evaluation as Evaluation
 from robustok.evaluation.result import Outcome as Outcome
-from robustok.evaluation.tasks import FewShot as FewShot
 from robustok.evaluation.tasks import evaluate_tasks as evaluate_tasks
 from robustok.tokenizer.chat import Frame as Frame
 from robustok.tokenizer.chat import chat_frame as chat_frame

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robustok.evaluation.accuracy import evaluate
-from robustok.evaluation.comparison import TaskResult, against
+from robustok.evaluation.comparison import FewShot, TaskResult, against
 from robustok.evaluation.questions import Ids, as_sampler, plain_ids, solved_examples
 from robustok.evaluation.result import Evaluation, Outcome
 from robustok.evaluation.resume import RowFile, question_digest
@@ -21,26 +21,6 @@ from robustok.runtime.files import json_digest
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
     from robustok.tokenizer.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True)
-class FewShot:
-    """Few-shot prompting: solved examples before each question.
-
-    >>> few_shot = FewShot(2, "stochastok(alpha=1)")
-    >>> tasks = {"odd": items}
-    >>> result = evaluate_tasks(model, vocab, tasks, ["canonical"], seed=0, few_shot=few_shot)
-    >>> result[0].evaluation.n
-    6
-
-    Args:
-        count: number of examples, at least 1. The last items of a task are the examples, and are
-            not evaluated.
-        scheme: spec of the scheme that draws the examples' questions, by default canonical.
-    """
-
-    count: int
-    scheme: str = "canonical"
 
 
 def evaluate_tasks(

@@ -275,7 +275,8 @@ def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> An
     for number in range(lm.draws):
         lm.draw = number
         # One file for each draw, so that no draw reads the answers of another.
-        kept = f"{cache}.{_slug(lm.identity)}" if cache else None
+        slug = "".join(c if c.isalnum() or c in ".=-" else "_" for c in lm.identity)
+        kept = f"{cache}.{slug}" if cache else None
         first = tracker if lm.draw == 0 else None
         runs.append(
             once(model=lm, use_cache=kept, log_samples=True, evaluation_tracker=first, **options)
@@ -345,7 +346,3 @@ def _per_document(
             values.setdefault(sample["doc_id"], []).append(float(sample[metric]))
     means = np.array([np.mean(v) for v in values.values()])
     return float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else None
-
-
-def _slug(identity: str) -> str:
-    return "".join(c if c.isalnum() or c in ".=-" else "_" for c in identity)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robustok.errors import RobustokError
+from robustok.evaluation.comparison import FewShot
 from robustok.models.load import pinned
 from robustok.study.cells.base import Cell
 from robustok.study.cells.inputs import (
@@ -23,7 +24,6 @@ from robustok.study.cells.measurements import (
     AttackCell,
     EvaluateCell,
     ExamplesCell,
-    SolvedExamples,
     Subject,
     TransferCell,
 )
@@ -179,9 +179,7 @@ class _Planner:
         self, model: ModelCell, seed: int, questions: tuple[QuestionsCell, ...], *, is_last: bool
     ) -> Subject:
         part = self.study.few_shot
-        few_shots = (
-            tuple(SolvedExamples(part.examples, s) for s in part.schemes) if part else (None,)
-        )
+        few_shots = tuple(FewShot(part.examples, s) for s in part.schemes) if part else (None,)
         return Subject(model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last)
 
     def _benchmarks(self) -> Iterator[BenchmarkCell]:

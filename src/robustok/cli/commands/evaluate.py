@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +32,7 @@ from robustok.cli.printing import print_json, print_result
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import (
+    FewShot,
     TaskResult,
     compare_models,
     item_rows,
@@ -41,9 +42,6 @@ from robustok.evaluation.comparison import (
 from robustok.models.devices import precision_of
 from robustok.runtime.files import write_rows, write_whole
 from robustok.tasks import Item, benchmark_files, read_items, read_texts
-
-if TYPE_CHECKING:
-    from robustok.evaluation import FewShot
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,6 @@ def evaluate(
 
 @dataclass(frozen=True)
 class FewShotOptions:
-    """Options of `icl` alone."""
-
     count: int = option(
         "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
     )
@@ -145,7 +141,7 @@ def icl(
             )
         if shots.attack:
             check_questions(questions)
-    few_shot = evaluation.FewShot(shots.count, shots.scheme)
+    few_shot = FewShot(shots.count, shots.scheme)
     start = options.start_ids(vocab)
     (part,) = _part_files(options.out, [model])
     loaded, results = _run_tasks(
@@ -279,8 +275,6 @@ def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None
 
 @dataclass(frozen=True)
 class PerplexityOptions:
-    """Options of `perplexity` alone."""
-
     scheme: tuple[str, ...] = option(
         "may be given more than once", "--scheme", "-s", default=("canonical", "uniform"),
         metavar="SCHEME",

@@ -26,8 +26,6 @@ SHOWN = 20  # findings
 
 @dataclass(frozen=True)
 class GuardOptions:
-    """Options of `guard`."""
-
     mode: str = option(
         "report all, stop at the first finding, or print repaired ids",
         default="report", choices=("report", "strict", "repair"), metavar="report|strict|repair",
@@ -143,8 +141,6 @@ def _print(vocab: Any, verdict: Any, number: int | None) -> None:
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Options of `audit`."""
-
     column: str | None = option(
         "the column of ids or conversations, if there are several", default=None, metavar="NAME"
     )

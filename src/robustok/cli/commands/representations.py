@@ -31,8 +31,6 @@ from robustok.tasks import read_items
 
 @dataclass(frozen=True)
 class EmbeddingOptions(StartOptions):
-    """Options of `embeddings`."""
-
     draws: int = option("draws of each text or word", "--draws", "-n", default=50, min=1)
     sentence: tuple[str, ...] = option(
         "also measure the word in this text, as 'I said {word} twice.'", default=()
@@ -70,8 +68,6 @@ def embeddings(
 
 @dataclass(frozen=True)
 class BoundOptions(ModelOptions):
-    """Options of `bound`."""
-
     items: str | None = option(
         "questions to measure the changes on, JSON Lines", default=None, metavar="FILE"
     )

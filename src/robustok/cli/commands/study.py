@@ -125,8 +125,6 @@ def plan(name: Name, options: StudyOptions, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class RunOptions(StudyOptions):
-    """Options of `study run`."""
-
     jobs: int | None = option(
         "cells to run at once  [default: by the available cores]", default=None, min=1
     )
@@ -170,8 +168,6 @@ def run(name: Name, options: RunOptions) -> None:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Options of `report`."""
-
     out: Path | None = option(
         "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]",
         "--out", "-o", default=None, metavar="FOLDER", callback=output_folder,

@@ -51,8 +51,6 @@ def sample(
 
 @dataclass(frozen=True)
 class CountOptions:
-    """Options of `count`."""
-
     by: str | None = option(
         "also count by distance from the canonical tokenization, or by segments", default=None,
         choices=("distance", "segments"), noun="unit", metavar="distance|segments",
@@ -95,8 +93,6 @@ def _counts_by(lattice: Any, by: str, total: int, most: int | None) -> list[int]
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """Options of `inspect`."""
-
     scheme: tuple[str, ...] = option(
         "may be given more than once  [default: every random one that fits]", "--scheme", "-s",
         default=(), metavar="SCHEME",

@@ -18,6 +18,7 @@ import numpy as np
 from robustok import attack as attacks
 from robustok import evaluation
 from robustok.attack.settings import ObjectiveSettings, suite_label
+from robustok.evaluation.comparison import FewShot
 from robustok.evaluation.intervals import clustered
 from robustok.models.devices import precision_of
 from robustok.ragged import Ragged
@@ -42,14 +43,6 @@ SAMPLING_COST = 15  # of sampling a token, as a multiple of reading one of a lon
 
 
 @dataclass(frozen=True)
-class SolvedExamples:
-    """Solved examples before every question, their questions tokenized by `scheme`."""
-
-    count: int
-    scheme: str
-
-
-@dataclass(frozen=True)
 class Subject:
     """A model to measure, and what it is measured with.
 
@@ -61,7 +54,7 @@ class Subject:
     tokenizer: TokenizerCell
     corpus: CorpusCell | None
     questions: tuple[QuestionsCell, ...]
-    few_shots: tuple[SolvedExamples | None, ...]
+    few_shots: tuple[FewShot | None, ...]
     is_last: bool
 
     @property
@@ -200,7 +193,7 @@ class AccuracyCell(MeasurementCell):
     """Accuracy of a model on questions, zero-shot or few-shot."""
 
     data: QuestionsCell
-    few_shot: SolvedExamples | None = None
+    few_shot: FewShot | None = None
 
     @property
     def task(self) -> str:
