@@ -76,9 +76,10 @@ def certify(
         model = frame.load(path, as_json)
         scoring: dict[str, Any] = {"seed": seed, "overflow": frame.overflow} | around
         if smoothed is not None:
-            questions = (
-                [(text, choices)] if text is not None else _questions(items, options.max_items)
-            )
+            questions = [(text, choices)] if text is not None else [
+                (item.question, list(item.choices))
+                for item in read_items(str(items), limit=options.max_items)
+            ]  # fmt: skip
             around |= {"limit": settings.limit, "draws": settings.draws, "seed": seed,
                        "confidence": settings.confidence}  # fmt: skip
             for question, answers in questions:
@@ -99,10 +100,6 @@ def _distance(argument: str) -> int | None:
     if not argument.isdecimal():
         raise RobustokError(f"--distance {argument}: give a whole number, or all")
     return int(argument)
-
-
-def _questions(items: str | None, limit: int | None) -> list[tuple[str, list[str]]]:
-    return [(item.question, list(item.choices)) for item in read_items(str(items), limit=limit)]
 
 
 def _certify_vote(
