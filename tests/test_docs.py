@@ -74,7 +74,7 @@ def draws_svg(script: Any, folder: Path) -> bool:
 
 REFERENCE = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
 PACKAGES = (
-    "guard", "models", "training", "scoring", "evaluation.public", "attack.public", "tasks",
+    "guard", "models", "training.public", "scoring", "evaluation.public", "attack.public", "tasks",
     "analysis", "corpus", "study", "report", "play",
 )  # fmt: skip
 NOT_RUN = {"robustok.play.serve", "robustok.attack.complete_on_server"}  # they need a network

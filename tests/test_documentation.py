@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PUBLIC = ("robustok", "robustok.scoring", "robustok.evaluation.public", "robustok.training",
+PUBLIC = ("robustok", "robustok.scoring", "robustok.evaluation.public", "robustok.training.public",
           "robustok.models", "robustok.tasks", "robustok.guard", "robustok.guard.rollouts",
           "robustok.corpus", "robustok.attack.public", "robustok.analysis", "robustok.study",
           "robustok.report", "robustok.play")  # fmt: skip

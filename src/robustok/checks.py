@@ -8,15 +8,16 @@ integer that does not fit its type.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import MISSING, field, fields
 from itertools import chain
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, nearest
 
 MAX_STRENGTH = 10_000.0  # alpha, splits, distance, length_ratio: per canonical token
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
@@ -156,6 +157,38 @@ def _check_row(number: int, row: Any) -> np.ndarray:
 def check_offsets(offsets: Any) -> np.ndarray:
     """Row offsets as contiguous int64 [rows + 1]; their order is not checked."""
     return np.ascontiguousarray(_integers("offsets", offsets, np.int64), np.int64)
+
+
+def option(help: str, *flags: str, default: Any = MISSING, **metadata: Any) -> Any:
+    """A field of a settings class that is an option of the command line.
+
+    Args:
+        help: its help text.
+        *flags: its spellings, by default ``--`` and the name of the field.
+        default: its default; an option without one is required.
+        **metadata: ``min``, ``max``, ``metavar``, ``callback`` (a check by typer), ``choices`` with
+            ``noun``, what errors call one of them, and ``panel``, the group of ``--help``.
+    """
+    if flags:
+        metadata["flags"] = flags
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+def check_settings(cls: Any, values: Mapping[str, Any]) -> None:
+    """Raise RobustokError for a value below its field's ``min``, or none of its ``choices``.
+
+    ``cls`` is a settings class, and ``values`` has some of its fields by name.
+    """
+    for one in fields(cls):
+        value, metadata = values.get(one.name), one.metadata
+        choices, least = metadata.get("choices"), metadata.get("min")
+        if value is None:
+            continue
+        if choices and value not in choices:
+            name = metadata.get("noun", one.name)
+            raise RobustokError(f"unknown {name} '{value}': {nearest(value, choices)}")
+        if least is not None and isinstance(value, (int, float)) and value < least:
+            raise RobustokError(f"{one.name} is {value}: it must be at least {least}")
 
 
 def check_text(text: Any) -> str | bytes:

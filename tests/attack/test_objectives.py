@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from robustok.attack import (
     as_objective,
     attack,
     attack_prompt,
+    load_classifier,
     objective_by_name,
     special_frame,
 )
@@ -211,3 +213,12 @@ def test_a_function_must_give_a_number_for_each_candidate(vocab) -> None:
         attack_prompt(vocab, TEXT, as_objective(lambda rows: [1, 2]), seed=0)
     with pytest.raises(RobustokError, match="not a number"):
         attack_prompt(vocab, TEXT, as_objective(lambda rows: rows.lengths * np.nan), seed=0)
+
+
+def test_what_is_no_classifier_and_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
+    tiny_model("gpt2", 300).save_pretrained(tmp_path)
+    with pytest.raises(RobustokError, match="is no sequence classifier"):
+        load_classifier(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(RobustokError, match=r"^could not load the model '[^\n]*$"):
+        load_classifier(tmp_path)

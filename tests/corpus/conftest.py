@@ -58,13 +58,13 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done: list[int] = []
 
     def run(
-        job: Job, chunks: Sequence[Chunk], workers: int, progress: ShardProgress
+        job: Job, chunks: Sequence[Chunk], _: str, workers: int | None, progress: ShardProgress
     ) -> Iterator[dict]:
         for chunk in reversed(chunks):
             done.append(chunk.number)
             yield make_shard(job, chunk, lambda read, n=chunk.number: progress(n, read))
 
-    monkeypatch.setattr("robustok.corpus.run.run_local", run)
+    monkeypatch.setattr("robustok.corpus.run._manifests", run)
     return done
 
 

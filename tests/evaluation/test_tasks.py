@@ -16,7 +16,7 @@ from robustok.evaluation import (
     paired,
     solved_examples,
 )
-from robustok.evaluation.tasks import item_rows, model_table, table
+from robustok.evaluation.comparison import item_rows, model_table, table
 from robustok.models import Shape, small_model
 
 

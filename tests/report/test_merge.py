@@ -14,7 +14,7 @@ import pytest
 from robustok.evaluation.comparison import compare_answers
 from robustok.report import Results, write_report
 from robustok.report.comparison import clear_differences, difference, over_seeds
-from robustok.report.figures import by_strength, draw_bars, heat_panels
+from robustok.report.figures import draw_bars, heat_panels, strength_panels
 from robustok.report.frame import merged_perplexities
 from robustok.report.paper import paper_section
 from robustok.report.tables import other_section
@@ -147,7 +147,7 @@ def test_tasks_have_panels_and_pretrained_models_are_bars(tmp_path: Path) -> Non
         for task, splits in (("copa", 0.2), ("piqa", 0.4))
         for scheme in schemes for asked in schemes
     ]  # fmt: skip
-    first, second = by_strength(Results(rows))
+    first, second = strength_panels(Results(rows))
     assert (first.title, second.title) == ("copa", "piqa")
     assert list(first.series) == list(schemes)
     assert [list(panel.groups.values())[-1] for panel in (first, second)] == [
@@ -155,7 +155,7 @@ def test_tasks_have_panels_and_pretrained_models_are_bars(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert "measured splits" in first.axis
     unmeasured = [r | {"splits": float("nan")} for r in rows]
-    assert by_strength(Results(unmeasured))[0].axis.startswith("α of the scheme")
+    assert strength_panels(Results(unmeasured))[0].axis.startswith("α of the scheme")
 
 
 def test_a_heat_map_of_many_tasks_has_a_row_for_each() -> None:
@@ -242,6 +242,6 @@ def test_bars_have_a_line_at_the_accuracy_of_a_guess_in_every_panel() -> None:
         for task in ("copa", "piqa")
         for scheme in ("canonical", "stochastok(alpha=3)")
     ]
-    for axes in draw_bars(by_strength(Results(rows)), narrow=False).axes:
+    for axes in draw_bars(strength_panels(Results(rows)), narrow=False).axes:
         heights = [np.asarray(line.get_ydata(), float) for line in axes.lines]
         assert any((height == 25).all() for height in heights)

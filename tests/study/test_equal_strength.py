@@ -13,10 +13,9 @@ from robustok import RobustokError
 from robustok.report import write_report
 from robustok.report.frame import nominal_splits
 from robustok.samplers.spec import Spec
-from robustok.samplers.strength import measure
+from robustok.samplers.strength import at_splits, measure, sampler_at_splits, splits_in
 from robustok.study import find_study, plan, run_study
 from robustok.study.cells.models import FinetuneCell
-from robustok.study.equal_strength import at_splits, sampler_at_splits, splits_in
 from robustok.tasks import frequent_words, langgame
 
 PARTS: dict[str, Any] = {

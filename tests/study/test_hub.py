@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from robustok.cli.app import application
-from robustok.study.hub import HubName, hub_names, open_on_hub
+from robustok.study.planner import hub_names
+from robustok.study.sources import open_on_hub
 from robustok.tasks import HUB
 
 NAMES = hub_names()
@@ -19,25 +20,25 @@ UNPINNED = ("toksuite",)  # whose commit is not known here
 
 
 def test_all_kinds_are_named() -> None:
-    assert {entry.kind for entry in NAMES} == {"benchmark", "model", "text", "tokenizer"}
-    assert "Qwen/Qwen3-0.6B" in {entry.name.partition("@")[0] for entry in NAMES}
+    assert {kind for kind, _ in NAMES} == {"benchmark", "model", "text", "tokenizer"}
+    assert "Qwen/Qwen3-0.6B" in {name.partition("@")[0] for _, name in NAMES}
 
 
-@pytest.mark.parametrize("entry", NAMES, ids=lambda entry: f"{entry.kind}-{entry.name}")
-def test_every_name_has_its_commit(entry: HubName) -> None:
-    name = HUB[entry.name].name if entry.kind == "benchmark" else entry.name
-    if entry.name not in UNPINNED:
-        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", name)
-    assert name.partition("@")[0] not in WITH_SCRIPT
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_every_name_has_its_commit(kind: str, name: str) -> None:
+    on_hub = HUB[name].name if kind == "benchmark" else name
+    if name not in UNPINNED:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", on_hub)
+    assert on_hub.partition("@")[0] not in WITH_SCRIPT
 
 
 def test_a_failure_is_reported_with_the_studies_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    entries = [HubName("text", "a/b", ("one",)), HubName("model", "c/d", ("two",))]
-    monkeypatch.setattr("robustok.study.hub.hub_names", lambda: entries)
+    entries = {("text", "a/b"): ["one"], ("model", "c/d"): ["two"]}
+    monkeypatch.setattr("robustok.study.planner.hub_names", lambda: entries)
     monkeypatch.setattr(
-        "robustok.study.hub.open_on_hub", lambda e: "gone" if e.kind == "text" else None
+        "robustok.study.sources.open_on_hub", lambda kind, _: "gone" if kind == "text" else None
     )
     result = CliRunner().invoke(application(), ["doctor", "--hub"])
     assert result.exit_code == 1
@@ -51,18 +52,18 @@ def test_a_row_of_a_text_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
 
     rows: list[dict[str, Any]] = [{"text": ""}]
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(rows))
-    entry = HubName("text", "a/b@" + "0" * 40, ("one",))
-    assert "no text" in (open_on_hub(entry) or "")
+    name = "a/b@" + "0" * 40
+    assert "no text" in (open_on_hub("text", name) or "")
     rows[0]["text"] = "words"
-    assert open_on_hub(entry) is None
+    assert open_on_hub("text", name) is None
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("entry", NAMES, ids=lambda entry: f"{entry.kind}-{entry.name}")
-def test_the_hub_has_it(entry: HubName) -> None:
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_the_hub_has_it(kind: str, name: str) -> None:
     if os.environ.get("HF_HUB_OFFLINE", "1") != "0":
         pytest.skip("asks the model hub: set HF_HUB_OFFLINE=0 to run it")
-    problem = open_on_hub(entry)
+    problem = open_on_hub(kind, name)
     if problem and "cannot be reached" in problem:
         pytest.skip(problem)
     assert problem is None

@@ -17,9 +17,8 @@ from transformers import AutoModelForSequenceClassification
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.overflow import check_max_candidate_length, max_candidate_length
 from robustok.evaluation.questions import Ids, append
-from robustok.models.load import check_model, hub_arguments, load_config
+from robustok.models.load import check_model, hub_arguments, load_config, loading
 from robustok.ragged import Ragged
-from robustok.runtime.hub import hub_failure
 from robustok.scoring.forward import quiet
 
 _MAX_BATCH_TOKENS = 4096
@@ -128,16 +127,13 @@ def load_classifier(path_or_name: str | Path) -> Any:
     """
     check_model(path_or_name)
     name, where = hub_arguments(path_or_name)
-    try:
-        config = load_config(path_or_name)
-        if not any("SequenceClassification" in a for a in config.architectures or ()):
-            raise RobustokError(f"'{path_or_name}' is no sequence classifier: give one that is")
+    config = load_config(path_or_name)
+    if not any("SequenceClassification" in a for a in config.architectures or ()):
+        raise RobustokError(f"'{path_or_name}' is no sequence classifier: give one that is")
+    with loading("classifier", path_or_name):
         model: Any = AutoModelForSequenceClassification.from_pretrained(
             name, use_safetensors=True, **where
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        reason = hub_failure(error)
-        raise RobustokError(f"could not load the classifier '{path_or_name}': {reason}") from error
     return model.eval()
 
 

@@ -9,9 +9,11 @@ as in ``adversarial(distances=(2), start=canonical, steps=10)``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Self
 
+from robustok.checks import check_settings, option
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.spec import split_parameters
 
@@ -21,11 +23,8 @@ SEARCHES = {"adversarial": "greedy", "random-search": "random", "annealing": "an
 SUITES = ("standard",)
 
 _ALWAYS_WRITTEN = ("distances", "start", "steps")
-
-
-def _option(default: Any, help: str, **metadata: Any) -> Any:
-    """A field with its help text and further metadata."""
-    return field(default=default, metadata={"help": help, **metadata})
+_search_option = partial(option, panel="Search")
+_objective_option = partial(option, panel="Objective")
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,7 @@ class Settings:
     """Base of the settings: fields are checked against their ``min`` and ``choices``."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value, least = getattr(self, one.name), one.metadata.get("min")
-            choices = one.metadata.get("choices")
-            if choices and value not in choices:
-                raise RobustokError(f"unknown {one.name} '{value}': {nearest(value, choices)}")
-            if least is not None and isinstance(value, (int, float)) and value < least:
-                raise RobustokError(f"{one.name} is {value}: it must be at least {least}")
+        check_settings(type(self), vars(self))
 
     def replaced(self, **changes: Any) -> Self:
         """These settings with some fields changed.
@@ -93,27 +86,25 @@ class AttackSettings(Settings):
     Raises RobustokError for a value out of range.
     """
 
-    distances: tuple[int, ...] = _option(
-        (2,), "distance of the neighbors of a step; may be given twice",
-        flags=("--distance",), min=1, panel="Search",
-    )  # fmt: skip
-    start: str = _option("canonical", "canonical, or a scheme", panel="Search")
-    steps: int = _option(10, "greatest number of steps", min=0, panel="Search")
-    objective: str = _option(
-        "probability", "probability or log-probability of the options", choices=OBJECTIVES,
-        panel="Objective",
-    )  # fmt: skip
-    max_neighbors: int | None = _option(
-        None, "neighbors scored in a step, at random  [default: all]", min=1, panel="Search"
+    distances: tuple[int, ...] = _search_option(
+        "distance of the neighbors of a step; may be given twice", "--distance", default=(2,), min=1
     )
-    beam: int = _option(1, "tokenizations kept from step to step", min=1, panel="Search")
-    restarts: int = _option(0, "further starts, from uniform draws", min=0, panel="Search")
-    search: str = _option("greedy", "greedy, random, annealing or MODULE:FUNCTION", panel="Search")
-    max_scored: int | None = _option(
-        None, "tokenizations scored for a text, at most", min=1, panel="Search"
+    start: str = _search_option("canonical, or a scheme", default="canonical")
+    steps: int = _search_option("greatest number of steps", default=10, min=0)
+    objective: str = _objective_option(
+        "probability or log-probability of the options", default="probability", choices=OBJECTIVES
     )
-    stop_when_wrong: bool = _option(
-        False, "end at the first wrong answer: same accuracy", panel="Search"
+    max_neighbors: int | None = _search_option(
+        "neighbors scored in a step, at random  [default: all]", default=None, min=1
+    )
+    beam: int = _search_option("tokenizations kept from step to step", default=1, min=1)
+    restarts: int = _search_option("further starts, from uniform draws", default=0, min=0)
+    search: str = _search_option("greedy, random, annealing or MODULE:FUNCTION", default="greedy")
+    max_scored: int | None = _search_option(
+        "tokenizations scored for a text, at most", default=None, min=1
+    )
+    stop_when_wrong: bool = _search_option(
+        "end at the first wrong answer: same accuracy", default=False
     )
 
     def __post_init__(self) -> None:
@@ -181,29 +172,29 @@ class ObjectiveSettings(Settings):
     """
 
     name: str = "margin"  # the command's --objective is this field and AttackSettings.objective
-    target: str | None = _option(
-        None, "response that objective target makes likely", panel="Objective"
+    target: str | None = _objective_option(
+        "response that objective target makes likely", default=None
     )
-    wanted: tuple[str, ...] = _option((), "opening of an answer, or safe verdict",
-                                      panel="Objective")  # fmt: skip
-    unwanted: tuple[str, ...] = _option((), "opening of a refusal, or unsafe verdict",
-                                        panel="Objective")  # fmt: skip
-    flagged: tuple[str, ...] = _option((), "label that the classifier must not give",
-                                       panel="Objective")  # fmt: skip
-    flag_probability: float = _option(
-        0.5, "probability at which a guard or classifier flags", panel="Objective"
+    wanted: tuple[str, ...] = _objective_option("opening of an answer, or safe verdict", default=())
+    unwanted: tuple[str, ...] = _objective_option(
+        "opening of a refusal, or unsafe verdict", default=()
     )
-    threshold: float | None = _option(
-        None, "score above which the attack succeeds", panel="Objective"
+    flagged: tuple[str, ...] = _objective_option(
+        "label that the classifier must not give", default=()
     )
-    perplexity_quantile: float | None = _option(
-        None, "stay within this quantile of uniform draws", panel="Objective"
+    flag_probability: float = _objective_option(
+        "probability at which a guard or classifier flags", default=0.5
     )
-    constraints: tuple[str, ...] = _option(
-        (), "MODULE:FUNCTION that says which candidates are allowed", flags=("--constraint",),
-        panel="Objective",
-    )  # fmt: skip
-    seed: int = field(default=0, metadata={"help": "seed of a constraint's draws", "flags": ()})
+    threshold: float | None = _objective_option(
+        "score above which the attack succeeds", default=None
+    )
+    perplexity_quantile: float | None = _objective_option(
+        "stay within this quantile of uniform draws", default=None
+    )
+    constraints: tuple[str, ...] = _objective_option(
+        "MODULE:FUNCTION that says which candidates are allowed", "--constraint", default=()
+    )
+    seed: int = option("seed of a constraint's draws", default=0, flags=())
 
 
 @dataclass(frozen=True)
@@ -228,17 +219,17 @@ class CertifySettings(Settings):
     Raises RobustokError for a value out of range.
     """
 
-    distances: tuple[int | None, ...] = _option(
-        (2, 4, 6), "whole number or 'all'; may be given more than once", flags=("--distance",)
+    distances: tuple[int | None, ...] = option(
+        "whole number or 'all'; may be given more than once", "--distance", default=(2, 4, 6)
     )
-    limit: int = _option(
-        2000, "score all tokenizations up to this many, else draw", flags=("--enumerate",), min=1
+    limit: int = option(
+        "score all tokenizations up to this many, else draw", "--enumerate", default=2000, min=1
     )
-    draws: int = _option(
-        1000, "uniform draws where there are too many to enumerate", flags=("--draws", "-n"), min=1
+    draws: int = option(
+        "uniform draws where there are too many to enumerate", "--draws", "-n", default=1000, min=1
     )
-    confidence: float = _option(0.95, "confidence of each sampled bound")
-    attack: bool = _option(True, "also run the greedy attack", flags=("--attack/--no-attack",))
+    confidence: float = option("confidence of each sampled bound", default=0.95)
+    attack: bool = option("also run the greedy attack", "--attack/--no-attack", default=True)
 
     def __post_init__(self) -> None:
         if not self.distances or len(set(self.distances)) < len(self.distances):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import typing
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import NoneType
@@ -14,7 +14,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from robustok.errors import RobustokError, nearest
+from robustok.checks import check_settings
+from robustok.checks import option as option
+from robustok.errors import RobustokError
 from robustok.models import load_model, load_tokenizer
 from robustok.models.devices import PRECISIONS, precision_of
 from robustok.samplers import schemes
@@ -25,21 +27,6 @@ from robustok.tokenizer.vocabulary import Vocabulary, special_token
 SCHEMES = "<schemes>"  # in the help of an option: replaced by the names of all schemes
 _TO_TYPER = ("min", "max", "metavar", "callback")  # metadata that typer.Option takes as it is
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-
-
-def option(help: str, *flags: str, default: Any = MISSING, **metadata: Any) -> Any:
-    """A field of a settings class that is an option of the command line.
-
-    Args:
-        help: its help text.
-        *flags: its spellings, by default ``--`` and the name of the field.
-        default: its default; an option without one is required.
-        **metadata: ``min``, ``max``, ``metavar``, ``callback`` (a check by typer), ``choices`` with
-            ``noun``, what errors call one of them, and ``panel``, the group of ``--help``.
-    """
-    if flags:
-        metadata["flags"] = flags
-    return field(default=default, metadata={"help": help, **metadata})
 
 
 def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +58,7 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             given = {field: values.pop(made) for made, field in fields_of[name].items()}
             given = {field: tuple(value) if isinstance(value, list) else value
                      for field, value in given.items() if value not in (None, [])}  # fmt: skip
-            _check_choices(cls, given)
+            check_settings(cls, given)
             values[name] = given if is_partial(hints[name]) else cls(**given)
         return command(**values)
 
@@ -127,14 +114,6 @@ def _default_of(one: Field[Any], flags: tuple[str, ...]) -> str:
     if value is True:
         value = flags[0].partition("/")[0].lstrip("-")
     return f"  [default: {', '.join(map(str, value)) if isinstance(value, tuple) else value}]"
-
-
-def _check_choices(cls: Any, given: dict[str, Any]) -> None:
-    for one in fields(cls):
-        choices, value = one.metadata.get("choices"), given.get(one.name)
-        if choices and value is not None and value not in choices:
-            name = one.metadata.get("noun", one.name)
-            raise RobustokError(f"unknown {name} '{value}': {nearest(value, choices)}")
 
 
 class Command(TyperCommand):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from robustok.report import model_figures
 from robustok.report.style import TOKEN_COLORS
 from robustok.runtime.display import visible
 
@@ -56,18 +55,13 @@ def print_written(paths: Iterable[Path], as_json: bool) -> None:
 
 
 def print_figure(
-    name: str, rows: Sequence[Mapping[str, Any]], out: Path | None, as_json: bool
+    draw: Callable[[Any, Path], None], rows: Sequence[Any], stem: Path | None, as_json: bool
 ) -> None:
-    """Draw the figure ``name`` of a command from its rows into the folder of --out, if given."""
-    if out is None:
-        return
-    draw = {
-        "bound": model_figures.draw_bound,
-        "embeddings": model_figures.draw_embeddings,
-        "gap": model_figures.draw_gap,
-    }[name]
-    draw(rows, out / name)
-    print_written([out / f"{name}.{kind}" for kind in ("png", "svg", "csv")], as_json)
+    """Draw a figure from rows, if --out gives its path without the ending, and say where it is."""
+    if stem is not None:
+        draw(rows, stem)
+        kinds = ("png", "svg", "csv")
+        print_written([stem.with_name(f"{stem.name}.{kind}") for kind in kinds], as_json)
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 2) -> None:

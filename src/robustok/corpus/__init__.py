@@ -1,7 +1,7 @@
 """Re-tokenizes corpora of any size into shards, in processes of this machine or on a Ray cluster.
 
 Reading order: sources (files and chunks), read and parquet (documents), transform (canonical ids
-and draws), shard (one chunk), run (all chunks, and the engine of one machine), on_ray.
+and draws), shard (one chunk), run (all chunks, on this machine or on a Ray cluster).
 """
 
 from robustok.corpus.run import Receipt as Receipt

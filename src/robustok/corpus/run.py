@@ -1,7 +1,7 @@
 """Runs a corpus: writes a plan, gives the chunks to an engine, and writes a receipt.
 
-The local engine, here, makes shards in parallel processes of this machine; that of `on_ray` on the
-machines of a cluster.
+The local engine makes shards in parallel processes of this machine, the other one on the machines
+of a Ray cluster that share the input and output folders.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,15 @@ from robustok.runtime.files import (
     read_json_or_none,
     write_json,
 )
-from robustok.runtime.processes import Processes, Run, Worker, available_cores, dispatch
+from robustok.runtime.processes import (
+    Pool,
+    Processes,
+    RayTasks,
+    Run,
+    Worker,
+    available_cores,
+    dispatch,
+)
 from robustok.samplers import sampler
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text
 
@@ -234,19 +243,10 @@ def _work(
 def _manifests(
     job: Job, chunks: Sequence[Chunk], engine: str, workers: int | None, progress: ShardProgress
 ) -> Iterator[dict[str, Any]]:
-    if engine == "ray":
-        from robustok.corpus.on_ray import run_on_ray
-
-        return run_on_ray(job, chunks, workers, progress)
-    return run_local(job, chunks, workers or available_cores(), progress)
-
-
-def run_local(
-    job: Job, chunks: Sequence[Chunk], workers: int, progress: ShardProgress
-) -> Iterator[dict[str, Any]]:
     """Make the shard of every chunk; yield the manifests in the order of completion.
 
-    A worker that dies is replaced and its chunk repeated, at most twice.
+    A worker that dies is replaced and its chunk repeated, at most twice. Ray repeats the chunks of
+    a lost machine on another one, and reports finished shards only.
     """
     deaths: Counter[int] = Counter()
 
@@ -262,12 +262,19 @@ def run_local(
                 " command continues from the last finished shard"
             )
 
-    with Processes(
-        partial(Worker, _prepare, job),
-        min(workers, len(chunks)),
-        lambda chunk, read: progress(chunk.number, read),
-        check_deaths,
-    ) as pool:
+    with ExitStack() as stack:
+        pool: Pool
+        if engine == "ray":
+            pool = RayTasks(_prepare, job, threads=1, retries=TRIES, count=workers)
+        else:
+            pool = stack.enter_context(
+                Processes(
+                    partial(Worker, _prepare, job),
+                    min(workers or available_cores(), len(chunks)),
+                    lambda chunk, read: progress(chunk.number, read),
+                    check_deaths,
+                )
+            )
         give_back_memory()  # that pickling the job took
         for _, manifest in dispatch(chunks, pool):
             yield manifest

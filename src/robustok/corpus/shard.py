@@ -84,7 +84,8 @@ def make_shard(
             else _PackedShard(path, stack, job.retokenize.draws, job.end, job.block_size)
         )
         aside = _Rejects(job.rejects(chunk), stack)
-        for batch in read_chunk(chunk, job.column, _batch_size(job), job.kept, job.max_row_bytes):
+        size = max(_BATCH // job.retokenize.draws, _LEAST)
+        for batch in read_chunk(chunk, job.column, size, job.kept, job.max_row_bytes):
             tables, rejects = _transformed(job, batch.table, batch.positions)
             aside.write(chunk, [*batch.rejects, *rejects])
             for table in tables:
@@ -129,10 +130,6 @@ def one_thread() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     pa.set_memory_pool(pa.system_memory_pool())
-
-
-def _batch_size(job: Job) -> int:
-    return max(_BATCH // job.retokenize.draws, _LEAST)
 
 
 def _transformed(

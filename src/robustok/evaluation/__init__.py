@@ -4,14 +4,11 @@ The names of `robustok.evaluation.public` are imported when one of them is used,
 statistics (`intervals`, `comparison`) need no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from robustok.runtime.environment import names_on_use
 
 if TYPE_CHECKING:
     from robustok.evaluation.public import *  # noqa: F403
 
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("robustok.evaluation.public"), name)
+__getattr__ = names_on_use("robustok.evaluation.public")

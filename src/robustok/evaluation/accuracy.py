@@ -16,7 +16,6 @@ from robustok.evaluation.overflow import NO_FIT, Window
 from robustok.evaluation.questions import (
     Ids,
     as_sampler,
-    by_draw,
     check_keyed,
     encode_options,
     item_key,
@@ -205,9 +204,10 @@ def _fitting(
 
 
 def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome:
-    if not item.question:  # the choices are sentences, and one row has all draws
-        log_probs = by_draw(log_probs, item)
-    lengths = _lengths(item.choices)
+    # Of an item without a question the choices are sentences, and one row has all draws.
+    log_probs = log_probs.reshape(-1, len(item.choices))
+    # Characters of each option: lm-eval adds the space before them itself.
+    lengths = np.array([len(one.lstrip()) or len(one) for one in item.choices], np.float64)
     normalized = log_probs / lengths
     if ensemble is not None:
         # The vote is taken among the answers of the draws; the mean is one of probabilities.
@@ -224,8 +224,3 @@ def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome
         margins=tuple(margins(log_probs, item.label).tolist()),
         norm_predictions=tuple(normalized.argmax(axis=1).tolist()),
     )
-
-
-def _lengths(choices: Sequence[str]) -> np.ndarray:
-    """Characters of each option, float64 [options]: lm-eval adds the space before them itself."""
-    return np.array([len(choice.lstrip()) or len(choice) for choice in choices], np.float64)

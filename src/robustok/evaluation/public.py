@@ -6,7 +6,11 @@ require("torch", "transformers")
 
 from robustok.evaluation.accuracy import drawn_strength as drawn_strength
 from robustok.evaluation.accuracy import evaluate as evaluate
+from robustok.evaluation.comparison import FewShot as FewShot
+from robustok.evaluation.comparison import ModelDifference as ModelDifference
 from robustok.evaluation.comparison import Paired as Paired
+from robustok.evaluation.comparison import TaskResult as TaskResult
+from robustok.evaluation.comparison import compare_models as compare_models
 from robustok.evaluation.comparison import paired as paired
 from robustok.evaluation.ensemble import EnsembleAnswer as EnsembleAnswer
 from robustok.evaluation.ensemble import SmoothedCertificate as SmoothedCertificate
@@ -33,10 +37,6 @@ from robustok.evaluation.representations.ratios import lipschitz_ratios as lipsc
 from robustok.evaluation.result import Accuracy as Accuracy
 from robustok.evaluation.result import Evaluation as Evaluation
 from robustok.evaluation.result import Outcome as Outcome
-from robustok.evaluation.tasks import FewShot as FewShot
-from robustok.evaluation.tasks import ModelDifference as ModelDifference
-from robustok.evaluation.tasks import TaskResult as TaskResult
-from robustok.evaluation.tasks import compare_models as compare_models
 from robustok.evaluation.tasks import evaluate_tasks as evaluate_tasks
 from robustok.tokenizer.chat import Frame as Frame
 from robustok.tokenizer.chat import chat_frame as chat_frame

@@ -154,11 +154,6 @@ def sentence_request(
     return Request([[]], [rows[i] for i in order], prefix)
 
 
-def by_draw(log_probs: np.ndarray, item: Item) -> np.ndarray:
-    """The scores of a sentence request as [draws, choices]."""
-    return log_probs.reshape(-1, len(item.choices))
-
-
 def solved_examples(
     vocab: Vocabulary,
     examples: Sequence[Item],

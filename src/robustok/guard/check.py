@@ -43,7 +43,7 @@ from robustok.guard.findings import (
     join_verdicts,
 )
 from robustok.kernels import guard as kernels
-from robustok.kernels.guard import Canonical, Comparison, Repaired, Segments
+from robustok.kernels.guard import CanonicalIds, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
 from robustok.tokenizer.data import broken_stretches
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -51,7 +51,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 MAX_LENGTH = 1 << 20  # ids of one sequence
 SHORT = 2048  # ids of a row that is compared in Python lists
 BLOCK = 1 << 18  # ids that are judged at a time
-Rows = Ragged | Iterable[Sequence[int] | np.ndarray]
+IdSequences = Ragged | Iterable[Sequence[int] | np.ndarray]
 _LARGEST = 2**63 - 1  # an id of more than 64 bits is reported as this one
 _NOT_CANONICAL_KINDS = np.full(SHORT, KINDS.index(NOT_CANONICAL), np.uint8)
 
@@ -182,7 +182,7 @@ class Guard:
             more = f" (and {findings.total - 1} more)" if findings.total > 1 else ""
             raise RobustokError(f"{describe(self.vocab, findings[0])}{more}")
 
-    def check_batch(self, rows: Rows) -> Verdicts:
+    def check_batch(self, rows: IdSequences) -> Verdicts:
         """Check many id sequences; much faster than one by one.
 
         Args:
@@ -302,7 +302,7 @@ class Guard:
         return fixed
 
     def _compare(
-        self, segments: Segments, canonical: Canonical, row_offsets: np.ndarray
+        self, segments: Segments, canonical: CanonicalIds, row_offsets: np.ndarray
     ) -> tuple[Comparison, Repaired]:
         ids, count = len(segments.ids), len(segments.begin)
         comparison = Comparison(
@@ -359,8 +359,8 @@ class Guard:
         return FindingTable.of(NOT_UTF8, *row_ids.given(begin, end))
 
     def _deviations(
-        self, row_ids: KnownIds, segments: Segments, canonical: Canonical, comparison: Comparison,
-        repaired: Repaired,
+        self, row_ids: KnownIds, segments: Segments, canonical: CanonicalIds,
+        comparison: Comparison, repaired: Repaired,
     ) -> FindingTable:  # fmt: skip
         """Each run of ids that do not match, with the canonical ids in its place."""
         if comparison.matches.all():
@@ -494,7 +494,7 @@ def _compare_short(
     return distance, splits, runs
 
 
-def flatten(rows: Rows, max_length: int | None) -> tuple[np.ndarray, np.ndarray]:
+def flatten(rows: IdSequences, max_length: int | None) -> tuple[np.ndarray, np.ndarray]:
     """All ids as one integer array, and where each row begins, int64 [rows + 1].
 
     Raises RobustokError for a row that is not a sequence of integers or has more than

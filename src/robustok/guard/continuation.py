@@ -227,12 +227,13 @@ class Continuation:
         """Whether no token lies across a position, whatever text follows."""
         if self._pre_tokenizer.cuts_words:
             return False  # where a pattern cuts, only its pre-tokens are safe
-        longest = self._longest
+        longest = self.vocab.derived("longest token", lambda: max(map(len, self._tokens)))
+        prefixes = token_prefixes(self.vocab)
         for start in range(max(0, position - longest + 1), position):
             for end in range(position + 1, min(len(text), start + longest) + 1):
                 if text[start:end] in self._tokens:
                     return False
-            if text[start:] in self._prefixes:
+            if text[start:] in prefixes:
                 return False
         return True
 
@@ -261,15 +262,6 @@ class Continuation:
         return self.vocab.derived("token set", lambda: frozenset(
             self.vocab.tokens[i] for i in self._candidates.tolist()
         ))  # fmt: skip
-
-    @property
-    def _longest(self) -> int:
-        return self.vocab.derived("longest token", lambda: max(map(len, self._tokens)))
-
-    @property
-    def _prefixes(self) -> frozenset[bytes]:
-        """All proper prefixes of tokens."""
-        return token_prefixes(self.vocab)
 
     @property
     def _witnesses(self) -> dict[bytes, list[bytes]]:

@@ -28,7 +28,7 @@ from robustok.evaluation.questions import item_key
 from robustok.models.load import check_model, load_config
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.ragged import Ragged
-from robustok.runtime.hub import hub_failure, is_unreachable
+from robustok.runtime.hub import is_unreachable
 from robustok.runtime.packaged import is_packaged, packaged_folder
 from robustok.samplers import sampler
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -78,7 +78,9 @@ class RobustokLM(Transformers):
                 pretrained = base_of_lora(pretrained)
             if is_packaged(pretrained):
                 pretrained = str(packaged_folder(pretrained))
-            _check_model(pretrained)
+            check_model(pretrained)
+            if not Path(pretrained).is_dir() and is_unreachable():
+                load_config(pretrained)  # fails without lm-eval's minute of requests
         _check_names(kwargs)
         kwargs.setdefault("trust_remote_code", False)
         super().__init__(pretrained, **kwargs)
@@ -222,17 +224,6 @@ class RobustokLM(Transformers):
         return padded(drawn, pad), padded([torch.ones_like(row) for row in drawn], 0)
 
 
-def _check_model(name: str) -> None:
-    """Raise RobustokError for a model that is not here, without lm-eval's minute of requests."""
-    check_model(name)
-    if Path(name).is_dir() or not is_unreachable():
-        return
-    try:
-        load_config(name)
-    except (OSError, ValueError) as e:
-        raise RobustokError(f"could not load the model '{name}': {hub_failure(e)}") from e
-
-
 def _check_names(arguments: Mapping[str, Any]) -> None:
     """Raise RobustokError for a mistyped argument, which lm-eval would pass on to the model."""
     for name in arguments:
@@ -284,7 +275,8 @@ def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> An
     for number in range(lm.draws):
         lm.draw = number
         # One file for each draw, so that no draw reads the answers of another.
-        kept = f"{cache}.{_slug(lm.identity)}" if cache else None
+        slug = "".join(c if c.isalnum() or c in ".=-" else "_" for c in lm.identity)
+        kept = f"{cache}.{slug}" if cache else None
         first = tracker if lm.draw == 0 else None
         runs.append(
             once(model=lm, use_cache=kept, log_samples=True, evaluation_tracker=first, **options)
@@ -354,7 +346,3 @@ def _per_document(
             values.setdefault(sample["doc_id"], []).append(float(sample[metric]))
     means = np.array([np.mean(v) for v in values.values()])
     return float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else None
-
-
-def _slug(identity: str) -> str:
-    return "".join(c if c.isalnum() or c in ".=-" else "_" for c in identity)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,24 +60,30 @@ def load_model(
     Raises RobustokError for a model that is missing, damaged or not a causal language model, and
     for weights that are missing or not finite.
     """
-    from safetensors import SafetensorError
-
     check_model(path_or_name)
-    try:
-        if has_lora(path_or_name):
-            base = _from_pretrained(base_of_lora(path_or_name), dtype, trust_remote_code)
-            if dtype == "auto":
-                base = _in_fastest_type(base)
-            model = merge_lora(base, path_or_name)
-        else:
-            model = _from_pretrained(path_or_name, dtype, trust_remote_code)
-            if dtype == "auto":
-                model = _in_fastest_type(model)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as e:
-        reason = hub_failure(e)
-        raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
+    with loading("model", path_or_name):
+        lora = has_lora(path_or_name)
+        base = base_of_lora(path_or_name) if lora else path_or_name
+        model = _from_pretrained(base, dtype, trust_remote_code)
+        if dtype == "auto":
+            model = _in_fastest_type(model)
+        if lora:
+            model = merge_lora(model, path_or_name)
     _check_numbers(model, path_or_name)
     return model.eval()
+
+
+@contextmanager
+def loading(kind: str, path_or_name: str | Path) -> Iterator[None]:
+    """Turn what a library raises into one line; ``kind`` is what is loaded, such as "model"."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except RobustokError:
+        raise
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as e:
+        raise RobustokError(f"could not load the {kind} '{path_or_name}': {hub_failure(e)}") from e
 
 
 def _from_pretrained(
@@ -121,11 +129,14 @@ def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) ->
     Args:
         path_or_name: a model folder, or a hub name with or without ``@revision``.
         trust_remote_code: whether the model's own Python code may run.
+
+    Raises RobustokError for a model that is missing or damaged.
     """
     from transformers import AutoConfig
 
     name, where = hub_arguments(path_or_name, trust_remote_code)
-    return AutoConfig.from_pretrained(name, **where)
+    with loading("model", path_or_name):
+        return AutoConfig.from_pretrained(name, **where)
 
 
 def hub_arguments(
@@ -200,11 +211,8 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     name, where = hub_arguments(path_or_name)
     if not Path(name).exists():
         check_hub_name(name, "tokenizer")
-    try:
+    with loading("tokenizer of", path_or_name):
         return AutoTokenizer.from_pretrained(name, **where)
-    except (OSError, ValueError) as e:
-        reason = hub_failure(e)
-        raise RobustokError(f"could not load the tokenizer of '{path_or_name}': {reason}") from e
 
 
 def save_tokenizer(source: str | Path, folder: str | Path) -> None:

@@ -15,8 +15,8 @@ from robustok.report.comparison import DataFrame, Difference, difference, over_s
 from robustok.report.names import scheme_and_strength
 from robustok.report.style import colors, family
 from robustok.samplers.spec import Spec, find_scheme
+from robustok.samplers.strength import splits_in
 from robustok.study.cells.models import FINETUNED
-from robustok.study.equal_strength import splits_in
 
 Row = dict[str, Any]
 
@@ -263,6 +263,15 @@ def percent(share: float) -> str:
     '92.5'
     """
     return f"{100 * share:.1f}"
+
+
+def bounds(row: Mapping[str, Any]) -> str:
+    """The interval of a row in percent.
+
+    >>> bounds({"low": 0.8, "high": 0.95})
+    '[80.0, 95.0]'
+    """
+    return f"[{percent(row['low'])}, {percent(row['high'])}]"
 
 
 def change_text(change: Difference) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from robustok.attack.settings import AttackSettings, is_attack, is_suite
 from robustok.report.style import family
 from robustok.samplers.parameters import Number, show
 from robustok.samplers.spec import Spec, find_scheme, read_call
-from robustok.study.equal_strength import splits_in
+from robustok.samplers.strength import splits_in
 
 _LONGEST = 16  # characters of a name on one line
 

@@ -10,6 +10,7 @@ from robustok.evaluation.intervals import clustered
 from robustok.report.frame import (
     Results,
     Row,
+    bounds,
     merged_layers,
     merged_perplexities,
     percent,
@@ -115,7 +116,7 @@ def _accuracies(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
         own = _measured(ours.get(model, {}), scheme)  # type: ignore[arg-type]
         if own is None:
             return f"{NOT_RUN} / {_theirs(theirs)}"
-        text = f"{percent(own['accuracy'])} [{percent(own['low'])}, {percent(own['high'])}]"
+        text = f"{percent(own['accuracy'])} {bounds(own)}"
         change = "" if theirs is None else f" ({points(own['accuracy'] - theirs / 100)})"
         return f"{text} / {_theirs(theirs)}{change}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from robustok import attack
 from robustok.attack.settings import CertifySettings
 from robustok.evaluation.intervals import clustered
 from robustok.report.frame import Row, percent
@@ -21,12 +22,10 @@ _DRAWN = 40  # prompts in a figure, those of the greatest gain
 
 def certificates_section(name: str, config: Row, rows: Sequence[Row], folder: Path) -> Section:
     """Certified, open and broken questions by distance, of a file of `certify --out`."""
-    from robustok.attack.certificates import Certificate, Certification
-
-    every = tuple(Certificate.from_json(c) for row in rows for c in row["certificates"])
+    every = tuple(attack.Certificate.from_json(c) for row in rows for c in row["certificates"])
     fields = ("distances", "limit", "draws", "confidence")
     settings = CertifySettings(**{field: config[field] for field in fields})
-    done = Certification(every, settings, len(rows), config["seed"], seconds=0.0)
+    done = attack.Certification(every, settings, len(rows), config["seed"], seconds=0.0)
     gap = done.gap()
     draw_gap([{"model": name, **row} for row in gap], folder / f"{name}-gap")
     head = ["distance", "questions", "certified", "open", "attack missed", "attack broke", "bound"]

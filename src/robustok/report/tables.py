@@ -1,12 +1,14 @@
-"""The sections of a report that are tables: accuracies, differences, perplexity, layers, settings.
+"""Tables and headlines of reports and of model cards.
 
-Each function takes rows of results.jsonl, or the :class:`~robustok.report.frame.Results` of them,
-and returns a section, or None where the rows have nothing for it.
+Those of a report are made from rows of results.jsonl, or the
+:class:`~robustok.report.frame.Results` of them; a section is None where the rows have nothing for
+it. Those of model cards are made from :class:`~robustok.report.cards.Card`, by the model's name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +16,31 @@ import pandas as pd
 
 from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
+from robustok.report.cards import Card, by_strength, task_title, tasks_of
 from robustok.report.comparison import (
     LEAST_SEEDS,
     DataFrame,
+    Difference,
     clear_differences,
     difference,
 )
 from robustok.report.frame import (
     Results,
     Row,
+    bounds,
     change_text,
     merged_layers,
     merged_perplexities,
     percent,
     rows_with,
 )
-from robustok.report.headlines import FEW_SHOT
 from robustok.report.names import one_line, short
 from robustok.report.page import Entry, Section, Table
 from robustok.runtime.display import markdown_table
 from robustok.runtime.files import write_whole
-from robustok.study.cells.models import FINETUNED, PRETRAINED
+from robustok.study.cells.models import FINETUNED, PRETRAINED, UNTRAINED
 
+FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
 
@@ -161,15 +166,14 @@ def _entry(results: Results, name: str, scheme: str) -> Entry:
     if row is None:
         return Entry(NOT_RUN)
     text = percent(row["accuracy"])
-    interval = f"[{percent(row['low'])}, {percent(row['high'])}]"
     same = f"consistency {percent(row['consistency'])}" if row["consistency"] >= 0 else ""
     change = results.change(name, scheme) if scheme != "canonical" else None
     if change is None:
-        return Entry(text, interval, consistency=same)
+        return Entry(text, bounds(row), consistency=same)
     against = f"{' '.join(change_text(change))} from {percent(change.before)}"
     if percent(change.after) != text:
         against += f" to {percent(change.after)}"
-    return Entry(text, interval, against, min(max(-change.mean, 0.0), 1.0), same)
+    return Entry(text, bounds(row), against, min(max(-change.mean, 0.0), 1.0), same)
 
 
 def write_table(path: Path, results: Results) -> None:
@@ -271,7 +275,7 @@ def perplexity_section(rows: Sequence[Row]) -> Section | None:
 
 def _perplexity(row: Any) -> str:
     text = f"{row['perplexity']:.1f}"
-    if row["seeds"] > 1:
+    if row.get("seeds", 1) > 1:
         text += f" [{row['lowest']:.1f}, {row['highest']:.1f}]"
     return f"{text}, {row['bits_per_byte']:.3f} bits/byte"
 
@@ -326,5 +330,263 @@ def measurement_table(results: Results) -> Table:
             str(len(row["seeds"])), f"{row['seconds']:.1f}" if row["seconds"] >= 0 else "",
         ]
         for row in results.rows
+    ]  # fmt: skip
+    return Table(head, lines)
+
+
+# Headlines: a number and what it is of, each clear of chance
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A difference in accuracy, what it is a difference of, and the color of its model.
+
+    >>> Headline("+10.0", "points on uniform questions", "#009e73").number
+    '+10.0'
+
+    Args:
+        number: the difference in points, or how many of the tasks have one.
+        text: what it is a difference of, with its interval.
+        color: of the model in figures.
+    """
+
+    number: str
+    text: str
+    color: str
+
+
+def find_headlines(results: Results) -> list[Headline]:
+    """The main results of a study, computed from the rows.
+
+    >>> same = {"task": "langgame", "n": 100, "low": 0.6, "high": 0.8}
+    >>> rows = [same | {"train_scheme": "canonical", "eval_scheme": scheme, "accuracy": accuracy}
+    ...         for scheme, accuracy in (("canonical", 0.9), ("uniform", 0.5))]
+    >>> [headline.number for headline in find_headlines(Results(rows))]
+    ['−40.0']
+
+    Args:
+        results: the results.
+
+    First the loss of canonical training, then the lead of the best other one. A difference is
+    stated only where its interval excludes zero, which holds for all tasks, or for all schemes of
+    which it is the best, at once (:func:`clear_differences`). Of several tasks the number is stated
+    that have such a difference. Where models were pre-trained differently, canonical training is
+    the first of them.
+    """
+    bases = _canonical_by_group(results)
+    schemes = [scheme for scheme in (results.hardest, *results.attacks) if scheme]
+    stated = [_loss(results, list(bases), scheme) for scheme in schemes[:1]]
+    stated += [_lead(results, bases, scheme) for scheme in schemes]
+    return [headline for headline in stated if headline]
+
+
+def _canonical_by_group(results: Results) -> dict[str, list[str]]:
+    """The first canonically trained model of each task, study and scale, with the others of it."""
+    groups: dict[str, list[str]] = {}
+    for name in results.names:
+        groups.setdefault(_group(results, name), []).append(name)
+    bases = {}
+    for names in groups.values():
+        canonical = [name for name in names if results.models[name]["bar"] == "canonical"]
+        if canonical:
+            bases[canonical[0]] = [name for name in names if name not in canonical]
+    return bases
+
+
+def _loss(results: Results, bases: Sequence[str], scheme: str) -> Headline | None:
+    """What canonical training loses from canonical questions to others."""
+    pairs = {base: results.before_and_after(base, scheme) for base in bases}
+    kept = clear_differences({base: pair for base, pair in pairs.items() if pair})
+    how = _canonical(results, bases)
+    what = f"from canonical questions to {_questions(scheme)}" + (f", with {how}" if how else "")
+    return _headline(results, bases, kept, {base: base for base in kept}, what, "change")
+
+
+def _lead(results: Results, bases: Mapping[str, Sequence[str]], scheme: str) -> Headline | None:
+    """The best scheme of each group where it is better than the canonical one, and its lead."""
+    pairs: dict[str, tuple[Row, Row]] = {}
+    for base, others in bases.items():
+        for name in others:
+            before, after = results.get(base, scheme), results.get(name, scheme)
+            if before and after:
+                pairs[name] = before, after
+    kept = clear_differences(pairs)
+    best: dict[str, str] = {}
+    compared = 0
+    for base, others in bases.items():
+        measured = [name for name in others if name in pairs]
+        top = max(measured, key=lambda name: pairs[name][1]["accuracy"], default=None)
+        if top is not None and top in kept and kept[top].mean > 0:
+            best[base], compared = top, len(measured)
+    if not best:
+        return None
+    base, top = next(iter(best.items()))
+    of = f", the best of {compared}" if compared > 1 else ""
+    seeds = ", one seed" if kept[top].seeds == 1 else ""
+    model = results.models[top]["bar"]
+    if len(bases) > 1 and compared > 1:
+        model, of = f"the best of {compared}", ""
+    how = _canonical(results, list(bases)) or "canonical"
+    what = f"on {_questions(scheme)}, with {model} instead of {how}{of}{seeds}"
+    changes = {base: kept[top] for base, top in best.items()}
+    return _headline(results, list(bases), changes, best, what, "gain")
+
+
+def _headline(
+    results: Results,
+    bases: Sequence[str],
+    changes: Mapping[str, Difference],
+    models: Mapping[str, str],
+    what: str,
+    verb: str,
+) -> Headline | None:
+    """A headline from clear changes, and the models that have them, by the model of ``bases``."""
+    if not changes:
+        return None
+    base, change = next(iter(changes.items()))
+    color = results.colors[results.models[models[base]]["bar"]]
+    if len(bases) == 1:
+        shares = f"{percent(change.before)}% → {percent(change.after)}%"
+        mean, bounds = change_text(change)
+        return Headline(mean, f"points {bounds} {what} ({shares})", color)
+    tasks = "tasks" if set(results.varying) <= {"task", "pretrain_scheme"} else "groups of models"
+    of_each = "; ".join(
+        " ".join([_group(results, base), *change_text(change)]) for base, change in changes.items()
+    )
+    text = f"{tasks} {verb} {what}: {of_each}"
+    return Headline(f"{len(changes)} of {len(bases)}", text, color)
+
+
+def _questions(scheme: str) -> str:
+    """An evaluation scheme in a few words."""
+    name = one_line(short(scheme))
+    attacked = is_attack(scheme) or is_suite(scheme)
+    return f"questions under {name}" if attacked else f"{name} questions"
+
+
+def _canonical(results: Results, bases: Sequence[str]) -> str:
+    """What is canonical in the models that others are compared with; empty where nothing is."""
+    row = next((results.models[base] for base in bases), None)
+    if row is None or row["file"]:
+        return ""
+    if row["few_shot_scheme"]:
+        return f"canonical {FEW_SHOT}"
+    if "pretrain_scheme" in results.varying:
+        return "canonical pre-training and fine-tuning"
+    return "" if row["training"] == UNTRAINED else f"canonical {row['training']}"
+
+
+def _group(results: Results, name: str) -> str:
+    """What a model shares with the models that it is compared with, such as the task."""
+    names = [field for field in results.varying if field != "pretrain_scheme"]
+    return ", ".join(str(results.models[name][field]) for field in names)
+
+
+# Model cards
+
+
+def card_headlines(card: Card, color: str) -> list[Headline]:
+    """The accuracy of each task on canonical and on the most perturbed questions, in a sentence."""
+    headlines = []
+    for task in tasks_of([card]):
+        canonical, drawn, worst = by_strength(card, task)
+        if canonical is None or not drawn:
+            continue
+        last = drawn[-1]
+        text = f"{task_title(task)}: accuracy on canonical questions, and at {last['splits']:.2f} "
+        text += f"splits per canonical token; chance is {percent(canonical['chance'])}%. "
+        if "consistency" in last:
+            changes = percent(1 - last["consistency"])
+            text += f"{changes}% of the questions change their answer between {last['draws']} draws"
+        if worst is not None:
+            text += f", and the worst attack leaves {percent(worst['accuracy'])}% of "
+            text += f"{percent(worst['start_accuracy'])}% ({worst['n']} questions)"
+        number = f"{percent(canonical['accuracy'])} → {percent(last['accuracy'])}%"
+        headlines.append(Headline(number, text + ".", color))
+    return headlines
+
+
+def card_sections(cards: Mapping[str, Card]) -> list[Section]:
+    """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
+    sections = [
+        Section(
+            "accuracy",
+            "Accuracy",
+            "In percent, with 95% intervals over the questions. Consistency is the share of "
+            "questions with the same answer, right or wrong, in all draws. The worst is over all "
+            "searches of the suite, on fewer questions, beside their canonical accuracy.",
+            [_card_accuracies(cards)],
+        ),
+        Section(
+            "perplexity",
+            "Perplexity",
+            "Of the questions, or of the text given. Perplexity is per token of the drawn "
+            "sequence; bits per byte are comparable between strengths and vocabularies.",
+            [_card_perplexities(cards)],
+        ),
+        Section(
+            "drift",
+            "Drift",
+            "Completions that the model sampled at temperature 1 after canonical questions, and "
+            "how many have other ids than the encoder gives for their text.",
+            [_card_drifts(cards)],
+        ),
+    ]
+    return [section for section in sections if section.tables[0].lines]
+
+
+def _card_accuracies(cards: Mapping[str, Card]) -> Table:
+    rows = {(row["task"], name, row["eval_scheme"]): row
+            for name, card in cards.items() for row in card["results"]}  # fmt: skip
+    schemes = sorted(dict.fromkeys(scheme for *_, scheme in rows), key=is_suite)
+    several, one = len(cards) > 1, sum(map(is_suite, schemes)) == 1
+    head = ["task", "model"] if several else ["task"]
+    head += ["worst attack" if is_suite(scheme) and one else scheme for scheme in schemes]
+    lines = [
+        [task_title(task), *([name] if several else []),
+         *(_card_accuracy(rows.get((task, name, scheme))) for scheme in schemes)]
+        for task in tasks_of(cards.values()) for name in cards
+    ]  # fmt: skip
+    return Table(head, lines)
+
+
+def _card_accuracy(row: Row | None) -> str:
+    if row is None:
+        return NOT_RUN
+    text = f"{percent(row['accuracy'])} {bounds(row)}"
+    if "consistency" in row:
+        text += f", consistency {percent(row['consistency'])}"
+    if "start_accuracy" in row:
+        text += f", canonical {percent(row['start_accuracy'])}"
+    return f"{text}, n = {row['n']}"
+
+
+def _card_perplexities(cards: Mapping[str, Card]) -> Table:
+    rows = [
+        {"model": name, "eval_scheme": row["eval_scheme"], "text": _perplexity(row)}
+        for name, card in cards.items()
+        for row in card["perplexity"]
+    ]
+    return _pivot(pd.DataFrame(rows), "model", "eval_scheme", "model") if rows else Table([], [])
+
+
+def _card_drifts(cards: Mapping[str, Card]) -> Table:
+    head = ["model", "completions", "not canonical", "ids not canonical", "changed by re-encoding"]
+    lines = [
+        [name, str(drift["completions"]), f"{percent(drift['drifted'])}% {bounds(drift)}",
+         f"{100 * drift['drifted_ids']:.2f}%", f"{percent(drift['changed'])}%"]
+        for name, card in cards.items() if (drift := card["drift"])
+    ]  # fmt: skip
+    return Table(head, lines)
+
+
+def identity_table(cards: Mapping[str, Card]) -> Table:
+    """What exactly was measured."""
+    head = ["model", "revision or hash of the weights", "tokenizer", "parameters", "precision",
+            "start token", "seed", "robustok"]  # fmt: skip
+    lines = [
+        [name, card["revision"], card["tokenizer"][:16], f"{card['parameters'] / 1e6:.1f}M",
+         card["precision"], card["start_token"] or "none", str(card["seed"]), card["robustok"]]
+        for name, card in cards.items()
     ]  # fmt: skip
     return Table(head, lines)

@@ -9,8 +9,9 @@ import platform
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,6 +79,24 @@ def require(*packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise ModuleNotFoundError(missing_line(package), name=package)
+
+
+def names_on_use(module: str, *names: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package that has names of a module, imported when one is used.
+
+    >>> names_on_use("robustok.errors")("RobustokError").__name__
+    'RobustokError'
+
+    ``names`` are those that it has, by default all of the module.
+    """
+
+    def find(name: str) -> Any:
+        # Python asks every package for names such as __path__.
+        if name.startswith("__") or (names and name not in names):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(import_module(module), name)
+
+    return find
 
 
 PACKAGES = ("numpy", "numba", "tokenizers", "gigatoken", "torch", "transformers")

@@ -281,12 +281,8 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises RobustokError where another run holds it, or where it cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise RobustokError(f"{folder} is a file; give a folder") from None
-    except OSError as error:
-        raise _unwritable(folder, error) from None
+    if folder.exists() and not folder.is_dir():
+        raise RobustokError(f"{folder} is a file; give a folder")
     with _held(folder / ".lock", folder, "folder"):
         yield
 
@@ -297,10 +293,6 @@ def locked_file(path: Path) -> Iterator[None]:
 
     Raises RobustokError where another run holds it, or where it cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(path, error) from None
     with _held(path.with_name(f".{path.name}.lock"), path, "file"):
         yield
 
@@ -311,6 +303,7 @@ def _held(lock_file: Path, target: Path, kind: str) -> Iterator[None]:
 
     with ExitStack() as stack:
         try:
+            lock_file.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(lock_file, blocking=False))
         except Timeout:
             raise RobustokError(
@@ -319,12 +312,9 @@ def _held(lock_file: Path, target: Path, kind: str) -> Iterator[None]:
         except OSError as error:
             if is_disk_full(error):
                 raise
-            raise _unwritable(target, error) from None
+            reason = f"{target} cannot be written ({error.strerror}); give another place"
+            raise RobustokError(reason) from None
         yield
-
-
-def _unwritable(path: Path, error: OSError) -> RobustokError:
-    return RobustokError(f"{path} cannot be written ({error.strerror}); give another place")
 
 
 def _reason(error: BaseException) -> str:

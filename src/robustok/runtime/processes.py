@@ -17,6 +17,7 @@ import pickle
 import signal
 import sys
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -205,32 +206,55 @@ class Processes:
 class RayTasks:
     """A pool on a Ray cluster: the one that RAY_ADDRESS names, or one on this machine.
 
-    ``run(task)`` runs on a machine with ``threads`` free cores, elsewhere again where that machine
-    is lost, at most ``retries`` times.
+    ``prepare(shared)`` is called once in a process of the cluster, as in :class:`Worker`. A task
+    runs on a machine with ``threads`` free cores, elsewhere again where that machine is lost, at
+    most ``retries`` times. ``count`` tasks run at once, by default as many as the cluster has cores
+    for. Progress is not reported.
     """
 
-    def __init__(self, run: Callable[[Any], Any], threads: int, retries: int) -> None:
+    def __init__(
+        self, prepare: Callable[[Any], Run], shared: Any, *, threads: int, retries: int,
+        count: int | None = None,
+    ) -> None:  # fmt: skip
         connect()
         import ray
 
-        def run_task(task: Any) -> Any:  # Ray takes functions only, no other callable
-            return run(task)
+        self._remote = ray.remote(num_cpus=threads, max_retries=retries)(_run_prepared)
+        # A reference alone would be fetched before each task, not once in a process.
+        self._arguments = uuid.uuid4().hex, prepare, partial(ray.get, ray.put(shared))
+        self._count, self._running = count, dict[Any, Any]()
 
-        self._remote = ray.remote(num_cpus=threads, max_retries=retries)(run_task)
-        self._running: dict[Any, Any] = {}
-
-    def has_room(self) -> bool:
-        return True  # Ray has a queue of its own
+    def has_room(self) -> bool:  # Ray has a queue of its own
+        return self._count is None or len(self._running) < self._count
 
     def begin(self, task: Any) -> None:
-        self._running[self._remote.remote(task)] = task
+        self._running[self._remote.remote(*self._arguments, task)] = task
 
     def wait(self) -> Iterator[tuple[Any, Any]]:
         import ray
 
         done, _ = ray.wait(list(self._running), num_returns=1)
         for reference in done:
-            yield self._running.pop(reference), ray.get(reference)
+            result, error = ray.get(reference)
+            if error is not None:
+                raise pickle.loads(error)
+            yield self._running.pop(reference), result
+
+
+_prepared: dict[str, Run] = {}  # in a process of a cluster: what the tasks of a pool run
+
+
+def _run_prepared(
+    key: str, prepare: Callable[[Any], Run], fetch: Callable[[], Any], task: Any
+) -> tuple[Any, bytes | None]:
+    """The result of a task or its error, which Ray would wrap in a traceback of its own."""
+    try:
+        if key not in _prepared:
+            _prepared.clear()
+            _prepared[key] = prepare(fetch())
+        return _prepared[key](task, lambda value: None), None
+    except Exception as error:
+        return None, pickle.dumps(portable(error))
 
 
 def portable(error: Exception) -> Exception:

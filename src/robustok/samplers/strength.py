@@ -2,13 +2,15 @@
 
 Two schemes at "0.5" need not perturb alike: alpha counts picks, p drops merges, a temperature
 flattens. This module measures draws, and solves for the parameter of a scheme that gives a target
-strength (bisection over seeded draws), so that schemes are compared at equal strength.
+strength (bisection over seeded draws), so that schemes are compared at equal strength. A study
+names schemes by this strength.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,20 @@ from robustok.kernels.strength import compare, first_other_text
 from robustok.ragged import Ragged
 from robustok.samplers.base import Sampler, sampler
 from robustok.samplers.exactly import MEASURES, Exactly
-from robustok.samplers.parameters import Search
-from robustok.samplers.spec import SCHEMES, Spec, read_call, scheme_class
+from robustok.samplers.parameters import Search, show
+from robustok.samplers.spec import (
+    SCHEMES,
+    Spec,
+    find_scheme,
+    read_call,
+    scheme_class,
+    spec_string,
+)
 from robustok.tokenizer.vocabulary import Text, Vocabulary, check_vocabulary
 
 _STEPS = 40  # halvings at most
 _CLOSE = 1e-3  # of the target
+_TEXTS = 2_000  # drawn to measure a strength by name: the first of them, or fewer repeated
 
 
 @dataclass(frozen=True)
@@ -211,3 +221,56 @@ def _id_rows(vocab: Vocabulary, rows: Ragged | Iterable[Any]) -> Ragged:
     ragged = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
     check_ids(ragged.values, vocab.size)
     return ragged
+
+
+# Names by a measured strength: `stochastok(splits=0.5)` instead of an alpha. A study with
+# ``strength: {splits: [0.5]}`` names each scheme so. The parameter that gives this strength depends
+# on the tokenizer and the texts, so that a cell solves for it when it runs.
+
+
+def at_splits(spec: str, splits: float) -> str:
+    """The name of a scheme at a measured strength; a scheme without a strength stays as it is.
+
+    >>> at_splits("stochastok(alpha=1, ways=3)", 0.5), at_splits("uniform", 0.5)
+    ('stochastok(ways=3, splits=0.5)', 'uniform')
+
+    Raises RobustokError for a schedule, which has no single strength.
+    """
+    parsed = Spec.parse(spec)
+    if parsed.strength is None:
+        return str(parsed)
+    if parsed.is_schedule:
+        raise RobustokError(f"{parsed} is a schedule, whose strength changes: leave strength out")
+    kind = scheme_class(parsed.name)
+    params = {name: x for name, x in parsed.params.items() if name != kind.strength}
+    others = [kind.parameters[name].show(name, x) for name, x in params.items()]
+    return f"{parsed.name}({', '.join([*others, f'splits={show(splits)}'])})"
+
+
+def splits_in(name: str) -> float | None:
+    """The measured strength that a scheme is named by; None for an ordinary spec.
+
+    >>> splits_in("stochastok(splits=0.5)"), splits_in("exactly(uniform, splits=0.5)")
+    (0.5, None)
+    """
+    scheme = find_scheme(name.partition("(")[0].strip())
+    if scheme is None or "splits" in scheme.parameters or "splits=" not in name:
+        return None
+    splits = read_call(name).params.get("splits")
+    return float(splits) if isinstance(splits, (int, float)) else None
+
+
+def sampler_at_splits(name: str, vocab: Vocabulary, texts: Sequence[str]) -> Sampler | None:
+    """The sampler of a scheme that is named by its measured strength; None for an ordinary spec.
+
+    ``texts``, at least one, are what the scheme is drawn for; 2,000 draws of them give the
+    parameter. Raises RobustokError for a strength that the scheme cannot reach on them.
+    """
+    splits = splits_in(name)
+    if splits is None:
+        return None
+    call = read_call(name)
+    others = {key: x for key, x in call.params.items() if key != "splits"}
+    spec = spec_string(scheme_class(call.name), others)
+    drawn = list(islice(cycle(texts), _TEXTS))
+    return at_strength(spec, vocab, drawn, splits=splits)

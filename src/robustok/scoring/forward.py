@@ -11,7 +11,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 from robustok.scoring.head import fast_linear, outputs_at
-from robustok.scoring.tree import Ints, Rows, Tree
+from robustok.scoring.tree import Ints, Tree, TreeRows
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
 PrefixCache = dict[bytes, list[States]]  # those of every layer, by the prefix's ids
@@ -110,7 +110,7 @@ class TreePass:
             new = [_joined(a, b, -2) for a, b in zip(self.cached, new, strict=True)]
         self.cached = new
 
-    def run(self, rows: Rows, reads: Ints, keep: bool) -> Any:
+    def run(self, rows: TreeRows, reads: Ints, keep: bool) -> Any:
         """Compute some rows; the model's outputs at the nodes ``reads``.
 
         ``reads`` must be among the rows' nodes; with ``keep``, what later rows need
@@ -168,7 +168,7 @@ class TreePass:
         self.slot[nodes] = self.stored_count + np.arange(len(nodes))
         self.stored_count += len(nodes)
 
-    def _keys(self, rows: Rows) -> tuple[Ints, np.ndarray]:
+    def _keys(self, rows: TreeRows) -> tuple[Ints, np.ndarray]:
         """Positions of the keys [rows, keys], and which queries see them [rows, queries, keys]."""
         tree, nodes = self.tree, rows.nodes
         keys = np.concatenate([rows.past, nodes], axis=1)

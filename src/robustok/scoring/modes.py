@@ -16,7 +16,7 @@ import torch
 
 from robustok.scoring.forward import PrefixCache, TreePass, attention_windows, halved, quiet
 from robustok.scoring.head import Outputs, log_probs_of, outputs_at
-from robustok.scoring.tree import Ints, Rows, Sequences, build_tree, levels
+from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
 
 MODES = ("tree", "cache", "plain")
 
@@ -107,11 +107,11 @@ def row_width(model: Any, prefix: int) -> int:
     return max(min(512, max(112, hidden // 5)), min(1024, prefix))
 
 
-def _take(rows: Rows, chosen: Ints) -> Rows:
+def _take(rows: TreeRows, chosen: Ints) -> TreeRows:
     """Some of the rows, without the columns that are padding in all of them."""
     nodes, past = rows.nodes[chosen], rows.past[chosen]
     width = int((nodes >= 0).sum(axis=1).max())
-    return Rows(nodes[:, :width], past[:, : int((past >= 0).sum(axis=1).max(initial=0))])
+    return TreeRows(nodes[:, :width], past[:, : int((past >= 0).sum(axis=1).max(initial=0))])
 
 
 def _members(ordered: Ints, nodes: Ints) -> Ints:

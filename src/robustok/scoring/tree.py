@@ -83,7 +83,7 @@ def build_tree(matrix: Ints, lengths: Ints) -> Tree:
     )
 
 
-class Rows(NamedTuple):
+class TreeRows(NamedTuple):
     """Nodes to compute together: one row per batch entry of a forward pass.
 
     ``nodes`` is int64 [rows, width] and ``past`` int64 [rows, ancestors]: the nodes
@@ -94,14 +94,14 @@ class Rows(NamedTuple):
     past: Ints
 
 
-def levels(tree: Tree, width: int) -> list[Rows]:
+def levels(tree: Tree, width: int) -> list[TreeRows]:
     """Cut a tree into rows of at most ``width`` nodes, in the order to compute them.
 
     A subtree of at most half a row stays in one row; the nodes above are cut the same
     way and computed before, so that each node is computed exactly once and a row looks
     back only to its own ancestors.
     """
-    result: list[Rows] = []
+    result: list[TreeRows] = []
     level = np.arange(len(tree.tokens))
     while len(level):
         size = np.searchsorted(level, tree.end[level]) - np.arange(len(level))
@@ -145,14 +145,14 @@ def _pack(sizes: Ints, width: int) -> Ints:
 _OPEN_ROWS = 8
 
 
-def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, width: int, above: Ints) -> Rows:
+def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, width: int, above: Ints) -> TreeRows:
     groups = _pack(sizes, width)
     order = np.argsort(groups, kind="stable")
     groups, roots, sizes = groups[order], roots[order], sizes[order]
     members = level[concatenate_ranges(roots, sizes)]
     nodes = _by_group(members, np.repeat(groups, sizes), int(groups[-1]) + 1)
     if not len(above):
-        return Rows(nodes, np.empty((len(nodes), 0), np.int64))
+        return TreeRows(nodes, np.empty((len(nodes), 0), np.int64))
     starts = level[roots]
     owners, ancestors = [], []
     for row, (begin, stop) in enumerate(_bounds(groups)):
@@ -161,7 +161,7 @@ def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, width: int, above: 
         ancestors.append(above[covered])
         owners.append(np.full(int(covered.sum()), row))
     past = _by_group(np.concatenate(ancestors), np.concatenate(owners), len(nodes))
-    return Rows(nodes, past)
+    return TreeRows(nodes, past)
 
 
 def _bounds(groups: Ints) -> zip[tuple[int, int]]:

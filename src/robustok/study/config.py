@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
 from robustok.models import Shape
-from robustok.study.equal_strength import at_splits
+from robustok.samplers.strength import at_splits
 from robustok.study.schema import Strict, Study
 from robustok.study.sources import added_start_token
 
@@ -175,7 +175,7 @@ def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[FieldPath, int
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
-        lines = _Lines(source).of(root)
+        lines = _lines_of(root, source)
         data = None if root is None else loader.construct_document(root)
         json.dumps(data, ensure_ascii=False, default=str).encode()
     except RobustokError:
@@ -202,41 +202,41 @@ def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[FieldPath, int
     return data, lines
 
 
-class _Lines:
-    """Finds the line of every field, and refuses YAML whose aliases make it large or endless."""
+def _lines_of(root: yaml.Node | None, source: str) -> dict[FieldPath, int]:
+    """The line of every field; refuses YAML whose aliases make it large or endless."""
+    lines: dict[FieldPath, int] = {}
+    around: set[int] = set()  # the nodes around the present one
+    count = 0
 
-    def __init__(self, source: str) -> None:
-        self._source, self._count = source, 0
-        self._open: set[int] = set()  # the nodes around the present one
+    def error(node: yaml.Node, message: str) -> RobustokError:
+        return RobustokError(f"{source} line {node.start_mark.line + 1}: {message}")
 
-    def of(self, node: yaml.Node | None, at: FieldPath = ()) -> dict[FieldPath, int]:
-        self._count += 1
-        if self._count > MAX_NODES:
+    def visit(node: yaml.Node | None, at: FieldPath) -> None:
+        nonlocal count
+        count += 1
+        if count > MAX_NODES:
             raise RobustokError(
-                f"{self._source} has more than {MAX_NODES:,} values, aliases counted: not a study"
+                f"{source} has more than {MAX_NODES:,} values, aliases counted: not a study"
             )
         if not isinstance(node, yaml.CollectionNode):
-            return {}
-        if id(node) in self._open:
-            raise self._error(node, "the value contains itself by an alias")
-        self._open.add(id(node))
-        lines: dict[FieldPath, int] = {}
+            return
+        if id(node) in around:
+            raise error(node, "the value contains itself by an alias")
+        around.add(id(node))
         for index, child in enumerate(node.value):
             key, value = child if isinstance(child, tuple) else (None, child)
             if key is not None and not isinstance(key, yaml.ScalarNode):
-                raise self._error(key, "a field's name must be plain text")
+                raise error(key, "a field's name must be plain text")
             path = (*at, index if key is None else key.value)
             if path in lines:
-                raise self._error(
-                    key or value, f"{_dotted(path)} is already given on line {lines[path]}"
-                )
+                message = f"{_dotted(path)} is already given on line {lines[path]}"
+                raise error(key or value, message)
             lines[path] = (key or value).start_mark.line + 1
-            lines |= self.of(value, path)
-        self._open.remove(id(node))
-        return lines
+            visit(value, path)
+        around.remove(id(node))
 
-    def _error(self, node: yaml.Node, message: str) -> RobustokError:
-        return RobustokError(f"{self._source} line {node.start_mark.line + 1}: {message}")
+    visit(root, ())
+    return lines
 
 
 class _Places:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robustok.errors import RobustokError
+from robustok.evaluation.comparison import FewShot
+from robustok.models.load import pinned
 from robustok.study.cells.base import Cell
 from robustok.study.cells.inputs import (
     BenchmarkCell,
@@ -22,7 +24,6 @@ from robustok.study.cells.measurements import (
     AttackCell,
     EvaluateCell,
     ExamplesCell,
-    SolvedExamples,
     Subject,
     TransferCell,
 )
@@ -34,16 +35,10 @@ from robustok.study.cells.models import (
     PretrainCell,
     StepCell,
 )
+from robustok.study.config import find_study, studies
 from robustok.study.cost import parameters
 from robustok.study.schema import Corpus, Study, WordTask
-from robustok.study.sources import (
-    FileText,
-    HubText,
-    Text,
-    external_file,
-    external_model,
-    pinned_name,
-)
+from robustok.study.sources import FileText, HubText, Text, external_file, external_model
 from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
 
@@ -65,6 +60,23 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
     of results. Raises RobustokError for a file that cannot be read.
     """
     return tuple({cell.key: cell for cell in _Planner(study, read).cells()}.values())
+
+
+def hub_names() -> dict[tuple[str, str], list[str]]:
+    """The included studies that read each thing of the hub at full scale, by its kind and name.
+
+    >>> sorted({kind for kind, _ in hub_names()})
+    ['benchmark', 'model', 'text', 'tokenizer']
+    """
+    users: dict[tuple[str, str], list[str]] = {}
+    for study in studies():
+        for cell in plan(find_study(study), read=False):
+            kind = {"base": "model", "corpus": "text"}.get(cell.kind, cell.kind)
+            for name in cell.hub_names:
+                name = cell.name if isinstance(cell, BenchmarkCell) else name
+                own = users.setdefault((kind, name), [])
+                own += [] if study in own else [study]
+    return dict(sorted(users.items()))
 
 
 class _Planner:
@@ -167,9 +179,7 @@ class _Planner:
         self, model: ModelCell, seed: int, questions: tuple[QuestionsCell, ...], *, is_last: bool
     ) -> Subject:
         part = self.study.few_shot
-        few_shots = (
-            tuple(SolvedExamples(part.examples, s) for s in part.schemes) if part else (None,)
-        )
+        few_shots = tuple(FewShot(part.examples, s) for s in part.schemes) if part else (None,)
         return Subject(model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last)
 
     def _benchmarks(self) -> Iterator[BenchmarkCell]:
@@ -187,8 +197,9 @@ class _Planner:
                 continue
             revision = None
             if name in HUB:
-                pinned = pinned_name(HUB[name].name, "dataset", read=self.read)
-                revision = pinned.partition("@")[2] or None
+                on_hub = HUB[name].name
+                commit = pinned(on_hub, "dataset") if self.read else on_hub
+                revision = commit.partition("@")[2] or None
             yield BenchmarkCell(name, part.items, None, revision, examples)
 
 
@@ -220,7 +231,7 @@ def _data(study: Study, task: WordTask, read: bool) -> DataCell:
 
 def _text(corpus: Corpus, read: bool) -> Text:
     if corpus.hub:
-        name = pinned_name(corpus.hub, "dataset", read=read)
+        name = pinned(corpus.hub, "dataset") if read else corpus.hub
         return HubText(corpus.documents, corpus.measured, name)
     train = tuple(external_file(path, read=read) for path in corpus.train)
     held_out = external_file(corpus.held_out, read=read) if corpus.held_out else None

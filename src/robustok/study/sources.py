@@ -12,12 +12,12 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
-from robustok.models.load import pinned
+from robustok.models.load import load_config, pinned
 from robustok.runtime.files import sha256_of
-from robustok.runtime.hub import split_revision
+from robustok.runtime.hub import hub_failure, split_revision
 from robustok.runtime.packaged import is_packaged, packaged_identity
 from robustok.study.schema import NOT_IN_KEY
-from robustok.tasks import read_texts
+from robustok.tasks import HUB, read_items, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary
 
 TOKENIZER_CHARACTERS = 20_000_000  # of the training text that a tokenizer is trained on
@@ -52,8 +52,9 @@ def external_model(name: str, *, read: bool = True) -> External:
     """
     if is_packaged(name):
         return External(name, packaged_identity(name))
-    pinned = pinned_name(name, read=read)
-    return External(pinned, _content_or_name(pinned))
+    # With its commit, so that another revision is another cell.
+    found = pinned(name, "model") if read else name
+    return External(found, _content_or_name(found))
 
 
 def added_start_token(name: str) -> str | None:
@@ -62,13 +63,6 @@ def added_start_token(name: str) -> str | None:
     source = vocab.data.source
     first = source.encode("a").ids[0] if isinstance(source, Tokenizer) else None
     return vocab.tokens[first].decode() if first in vocab.special else None
-
-
-def pinned_name(name: str, kind: str = "model", *, read: bool = True) -> str:
-    """A hub name with its commit, so that another revision is another cell."""
-    if not read:
-        return name
-    return pinned(name, kind)
 
 
 def _content_or_name(name: str) -> str:
@@ -149,3 +143,29 @@ class HubText(Text):
         repository, revision = split_revision(self.name)
         rows = load_dataset(repository, revision=revision, split="train", streaming=True)
         return (row["text"] for row in rows.skip(0 if held_out else self.measured))
+
+
+def open_on_hub(kind: str, name: str) -> str | None:
+    """Open what a study names; what is wrong in one line, or None.
+
+    Of a benchmark or a text one row is read, of a model its configuration; no weights are
+    downloaded.
+
+    Args:
+        kind: "model", "tokenizer", "benchmark" or "text".
+        name: hub name with its commit, or name of a benchmark.
+    """
+    try:
+        if kind == "model":
+            load_config(name)
+        elif kind == "tokenizer":
+            Vocabulary.load(name)
+        elif kind == "benchmark":
+            read_items(name, limit=1)
+            if isinstance(HUB[name].config, str):  # its examples
+                read_items(name, limit=1, split="train")
+        elif not next(HubText(None, 1, name).held_out(), ""):
+            return f"{name} has no text in its first row"
+    except Exception as error:  # the hub's libraries raise many kinds, all with the same meaning
+        return str(error) if isinstance(error, RobustokError) else hub_failure(error)
+    return None

@@ -103,9 +103,8 @@ def run_cells(
     with ExitStack() as stack:
         pool: Pool
         if engine == "ray":
-            pool = RayTasks(
-                partial(_run_on_cluster, folder.resolve(), threads or 1), threads or 1, RETRIES
-            )
+            shared, cores = (folder.resolve(), threads or 1), threads or 1
+            pool = RayTasks(_prepare_on_cluster, shared, threads=cores, retries=RETRIES)
         elif threads:
             count = min(cells_at_once(threads, jobs), len(todo))
             make = partial(Worker, _prepare, folder, threads)
@@ -141,11 +140,16 @@ def _raise_death(worker: Worker) -> None:
     )
 
 
-def _run_on_cluster(folder: Path, threads: int, cell: Cell) -> None:
+def _prepare_on_cluster(shared: tuple[Path, int]) -> Run:
+    folder, threads = shared
     os.environ.update(thread_limits(threads))
-    # A retried task may have finished before its machine was lost.
-    if not (cell.path(folder) / RECORD).exists():
-        do_cell(cell, folder, lambda done, total: None)
+
+    def run(cell: Cell, progress: Callable[[Any], None]) -> None:
+        # A retried task may have finished before its machine was lost.
+        if not (cell.path(folder) / RECORD).exists():
+            do_cell(cell, folder, lambda done, total: None)
+
+    return run
 
 
 def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from robustok.checks import check_settings, option
 from robustok.errors import RobustokError
 from robustok.models.devices import check_precision
 
-
-def _option(help: str, *, default: Any = MISSING, **metadata: Any) -> Any:
-    """A field that is an option of the command line, with its help text."""
-    return field(default=default, metadata={"help": help, "panel": "Training", **metadata})
+_option = partial(option, panel="Training")
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,7 @@ class Recipe:
             raise RobustokError(f"training settings: {message}") from None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "gradient_accumulation_steps", "save_every"):
-            if getattr(self, name) < 1:
-                raise RobustokError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        check_settings(type(self), vars(self))
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise RobustokError(f"learning_rate is {self.learning_rate}: it must be positive")
         if not 0 <= self.warmup_steps <= self.steps:
@@ -100,8 +98,6 @@ class Recipe:
             raise RobustokError(f"min_lr_ratio is {self.min_lr_ratio}: it must be between 0 and 1")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise RobustokError(f"dropout is {self.dropout}: it must be at least 0 and below 1")
-        if self.keep_every is not None and self.keep_every < 1:
-            raise RobustokError(f"keep_every is {self.keep_every}: it must be at least 1")
         check_precision(self.precision)
 
     @property
@@ -118,6 +114,11 @@ class Recipe:
                 f"steps x {processes} processes: change one of them"
             )
         return self.batch_size // (steps * processes)
+
+
+def step_folder(out: Path, step: int) -> Path:
+    """The folder of the model that a training with ``keep_every`` keeps after a step."""
+    return out / "steps" / str(step)
 
 
 PRESETS = {

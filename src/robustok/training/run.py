@@ -28,7 +28,7 @@ from robustok.models.load import model_fingerprint
 from robustok.runtime.display import Progress
 from robustok.runtime.files import locked
 from robustok.training.model_changes import dropout_of, fast_steps
-from robustok.training.recipe import Recipe
+from robustok.training.recipe import Recipe, step_folder
 from robustok.training.record import (
     CHECKPOINTS,
     Perplexity,
@@ -188,11 +188,6 @@ class Keeper(TrainerCallback):
         inner: Any = getattr(model, "module", model)  # without DistributedDataParallel
         with write_errors_in_one_line(self.out):
             inner.save_pretrained(step_folder(self.out, state.global_step))
-
-
-def step_folder(out: Path, step: int) -> Path:
-    """The folder of the model that a training with ``keep_every`` keeps after a step."""
-    return out / "steps" / str(step)
 
 
 def train(

@@ -107,8 +107,6 @@ class TextOptions(AnalysisOptions):
 
 @dataclass(frozen=True)
 class SplitCountOptions(TextOptions):
-    """Options of `split-counts`."""
-
     tokenizer: str = option(TOKENIZER, "--tokenizer", "-t", metavar="PATH")  # type: ignore
     token: int = option("number of the canonical token, from 0", default=0, min=0)
     scheme: tuple[str, ...] = _schemes(default=PAPER)
@@ -133,8 +131,6 @@ def split_counts(seed: Seed, options: SplitCountOptions, as_json: Json = False) 
 
 @dataclass(frozen=True)
 class SegmentationOptions(TextOptions):
-    """Options of `segmentations`."""
-
     token: int = option("number of the canonical token, from 0", default=0, min=0)
     scheme: tuple[str, ...] = _schemes(default=PAIR)
     splits: int = option("greatest number of splits", default=4, min=1)
@@ -189,8 +185,6 @@ def dropout(seed: Seed, options: DropoutOptions, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class BiasOptions(AnalysisOptions):
-    """Options of `bias`."""
-
     scheme: tuple[str, ...] = _schemes("may be given more than once  [default: all of the paper's]")
     splits: int = option("greatest number of splits", default=4, min=1)
     draws: int = option(

@@ -225,10 +225,6 @@ class _Job:
     objective: ObjectiveSettings
     as_json: bool
 
-    @property
-    def seed(self) -> int:
-        return self.options.seed or 0
-
 
 def _check(job: _Job) -> None:
     options, objective = job.options, job.objective
@@ -255,45 +251,29 @@ def _check(job: _Job) -> None:
             raise RobustokError("a classifier writes no answers: leave --generate out")
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """A model, its vocabulary, the ids around a prompt, and the objective of a prompt."""
-
-    model: Any
-    vocab: Any
-    around: dict[str, Any]  # prefix and suffix
-    objective: Any
-    constraints: Any
-
-    @classmethod
-    def of(cls, job: _Job, name: str, records: Sequence[Any] = ()) -> _Loaded:
-        frame = job.frame
-        if name != job.model:  # a model of --transfer has a tokenizer and a start token of its own
-            frame = replace(frame, tokenizer=None, start_token=None)
-        vocab = frame.vocabulary(name)
-        around: dict[str, Any] = {"prefix": None, "suffix": None} | frame.frame(name, vocab)
-        is_classifier = job.objective.name == "classifier"
-        if is_classifier and not frame.is_chat:
-            tokenizer = load_tokenizer(frame.tokenizer or name)
-            around = dict(zip(("prefix", "suffix"), attacks.special_frame(tokenizer), strict=True))
-        framed = job.frame.is_chat or job.frame.start_token is not None
-        if records and not framed and records[0].vocabulary == vocab.fingerprint:
-            around = {"prefix": records[0].prefix, "suffix": records[0].suffix}
-        model = attacks.load_classifier(name) if is_classifier else frame.load(name, job.as_json)
-        objective = attacks.objective_by_name(model, vocab, job.objective, **around)
-        constraints = attacks.constraints_by_name(
-            model, vocab, job.objective, prefix=around["prefix"]
-        )
-        return cls(model, vocab, around, objective, constraints)
+def _objective(job: _Job, name: str, records: Sequence[Any] = ()) -> Any:
+    """The objective on a loaded model, which has the vocabulary and the ids around a prompt."""
+    frame = job.frame
+    if name != job.model:  # a model of --transfer has a tokenizer and a start token of its own
+        frame = replace(frame, tokenizer=None, start_token=None)
+    vocab = frame.vocabulary(name)
+    around: dict[str, Any] = {"prefix": None, "suffix": None} | frame.frame(name, vocab)
+    is_classifier = job.objective.name == "classifier"
+    if is_classifier and not frame.is_chat:
+        tokenizer = load_tokenizer(frame.tokenizer or name)
+        around = dict(zip(("prefix", "suffix"), attacks.special_frame(tokenizer), strict=True))
+    framed = job.frame.is_chat or job.frame.start_token is not None
+    if records and not framed and records[0].vocabulary == vocab.fingerprint:
+        around = {"prefix": records[0].prefix, "suffix": records[0].suffix}
+    model = attacks.load_classifier(name) if is_classifier else frame.load(name, job.as_json)
+    return attacks.objective_by_name(model, vocab, job.objective, **around)
 
 
 def _prompts(options: AttackOptions) -> list[Any]:
     if options.prompts is not None:
         return attacks.read_prompts(options.prompts, options.limit)
     if options.items is not None:
-        return [
-            attacks.Prompt.of_item(item) for item in read_items(options.items, limit=options.limit)
-        ]
+        return [*map(attacks.Prompt.of_item, read_items(options.items, limit=options.limit))]
     choices = list(options.choices)
     fields = {"choices": choices, "label": options.label or 0} if choices else {}
     return [attacks.Prompt("0", str(options.text), fields)]
@@ -301,17 +281,20 @@ def _prompts(options: AttackOptions) -> list[Any]:
 
 def _attack_prompts(job: _Job) -> None:
     options, search = job.options, job.search
-    loaded = _Loaded.of(job, job.model)
-    prompts = _prompts(options)
-    given: dict[str, Any] = {"vocab": loaded.vocab, "prompts": prompts,
-                             "objective": loaded.objective, "seed": job.seed}  # fmt: skip
+    objective = _objective(job, job.model)
+    vocab = objective.vocab
+    constraints = attacks.constraints_by_name(
+        objective.model, vocab, job.objective, prefix=objective.frame["prefix"]
+    )
+    given: dict[str, Any] = {"vocab": vocab, "prompts": _prompts(options), "objective": objective,
+                             "seed": job.options.seed or 0}  # fmt: skip
     if options.jointly:
         splits = attacks.attack_jointly(
             **given, steps=max(1, search.steps), max_rules=search.max_neighbors
         )
-        _print_rules(splits, loaded.vocab, job.as_json)
+        _print_rules(splits, vocab, job.as_json)
         return
-    given |= {"constraints": loaded.constraints, "resume_file": options.out}
+    given |= {"constraints": constraints, "resume_file": options.out}
     with bar("suite" if options.suite else "attack") as progress:
         if options.suite:
             result = attacks.run_suite(
@@ -328,12 +311,12 @@ def _attack_prompts(job: _Job) -> None:
     else:
         for one in found:
             if not job.as_json:
-                print_tokens([loaded.vocab.tokens[i] for i in one.ids])
+                print_tokens([vocab.tokens[i] for i in one.ids])
             print_result(one, one.as_row(), job.as_json)
     for name in options.transfer:
-        _replay(job, _Loaded.of(job, name), found, name)
+        _replay(job, _objective(job, name), found, name)
     if options.generate is not None:
-        _generate(job, loaded, found)
+        _generate(job, objective, found)
 
 
 def _show_suite(job: _Job, result: Any) -> None:
@@ -388,15 +371,15 @@ def _replay_records(job: _Job) -> None:
     name = records[0].objective.split(" ")[0].partition("(")[0]
     if job.objective.name == "margin" and name in ("target", "refusal", "guard", "classifier"):
         job = replace(job, objective=replace(job.objective, name=name))
-    loaded = _Loaded.of(job, job.model, records)
-    results = _replay(job, loaded, records, job.model)
+    objective = _objective(job, job.model, records)
+    results = _replay(job, objective, records, job.model)
     if job.options.generate is not None:
-        _generate(job, loaded, results)
+        _generate(job, objective, results)
 
 
-def _replay(job: _Job, loaded: _Loaded, records: Sequence[Any], name: str) -> Any:
+def _replay(job: _Job, objective: Any, records: Sequence[Any], name: str) -> Any:
     names = ("key", "ids", "canonical_score", "score", "success")
-    results = attacks.replay(records, loaded.vocab, loaded.objective)
+    results = attacks.replay(records, objective.vocab, objective)
     for result in results:
         row = result.as_row()
         outcome = {True: ", broken", False: ", held", None: ""}[result.success]
@@ -425,11 +408,11 @@ def _judge(options: AttackOptions) -> Any:
     return None if options.judge is None else function_named(options.judge)
 
 
-def _generate(job: _Job, loaded: _Loaded, records: Sequence[Any]) -> None:
+def _generate(job: _Job, objective: Any, records: Sequence[Any]) -> None:
     with bar("generate") as progress:
         rows = attacks.generate_answers(
-            loaded.model, loaded.vocab, records, **loaded.around, judge=_judge(job.options),
-            max_new_tokens=job.options.max_new_tokens, progress=progress,
+            objective.model, objective.vocab, records, **objective.frame,
+            judge=_judge(job.options), max_new_tokens=job.options.max_new_tokens, progress=progress,
         )  # fmt: skip
     _show_answers(job, rows)
 

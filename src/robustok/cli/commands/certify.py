@@ -16,6 +16,7 @@ from robustok.cli.printing import print_figure, print_json, print_result, print_
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 from robustok.models.devices import precision_of
+from robustok.report.model_figures import draw_gap
 from robustok.tasks import read_items
 
 
@@ -75,9 +76,10 @@ def certify(
         model = frame.load(path, as_json)
         scoring: dict[str, Any] = {"seed": seed, "overflow": frame.overflow} | around
         if smoothed is not None:
-            questions = (
-                [(text, choices)] if text is not None else _questions(items, options.max_items)
-            )
+            questions = [(text, choices)] if text is not None else [
+                (item.question, list(item.choices))
+                for item in read_items(str(items), limit=options.max_items)
+            ]  # fmt: skip
             around |= {"limit": settings.limit, "draws": settings.draws, "seed": seed,
                        "confidence": settings.confidence}  # fmt: skip
             for question, answers in questions:
@@ -89,7 +91,7 @@ def certify(
             rows += _certify_items(
                 model, vocab, name, items, options.max_items, settings, scoring, out, as_json
             )
-    print_figure("gap", rows, out, as_json)
+    print_figure(draw_gap, rows, out and out / "gap", as_json)
 
 
 def _distance(argument: str) -> int | None:
@@ -98,10 +100,6 @@ def _distance(argument: str) -> int | None:
     if not argument.isdecimal():
         raise RobustokError(f"--distance {argument}: give a whole number, or all")
     return int(argument)
-
-
-def _questions(items: str | None, limit: int | None) -> list[tuple[str, list[str]]]:
-    return [(item.question, list(item.choices)) for item in read_items(str(items), limit=limit)]
 
 
 def _certify_vote(

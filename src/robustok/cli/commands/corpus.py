@@ -115,8 +115,6 @@ def corpus(
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Options of `data`."""
-
     out: Path = option(
         "folder of the data set", "--out", "-o", metavar="FOLDER", callback=output_folder
     )

@@ -50,19 +50,19 @@ def doctor(
 
 def _check_hub(as_json: bool) -> None:
     """Open a row of each data set, each tokenizer and model configuration; exit 1 on failure."""
-    from robustok.study.hub import hub_names, open_on_hub
+    from robustok.study import planner, sources
 
     failed = 0
-    for entry in hub_names():
-        problem = open_on_hub(entry)
+    for (kind, name), studies in planner.hub_names().items():
+        problem = sources.open_on_hub(kind, name)
         failed += problem is not None
         if as_json:
-            print_json({"kind": entry.kind, "name": entry.name, "ok": problem is None,
-                        "problem": problem, "studies": entry.studies})  # fmt: skip
+            print_json({"kind": kind, "name": name, "ok": problem is None, "problem": problem,
+                        "studies": studies})  # fmt: skip
         else:
-            typer.echo(f"{'ok' if problem is None else 'FAILED':<7} {entry.kind:<10} {entry.name}")
+            typer.echo(f"{'ok' if problem is None else 'FAILED':<7} {kind:<10} {name}")
             if problem:
-                typer.echo(f"        {problem} (for {', '.join(entry.studies)})")
+                typer.echo(f"        {problem} (for {', '.join(studies)})")
     if failed:
         raise typer.Exit(1)
 
@@ -72,7 +72,7 @@ def _findings() -> dict[str, Any]:
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": available_cores(),
-        "devices": _devices(),
+        "devices": devices() if find_spec("torch") else [],
         "kernels": "compiled at first use" if packaged_directory() is None else "in the wheel",
         "caches": {
             "kernel cache": str(cache_directory() or "none is writable: set NUMBA_CACHE_DIR"),
@@ -85,7 +85,3 @@ def _findings() -> dict[str, Any]:
             if find_spec(name) is None
         ],
     }
-
-
-def _devices() -> list[str]:
-    return devices() if find_spec("torch") else []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -31,12 +31,17 @@ from robustok.cli.options import (
 from robustok.cli.printing import print_json, print_result
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
+from robustok.evaluation.comparison import (
+    FewShot,
+    TaskResult,
+    compare_models,
+    item_rows,
+    model_table,
+    table,
+)
 from robustok.models.devices import precision_of
 from robustok.runtime.files import write_rows, write_whole
 from robustok.tasks import Item, benchmark_files, read_items, read_texts
-
-if TYPE_CHECKING:
-    from robustok.evaluation import FewShot, TaskResult
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,6 @@ def evaluate(
 
 @dataclass(frozen=True)
 class FewShotOptions:
-    """Options of `icl` alone."""
-
     count: int = option(
         "solved examples before each question", "--num-fewshot", "-k", default=10, min=1
     )
@@ -138,7 +141,7 @@ def icl(
             )
         if shots.attack:
             check_questions(questions)
-    few_shot = evaluation.FewShot(shots.count, shots.scheme)
+    few_shot = FewShot(shots.count, shots.scheme)
     start = options.start_ids(vocab)
     (part,) = _part_files(options.out, [model])
     loaded, results = _run_tasks(
@@ -215,8 +218,6 @@ def _part_files(out: Path | None, names: Sequence[str]) -> list[Path | None]:
 
 def _write_results(results: Mapping[str, Sequence[TaskResult]], options: TaskOptions) -> None:
     """Write the files of --table and --out."""
-    from robustok.evaluation.tasks import model_table, table
-
     if options.table is not None:
         several = len(results) > 1
         text = model_table(results) if several else table(next(iter(results.values())))
@@ -227,14 +228,12 @@ def _write_results(results: Mapping[str, Sequence[TaskResult]], options: TaskOpt
 
 def _compare_models(results: Mapping[str, Sequence[TaskResult]], as_json: bool) -> None:
     """Print the paired differences of several models from the first one."""
-    from robustok.evaluation.tasks import model_table
-
     if len(results) == 1:
         return
     if not as_json:
         typer.echo("\n" + model_table(results))
         return
-    for one in evaluation.compare_models(results):
+    for one in compare_models(results):
         names = {"model": one.model, "against": one.against, "task": one.task}
         print_json(names | {"eval_scheme": one.eval_scheme} | asdict(one.paired))
 
@@ -262,8 +261,6 @@ def _print_results(model: str, results: Sequence[TaskResult], as_json: bool) -> 
 
 def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None:
     """Write the outcome of every item, as JSON Lines or Parquet."""
-    from robustok.evaluation.tasks import item_rows
-
     rows = [{"model": name, **row} for name, one in results.items() for row in item_rows(one)]
     if out.suffix == ".jsonl":
         write_rows(out, rows)
@@ -278,8 +275,6 @@ def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None
 
 @dataclass(frozen=True)
 class PerplexityOptions:
-    """Options of `perplexity` alone."""
-
     scheme: tuple[str, ...] = option(
         "may be given more than once", "--scheme", "-s", default=("canonical", "uniform"),
         metavar="SCHEME",

@@ -26,8 +26,6 @@ SHOWN = 20  # findings
 
 @dataclass(frozen=True)
 class GuardOptions:
-    """Options of `guard`."""
-
     mode: str = option(
         "report all, stop at the first finding, or print repaired ids",
         default="report", choices=("report", "strict", "repair"), metavar="report|strict|repair",
@@ -68,13 +66,19 @@ def guard(
         except RobustokError as error:
             if number is None:
                 raise
-            _print_error(number, error, as_json)
+            if as_json:
+                print_json({"line": number, "error": str(error)})
+                sys.stdout.flush()
+            else:
+                typer.echo(f"robustok: line {number}: {error}", err=True)
             code = 2
             continue
         left = checker.check(verdict.repaired).findings if mode == "repair" else verdict.findings
         code = max(code, 1 if left else 0)
         if mode == "strict" and verdict.findings:
-            _print_first(checker.vocab, verdict, number)
+            where = "" if number is None else f"line {number}, "
+            finding = describe(checker.vocab, verdict.findings[0])
+            typer.echo(f"robustok: {where}{finding}", err=True)
             break
         if as_json:
             print_json(({} if number is None else {"line": number}) | verdict.as_dict())
@@ -97,17 +101,12 @@ def _lines(ids: str) -> Iterator[tuple[int | None, str]]:
         yield number, line.decode("utf8", "replace") if isinstance(line, bytes) else line
 
 
-def _print_error(number: int, error: RobustokError, as_json: bool) -> None:
-    if as_json:
-        print_json({"line": number, "error": str(error)})
-        sys.stdout.flush()
-    else:
-        typer.echo(f"robustok: line {number}: {error}", err=True)
-
-
 def _parsed(text: str) -> Any:
     try:
-        value = json.loads(text) if text.lstrip().startswith(("[", "{")) else _numbers(text)
+        if text.lstrip().startswith(("[", "{")):
+            value = json.loads(text)
+        else:
+            value = [int(part) for part in re.split(r"[\s,]+", text.strip()) if part]
     except (ValueError, RecursionError):
         raise RobustokError(
             f"not a sequence of ids: {text[:60].strip()!r}; write it as 1,2,3 or [1, 2, 3]"
@@ -122,15 +121,6 @@ def _ids_in(value: dict[str, Any]) -> list[int]:
         several = f"several lists of ids ({', '.join(names)})" if names else "no list of ids"
         raise RobustokError(f'the object has {several}: keep one, as {{"prompt_token_ids": [1]}}')
     return value[names[0]]
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in re.split(r"[\s,]+", text.strip()) if part]
-
-
-def _print_first(vocab: Any, verdict: Any, number: int | None) -> None:
-    where = "" if number is None else f"line {number}, "
-    typer.echo(f"robustok: {where}{describe(vocab, verdict.findings[0])}", err=True)
 
 
 def _print(vocab: Any, verdict: Any, number: int | None) -> None:
@@ -151,8 +141,6 @@ def _print(vocab: Any, verdict: Any, number: int | None) -> None:
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Options of `audit`."""
-
     column: str | None = option(
         "the column of ids or conversations, if there are several", default=None, metavar="NAME"
     )

@@ -17,8 +17,6 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """Options of `play`."""
-
     tokenizer: tuple[str, ...] = option(
         "tokenizer to offer; may be given more than once", "--tokenizer", "-t", default=(),
         metavar="PATH",

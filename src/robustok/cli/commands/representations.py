@@ -25,13 +25,12 @@ from robustok.cli.options import (
 from robustok.cli.printing import print_figure, print_json, print_result, print_table
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
+from robustok.report.model_figures import draw_bound, draw_embeddings
 from robustok.tasks import read_items
 
 
 @dataclass(frozen=True)
 class EmbeddingOptions(StartOptions):
-    """Options of `embeddings`."""
-
     draws: int = option("draws of each text or word", "--draws", "-n", default=50, min=1)
     sentence: tuple[str, ...] = option(
         "also measure the word in this text, as 'I said {word} twice.'", default=()
@@ -64,13 +63,11 @@ def embeddings(
                 )  # fmt: skip
             rows += result.table()
             print_result(result, {field: getattr(result, field) for field in fields}, as_json)
-    print_figure("embeddings", rows, out, as_json)
+    print_figure(draw_embeddings, rows, out and out / "embeddings", as_json)
 
 
 @dataclass(frozen=True)
 class BoundOptions(ModelOptions):
-    """Options of `bound`."""
-
     items: str | None = option(
         "questions to measure the changes on, JSON Lines", default=None, metavar="FILE"
     )
@@ -117,7 +114,7 @@ def bound(
         n = options.tokens or (ratios.longest if ratios else None)
         _print_bound(limits, ratios, options.distance, n, as_json)
         rows += _rows(limits, ratios, n)
-    print_figure("bound", rows, out, as_json)
+    print_figure(draw_bound, rows, out and out / "bound", as_json)
 
 
 def _measure(

@@ -79,12 +79,10 @@ class StudyOptions:
         )  # fmt: skip
 
     def folder(self, study: Study) -> Path:
-        named = "-".join([study.name, *([self.scale] if self.scale else []), *self._model_part()])
-        return self.out or Path("runs") / named
-
-    def _model_part(self) -> list[str]:
-        """The model's name without its folder and revision, for the name of the run's folder."""
-        return [] if self.model is None else [Path(self.model.partition("@")[0]).name or "model"]
+        parts = [study.name, *([self.scale] if self.scale else [])]
+        if self.model is not None:  # its name without folder and revision
+            parts.append(Path(self.model.partition("@")[0]).name or "model")
+        return self.out or Path("runs", "-".join(parts))
 
 
 def list_(as_json: Json = False) -> None:
@@ -127,8 +125,6 @@ def plan(name: Name, options: StudyOptions, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class RunOptions(StudyOptions):
-    """Options of `study run`."""
-
     jobs: int | None = option(
         "cells to run at once  [default: by the available cores]", default=None, min=1
     )
@@ -172,8 +168,6 @@ def run(name: Name, options: RunOptions) -> None:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Options of `report`."""
-
     out: Path | None = option(
         "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]",
         "--out", "-o", default=None, metavar="FOLDER", callback=output_folder,

@@ -51,8 +51,6 @@ def sample(
 
 @dataclass(frozen=True)
 class CountOptions:
-    """Options of `count`."""
-
     by: str | None = option(
         "also count by distance from the canonical tokenization, or by segments", default=None,
         choices=("distance", "segments"), noun="unit", metavar="distance|segments",
@@ -95,8 +93,6 @@ def _counts_by(lattice: Any, by: str, total: int, most: int | None) -> list[int]
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """Options of `inspect`."""
-
     scheme: tuple[str, ...] = option(
         "may be given more than once  [default: every random one that fits]", "--scheme", "-s",
         default=(), metavar="SCHEME",
@@ -129,7 +125,10 @@ def inspect(
         return [vocab.tokens[i] for i in ids]
 
     entries: list[dict[str, Any]] = [{"scheme": "canonical", "draws": [tokens_of(canonical)]}]
-    for spec in options.scheme or _default_schemes():
+    # By default the random schemes with a color of their own that every tokenizer fits.
+    default = [scheme.example for scheme in BUILT_IN
+               if scheme.color and not scheme.needs and not scheme.deterministic]  # fmt: skip
+    for spec in options.scheme or default:
         draw = sampler(spec, vocab)
         rows = draw.sample_batch([source], seed=options.seed, draws=options.draws)
         entries.append({"scheme": draw.spec, "draws": [tokens_of(row) for row in rows]})
@@ -142,15 +141,6 @@ def inspect(
     if options.html:
         write_inspection(options.html, text, total, entries, bars, options.samples)
         typer.echo(f"The page is at {options.html.resolve()}")
-
-
-def _default_schemes() -> list[str]:
-    """The random schemes with a color of their own that every tokenizer fits, as their examples."""
-    return [
-        scheme.example
-        for scheme in BUILT_IN
-        if scheme.color and not scheme.needs and not scheme.deterministic
-    ]
 
 
 def _histogram(

@@ -44,8 +44,6 @@ class PresetOptions:
 
 @dataclass(frozen=True)
 class PretrainOptions(PresetOptions):
-    """Options of `pretrain`."""
-
     shape: str = option(
         "tiny-llm (the paper's) or quick", default="tiny-llm", metavar="NAME", choices=SHAPES,
         noun="model shape",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,10 @@ from robustok.scoring import scoring_mode
 from robustok.scoring.engine import check_sequences
 from robustok.scoring.forward import TreePass, default_max_batch_tokens, halved, quiet
 from robustok.scoring.modes import row_width
-from robustok.scoring.tree import Ints, Rows, Sequences, build_tree, levels
+from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
+
+# Reads some rows of a pass: the places of their states, and the states [reads, layers + 1, width].
+Read = Callable[[slice], tuple[Ints, torch.Tensor]]
 
 
 def last_states(
@@ -68,25 +73,17 @@ def _by_tree(body: Any, sequences: Sequences, max_batch_tokens: int) -> np.ndarr
     tree = build_tree(matrix, lengths)
     ends = tree.path[np.arange(len(matrix)), lengths - 1]
     wanted = np.unique(ends)
-    states: np.ndarray | None = None
     run = _StatePass(body, tree, before, max_batch_tokens, {})
     width = min(row_width(body, len(before)), max_batch_tokens)
     cut = levels(tree, width)
-    for level, rows in enumerate(cut):
-        begin, size = 0, max(1, max_batch_tokens // width)
-        while begin < len(rows.nodes):
-            chunk = Rows(rows.nodes[begin : begin + size], rows.past[begin : begin + size])
-            read = np.intersect1d(chunk.nodes, wanted)
-            try:
-                hidden = run.run(chunk, read, level + 1 < len(cut)).cpu().numpy()
-            except (RuntimeError, MemoryError) as error:
-                size = halved(len(chunk.nodes), error)
-                continue
-            if states is None:
-                states = np.empty((hidden.shape[1], len(wanted), hidden.shape[2]), np.float32)
-            states[:, np.searchsorted(wanted, read)] = hidden.swapaxes(0, 1)
-            begin += size
-    assert states is not None
+
+    def read(rows: TreeRows, chunk: slice, keep: bool) -> tuple[Ints, torch.Tensor]:
+        chosen = TreeRows(rows.nodes[chunk], rows.past[chunk])
+        nodes = np.intersect1d(chosen.nodes, wanted)
+        return np.searchsorted(wanted, nodes), run.run(chosen, nodes, keep)
+
+    passes = [(len(rows.nodes), partial(read, rows, keep=rows is not cut[-1])) for rows in cut]
+    states = _all_states(passes, max_batch_tokens // width, len(wanted))
     return states[:, np.searchsorted(wanted, ends)]
 
 
@@ -96,22 +93,37 @@ def _by_batches(body: Any, sequences: Sequences, max_batch_tokens: int) -> np.nd
     whole = np.concatenate([np.tile(before, (len(matrix), 1)), matrix], axis=1)
     last = lengths + len(before) - 1
     order = np.argsort(-last, kind="stable")
-    states: np.ndarray | None = None
-    begin, size = 0, max(1, max_batch_tokens // whole.shape[1])
-    while begin < len(order):
-        chosen = order[begin : begin + size]
+
+    def read(chunk: slice) -> tuple[Ints, torch.Tensor]:
+        chosen = order[chunk]
         width = int(last[chosen[0]]) + 1
-        try:
-            ids = torch.as_tensor(whole[chosen, :width], device=body.device)
-            out = body(input_ids=ids, use_cache=False, output_hidden_states=True)
-            flat = torch.as_tensor(np.arange(len(chosen)) * width + last[chosen])
-            hidden = _picked(out, flat.to(ids.device)).cpu().numpy()
-        except (RuntimeError, MemoryError) as error:
-            size = halved(len(chosen), error)
-            continue
-        if states is None:
-            states = np.empty((hidden.shape[1], len(order), hidden.shape[2]), np.float32)
-        states[:, chosen] = hidden.swapaxes(0, 1)
-        begin += size
+        ids = torch.as_tensor(whole[chosen, :width], device=body.device)
+        out = body(input_ids=ids, use_cache=False, output_hidden_states=True)
+        flat = torch.as_tensor(np.arange(len(chosen)) * width + last[chosen])
+        return chosen, _picked(out, flat.to(ids.device))
+
+    return _all_states([(len(order), read)], max_batch_tokens // whole.shape[1], len(order))
+
+
+def _all_states(passes: Sequence[tuple[int, Read]], size: int, count: int) -> np.ndarray:
+    """The states of several passes, of so many rows each, float32 [layers + 1, count, width].
+
+    ``size`` rows are read at a time, and fewer where memory runs out.
+    """
+    states: np.ndarray | None = None
+    for length, read in passes:
+        begin, step = 0, max(1, size)
+        while begin < length:
+            end = min(begin + step, length)
+            try:
+                at, hidden = read(slice(begin, end))
+                values = hidden.cpu().numpy().swapaxes(0, 1)
+            except (RuntimeError, MemoryError) as error:
+                step = halved(end - begin, error)
+                continue
+            if states is None:
+                states = np.empty((len(values), count, values.shape[2]), np.float32)
+            states[:, at] = values
+            begin = end
     assert states is not None
     return states

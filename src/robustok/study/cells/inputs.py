@@ -22,13 +22,12 @@ from robustok.models import train_tokenizer
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import read_json, write_json, write_whole
-from robustok.study.cells.base import Cell, Summary
+from robustok.study.cells.base import NAME, Cell, Summary
 from robustok.study.sources import External, Text
 from robustok.tasks import HUB, Item, cute, frequent_words, langgame, read_items, write_items
 from robustok.tokenizer.vocabulary import Vocabulary
 
 GENERATORS = {"langgame": langgame, "cute": cute}
-NAME = "name.json"  # the name of an existing tokenizer or model, which is not copied
 _CHUNK = 1_000  # documents that are encoded together
 
 
@@ -184,9 +183,7 @@ class TokenizerCell(Cell):
 
     def source(self, folder: Path) -> str:
         """What `Vocabulary.load` takes."""
-        path = self.path(folder)
-        named = path / NAME
-        return read_json(named) if named.is_file() else str(path / "tokenizer.json")
+        return self.name_or_path(folder, "tokenizer.json")
 
     def vocabulary(self, folder: Path) -> Vocabulary:
         return Vocabulary.load(self.source(folder))

@@ -18,17 +18,18 @@ import numpy as np
 from robustok import attack as attacks
 from robustok import evaluation
 from robustok.attack.settings import ObjectiveSettings, suite_label
+from robustok.evaluation.comparison import FewShot
 from robustok.evaluation.intervals import clustered
 from robustok.models.devices import precision_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import read_rows, write_json, write_rows
 from robustok.samplers import Spec, measure, sampler, schedule
+from robustok.samplers.strength import sampler_at_splits, splits_in
 from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, QuestionsCell, TokenizerCell
 from robustok.study.cells.models import FINETUNED, ModelCell
 from robustok.study.cost import QUESTION_TOKENS, scoring_seconds
-from robustok.study.equal_strength import sampler_at_splits, splits_in
 from robustok.study.schema import NOT_IN_KEY, AttackSection, DriftSection, Study
 from robustok.tasks import Item, frequent_words
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -39,14 +40,6 @@ SUITE_LIMIT = 500  # tokenizations that each search of a suite scores for a ques
 SEARCHES = 6  # of a suite
 STEPS = 3  # until an attack succeeds or gives up
 SAMPLING_COST = 15  # of sampling a token, as a multiple of reading one of a long row
-
-
-@dataclass(frozen=True)
-class SolvedExamples:
-    """Solved examples before every question, their questions tokenized by `scheme`."""
-
-    count: int
-    scheme: str
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Subject:
     tokenizer: TokenizerCell
     corpus: CorpusCell | None
     questions: tuple[QuestionsCell, ...]
-    few_shots: tuple[SolvedExamples | None, ...]
+    few_shots: tuple[FewShot | None, ...]
     is_last: bool
 
     @property
@@ -200,7 +193,7 @@ class AccuracyCell(MeasurementCell):
     """Accuracy of a model on questions, zero-shot or few-shot."""
 
     data: QuestionsCell
-    few_shot: SolvedExamples | None = None
+    few_shot: FewShot | None = None
 
     @property
     def task(self) -> str:

@@ -11,15 +11,16 @@ from typing import Any, ClassVar
 from robustok import training
 from robustok.models import Shape, add_lora, load_model, save_tokenizer, small_model
 from robustok.runtime.display import Progress
-from robustok.runtime.files import read_json, write_json
+from robustok.runtime.files import write_json
 from robustok.samplers import schedule
-from robustok.study.cells.base import Cell, Summary
-from robustok.study.cells.inputs import NAME, CorpusCell, DataCell, TokenizerCell
+from robustok.samplers.strength import sampler_at_splits
+from robustok.study.cells.base import NAME, Cell, Summary
+from robustok.study.cells.inputs import CorpusCell, DataCell, TokenizerCell
 from robustok.study.cost import training_seconds
-from robustok.study.equal_strength import sampler_at_splits
 from robustok.study.schema import NOT_IN_KEY, Finetuning, Model, Pretraining, TrainingSection
 from robustok.study.sources import External
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, special_token
+from robustok.training.recipe import step_folder
 
 FINETUNED, PRETRAINED, UNTRAINED = "fine-tuning", "pre-training", ""  # the last training
 
@@ -51,9 +52,7 @@ class ModelCell(Cell):
 
     def source(self, folder: Path) -> str | Path:
         """What `load_model` takes."""
-        path = self.path(folder)
-        named = path / NAME
-        return read_json(named) if named.is_file() else path / "model"
+        return self.name_or_path(folder, "model")
 
     def load(self, folder: Path, dtype: str = "auto") -> Any:
         return load_model(self.source(folder), dtype=dtype)
@@ -241,8 +240,6 @@ class StepCell(ModelCell):
         return f"{self.model.description} at step {self.step}"
 
     def source(self, folder: Path) -> Path:
-        from robustok.training.run import step_folder
-
         return step_folder(self.model.path(folder) / "model", self.step)
 
     def run(self, folder: Path, progress: Progress) -> Summary:

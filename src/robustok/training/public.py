@@ -1,0 +1,15 @@
+"""The public names of `robustok.training`, most of which need torch."""
+
+from robustok.runtime.environment import require
+
+require("torch", "transformers")
+
+from robustok.training.finetuning import finetune as finetune
+from robustok.training.packed import PackedStream as PackedStream
+from robustok.training.pretraining import pretrain as pretrain
+from robustok.training.prompts import AnswerCollator as AnswerCollator
+from robustok.training.prompts import PromptDataset as PromptDataset
+from robustok.training.recipe import PRESETS as PRESETS
+from robustok.training.recipe import Recipe as Recipe
+from robustok.training.record import Perplexity as Perplexity
+from robustok.training.record import Training as Training
