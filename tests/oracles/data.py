@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.oracles.draws import COMPILED
 
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -16,6 +17,8 @@ TOKENIZERS = ("gpt2", "llama3", "qwen3", "llama2", "internlm2")
 
 def data_path(*parts: str) -> Path:
     """A file of the shared data; skips the test, saying so, where it is not there."""
+    if not COMPILED:
+        pytest.skip("real tokenizers take minutes in plain Python")
     root = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
     path = root.joinpath(*parts)
     if not path.exists():

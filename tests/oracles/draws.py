@@ -1,13 +1,19 @@
-"""What a draw depends on, for every scheme."""
+"""Numbers of draws, and what a draw depends on, for every scheme."""
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 import robustok as rt
+
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+DRAWS = 20_000 if COMPILED else 400  # `make coverage` runs the kernels as plain Python
+only_compiled = pytest.mark.skipif(not COMPILED, reason="takes minutes in plain Python")
 
 
 def assert_draws_of_keys(make: Callable[[], rt.Sampler], text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.oracles import dropout
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import TOKENIZERS, hard_texts, real
-from tests.oracles.draws import assert_draws_of_keys
+from tests.oracles.draws import DRAWS, assert_draws_of_keys
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import robustok as rt
@@ -49,7 +49,7 @@ TOY = rt.Vocabulary.load(tokenizer())
 def test_draws_follow_the_distribution(rule: str, p: float, text: str) -> None:
     symbols = tuple(TOY.tokens.index(bytes([b])) for b in text.encode())
     distribution = getattr(dropout, rule)(merges_of(TOY), symbols, p)
-    rows = rt.BpeDropout(TOY, p=p, rule=rule).sample_batch([text], seed=3, draws=20_000)
+    rows = rt.BpeDropout(TOY, p=p, rule=rule).sample_batch([text], seed=3, draws=DRAWS)
     assert_distribution(rows, distribution)
 
 
@@ -61,11 +61,11 @@ def test_the_oracle_and_tokenizers_agree(p: float) -> None:
     """
     source = tokenizer()
     source.model.dropout = p
-    rows = [source.encode("abcabca").ids for _ in range(10_000)]
+    rows = [source.encode("abcabca").ids for _ in range(DRAWS // 2)]
     symbols = tuple(TOY.tokens.index(bytes([b])) for b in b"abcabca")
     distribution = dropout.hf(merges_of(TOY), symbols, float(np.float32(p)))
     assert_distribution(rows, distribution)
-    ours = rt.BpeDropout(TOY, p=p, rule="hf").sample_batch(["abcabca"], seed=1, draws=10_000)
+    ours = rt.BpeDropout(TOY, p=p, rule="hf").sample_batch(["abcabca"], seed=1, draws=DRAWS // 2)
     assert_distribution(ours, distribution)
 
 
@@ -95,10 +95,10 @@ def test_the_sentencepiece_rule_is_sentencepiece(p: float) -> None:
     spm.set_random_generator_seed(5)
     theirs = [
         processor.encode("banana", enable_sampling=True, alpha=p, nbest_size=-1)
-        for _ in range(10_000)
+        for _ in range(DRAWS // 2)
     ]
     assert_distribution(theirs, distribution)
-    assert_distribution(scheme.sample_batch(["banana"], seed=2, draws=10_000), distribution)
+    assert_distribution(scheme.sample_batch(["banana"], seed=2, draws=DRAWS // 2), distribution)
 
 
 def _merges(vocab: rt.Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -164,7 +164,7 @@ def test_a_real_word_follows_tokenizers(name: str) -> None:
     symbols = tuple(ids[bytes([b])] for b in b" cats")
     distribution = dropout.hf(merges_of(vocab), symbols, 0.25)
     assert_distribution(
-        rt.BpeDropout(vocab, p=0.25, rule="hf").sample_batch([" cats"], seed=4, draws=20_000),
+        rt.BpeDropout(vocab, p=0.25, rule="hf").sample_batch([" cats"], seed=4, draws=DRAWS),
         distribution,
     )
 
@@ -179,7 +179,7 @@ def test_tiktoken_draws_by_its_ranks() -> None:
     merges = {(97, 98): (0, 256), (98, 99): (1, 257), (256, 99): (2, 258), (97, 257): (3, 258)}
     distribution = dropout.sentencepiece(merges, tuple(b"abcab"), 0.4)
     scheme = rt.BpeDropout(vocab, p=0.4, rule="sentencepiece")
-    assert_distribution(scheme.sample_batch(["abcab"], seed=1, draws=10_000), distribution)
+    assert_distribution(scheme.sample_batch(["abcab"], seed=1, draws=DRAWS // 2), distribution)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -11,11 +11,11 @@ import pytest
 from tests.oracles import lattice, samplers
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
+from tests.oracles.draws import DRAWS, only_compiled
 from tests.oracles.vocabulary import canonical, toy
 
 import robustok as rt
 
-DRAWS = 20_000
 ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
 # Some numbers of segments have no segmentation here: "abcd" splits in 1 and in 4 and nothing else.
 GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
@@ -23,7 +23,7 @@ TEXTS = [(ENGLISH, b"abc"), (ENGLISH, b"abcab d"), (ENGLISH, b"cabcc ab"), (GAPP
 
 
 def draws(scheme: rt.Sampler, ids: tuple[int, ...], count: int = DRAWS) -> rt.Ragged:
-    return scheme.sample_batch([ids], seed=11, draws=count)
+    return scheme.sample_batch([ids], seed=11, draws=min(count, DRAWS))
 
 
 @pytest.mark.parametrize(("vocab", "text"), TEXTS)
@@ -140,6 +140,7 @@ def test_stochastok_reaches_half_of_revolution(name: str, reached: int, all_: in
     assert_distribution(draws(rt.StochasTok(vocab, alpha=3.0), ids), distribution)
 
 
+@only_compiled
 def test_uniform_k_through_blocks_of_words() -> None:
     """A text of 200 words: the last block is convolved, the rest drawn; word 1 is as it must be.
 
@@ -170,6 +171,7 @@ def test_uniform_k_through_blocks_of_words() -> None:
     assert np.abs(share - distribution).max() < 0.03
 
 
+@only_compiled
 @pytest.mark.parametrize("spec", ["uniform", "uniform-k(k=60)"])
 def test_long_stretches_are_drawn_evenly(spec: str) -> None:
     """Without cut positions a path is walked: positions mirrored about the middle look alike."""
@@ -206,6 +208,7 @@ def test_strength_is_the_ceiling_of_alpha_times_m() -> None:
         assert rt.distance(vocab, ids, row) == ceil(alpha * len(ids))
 
 
+@only_compiled
 def test_uniform_k_ends_where_a_long_block_lacks_the_distance() -> None:
     vocab = toy([b"x", b"x" * 300])
     for k, expected in ((2, 0), (299, 0), (300, 300), (450, 300)):
@@ -219,6 +222,7 @@ def test_uniform_k_ends_where_a_long_block_lacks_the_distance() -> None:
     assert_distribution([(at,) for at in offsets], distribution)
 
 
+@only_compiled
 def test_uniform_k_draws_what_is_too_rare_for_rejection() -> None:
     """Under any weights, distance 41 has a probability below 1e-15 here: a table is drawn from."""
     vocab = toy([b"x", b"xx", b"xxx", b"x" * 120, b"x" * 240])
@@ -240,6 +244,7 @@ def _paths_after(length: int, period: int, k: int) -> list[list[int]]:
     return counts
 
 
+@only_compiled
 @pytest.mark.parametrize(("k", "count"), [(300, 3000), (3, 600), (1349, 600)])
 def test_stages_of_a_long_block_follow_the_distribution(k: int, count: int) -> None:
     """1,350 bytes without a cut: the first tokens, and how far the middle is from the reference."""
@@ -303,6 +308,7 @@ def test_the_tree_draws_summands_given_their_sum() -> None:
     assert_distribution(rows, {path: p / whole for path, p in distribution.items()})
 
 
+@only_compiled
 def test_uniform_k_of_very_many_words_is_at_its_distance() -> None:
     """40,000 words: more than are convolved one after another."""
     vocab = toy([b" ", b"a", b"b", b" a", b"ab", b" ab"])

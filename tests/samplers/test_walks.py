@@ -10,6 +10,7 @@ import pytest
 from tests.oracles import lattice, walks
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
+from tests.oracles.draws import DRAWS
 from tests.oracles.vocabulary import toy
 
 import robustok as rt
@@ -23,7 +24,7 @@ TEXTS = [(ENGLISH, "abcab d"), (ENGLISH, "cabcc ab"), (GAPPY, "abcddab")]
 
 def check(scheme: rt.Sampler, text: str, distribution: dict[lattice.Path, float]) -> None:
     """Draws by chi-square, log_prob everywhere, and nothing depends on where words end."""
-    assert_distribution(scheme.sample_batch([text], seed=7, draws=20_000), distribution)
+    assert_distribution(scheme.sample_batch([text], seed=7, draws=DRAWS), distribution)
     for path in lattice.tokenizations(scheme.vocab, text.encode()):
         p = distribution.get(path, 0.0)
         log_prob = scheme.log_prob(path)
@@ -100,11 +101,11 @@ def test_unigram_is_sentencepiece_sampling() -> None:
     spm.set_random_generator_seed(5)
     theirs = [
         processor.encode("bananas", enable_sampling=True, alpha=0.5, nbest_size=-1)
-        for _ in range(10_000)
+        for _ in range(DRAWS // 2)
     ]
     assert_distribution(theirs, distribution)
     scheme = rt.Unigram(vocab, temperature=2)
-    assert_distribution(scheme.sample_batch(["bananas"], seed=2, draws=10_000), distribution)
+    assert_distribution(scheme.sample_batch(["bananas"], seed=2, draws=DRAWS // 2), distribution)
     row = scheme.sample("banana é 日", seed=1)
     assert vocab.decode_bytes(row) == " banana é 日".encode()
     spelled = [i for i in row.tolist() if i in vocab.data.byte_fallback]

@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from tests.study.conftest import tiny_text
 
-from robustok.report import write_report
+from robustok.cli.app import run
 from robustok.study import find_study, run_study
 
 SMALL = tiny_text(
@@ -33,12 +34,6 @@ def start(study: Path, out: Path, jobs: int) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, output
-    return output
 
 
 def kill_once_it_exists(process: subprocess.Popen[str], out: Path, pattern: str) -> None:
@@ -74,16 +69,18 @@ def accuracies(out: Path) -> list[str]:
     return [json.dumps({name: row[name] for name in keep}) for row in rows]
 
 
-def test_killed_twice_it_ends_as_if_undisturbed(tmp_path: Path) -> None:
+def test_killed_twice_it_ends_as_if_undisturbed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = tmp_path / "small.yaml"
     study.write_text(SMALL)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_study(find_study(str(study)), whole, jobs=1)
-    write_report(whole)
+    run_study(find_study(str(study)).model_copy(update={"threads": None}), whole)
     checkpoint = "cells/pretrain-*/model/checkpoints/*/trainer_*"
     kill_once_it_exists(start(study, killed, jobs=1), killed, checkpoint)
     kill_once_it_exists(start(study, killed, jobs=2), killed, "cells/evaluate-*/cell.json")
-    assert "cells are already done" in finish(start(study, killed, jobs=1))
+    assert run(["study", str(study), "--out", str(killed), "--jobs", "1"]) == 0
+    assert "cells are already done" in capsys.readouterr().out
     assert accuracies(killed) == accuracies(whole)
     assert len(accuracies(whole)) == 2 * 3
     weights = "cells/finetune-*/model/model.safetensors"

@@ -1,4 +1,4 @@
-"""Cells that several studies share, and cells on a cluster of two machines."""
+"""Cells that several studies share."""
 
 from __future__ import annotations
 
@@ -54,20 +54,3 @@ def test_a_run_keeps_its_cells_and_finds_moved_ones(tmp_path: Path, finished: Pa
     run_study(tiny(), run, cells_folder=tmp_path / "moved")
     assert (run / "cells").resolve() == tmp_path / "moved"
     assert (run / "results.jsonl").read_bytes() == results
-
-
-def test_on_a_cluster_of_two_machines_the_results_are_the_same(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    study = small("one", "canonical", "uniform", threads=1)
-    run_study(study, tmp_path / "here", jobs=1)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    try:
-        cluster.add_node(num_cpus=1)
-        ray.init(address=cluster.address, log_to_driver=False)
-        run_study(study, tmp_path / "there", engine="ray")
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-    assert measured(tmp_path / "there") == measured(tmp_path / "here")

@@ -18,23 +18,24 @@ from robustok.training import finetune
 PLAN = {"steps": 20, "batch_size": 16, "learning_rate": 1e-2, "save_every": 10}
 
 SCRIPT = """
+    import sys
     from robustok.training import finetune
     from tests.training.test_distributed import PLAN
     from tests.training.test_finetune import ITEMS, UNIFORM, VOCAB, tiny
 
-    finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out={out!r}, **PLAN)
+    for out in sys.argv[1:]:
+        finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, **PLAN)
 """
 
 
-def on_two_processes(out: Path) -> None:
-    script = out.with_suffix(".py")
-    script.write_text(textwrap.dedent(SCRIPT.format(out=str(out))))
+def on_two_processes(folder: Path, *outs: Path) -> None:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     paths = os.pathsep.join([str(Path.cwd()), *sys.path])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        [sys.executable, *launch, str(script)], env=environment, check=False, capture_output=True
-    )
+    command = [sys.executable, *launch, str(script), *map(str, outs)]
+    run = subprocess.run(command, env=environment, check=False, capture_output=True)
     assert run.returncode == 0, run.stderr.decode()[-3000:]
 
 
@@ -55,13 +56,13 @@ def alone(out: Path, stop: int = -1) -> None:
 
 
 def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(tmp_path):
-    alone(tmp_path / "one")
-    on_two_processes(tmp_path / "two")
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    one, two, both = (tmp_path / name for name in ("one", "two", "both"))
+    alone(one)
     with pytest.raises(KeyboardInterrupt):
-        alone(tmp_path / "both", stop=13)
-    on_two_processes(tmp_path / "both")
-    assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+        alone(both, stop=13)
+    on_two_processes(tmp_path, two, both)
+    for out in (two, both):
+        assert losses(out) == pytest.approx(losses(one), rel=1e-4)
 
 
 def test_a_batch_that_does_not_divide_is_one_line(tmp_path, monkeypatch):

@@ -1,4 +1,7 @@
-"""The site builds without warnings, code draws its figures, and the examples are correct."""
+"""The site builds without warnings, code draws its figures, and the examples are correct.
+
+The first example of the README runs unchanged and gives the results in its comments.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import doctest
 import importlib
 import inspect
 import json
+import math
 import os
 import pkgutil
 import re
@@ -18,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.oracles.data import data_path
 from tests.oracles.scripts import ROOT, script
 
 import robustok as rt
 from robustok import samplers
+from robustok.models import train_tokenizer
 from robustok.samplers import BUILT_IN
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -180,3 +186,26 @@ def test_the_examples_of_the_docstrings_give_the_results_shown(
                 failures.append("".join(output))
     assert not failures, "\n".join(failures)
     assert attempted > 300
+
+
+def first_example(tokenizer: Path) -> dict:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
+    names: dict = {}
+    exec(code.replace('"tokenizer.json"', repr(str(tokenizer))), names)
+    return names
+
+
+def test_the_first_example_gives_the_results_in_its_comments() -> None:
+    names = first_example(data_path("tokenizers", "gpt2", "tokenizer.json"))
+    vocab, lattice, ids = names["vocab"], names["lattice"], names["ids"]
+    assert (lattice.count(), lattice.count(distance=2)) == (352, 7)
+    assert ids.tolist() == [258, 18798, 995]
+    assert names["sampler"].log_prob(ids) == pytest.approx(-math.log(7))
+    assert names["rt"].distance(vocab, vocab.encode("hello world"), ids) == 2
+    assert len(names["batch"]) == 20
+
+
+def test_the_first_example_runs_with_any_tokenizer(tmp_path: Path) -> None:
+    train_tokenizer(["hello world and more"] * 3, 275).save(str(tmp_path / "t.json"))
+    assert len(first_example(tmp_path / "t.json")["batch"]) == 20

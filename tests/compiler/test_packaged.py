@@ -12,7 +12,7 @@ import pytest
 
 from robustok.kernels.compiler import cache
 
-SOURCE = Path(__file__).parents[1] / "src" / "robustok"
+SOURCE = Path(cache.__file__).parents[2]
 # What this process sees is changed by the code before `robustok` is imported.
 CODE = """
 {change}

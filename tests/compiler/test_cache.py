@@ -1,4 +1,4 @@
-"""The files of compiled kernels: who may write them, damage, full disks, and what is removed."""
+"""The files of compiled kernels: their owners, damage, full disks, what is removed, warmup."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from robustok import kernel_warmup
+from robustok import kernel_warmup, kernels
 from robustok.kernels.compiler import cache
 
 CODE = """
@@ -309,6 +310,33 @@ def test_a_file_goes_to_the_next_directory_where_the_first_takes_none(
     assert cache.read("kernel") == CONTENT
 
 
+# File permissions do not bind root; in /proc nobody can make a directory.
+READ_ONLY = """
+import tempfile
+tempfile.tempdir = "/proc/none"
+
+import importlib, pkgutil
+import robustok as rt, robustok.kernels
+from tokenizers import Tokenizer, models
+
+for module in pkgutil.iter_modules(robustok.kernels.__path__):
+    importlib.import_module(f"robustok.kernels.{module.name}")
+vocab = rt.Vocabulary.load(Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])))
+print(rt.StochasTok(vocab, alpha=1).sample([2], seed=0).tolist())
+"""
+
+
+def test_kernels_compile_in_memory_where_nothing_is_writable() -> None:
+    where = {**os.environ, "NUMBA_CACHE_DIR": "/proc/none"}
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ONLY], capture_output=True, text=True, check=False, env=where
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[0, 1]\n"
+    assert "compiling the kernel stochastok.draw_stochastok in memory" in done.stderr
+    assert "NUMBA_CACHE_DIR" in done.stderr
+
+
 # Places and names
 
 
@@ -466,3 +494,27 @@ def test_a_warmup_in_processes_leaves_their_kernels_in_the_cache(
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     kernel_warmup._compile_in_processes(["uniform", "others"], 2)
     assert call_in_new_process(tmp_path)[1:] == (1, 0)
+
+
+WARM = """
+import importlib, pkgutil, robustok.kernels as kernels
+from robustok.kernel_warmup import warmup
+warmup()
+for module in pkgutil.iter_modules(kernels.__path__):
+    for name, kernel in vars(importlib.import_module(f"robustok.kernels.{module.name}")).items():
+        if hasattr(kernel, "signatures") and kernel.py_func.__module__.endswith(module.name):
+            print(name, len(kernel.signatures))
+"""
+
+
+def test_warmup_leaves_no_kernel_to_compile_later() -> None:
+    source = "".join(p.read_text() for p in Path(kernels.__path__[0]).glob("*.py"))
+    done = subprocess.run([sys.executable, "-c", WARM], capture_output=True, text=True, check=True)
+    compiled = dict(line.split() for line in done.stdout.splitlines())
+    # Compiled with their callers, and loaded with them, are those that another kernel calls.
+    outermost = {n for n in compiled if len(re.findall(rf"\b{n}\(", source)) == 1}
+    assert len(outermost) > 15
+    assert {n for n in outermost if compiled[n] == "0"} == set()
+    # Without the code of rare cases, and with it.
+    for name in ("draw_texts", "merge_texts", "draw_stochastok_uniform"):
+        assert compiled[name] == "2", name
