@@ -75,11 +75,6 @@ def check_epoch(epoch: Any) -> int:
     return check_integer("epoch", epoch, _LOWEST, _HIGHEST)
 
 
-def check_key(key: Any) -> int:
-    """The name of one row, an integer that fits int64."""
-    return check_integer("key", key, _LOWEST, _HIGHEST)
-
-
 def check_draw(seed: Any, epoch: Any, key: Any) -> tuple[np.uint64, np.int64, int]:
     """What one draw of one row depends on: seed, epoch and key, as the kernels take them.
 
@@ -89,7 +84,8 @@ def check_draw(seed: Any, epoch: Any, key: Any) -> tuple[np.uint64, np.int64, in
     # A call for each of the three takes as long as the draw of a short text.
     is_plain = type(seed) is type(epoch) is type(key) is int
     if not (is_plain and _LOWEST <= epoch <= _HIGHEST and _LOWEST <= key <= _HIGHEST):
-        key, seed, epoch = check_key(key), check_seed(seed), check_epoch(epoch)
+        key = check_integer("key", key, _LOWEST, _HIGHEST)
+        seed, epoch = check_seed(seed), check_epoch(epoch)
     return np.uint64(seed & _SEED_MASK), np.int64(epoch), key
 
 

@@ -48,7 +48,7 @@ def test_each_stream_is_its_own() -> None:
         for s in (0, 1) for e in (0, 1) for k in (0, 1, -1) for d in (0, 1) for p in (0, 1)
     ]  # fmt: skip
     assert len(set(numbers)) == len(numbers)
-    u = streams.coins(np.uint64(1), np.int64(0), np.arange(50), np.int64(4), np.int64(0))
+    u = streams.uniforms(np.uint64(1), np.int64(0), np.arange(50), np.int64(4), np.int64(0))
     assert u.shape == (50, 4) and 0 <= u.min() < u.max() < 1
     assert streams.mixed(3, 1) != streams.mixed(3, 2)
 
@@ -140,11 +140,10 @@ def test_rows_of_another_text_are_refused(row: list[int]) -> None:
 
 
 def test_segments_are_decoded_compared_and_repaired() -> None:
-    tokens = guard.TokenBytes(VOCAB.token_bytes, VOCAB.token_offsets)
     given = np.array([5, 2, 9, 0, 1, 2, 9, 4], np.int32)
     segments = guard.Segments(given, np.array([0, 3]), np.array([2, 6]))
     text, offsets = np.empty(8, np.uint8), np.empty(3, np.int64)
-    guard.decode(segments, tokens, text, offsets)
+    guard.decode(segments, VOCAB.token_bytes, VOCAB.token_offsets, text, offsets)
     assert text.tobytes() == b"abc\0abc\0" and offsets.tolist() == [0, 4, 8]
     canonical = guard.Canonical(
         np.array([7, 0, 6], np.int32), np.array([0, 1, 3]), np.array([True, False])
@@ -152,7 +151,7 @@ def test_segments_are_decoded_compared_and_repaired() -> None:
     comparison = guard.Comparison(
         np.ones(8, np.bool_), np.zeros(3, np.bool_), np.zeros(2, np.int64), np.zeros(2, np.int64)
     )
-    guard.compare(segments, canonical, tokens, comparison)
+    guard.compare(segments, canonical, VOCAB.token_offsets, comparison)
     assert comparison.distance.tolist() == [2, 2] and comparison.splits.tolist() == [1, 0]
     assert comparison.matches.tolist() == [False, False, True, True, False, False, True, True]
     assert comparison.canonical_matches.tolist() == [False, True, False]
@@ -169,8 +168,7 @@ def test_segments_that_end_alike() -> None:
     comparison = guard.Comparison(
         np.ones(3, np.bool_), np.zeros(1, np.bool_), np.zeros(1, np.int64), np.zeros(1, np.int64)
     )
-    tokens = guard.TokenBytes(VOCAB.token_bytes, VOCAB.token_offsets)
-    guard.compare(segments, canonical, tokens, comparison)
+    guard.compare(segments, canonical, VOCAB.token_offsets, comparison)
     assert comparison.matches.tolist() == [False, False, True]
 
 

@@ -220,13 +220,6 @@ def test_neighbors_that_no_memory_holds_are_refused() -> None:
             lattice.neighbors(lattice.reference, distance=wrong)  # type: ignore[arg-type]
 
 
-def test_neighbours_is_deprecated() -> None:
-    lattice = toy([b"a", b"b", b"ab"]).lattice("ab")
-    with pytest.warns(DeprecationWarning, match="Lattice.neighbors"):
-        rows = lattice.neighbours([2])
-    assert [row.tolist() for row in rows] == [[0, 1]]
-
-
 def test_counts_pass_any_float() -> None:
     vocab = toy([b"a", b"aa", b" "])
     lattice = vocab.lattice("aaaaa " * 400)

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from robustok.kernels import guard as kernels
-from robustok.kernels.guard import CanonicalIds, Segments, TokenBytes
+from robustok.kernels.guard import CanonicalIds, Segments
 from robustok.ragged import Ragged
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -30,8 +30,6 @@ class SegmentEncoder:
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
-        self.tokens = TokenBytes(vocab.token_bytes, vocab.token_offsets)
-        self.lengths = np.diff(vocab.token_offsets)
 
     @cached_property
     def adds_space(self) -> bool:
@@ -51,10 +49,10 @@ class SegmentEncoder:
     def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
         """The bytes of all segments, one 0 after each, and the bytes of each."""
         ids, begin, end = segments
-        total = np.concatenate([[0], np.cumsum(self.lengths[ids])])
+        total = np.concatenate([[0], np.cumsum(self.vocab.token_lengths[ids])])
         text = np.empty(int((total[end] - total[begin]).sum()) + len(begin), np.uint8)
         offsets = np.empty(len(begin) + 1, np.int64)
-        kernels.decode(segments, self.tokens, text, offsets)
+        kernels.decode(segments, self.vocab.token_bytes, self.vocab.token_offsets, text, offsets)
         joined = text.tobytes()
         return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
 

@@ -128,19 +128,17 @@ class Guard:
         Raises RobustokError for anything but a flat sequence of integers, and for a sequence longer
         than ``max_length``.
         """
-        longest = self.max_length
-        is_plain = (
-            type(ids) is list and len(ids) <= SHORT and (longest is None or len(ids) <= longest)
-            and set(map(type, ids)) == {int}
-        )  # fmt: skip
-        row: Any = ids if is_plain else check_row(ids, longest)
-        if is_plain or 0 < len(row) <= SHORT:
-            verdict = self._check_short(row if is_plain else row.tolist())
-            if verdict is not None:
-                return verdict
-        given = check_row(row, self.max_length)
-        block: Verdict = self._check_block(given, np.array([0, len(given)]))[0]
-        return block
+        longest = SHORT if self.max_length is None else min(SHORT, self.max_length)
+        if type(ids) is list and len(ids) <= longest and set(map(type, ids)) == {int}:
+            short = ids
+        else:
+            ids = check_row(ids, self.max_length)
+            short = ids.tolist() if len(ids) <= SHORT else []
+        verdict = self._check_short(short) if short else None
+        if verdict is None:
+            given = check_row(ids, self.max_length)  # of a list, whose ids may have over 64 bits
+            verdict = self._check_block(given, np.array([0, len(given)]))[0]
+        return verdict
 
     def admit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Ids for a model: as they are, or repaired and checked again; int32 [m].
@@ -276,7 +274,7 @@ class Guard:
 
     @cached_property
     def _has_token(self) -> np.ndarray:
-        return self.vocab.readable | (np.diff(self.vocab.token_offsets) > 0)
+        return self.vocab.readable | (self.vocab.token_lengths > 0)
 
     def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
         """The stretches that are encoded alone, and whether a special id precedes each."""
@@ -309,7 +307,7 @@ class Guard:
             np.ones(ids, np.bool_), np.zeros(len(canonical.ids), np.bool_),
             np.zeros(count, np.int64), np.zeros(count, np.int64),
         )  # fmt: skip
-        kernels.compare(segments, canonical, self._encoder.tokens, comparison)
+        kernels.compare(segments, canonical, self.vocab.token_offsets, comparison)
         size = ids - int((segments.end - segments.begin).sum()) + len(canonical.ids)
         repaired = Repaired(
             np.empty(size, np.int32), np.empty(size, np.bool_), np.empty_like(row_offsets)
@@ -345,7 +343,7 @@ class Guard:
         spans = [match.span() for match in pattern.finditer(text)] if pattern else []
         if not spans:
             return NO_FINDINGS
-        begin, end = _ids_of_spans(segments, self._encoder.lengths, *np.array(spans, np.int64).T)
+        begin, end = _ids_of_spans(segments, self.vocab.token_lengths, *np.array(spans, np.int64).T)
         # An added token inside a segment is itself, no spelled one.
         spelled = (end > begin + 1) | self.vocab.readable[row_ids.ids[begin]]
         return FindingTable.of(SPECIAL_TEXT, *row_ids.given(begin[spelled], end[spelled]))
@@ -355,7 +353,7 @@ class Guard:
         broken = broken_stretches(text)
         if not len(broken[0]):
             return NO_FINDINGS
-        begin, end = _ids_of_spans(segments, self._encoder.lengths, *broken)
+        begin, end = _ids_of_spans(segments, self.vocab.token_lengths, *broken)
         return FindingTable.of(NOT_UTF8, *row_ids.given(begin, end))
 
     def _deviations(
@@ -516,14 +514,13 @@ def flatten(rows: IdSequences, max_length: int | None) -> tuple[np.ndarray, np.n
 
 def check_row(row: Any, max_length: int | None, label: str = "") -> np.ndarray:
     """One id sequence as int64; ``label`` begins the message of an error."""
-    if isinstance(row, np.ndarray) and row.ndim != 1:  # without dimensions it has no length
-        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
-    if max_length is not None and hasattr(row, "__len__") and len(row) > max_length:
+    is_flat = getattr(row, "ndim", 1) == 1  # an array without dimensions has no length
+    if is_flat and max_length is not None and hasattr(row, "__len__") and len(row) > max_length:
         raise _too_long(label, len(row), max_length)
     try:
         ids = _as_array(row)
     except ValueError:  # rows of different lengths inside one sequence
-        raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}") from None
+        ids = np.empty((0, 0))
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
     if ids.dtype == np.uint64:

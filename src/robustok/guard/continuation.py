@@ -80,7 +80,7 @@ class Continuation:
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = check_vocabulary(vocab)
-        self._pre_tokenizer = vocab.derived("pre-tokenizer", lambda: PreTokenizer(vocab.data))
+        self._pre_tokenizer = vocab.pre_tokenizer
         self._encoder = SegmentEncoder(vocab)
         self._masks: OrderedDict[bytes, np.ndarray] = OrderedDict()
         self._candidates = np.flatnonzero(vocab.readable).astype(np.int32)
@@ -227,8 +227,7 @@ class Continuation:
         """Whether no token lies across a position, whatever text follows."""
         if self._pre_tokenizer.cuts_words:
             return False  # where a pattern cuts, only its pre-tokens are safe
-        longest = self.vocab.derived("longest token", lambda: max(map(len, self._tokens)))
-        prefixes = token_prefixes(self.vocab)
+        longest, prefixes = self.vocab.trie.longest, token_prefixes(self.vocab)
         for start in range(max(0, position - longest + 1), position):
             for end in range(position + 1, min(len(text), start + longest) + 1):
                 if text[start:end] in self._tokens:
@@ -386,7 +385,7 @@ def encode_joined(
     chunks = [
         _encode(
             vocab, pre_tokenizer, head, separator,
-            _part(ends, first, min(first + _CHUNK, len(ends))),
+            ends.between(first, min(first + _CHUNK, len(ends))),
         )
         for first in range(0, len(ends), _CHUNK)
     ]  # fmt: skip
@@ -423,11 +422,6 @@ def rows_where(rows: Ragged, chosen: np.ndarray) -> Ragged:
     return Ragged(rows.values[np.repeat(chosen, lengths)], offsets)
 
 
-def _part(rows: Ragged, first: int, last: int) -> Ragged:
-    begin, end = rows.offsets[first], rows.offsets[last]
-    return Ragged(rows.values[begin:end], rows.offsets[first : last + 1] - begin)
-
-
 def _encode(
     vocab: Vocabulary, pre_tokenizer: PreTokenizer, head: bytes, separator: int, ends: Ragged
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -443,12 +437,12 @@ def _encode(
             return ids[:0], np.zeros(len(ends), np.int64), np.zeros(len(ends), np.bool_)
         middle = len(ends) // 2
         halves = [
-            _encode(vocab, pre_tokenizer, head, separator, _part(ends, *span))
-            for span in ((0, middle), (middle, len(ends)))
+            _encode(vocab, pre_tokenizer, head, separator, ends.between(first, last))
+            for first, last in ((0, middle), (middle, len(ends)))
         ]
         return tuple(np.concatenate(parts) for parts in zip(*halves, strict=True))  # type: ignore
     known = _cut_alike(pre_tokenizer, text, begins)
-    sizes = np.diff(vocab.token_offsets)[ids]
+    sizes = vocab.token_lengths[ids]
     places = np.cumsum(sizes) - sizes  # where each id begins
     low = np.searchsorted(places, begins[:-1])
     high = np.searchsorted(places, begins[1:] - 1)

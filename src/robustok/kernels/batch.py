@@ -105,28 +105,23 @@ def spell(token_bytes, token_offsets, values, start, end, out, at):
 
 
 @njit(cache=True, nogil=True)
-def bytes_of(token_bytes, token_offsets, values):
-    """The bytes of all ``values`` (int32, ids of the vocabulary), uint8."""
-    values = borrow(values)
-    size = np.int64(0)
-    for t in values:
-        size += token_offsets[t + 1] - token_offsets[t]
-    out = np.empty(size, np.uint8)
-    spell(token_bytes, token_offsets, values, 0, len(values), out, 0)
-    return out
+def spell_rows(token_bytes, token_offsets, values, offsets):
+    """The bytes of all rows, uint8, and where each row begins in them, int64 [rows + 1].
 
-
-@njit(cache=True, nogil=True)
-def spell_rows(token_bytes, token_offsets, values, offsets, byte_offsets, out):
-    """Write the bytes of every text.
-
-    ``values``: int32, ids of the vocabulary; text t is values[offsets[t]:offsets[t + 1]].
-    ``offsets``: int64 [texts + 1]. ``byte_offsets``: int64 [texts + 1], the bytes before each text
-    (`_sizes`). ``out``: uint8 [byte_offsets[-1]]; text t starts at byte_offsets[t].
+    ``values``: int32, ids of the vocabulary; row r is values[offsets[r]:offsets[r + 1]].
+    ``offsets``: int64 [rows + 1], ascending, the first one not always 0.
     """
-    for t in range(len(offsets) - 1):
-        at = byte_offsets[t]
-        spell(token_bytes, token_offsets, values, offsets[t], offsets[t + 1], out, at)
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    values, offsets = borrow(values), borrow(offsets)
+    byte_offsets = np.zeros(len(offsets), np.int64)
+    for row in range(len(offsets) - 1):
+        size = byte_offsets[row]
+        for v in range(offsets[row], offsets[row + 1]):
+            size += token_offsets[values[v] + 1] - token_offsets[values[v]]
+        byte_offsets[row + 1] = size
+    out = np.empty(byte_offsets[-1], np.uint8)
+    spell(token_bytes, token_offsets, values, offsets[0], offsets[-1], out, 0)
+    return out, byte_offsets
 
 
 @njit(cache=True, nogil=True)
@@ -223,35 +218,16 @@ def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
     return out, out_offsets
 
 
-@njit(cache=True, nogil=True)
-def _sizes(token_offsets, values, offsets):
-    """The bytes before each text, int64 [texts + 1].
-
-    ``values``: int32, ids of the vocabulary; text t is values[offsets[t]:offsets[t + 1]].
-    ``offsets``: int64 [texts + 1].
-    """
-    token_offsets, values, offsets = borrow(token_offsets), borrow(values), borrow(offsets)
-    before = np.zeros(len(offsets), np.int64)
-    for t in range(len(offsets) - 1):
-        size = before[t]
-        for v in range(offsets[t], offsets[t + 1]):
-            size += token_offsets[values[v] + 1] - token_offsets[values[v]]
-        before[t + 1] = size
-    return before
+def spelled(batch: Batch, token_bytes: np.ndarray, token_offsets: np.ndarray) -> Batch:
+    """A batch of ids as one of bytes."""
+    values, offsets = spell_rows(token_bytes, token_offsets, batch.values, batch.offsets)
+    return batch._replace(values=values, offsets=offsets)
 
 
-def spelled(
-    batch: Batch,
-    token_bytes: np.ndarray,
-    token_offsets: np.ndarray,
-    first: int = 0,
-    last: int | None = None,
-) -> Batch:
-    """All texts, or first..last alone, each as its bytes."""
-    last = len(batch.keys) if last is None else last
-    ids = batch.offsets[first : last + 1]
-    offsets = _sizes(token_offsets, batch.values, ids)
-    out = np.empty(offsets[-1], np.uint8)
-    spell_rows(token_bytes, token_offsets, batch.values, ids, offsets, out)
-    keys, parts = batch.keys[first:last], batch.parts[first:last]
-    return batch._replace(values=out, offsets=offsets, keys=keys, parts=parts)
+def texts_between(batch: Batch, first: int, last: int) -> Batch:
+    """The texts first..last of a batch, on the same values."""
+    return batch._replace(
+        offsets=batch.offsets[first : last + 1],
+        keys=batch.keys[first:last],
+        parts=batch.parts[first:last],
+    )

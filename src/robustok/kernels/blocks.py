@@ -82,7 +82,7 @@ class TextBlocks(NamedTuple):
     """
 
     text: np.ndarray  # uint8: bytes of one block
-    ends: np.ndarray  # int64: cut positions within one stretch of bytes
+    ends: np.ndarray  # int64: cut positions within a part of the text
     stop: np.ndarray  # int64: index of the token after each block
     size: np.ndarray  # int64: bytes of each block
     kind: np.ndarray  # int64: type of each block, or -1 - i for the i-th unbroken one

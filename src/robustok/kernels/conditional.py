@@ -223,17 +223,6 @@ def _wider(rows, width):
 
 
 @njit(cache=True, nogil=True)
-def _appended(table, used, row, size):
-    """``table`` with the first ``size`` values of a row from ``used`` on, enlarged where needed.
-
-    ``table``: float64 [at least ``used``]; ``row``: float64 [at least ``size``].
-    """
-    table = enlarge(table, used, size)
-    copy_to(row, size, table, used)
-    return table
-
-
-@njit(cache=True, nogil=True)
 def _write_row(edges, probability, rows, node, row, low, high, bounds):
     """Write the probabilities of the distances from ``node`` to the end that are within ``bounds``.
 
@@ -313,7 +302,8 @@ def build_tail(edges, probability, k):
         low[r], high[r] = lowest + first, lowest + last
         keep = _is_entered(stages, best, i, ring, row[:size]) or i >= stages[-1]
         if keep and size > 0:
-            table = _appended(table, used, row, size)
+            table = enlarge(table, used, size)
+            copy_to(row, size, table, used)
             base[r] = used
             used += size
     return Tail(stages, best, Sums(table, base, low, high))

@@ -1,6 +1,6 @@
 """Decoding, comparing and joining of many segments of ids.
 
-A segment is a stretch of ids between two special ids. The guard encodes the text of each segment;
+A segment is a run of ids between two special ids. The guard encodes the text of each segment;
 these kernels do what is left, in time linear in the number of ids and bytes.
 """
 
@@ -10,16 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.batch import spell
 from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
 from robustok.kernels.strength import match_rows
-
-
-class TokenBytes(NamedTuple):
-    """The bytes of all tokens: token t is ``data[offsets[t]:offsets[t + 1]]``."""
-
-    data: np.ndarray  # uint8 [bytes]
-    offsets: np.ndarray  # int64 [tokens + 1], ascending, the last one len(data)
 
 
 class Segments(NamedTuple):
@@ -67,43 +61,39 @@ class Repaired(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def decode(segments, tokens, text, text_offsets):
+def decode(segments, token_bytes, token_offsets, text, text_offsets):
     """Write the bytes of each segment and one 0 after it.
 
-    ``segments``: `Segments`. ``tokens``: `TokenBytes`. ``text``: uint8, as long as the bytes of all
-    segments plus one byte a segment. ``text_offsets``: int64 [segments + 1]; segment s is
+    ``segments``: `Segments`. ``text``: uint8, as long as the bytes of all segments plus one byte a
+    segment. ``text_offsets``: int64 [segments + 1]; segment s is
     ``text[text_offsets[s]:text_offsets[s + 1] - 1]``.
     """
-    ids, data, offsets = borrow(segments.ids), borrow(tokens.data), borrow(tokens.offsets)
     text = borrow(text)
     at = np.int64(0)
     text_offsets[0] = 0
     for s in range(len(segments.begin)):
-        for i in range(segments.begin[s], segments.end[s]):
-            t = ids[i]
-            for p in range(offsets[t], offsets[t + 1]):
-                text[at] = data[p]
-                at += 1
+        begin, end = segments.begin[s], segments.end[s]
+        at = spell(token_bytes, token_offsets, segments.ids, begin, end, text, at)
         text[at] = 0
         at += 1
         text_offsets[s + 1] = at
 
 
 @njit(cache=True, nogil=True)
-def compare(segments, canonical, tokens, comparison):
+def compare(segments, canonical, token_offsets, comparison):
     """Fill ``comparison``, whose ``matches`` are true and ``canonical_matches`` false before.
 
-    ``segments``: `Segments`. ``canonical``: `CanonicalIds` of these segments. ``tokens``:
-    `TokenBytes`. ``comparison``: `Comparison`. Segments that their canonical ids spell are compared
-    by byte positions, others by the longest common prefix and suffix. Of a segment with another
-    text, at least one id does not match.
+    ``segments``: `Segments`. ``canonical``: `CanonicalIds` of these segments. ``comparison``:
+    `Comparison`. Segments that their canonical ids spell are compared by byte positions, others by
+    the longest common prefix and suffix. Of a segment with another text, at least one id does not
+    match.
     """
     for s in range(len(segments.begin)):
         begin, end = segments.begin[s], segments.end[s]
         first, last = canonical.offsets[s], canonical.offsets[s + 1]
         if canonical.same_text[s]:
             comparison.distance[s], comparison.splits[s] = match_rows(
-                tokens.offsets, canonical.ids, (first, last), segments.ids, (begin, end),
+                token_offsets, canonical.ids, (first, last), segments.ids, (begin, end),
                 comparison.canonical_matches, comparison.matches,
             )  # fmt: skip
         else:

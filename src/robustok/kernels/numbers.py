@@ -66,7 +66,7 @@ def below(state, n):
 
 
 @njit(cache=True, nogil=True)
-def coins(seed, epoch, keys, draws, part):
+def uniforms(seed, epoch, keys, draws, part):
     """One uniform number for each key and draw, float64 [keys, draws].
 
     ``keys``: int64 [keys]. ``draws``: how many for each key. ``seed``, ``epoch`` and ``part`` are

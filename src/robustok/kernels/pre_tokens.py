@@ -1,4 +1,4 @@
-"""Cut texts into pre-tokens by a DFA, which `pretokenize.pattern` builds; find whole tokens."""
+"""Cut texts into pre-tokens by a DFA, which `tokenizer.pattern` builds; find whole tokens."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
 
-END = 128  # the symbol for the end of a span
+END = 128  # the symbol of the end of a span; smaller ones are ASCII, larger ones other classes
 UNKNOWN = 255  # the symbol of characters that were not looked up yet
-NOT_LEARNED, STUCK = -1, -2
+UNKNOWN_CHARACTER, STUCK = -1, -2  # what `cut` returns where it cannot cut
 TO_MERGE = -2  # in `PreTokens.token`: the token that merging the pre-token makes, or -1
 
 
@@ -49,7 +49,7 @@ def _decode(text, p, stop):
 def cut(step, symbols, text, edges, whole, ends):
     """Write the end of every pre-token to ``ends``; returns how many.
 
-    Or NOT_LEARNED at a character whose symbol is not known, or STUCK where the pattern matches
+    Or UNKNOWN_CHARACTER at a character whose symbol is UNKNOWN, or STUCK where the pattern matches
     nothing. A byte that is not UTF-8 is a pre-token.
     ``step``: int16 [states, symbols], 2 * next state, plus 1 where a match ends before the symbol;
     next states are below the number of states, and no state is left at END except for state 0.
@@ -79,7 +79,7 @@ def cut(step, symbols, text, edges, whole, ends):
                         code, size = _decode(text, p, stop)
                         symbol = np.int64(symbols[code]) if size else np.int64(END)
                         if symbol == UNKNOWN:
-                            return np.int64(NOT_LEARNED)
+                            return np.int64(UNKNOWN_CHARACTER)
                 to = np.int64(step[state, symbol])
                 if to & 1:
                     last = p

@@ -10,7 +10,7 @@ from robustok.kernels.compiler.jit import njit
 from robustok.kernels.lattice import backward, draw_long, edges_of
 from robustok.kernels.numbers import stream
 from robustok.kernels.record import draw
-from robustok.kernels.store import NO_PATH, lookup_block
+from robustok.kernels.store import NO_PATH, NO_ROOM, lookup_block
 
 
 @njit(cache=True, nogil=True)
@@ -32,9 +32,8 @@ def _draw_unbroken(trie, text, start, end, state, out, at):
 def _draw_blocks(tokens, store, text, start, ends, state, out, at):
     """One draw of the blocks of a text; returns the end, or NO_ROOM or NO_PATH, and the state.
 
-    ``text``: uint8; the text begins at ``start``, its blocks end at ``ends``
-    (int64 [blocks]). ``out``: int32
-    with space for an id a byte.
+    ``text``: uint8; the text begins at ``start``, its blocks end at ``ends`` (int64 [blocks]).
+    ``out``: int32, with space for an id a byte from index ``at`` on.
     """
     tokens, store = borrow(tokens), borrow(store)
     text, ends, out = borrow(text), borrow(ends), borrow(out)
@@ -76,6 +75,6 @@ def draw_uniform(tokens, store, batch, first, last, rows):
                 tokens, store, batch.values, b, ends[:count], state, rows.ids, at
             )
             if at < 0:
-                return np.int64(NO_PATH) if at == NO_PATH else np.int64(t)
+                return np.int64(t if at == NO_ROOM else at)
             rows.ends[(t - first) * batch.draws + d] = at
     return np.int64(last)

@@ -138,12 +138,12 @@ def _sums_of_group(types, kind, k, longs):
 
 
 @njit(cache=True, nogil=True)
-def _paths_for(longs):
-    """`Paths` for ``longs``."""
+def _size_of(longs):
+    """The bytes of all ``longs``, int64."""
     size = np.int64(0)
     for x in range(len(longs)):
-        size += len(longs[x].first)
-    return Paths(np.empty(size, np.int32), np.zeros(len(longs) + 1, np.int64))
+        size += len(longs[x].first) - 1
+    return size
 
 
 @njit(cache=True, nogil=True)
@@ -202,7 +202,11 @@ def _draw_by_group(store, kind, types, longs, target, draws, at):
     best = largest(sums, root)
     base, low, high = sums.base[root], sums.low[root], sums.high[root]
     distance = np.empty(len(kind), np.int64)
-    paths = None if longs is None else _paths_for(longs)
+    paths = (
+        None
+        if longs is None
+        else Paths(np.empty(_size_of(longs), np.int32), np.zeros(len(longs) + 1, np.int64))
+    )
     weights = None if longs is None else [backward(longs[x], target.z) for x in range(len(longs))]
     for d in range(len(draws.states)):
         state = draws.states[d]
@@ -238,17 +242,13 @@ def _draw_text(tokens, store, kind, types, longs, k, draws, at):
     tokenization has: of ``types`` from the smallest on. ``draws``: `Draws`, appended to
     ``draws.ids`` from ``at`` on.
     """
-    if longs is not None:
-        long_bytes = np.int64(0)
-        for x in range(len(longs)):
-            long_bytes += len(longs[x].first) - 1
-        if long_bytes > STAGED:
-            slope, var_blocks, var_longs = solve_unbroken(types, longs, k)
-            accumulate(types)
-            target = Target(np.int64(k), np.exp(slope))
-            if var_longs > var_blocks or len(kind) == len(longs):
-                return draw_by_tail(tokens, store, kind, types, longs, target, draws, at)
-            return _draw_by_group(store, kind, types, longs, target, draws, at)
+    if longs is not None and _size_of(longs) > STAGED:
+        slope, var_blocks, var_longs = solve_unbroken(types, longs, k)
+        accumulate(types)
+        target = Target(np.int64(k), np.exp(slope))
+        if var_longs > var_blocks or len(kind) == len(longs):
+            return draw_by_tail(tokens, store, kind, types, longs, target, draws, at)
+        return _draw_by_group(store, kind, types, longs, target, draws, at)
     slope = solve(types, longs, k)
     accumulate(types)
     return _draw_by_group(store, kind, types, longs, Target(np.int64(k), np.exp(slope)), draws, at)
@@ -283,15 +283,6 @@ def _possible_cost(mode, types, longs, k):
     if longs is not None and mode != DISTANCE:
         return nearest_of_blocks(types, longs, k)
     return feasible(types, longs, k)
-
-
-@njit(cache=True, nogil=True)
-def _possible_cost_of_text(edges, mode, wanted):
-    """The total cost nearest to ``wanted`` (int64) that some path has, or -1; as `_possible_cost`.
-
-    ``mode``: what the cost of an edge counts.
-    """
-    return largest_feasible(edges, wanted) if mode == DISTANCE else nearest_of_paths(edges, wanted)
 
 
 @njit(cache=True, nogil=True)
@@ -346,7 +337,10 @@ def draw_texts(tokens, store, batch, goal, first, last, rows, every):
                 if every is None:
                     return np.int64(t), np.int64(RARE)
                 edges = _whole(tokens, mode, batch.values, b, e, blocks.text)
-                k = _possible_cost_of_text(edges, mode, wanted)
+                if mode == DISTANCE:
+                    k = largest_feasible(edges, wanted)
+                else:
+                    k = nearest_of_paths(edges, wanted)
                 if k < 0:
                     return np.int64(t), np.int64(NOT_DRAWN)
                 k -= lowest

@@ -26,11 +26,10 @@ from robustok.kernels.compiler.jit import njit
 from robustok.kernels.lattice import edges_of
 from robustok.kernels.numbers import stream, uniform
 from robustok.kernels.record import ALL, HEAD
-from robustok.kernels.store import add_slot, find
+from robustok.kernels.store import NO_PATH, NO_ROOM, add_slot, find
 from robustok.kernels.trie import find_token
 
 UNIGRAM, GRAMPA, MAXMATCH = 0, 1, 2
-FULL, IMPOSSIBLE = -1, -2
 
 
 class StepRule(NamedTuple):
@@ -189,7 +188,7 @@ def _first_at(record, n):
 def _edges_at(record, n):
     """Where in ``words`` a record keeps its edges.
 
-    ``record``: the position of the record. ``n``: bytes of its word. Each edge has two words: its
+    ``record``: the position of the record. ``n``: bytes of its block. Each edge has two words: its
     token << 32 | its bytes, and the probability that it or an earlier one is taken.
     """
     return _first_at(record, n) + (n + 2) // 2
@@ -224,18 +223,18 @@ def _steps(trie, rule, text, start, end):
 
 @njit(cache=True, nogil=True)
 def _build(store, trie, rule, text, start, end):
-    """A new record of the block text[start:end]; FULL, or IMPOSSIBLE where it has no path."""
+    """A new record of the block text[start:end]; NO_ROOM, or NO_PATH where it has no path."""
     if 2 * store.used[1] >= len(store.slots):
-        return np.int64(FULL)
+        return np.int64(NO_ROOM)
     edges, upto, possible = _steps(trie, rule, text, start, end)
     if not possible:
-        return np.int64(IMPOSSIBLE)
+        return np.int64(NO_PATH)
     n, count = end - start, len(edges.token)
     record = store.used[0]
     first, at = _first_at(record, n), _edges_at(record, n)
     after = at + 2 * count
     if after > len(store.words):
-        return np.int64(FULL)
+        return np.int64(NO_ROOM)
     store.words[record] = n
     for p in range(n):
         store.bytes[(record + HEAD) * 8 + p] = text[start + p]
@@ -254,12 +253,12 @@ def _build(store, trie, rule, text, start, end):
 def _walk_long(trie, rule, text, start, end, state, out, at):
     """One walk over text[start:end], too long to cache; returns the end and the state.
 
-    ``out``: int32, with space for an id a byte from index ``at`` on. The end is IMPOSSIBLE where
+    ``out``: int32, with space for an id a byte from index ``at`` on. The end is NO_PATH where
     there is no path.
     """
     edges, upto, possible = _steps(trie, rule, text, start, end)
     if not possible:
-        return np.int64(IMPOSSIBLE), state
+        return np.int64(NO_PATH), state
     at, state = _walk(edges, upto, end - start, state, out, at)
     return at, state
 
@@ -310,7 +309,7 @@ def _walk_record(store, record, state, out, at):
 
 @njit(cache=True, nogil=True)
 def _draw_blocks(trie, store, rule, text, edges, state, out, at):
-    """One draw of the blocks between ``edges``; the end is FULL or IMPOSSIBLE where it fails.
+    """One draw of the blocks between ``edges``; the end is NO_ROOM or NO_PATH where it fails.
 
     ``edges``: int64 [blocks + 1], ascending, positions in ``text`` (uint8). ``out``: int32, with
     space for an id for each byte of the blocks from index ``at`` on.
@@ -337,7 +336,7 @@ def _draw_blocks(trie, store, rule, text, edges, state, out, at):
 def draw_walk(trie, store, batch, rule, first, last, rows):
     """Draw texts first..last, which are bytes; returns ``last``.
 
-    Or the first text that the store had no space for, or IMPOSSIBLE where a text has no path.
+    Or the first text that the store had no space for, or NO_PATH where a text has no path.
     ``rows``: `batch.Rows` of the texts first..last.
     """
     trie, store, batch = borrow(trie), borrow(store), borrow(batch)
@@ -357,6 +356,6 @@ def draw_walk(trie, store, batch, rule, first, last, rows):
                 trie, store, rule, batch.values, edges[: blocks + 1], state, rows.ids, at
             )
             if at < 0:
-                return np.int64(IMPOSSIBLE) if at == IMPOSSIBLE else np.int64(t)
+                return np.int64(t if at == NO_ROOM else at)
             rows.ends[(t - first) * batch.draws + d] = at
     return np.int64(last)

@@ -7,8 +7,9 @@ integers use the FFT.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from robustok.kernels.counting import BITS, residues
 from robustok.kernels.lattice import Edges, backward
 
 Counts = list[int]  # [g]: how many of degree g; Python integers of any size
+T = TypeVar("T")
 
 _MOST_WORK = 1 << 35  # additions that counting one block may take: about 20 seconds
 _RING = 1 << 17  # numbers in the kernel's ring of rows: it stays in the cache
@@ -82,14 +84,17 @@ def product(factors: list[tuple[Counts, int]], most: int) -> Counts:
     >>> product([([1, 1], 3)], 9)
     [1, 3, 3, 1]
     """
-    terms = [_power(counts, times, most) for counts, times in factors]
-    while len(terms) > 1:  # small ones first, so that factors stay of like size
-        terms.sort(key=len, reverse=True)
-        terms = [
-            multiply(terms[i], terms[i + 1], most) if i + 1 < len(terms) else terms[i]
-            for i in range(0, len(terms), 2)
-        ]
-    return terms[0][: most + 1] if terms else [1]
+    powers = [_power(counts, times, most) for counts, times in factors]
+    return _in_pairs(powers, len, lambda a, b: multiply(a, b, most), [1])[: most + 1]
+
+
+def _in_pairs(terms: list[T], size: Any, times: Callable[[T, T], T], one: T) -> T:
+    """The product of terms, multiplied in pairs of like ``size``; ``one`` without a term."""
+    while len(terms) > 1:
+        terms = sorted(terms, key=size, reverse=True)
+        pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
+        terms = [times(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return terms[0] if terms else one
 
 
 def _power(counts: Counts, times: int, most: int) -> Counts:
@@ -140,19 +145,12 @@ def from_residues(rows: np.ndarray, deficits: np.ndarray) -> list[int]:
 
 
 def big_product(factors: Iterable[int]) -> int:
-    """The product of integers, multiplied in pairs of like size.
+    """The product of integers.
 
     >>> big_product([3, 5, 7])
     105
     """
-    terms = list(factors)
-    while len(terms) > 1:
-        terms.sort(reverse=True)
-        terms = [
-            multiply_large(terms[i], terms[i + 1]) if i + 1 < len(terms) else terms[i]
-            for i in range(0, len(terms), 2)
-        ]
-    return terms[0] if terms else 1
+    return _in_pairs(list(factors), None, multiply_large, 1)
 
 
 def power(base: int, exponent: int, modulus: int | None = None) -> int:

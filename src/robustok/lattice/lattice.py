@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import warnings
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -211,16 +210,6 @@ class Lattice:
                 "`uniform-k`, or use enumerate(distance=, limit=)"
             )
         return Ragged(values, offsets)
-
-    def neighbours(self, ids: Sequence[int] | np.ndarray, distance: int = 2) -> Ragged:
-        """Deprecated alias of :meth:`neighbors`.
-
-        Args:
-            ids: as in :meth:`neighbors`.
-            distance: as in :meth:`neighbors`.
-        """
-        warnings.warn("use Lattice.neighbors", DeprecationWarning, stacklevel=2)
-        return self.neighbors(ids, distance)
 
     @cached_property
     def _log_total(self) -> float:

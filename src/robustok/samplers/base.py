@@ -156,21 +156,20 @@ class Sampler(Scheme):
             ) from e
 
     def _sample_row(self, text: Any, seed: np.uint64, epoch: np.int64, key: int) -> np.ndarray:
-        """One draw of one row on this thread: :meth:`_sample_rows` without what many rows need."""
-        if not isinstance(text, (str, bytes)):
-            if isinstance(text, (list, tuple)) and text and isinstance(text[0], (str, bytes)):
-                raise RobustokError("sample takes one text: use sample_batch for a list of texts")
-            # Contiguous and writable, for which the kernels are compiled.
-            ids = np.array(check_ids(text))
-        else:
+        """One draw of one row: as :meth:`_sample_rows`, without threads and arrays of rows."""
+        vocab = self.vocab
+        if isinstance(text, (str, bytes)):
             text_bytes = self._bytes_of(text) if self._from_bytes else None
             if text_bytes is not None:
                 values = np.frombuffer(bytearray(text_bytes), np.uint8)
                 return self._draw_one(values, len(text_bytes), seed, epoch, key)
-            ids = self.vocab.encode(text)
-        vocab = self.vocab
+            ids = vocab.encode(text)
+        elif isinstance(text, (list, tuple)) and text and isinstance(text[0], (str, bytes)):
+            raise RobustokError("sample takes one text: use sample_batch for a list of texts")
+        else:
+            ids = np.array(check_ids(text))  # contiguous and writable, as the kernels need it
         text_bytes = vocab.plain_bytes(ids.tolist()) if len(ids) < _FEW else None
-        if text_bytes is not None:
+        if text_bytes is not None:  # all ids are checked, and none is special
             values = np.frombuffer(bytearray(text_bytes), np.uint8) if self._only_bytes else ids
             return self._draw_one(values, len(text_bytes), seed, epoch, key)
         offsets, byte_offsets = np.array([0, len(ids)]), np.empty(2, np.int64)
@@ -239,7 +238,7 @@ class Sampler(Scheme):
                 "call: draw less at a time"
             ) from e
 
-    def _sample_rows(self, rows: Any, keep: Any, keys: np.ndarray, plan: Any) -> Ragged:
+    def _sample_rows(self, rows: Any, keep: Any, keys: np.ndarray, plan: Plan) -> Ragged:
         """Draw from a Ragged, or from a list of strings or of id sequences."""
         if rows and isinstance(rows[0], (str, bytes)):
             if self._from_bytes and keep is None:
@@ -330,10 +329,8 @@ class Sampler(Scheme):
         int32 [ids or more], int64 [texts * draws + 1].
         """
         draws = int(batch.draws)
-        lengths = (
-            self.vocab.token_offsets[batch.values + 1] - self.vocab.token_offsets[batch.values]
-        )
-        out = np.empty(int(lengths.sum()) * draws, np.int32)  # no token is shorter than a byte
+        size = int(self.vocab.token_lengths[batch.values].sum())
+        out = np.empty(size * draws, np.int32)  # no token is shorter than a byte
         offsets = np.zeros(len(batch.keys) * draws + 1, np.int64)
         self._draw(self._as_drawn(batch), 0, len(batch.keys), out, offsets[1:])
         return out, offsets
@@ -343,9 +340,6 @@ class Sampler(Scheme):
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
 
 
 def sampler(spec: str | Spec | Sampler, vocab: Vocabulary) -> Sampler:
@@ -432,10 +426,9 @@ def schedule(spec: str | Spec, vocab: Vocabulary) -> Schedule:
 
 
 def texts_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
-    """The stretches between ids that are no text, empty ones left out; int32 each."""
-    plain = vocab.readable[ids]
-    stretches = np.split(ids, np.flatnonzero(np.diff(plain)) + 1)
-    return [s for s in stretches if len(s) and vocab.readable[s[0]]]
+    """The texts of a row: the runs of ids between special ones, int32 each, none empty."""
+    runs = np.split(ids, np.flatnonzero(np.diff(vocab.readable[ids])) + 1)
+    return [run for run in runs if len(run) and vocab.readable[run[0]]]
 
 
 def _draw_bytes(sampler: Sampler, texts: Sequence[bytes], keys: np.ndarray, plan: Plan) -> Ragged:
@@ -512,13 +505,13 @@ def _draw_texts(
         kernels.Batch(values, offsets, keys, parts, plan.seed, plan.epoch, np.int64(plan.draws))
     )
     jobs = _spread(len(offsets) - 1, byte_offsets, plan.threads)
-    sizes = [  # Python integers do not overflow
-        plan.draws
-        * sampler._max_ids(
-            last - first, *(int(x[last] - x[first]) for x in (offsets, byte_offsets))
+    sizes = []
+    for first, last in jobs:  # Python integers do not overflow
+        tokens, size = (
+            int(offsets[last] - offsets[first]),
+            int(byte_offsets[last] - byte_offsets[first]),
         )
-        for first, last in jobs
-    ]
+        sizes.append(plan.draws * sampler._max_ids(last - first, tokens, size))
     if (len(offsets) - 1) * plan.draws > _MOST_DRAWS or sum(sizes) >= _MOST_IDS:
         raise MemoryError
     starts = np.cumsum([0, *sizes])

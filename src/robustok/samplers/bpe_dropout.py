@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.kernels.batch import Rows, spelled
+from robustok.kernels.batch import Rows, spelled, texts_between
 from robustok.kernels.merges import BITS, build_merges
 from robustok.kernels.pre_tokens import TO_MERGE, PreTokens, whole_tokens
 from robustok.kernels.stochastok import pairs_of
 from robustok.samplers.base import Sampler
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.parameters import MERGES, Choice, probability
-from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
 _RULES = ("provilkov", "hf", "sentencepiece")
@@ -65,13 +64,12 @@ class BpeDropout(Sampler):
             Canonical(self.vocab)._draw(batch, first, last, out, ends)
             return
         v = self.vocab
+        texts = texts_between(batch, first, last)
         if batch.values.dtype == np.uint8:
-            offsets, keys = batch.offsets[first : last + 1], batch.keys[first:last]
-            texts = batch._replace(offsets=offsets, keys=keys, parts=batch.parts[first:last])
-            pre_tokens = self._whole_texts(offsets)
+            pre_tokens = self._whole_texts(texts.offsets)
         else:
-            texts = spelled(batch, v.token_bytes, v.token_offsets, first, last)
-            pre_tokens = self._pre_tokens(batch.values, batch.offsets[first : last + 1], texts)
+            ids, texts = texts, spelled(texts, v.token_bytes, v.token_offsets)
+            pre_tokens = self._pre_tokens(ids.values, ids.offsets, texts)
         drawn = draw_bpe_dropout(
             v.trie, self._merges(), pre_tokens, texts, self.p, _RULES.index(self.rule),
             _BY_BLOCKS, Rows(out, ends),
@@ -84,26 +82,26 @@ class BpeDropout(Sampler):
 
         Row t of ``values`` and ``offsets`` are the ids of text t, and of ``texts`` its bytes.
         """
-        cutter, added = self._cutter()
+        added = self._added()
         edges, whole = texts.offsets, None
         ids = values[offsets[0] : offsets[-1]]
         marks = added[ids]
         if marks.any():
-            lengths = np.diff(self.vocab.token_offsets)[ids]
+            lengths = self.vocab.token_lengths[ids]
             after = np.cumsum(lengths)[marks]
             before = after - lengths[marks]
             edges = np.unique(np.concatenate([edges, before, after]))
             whole = np.isin(edges[:-1], before)
-        ends = cutter.cut(texts.values, edges, whole)
+        ends = self.vocab.pre_tokenizer.cut(texts.values, edges, whole)
         first = np.searchsorted(ends, texts.offsets, "right")
-        lengths = self.vocab.token_offsets
-        whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, lengths)
+        token_offsets = self.vocab.token_offsets
+        whole_ids = whole_tokens(first, ends, texts.offsets, values, offsets, token_offsets)
         return PreTokens(first, ends, whole_ids, added)
 
     @property
     def _from_bytes(self) -> bool:  # type: ignore[override]
         """Whether a text without added tokens is one pre-token, whatever its ids are."""
-        return self.p > 0.0 and not self._cutter()[0].cuts
+        return self.p > 0.0 and not self.vocab.pre_tokenizer.cuts
 
     def _bytes_of(self, text: Text) -> bytes | None:
         raw = self.vocab.text_bytes(text)
@@ -114,24 +112,21 @@ class BpeDropout(Sampler):
 
     def _search_of_added(self) -> Callable[[bytes], object] | None:
         """A search of bytes for an added token; None where the vocabulary has none."""
-        tokens = [self.vocab.tokens[i] for i in np.flatnonzero(self._cutter()[1])]
+        tokens = [self.vocab.tokens[i] for i in np.flatnonzero(self._added())]
         return re.compile(b"|".join(map(re.escape, tokens))).search if tokens else None
 
     def _whole_texts(self, offsets: np.ndarray) -> Any:
         """Each text as one pre-token; offsets: int64 [texts + 1], of their bytes."""
-        sizes, added = np.diff(offsets), self._cutter()[1]
+        sizes = np.diff(offsets)
         first = np.zeros(len(offsets), np.int64)
         np.cumsum(sizes > 0, out=first[1:])
         ends, sizes = offsets[1:][sizes > 0], sizes[sizes > 0]
-        longest = self.vocab.derived(
-            "bpe-dropout longest", lambda: np.diff(self.vocab.token_offsets).max(initial=0)
-        )
-        token = np.where(sizes <= longest, np.int32(TO_MERGE), np.int32(-1))
-        return PreTokens(first, ends, token, added)
+        token = np.where(sizes <= self.vocab.trie.longest, np.int32(TO_MERGE), np.int32(-1))
+        return PreTokens(first, ends, token, self._added())
 
-    def _cutter(self) -> tuple[Any, np.ndarray]:
-        """The pre-token cutter and which ids are added tokens, made once a vocabulary."""
-        return self.vocab.derived("bpe-dropout cutter", lambda: _cutter_of(self.vocab))
+    def _added(self) -> np.ndarray:
+        """Which ids are added tokens that stand for text, bool [ids]; made once a vocabulary."""
+        return self.vocab.derived("bpe-dropout added ids", lambda: _added_ids(self.vocab))
 
     def _merges(self) -> Any:
         """The merge tables of this rule, made once a vocabulary."""
@@ -141,10 +136,10 @@ class BpeDropout(Sampler):
         )
 
 
-def _cutter_of(vocab: Vocabulary) -> tuple[Any, np.ndarray]:
+def _added_ids(vocab: Vocabulary) -> np.ndarray:
     added = np.zeros(vocab.size, np.bool_)
     added[[i for i in vocab.data.added if i < vocab.size]] = True
-    return PreTokenizer(vocab.data), added & vocab.readable
+    return added & vocab.readable
 
 
 def _tables(vocab: Vocabulary, by_result: bool) -> Any:
@@ -170,7 +165,7 @@ def _tables(vocab: Vocabulary, by_result: bool) -> Any:
 def _characters(vocab: Vocabulary) -> np.ndarray:
     """The id of each character below 65,536, or -1; int32 [65536]."""
     character = np.full(1 << 16, -1, np.int32)
-    lengths = np.diff(vocab.token_offsets)
+    lengths = vocab.token_lengths
     for i in np.flatnonzero(vocab.ordinary & (lengths > 0) & (lengths <= 3)).tolist():
         token = vocab.tokens[i].decode("utf8", "ignore")
         if len(token) == 1 and len(token.encode("utf8")) == lengths[i]:

@@ -85,11 +85,13 @@ class Exactly(StoredSampler):
         if len(targets) != 1:
             raise RobustokError(f"exactly: give one of {', '.join(MEASURES)}, as splits=0.5")
 
+    def _kernel(self) -> Any:
+        goal = Goal(np.int64(_MODES[self.measure]), np.float64(self.target), np.int64(-1))
+        return draw_uniform_k, self.vocab.kernel_tokens, (goal,)
+
     def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
         if isinstance(self.scheme, Uniform):
-            goal = Goal(np.int64(_MODES[self.measure]), np.float64(self.target), np.int64(-1))
-            tokens = self.vocab.kernel_tokens
-            self._draw_stored(draw_uniform_k, tokens, batch, (goal,), first, last, out, ends)
+            super()._draw(batch, first, last, out, ends)
             return
         rows = [
             self._search(batch, t, draw)

@@ -9,7 +9,7 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.kernels.batch import gather
-from robustok.kernels.numbers import coins
+from robustok.kernels.numbers import uniforms
 from robustok.samplers.base import Sampler, sampler, write_rows
 from robustok.samplers.canonical import Canonical
 from robustok.samplers.spec import Parts, Spec
@@ -109,5 +109,5 @@ class Mix(Sampler):
 
     def _picks(self, batch: Any, first: int, last: int) -> np.ndarray:
         """Number of the scheme of each draw of texts first..last, int64 [texts, draws]."""
-        u = coins(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _CHOICE)
+        u = uniforms(batch.seed, batch.epoch, batch.keys[first:last], batch.draws, _CHOICE)
         return np.searchsorted(self.edges, u, side="right")

@@ -83,14 +83,16 @@ class StochasTok(StoredSampler):
         picks = int(self.alpha * tokens) + 2 * texts  # rounded up in each text
         return min(size, tokens + picks * (self.ways - 1))
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        v = self.vocab
+    def _rate(self) -> PickRate:
         most = MOST_PICKS if self.max_picks is None else self.max_picks
-        strength = PickRate(np.float64(self.alpha), np.int64(most))
-        if self.ways == 2:
-            rows = Rows(out, ends)
-            draw_stochastok(self._pairs(), v.token_offsets, batch, strength, first, last, rows)
+        return PickRate(np.float64(self.alpha), np.int64(most))
+
+    def _kernel(self) -> Any:
+        return draw_stochastok_listed, self.vocab.kernel_tokens, (self._rate(), self.ways)
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        if self.ways > 2:
+            super()._draw(batch, first, last, out, ends)
             return
-        settings = (strength, self.ways)
-        kernel = draw_stochastok_listed
-        self._draw_stored(kernel, v.kernel_tokens, batch, settings, first, last, out, ends)
+        offsets, rows = self.vocab.token_offsets, Rows(out, ends)
+        draw_stochastok(self._pairs(), offsets, batch, self._rate(), first, last, rows)

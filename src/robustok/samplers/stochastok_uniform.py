@@ -102,10 +102,9 @@ class StochasTokUniform(StoredSampler):
     def _max_ids(self, texts: int, tokens: int, size: int) -> int:
         return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+    def _kernel(self) -> Any:
         settings = (np.float64(self.alpha), True if self.support == "pairwise" else None)
-        kernel, tokens = draw_stochastok_uniform, self.vocab.kernel_tokens
-        self._draw_stored(kernel, tokens, batch, settings, first, last, out, ends)
+        return draw_stochastok_uniform, self.vocab.kernel_tokens, settings
 
 
 def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> list[int]:

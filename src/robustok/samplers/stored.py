@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,6 @@ from robustok.errors import RobustokError
 from robustok.kernels.batch import Rows
 from robustok.kernels.store import NOT_DRAWN, clear, copy_records, new_store
 from robustok.samplers.base import Sampler, cores_read_once
-from robustok.tokenizer.vocabulary import Vocabulary
 
 _LARGER = 4  # times the size of the store before
 
@@ -23,32 +23,30 @@ class StoredSampler(Sampler):
     time; which one a row meets changes the time and not the draw.
     """
 
-    # What the kernel's codes mean: IMPOSSIBLE or NO_PATH, and NOT_DRAWN.
+    # The messages for the codes NO_PATH and NOT_DRAWN of `kernels.store`.
     _no_path: ClassVar[str] = (
         "the vocabulary has no tokenization of the text: it lacks a token for one of its bytes; "
         "use a tokenizer with all 256 bytes, or take such characters out"
     )
     _too_rare: ClassVar[str] = ""
 
-    def __init__(self, vocab: Vocabulary, **params: Any) -> None:
-        super().__init__(vocab, **params)
-        self._stores: list[Any] = []
+    @cached_property
+    def _stores(self) -> list[Any]:
+        """The idle stores."""
+        return []
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._stores = []
+    def _kernel(self) -> tuple[Callable[..., int], Any, tuple[Any, ...]]:
+        """The draw kernel, what it reads of the vocabulary, and its settings.
 
-    def _draw_stored(
-        self, kernel: Callable[..., int], tables: Any, batch: Any, settings: tuple[Any, ...],
-        first: int, last: int, out: np.ndarray, ends: np.ndarray,
-    ) -> None:  # fmt: skip
-        """Draw texts first..last by ``kernel(tables, store, batch, *settings, t, last, rows)``.
-
-        The kernel draws the texts from ``t`` on into ``rows`` (`kernels.batch.Rows`) and returns
-        ``last``, or the first text that the store had no space for; it is then called again for
-        that text, with space. Raises RobustokError where it returns another code of
-        `kernels.tables`.
+        It is called as ``kernel(tables, store, batch, *settings, t, last, rows)``, draws the texts
+        from ``t`` on into ``rows`` (`kernels.batch.Rows`), and returns ``last``, or the first text
+        that the store had no space for, or another code of `kernels.store`.
         """
+        raise NotImplementedError
+
+    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+        """Draw texts first..last by the kernel; a text without space is drawn again with space."""
+        kernel, tables, settings = self._kernel()
         try:
             store = self._stores.pop()
         except IndexError:

@@ -34,6 +34,5 @@ class Uniform(StoredSampler):
             return -np.inf
         return -Lattice(self.vocab, ids).log_count()
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        tokens = self.vocab.kernel_tokens
-        self._draw_stored(draw_uniform, tokens, batch, (), first, last, out, ends)
+    def _kernel(self) -> Any:
+        return draw_uniform, self.vocab.kernel_tokens, ()

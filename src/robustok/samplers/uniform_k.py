@@ -93,11 +93,10 @@ class UniformK(StoredSampler):
         most = self.k * texts if self.k is not None else int((self.alpha or 0.0) * tokens) + texts
         return min(size, tokens + most)
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
+    def _kernel(self) -> Any:
         fixed = np.int64(-1 if self.k is None else self.k)
         goal = Goal(np.int64(DISTANCE), np.float64(self.alpha or 0.0), fixed)
-        tokens = self.vocab.kernel_tokens
-        self._draw_stored(draw_uniform_k, tokens, batch, (goal,), first, last, out, ends)
+        return draw_uniform_k, self.vocab.kernel_tokens, (goal,)
 
 
 def _is_drawable(vocab: Vocabulary, canonical: np.ndarray, ids: np.ndarray) -> bool:

@@ -74,9 +74,8 @@ class WalkSampler(StoredSampler):
                 if p[e - begin] > 0.0
             ]
 
-    def _draw(self, batch: Any, first: int, last: int, out: np.ndarray, ends: np.ndarray) -> None:
-        trie, settings = self.vocab.trie, (self._step_rule(),)
-        self._draw_stored(draw_walk, trie, batch, settings, first, last, out, ends)
+    def _kernel(self) -> Any:
+        return draw_walk, self.vocab.trie, (self._step_rule(),)
 
 
 class Grampa(WalkSampler):

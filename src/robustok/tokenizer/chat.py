@@ -119,7 +119,7 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
         raise RobustokError(
             "the chat template marks no user turns by special tokens: choose where='unlabeled'"
         )
-    special = _special(vocab)
+    special = ~vocab.readable
 
     def mask(ids: np.ndarray) -> np.ndarray:
         ids = np.asarray(ids)
@@ -165,19 +165,13 @@ def _openings(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
     }
     system = [{"role": "system", "content": placeholder()}, user_turn]
     before["system"] = _ids_before_content(tokenizer, vocab, system)
-    special, openings = _special(vocab), {}
+    special, openings = ~vocab.readable, {}
     for role, ids in before.items():
         others = [o for r, o in before.items() if r != role and o is not None]
         opening = _shortest_opening(ids, others, special)
         if opening is not None:
             openings[role] = opening
     return openings
-
-
-def _special(vocab: Vocabulary) -> np.ndarray:
-    special = np.zeros(vocab.size, np.bool_)
-    special[list(vocab.special)] = True
-    return special
 
 
 def _occurrences(ids: np.ndarray, opening: np.ndarray) -> np.ndarray:
@@ -241,7 +235,9 @@ def content_spans(
     templated = render([_with_placeholders(message, roles, contents) for message in messages])
     literals, numbers = split_at_placeholders(templated)
     spans: list[Span] = []
-    place = _expected(rendered, literals[0], 0)
+    if not rendered.startswith(literals[0]):
+        _refuse()
+    place = len(literals[0])
     for number, literal in zip(numbers, literals[1:], strict=True):
         end = _end_of_content(rendered, contents[number], place, literal)
         spans.append((place, end))
@@ -278,10 +274,6 @@ def _end_of_content(rendered: str, content: str, place: int, literal: str) -> in
         if rendered.startswith(text, place) and rendered.startswith(literal, end):
             return end
     return _refuse()
-
-
-def _expected(rendered: str, literal: str, place: int) -> int:
-    return place + len(literal) if rendered.startswith(literal, place) else _refuse()
 
 
 def _refuse() -> Any:

@@ -84,6 +84,7 @@ class GigatokenEncoder:
         if self.reason is None:
             encoder: Any = data.encoder
             self._simple, self._marks = _added_tokens(data)
+            self._added = [token["content"] for token in self._simple]
             self._normalizer = encoder.tokenizer.normalizer if self._byte_level else None
             self._before = " " * (data.stages.space_rules or ()).count("before")
         _encoders.add(self)
@@ -136,7 +137,7 @@ class GigatokenEncoder:
     def _first_difference(self, backend: Callable[[str], np.ndarray]) -> str | None:
         """The first text of the comparison to which ``tokenizers`` gives other ids."""
         some = self._data.tokens[:: max(1, len(self._data.tokens) // 256)]
-        added = [token["content"] for token in self._simple[:64]]
+        added = self._added[:64]
         texts = [*check_texts(), *(token.decode("utf8", "ignore") for token in some)]
         texts += [
             f"{a} x{a}{a}y {a}{b}\n{b}z" for a, b in zip(added, added[1:] + added, strict=False)
@@ -170,7 +171,7 @@ class GigatokenEncoder:
         plain = self._plain(text)
         if plain is None or len(plain) <= long.PART:
             return plain if plain is None else self._encode_part(plain)
-        whole = any(token["content"] in plain for token in self._simple)
+        whole = any(name in plain for name in self._added)
         if self._byte_level:
             cutter = None if whole else self._pre_tokenizer
             return long.encode_byte_level(plain, self._encode_part, self._lengths, cutter)
@@ -214,7 +215,7 @@ class GigatokenEncoder:
                 text = text.decode("utf8")
             except UnicodeDecodeError:
                 return None
-        if self._has_mark(text):
+        if self._marks and self._has_mark(text):
             return None
         if not self._byte_level:
             return self._before + text if text else text
@@ -222,14 +223,13 @@ class GigatokenEncoder:
         if not (self._normalizer is None or (text.isascii() and self._data.stages.composes)):
             normalized: str = self._normalizer.normalize_str(text)
             # The library looks for added tokens in the text as it came, or as it became.
-            added = [token["content"] for token in self._simple]
             if normalized != text and (
                 self._has_mark(normalized)
-                or any(name in text or name in normalized for name in added)
+                or any(name in text or name in normalized for name in self._added)
             ):
                 return None
             text = normalized
-        return None if has_unsafe(text) else text
+        return text if text.isascii() or not has_unsafe(text) else None
 
     def _has_mark(self, text: str) -> bool:
         """Whether an added token may be in ``text`` that gigatoken does not treat as its own."""

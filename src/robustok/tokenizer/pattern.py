@@ -20,13 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.pre_tokens import END
+
 PROPERTY = re.compile(r"\\[pP]\{\w+\}|\\[sSdDwW]")
 _TIMES = re.compile(r"\{(\d+)(?:(,)(\d*))?\}")
 _GROUP = re.compile(r"\?(?::|(-?)i:)")
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 _SPECIAL = "\\^$.|?*+()[]{}"
 _MOST_REPEATS = 4096  # an automaton has a state or more for each
-END = 128  # the symbol of the end of a text; smaller ones are ASCII, larger ones other classes
 _TOGETHER = {"s": "st", "f": "fil"}  # where case is ignored, ß, ﬆ, ﬀ, ﬁ and ﬂ match two letters
 # Limits of a DFA; those of known tokenizers have about 40 instructions and 20 states.
 _MOST_STATES = 4096

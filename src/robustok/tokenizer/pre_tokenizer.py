@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustok.kernels import pre_tokens as kernels
+from robustok.kernels.pre_tokens import END, UNKNOWN
 from robustok.runtime.environment import ForkSafeLock
 from robustok.tokenizer.data import TokenizerData, split_at_broken
-from robustok.tokenizer.pattern import END, Pattern, Symbol, automaton, read_pattern
+from robustok.tokenizer.pattern import Pattern, Symbol, automaton, read_pattern
 from robustok.tokenizer.stages import NO_CUTS, isolating, tokenizer_json
 
-_UNKNOWN = 255  # the symbol of characters that were not looked up yet
 _FOLDED = "\u017f\u212a"  # equal to ASCII letters if case is ignored
 
 
@@ -27,7 +27,7 @@ class Automaton(NamedTuple):
     """A DFA that finds pre-tokens, and the classes of characters that it reads."""
 
     step: np.ndarray  # int16 [states, symbols], see :func:`automaton`
-    symbols: np.ndarray  # uint8 [code points]: the symbol of a character, or _UNKNOWN
+    symbols: np.ndarray  # uint8 [code points]: the symbol of a character, or UNKNOWN
 
 
 class PreTokenizer:
@@ -101,17 +101,17 @@ class PreTokenizer:
         with self._lock:
             before, size = self._compiled[0], len(self._compiled[1])
             numbers = dict(self._compiled[1])
-            symbols = before.symbols.copy() if before else np.full(0x110000, _UNKNOWN, np.uint8)
-            new = [c for c in characters if symbols[ord(c)] == _UNKNOWN]
+            symbols = before.symbols.copy() if before else np.full(0x110000, UNKNOWN, np.uint8)
+            new = [c for c in characters if symbols[ord(c)] == UNKNOWN]
             kinds = _properties(self._pattern, new)
             for character, kind in zip(new, kinds, strict=True):
                 own = character if character.isascii() or character in _FOLDED else ""
                 number = numbers.setdefault((own, kind), len(numbers))
-                symbols[ord(character)] = min(number + (number >= END), _UNKNOWN)
+                symbols[ord(character)] = min(number + (number >= END), UNKNOWN)
             step: np.ndarray | None = None
             if before is not None and len(numbers) == size:
                 step = before.step
-            elif len(numbers) < _UNKNOWN:
+            elif len(numbers) < UNKNOWN:
                 step = automaton(self._pattern, [Symbol(*key) for key in numbers])
             self._compiled = None if step is None else Automaton(step, symbols), numbers
 

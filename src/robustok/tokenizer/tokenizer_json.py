@@ -176,20 +176,15 @@ def _token_bytes(
         if i == unknown_id or (i in added and added[i].special):
             tokens[i] = spelling.encode()
             continue
-        if i in added:  # a user-defined symbol of the model itself: plain text
-            tokens[i] = (
-                spelling.encode().replace("▁".encode(), b" ")
-                if stages.metaspace
-                else spelling.encode()
-            )
-        elif byte_level:
+        is_symbol = i in added  # a user-defined symbol of the model itself: plain text
+        if byte_level and not is_symbol:
             try:
                 tokens[i] = bytes(map(alphabet.__getitem__, spelling))
             except KeyError as e:
                 raise RobustokError(
                     f"{name}: token {spelling!r} (id {i}) is not in the byte-level alphabet"
                 ) from e
-        elif model.get("byte_fallback") and _is_byte(spelling):
+        elif not is_symbol and model.get("byte_fallback") and _is_byte(spelling):
             tokens[i] = bytes([int(spelling[3:5], 16)])
             fallback.add(i)
         else:

@@ -16,12 +16,13 @@ import numpy as np
 
 from robustok.checks import check_ids, check_text, check_texts, shown
 from robustok.errors import RobustokError, nearest
-from robustok.kernels.batch import bytes_of, tokens_of
+from robustok.kernels.batch import spell_rows, tokens_of
 from robustok.kernels.trie import build_trie
 from robustok.ragged import Ragged
 from robustok.runtime.environment import ForkSafeLock, give_back_memory
 from robustok.tokenizer.data import TokenizerData, split_at_broken
 from robustok.tokenizer.gigatoken import GigatokenEncoder
+from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.sources import read_tokenizer
 
 if TYPE_CHECKING:
@@ -113,6 +114,16 @@ class Vocabulary:
         return frozenset(np.flatnonzero(~self.readable).tolist())
 
     @derived_property
+    def token_lengths(self) -> np.ndarray:
+        """The bytes of each token, int64 [ids]."""
+        return np.diff(self.token_offsets)
+
+    @derived_property
+    def pre_tokenizer(self) -> PreTokenizer:
+        """Cuts texts where the tokenizer does before its model."""
+        return PreTokenizer(self.data)
+
+    @derived_property
     def trie(self) -> Trie:
         """The byte trie of the ordinary tokens, as flat arrays."""
         return build_trie(self.token_bytes, self.token_offsets, np.flatnonzero(self.ordinary))
@@ -197,8 +208,9 @@ class Vocabulary:
         """
         checked = check_ids(ids, self.size)
         if len(checked) < _MANY_IDS:  # faster than a call of a kernel
-            return b"".join([self.tokens[i] for i in checked.tolist()])
-        return bytes_of(self.token_bytes, self.token_offsets, checked).tobytes()
+            return b"".join(map(self.tokens.__getitem__, checked.tolist()))
+        one_row = np.array([0, len(checked)])
+        return spell_rows(self.token_bytes, self.token_offsets, checked, one_row)[0].tobytes()
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of a sequence of ids, U+FFFD where its bytes are not UTF-8."""
@@ -265,7 +277,7 @@ class Vocabulary:
             return None
         tokens: list[Any] = self.plain_tokens
         try:
-            return b"".join([tokens[i] for i in ids])
+            return b"".join(map(tokens.__getitem__, ids))
         except (IndexError, TypeError):
             return None
 
@@ -349,7 +361,7 @@ class Vocabulary:
     @derived_property
     def _byte_ids(self) -> dict[int, int]:
         """The id of every byte that is an ordinary token."""
-        single = self.ordinary & (np.diff(self.token_offsets) == 1)
+        single = self.ordinary & (self.token_lengths == 1)
         return {self.tokens[i][0]: i for i in np.flatnonzero(single).tolist()}
 
     def __getstate__(self) -> dict[str, Any]:
