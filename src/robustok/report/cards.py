@@ -239,12 +239,17 @@ def _strength(scheme: str) -> str:
 
 def _tables(cards: Sequence[Card], names: Sequence[str]) -> list[tuple[str, str, Table]]:
     """Accuracy and consistency by task, perplexity, and drift, each with its note."""
+    attacked = any(is_suite(row["eval_scheme"]) for card in cards for row in card["results"])
+    worst = (
+        " The worst is over all searches of the suite, on fewer questions, beside their canonical "
+        "accuracy."
+    )
     return [
         (
             "Accuracy",
             "In percent, with 95% intervals over the questions. Consistency is the share of "
-            "questions with the same answer, right or wrong, in all draws. The worst is over all "
-            "searches of the suite, on fewer questions, beside their canonical accuracy.",
+            "questions with the same answer, right or wrong, in all draws."
+            + (worst if attacked else ""),
             _accuracies(cards, names),
         ),
         (
