@@ -84,11 +84,23 @@ def test_the_links_of_the_readme_become_absolute(tmp_path: Path) -> None:
     assert not [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
 
 
-def test_a_tag_runs_the_checks_before_it_publishes() -> None:
+def test_a_tag_runs_the_checks_before_it_publishes(tmp_path: Path) -> None:
     jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
     commands = [step.get("run", "") for step in jobs["build"]["steps"]]
     for target in ("make test", "make docs", "make release"):
         assert target in commands
     assert jobs["publish"]["needs"] == jobs["site"]["needs"] == "build"
+    steps = {step["run"]: step for step in jobs["build"]["steps"] if "run" in step}
+    (check,) = [run for run in steps if "CHANGELOG.md" in run]
+    for heading, install, code in (
+        ("## 1.2.3 - 2026-12-01", "pip install robustok", 0),
+        ("## 1.2.3 (not released yet)", "pip install robustok", 1),
+        ("## 1.2.3 - 2026-12-01", "Until the first release, install from a checkout", 1),
+    ):
+        (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n{heading}\n")
+        (tmp_path / "README.md").write_text(f"# robustok\n\n{install}\n")
+        settings = {**os.environ, "TAG": "v1.2.3"}
+        done = subprocess.run(["bash", "-e", "-c", check], cwd=tmp_path, env=settings)
+        assert done.returncode == code, (heading, install)
     # The step that compares the tag with the version reads the line that is in the file.
     assert f'__version__ = "{rt.__version__}"' in (ROOT / "src/robustok/version.py").read_text()

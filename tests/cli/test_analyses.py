@@ -85,7 +85,7 @@ def test_certify_a_task_and_one_question(folder: Path, tmp_path: Path, shell: Sh
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("embeddings {m} --seed 0 --words-file {w} --sentence x", "{word} once"),
+        ("embeddings no-model --seed 0 --words-file no-words --sentence x", "{word} once"),
         ("embeddings {m} a={m} a={m} --seed 0 --words-file {w}", "called 'a'"),
         ("embeddings =x --seed 0 --words-file {w}", "names no model"),
         ("bound {m} --items {i}", "--seed"),

@@ -36,6 +36,19 @@ def test_sample_of_empty_text_is_empty(shell: Shell, tokenizer: str) -> None:
     assert shell.json(*sample(tokenizer, ""))["ids"] == [[]]
 
 
+def test_sample_counts_texts_that_can_only_be_canonical(
+    shell: Shell, tokenizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = io.BytesIO(f"which\n\n{TEXT}\nwhich\n".encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(lines))
+    output = shell.run(*sample(tokenizer, "-", "uniform-k(alpha=0.5)"), "--draws", "3")
+    assert output.err == (
+        "only canonical: 2 of 4 texts, with no tokenization at a distance from 1 to k: "
+        "use a larger alpha or k\n"
+    )
+    assert shell.run(*sample(tokenizer, TEXT, "uniform-k(alpha=0.5)")).err == ""
+
+
 def test_sample_takes_bytes_that_are_not_utf8(shell: Shell, tokenizer: str) -> None:
     text = b"word\xff\xfe".decode("utf-8", "surrogateescape")
     record = shell.json(*sample(tokenizer, text, "canonical"))

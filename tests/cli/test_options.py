@@ -144,7 +144,7 @@ def test_a_log_gets_a_line_every_30_seconds(
             report(done, 20, "items uniform")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
-    assert lines[0] == "items uniform: 15.0% of 20, 0:04:15 left"
+    assert lines[0] == "items uniform: 15.0% of 20, 0:02:50 left"
 
 
 def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

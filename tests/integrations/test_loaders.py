@@ -494,6 +494,21 @@ def test_a_plain_loader_warns_of_rows_whose_draws_do_not_fit(
     assert len(caplog.records) == 2
 
 
+def test_rows_that_can_only_be_canonical_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    short = [ids[:1] for ids in IDS[:3]]
+    collate = TorchCollator(
+        Perturb(rt.sampler("uniform-k(alpha=0.5)", VOCAB), seed=0, where="all"), pad_id=PAD
+    )
+    collate([{"input_ids": ids} for ids in [*short, *IDS[3:]]])
+    with caplog.at_level("WARNING"):
+        collate.set_epoch(1)
+    (record,) = caplog.records
+    assert record.getMessage().endswith(
+        "; 3 stayed canonical, since they have no tokenization at a distance from 1 to k: "
+        "use a larger alpha or k"
+    )
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

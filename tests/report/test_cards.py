@@ -142,6 +142,16 @@ def test_several_cards_have_one_page_beside_each_other(folder: Path, tmp_path: P
     assert (tmp_path / "again/report.md").read_text(encoding="utf-8") == text
 
 
+def test_a_card_without_attacks_has_no_sentence_about_them(folder: Path, tmp_path: Path) -> None:
+    card = the_card(folder)
+    card["results"] = [row for row in card["results"] if "suite" not in row["eval_scheme"]]
+    (tmp_path / "card.jsonl").write_text(json.dumps(card) + "\n")
+    for path, count in ((tmp_path / "card.jsonl", 0), (folder, 1)):
+        assert run(["report", str(path), "--out", str(tmp_path / f"out-{count}")]) == 0
+        text = (tmp_path / f"out-{count}/report.md").read_text(encoding="utf-8")
+        assert text.count("searches of the suite") == count
+
+
 def test_a_file_that_is_no_card_is_one_line(folder: Path, tmp_path: Path, capsys: Any) -> None:
     rows = tmp_path / "results.jsonl"
     rows.write_text((folder / "results.jsonl").read_text())

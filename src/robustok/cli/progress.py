@@ -72,16 +72,16 @@ def bar(label: str, *, unit: str = "") -> Iterator[ProgressCallback]:
 
 def _lines(console: Console, name: str, unit: str) -> Callable[[int, int, str | None], None]:
     """A callback that prints a line at most every 30 seconds."""
-    start = last = time.monotonic()
-    first: int | None = None
+    last = time.monotonic()
+    first: tuple[int, float] | None = None  # a continued run starts with what was done before
 
     def print_line(done: int, total: int, label: str | None) -> None:
         nonlocal first, last
-        first = done if first is None else first
         now = time.monotonic()
+        first = first or (done, now)
         if now - last >= EVERY:
             last = now
-            line = log_line(done, total, done - first, now - start, unit)
+            line = log_line(done, total, done - first[0], now - first[1], unit)
             console.print(f"{label or name}: {line}", soft_wrap=True, markup=False)
 
     return print_line

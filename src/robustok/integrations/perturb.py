@@ -24,7 +24,8 @@ from robustok.integrations.rows import (
 from robustok.integrations.stochastic.draws import row_key
 from robustok.ragged import Ragged
 from robustok.runtime.processes import State
-from robustok.samplers import Sampler
+from robustok.samplers import Sampler, UniformK
+from robustok.samplers.uniform_k import ONLY_CANONICAL
 
 _log = logging.getLogger(__name__)
 
@@ -272,6 +273,9 @@ def epoch_line(counts: EpochCounts, epoch: int, perturb: Perturb) -> str:
             f"; {counts.too_long} stayed canonical, since their draws do not fit in "
             f"max_length={perturb.max_length}: raise it or use a weaker scheme"
         )
+    undrawn = counts.rows - counts.changed - counts.too_long
+    if undrawn and isinstance(perturb.draw, UniformK):
+        line += f"; {undrawn} stayed canonical, since they have {ONLY_CANONICAL}"
     return line
 
 

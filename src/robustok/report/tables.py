@@ -508,13 +508,18 @@ def card_headlines(card: Card, color: str) -> list[Headline]:
 
 def card_sections(cards: Mapping[str, Card]) -> list[Section]:
     """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
+    attacked = any(is_suite(row["eval_scheme"]) for card in cards.values() for row in card["results"])
+    worst = (
+        " The worst is over all searches of the suite, on fewer questions, beside their canonical "
+        "accuracy."
+    )
     sections = [
         Section(
             "accuracy",
             "Accuracy",
             "In percent, with 95% intervals over the questions. Consistency is the share of "
-            "questions with the same answer, right or wrong, in all draws. The worst is over all "
-            "searches of the suite, on fewer questions, beside their canonical accuracy.",
+            "questions with the same answer, right or wrong, in all draws."
+            + (worst if attacked else ""),
             [_card_accuracies(cards)],
         ),
         Section(

@@ -16,6 +16,9 @@ from robustok.samplers.parameters import count, per_token
 from robustok.samplers.stored import StoredSampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
+# Of a text whose every draw is canonical, and what to do.
+ONLY_CANONICAL = "no tokenization at a distance from 1 to k: use a larger alpha or k"
+
 
 class UniformK(StoredSampler):
     """Uniform over T^k(x, τ(x)), with k = ⌈α·m⌉ for a text of m canonical tokens, or a given k.
@@ -38,7 +41,8 @@ class UniformK(StoredSampler):
     a token is already at distance 2, and nearly no text has a tokenization at distance 1; so a text
     whose k is 1 (m ≤ 1/α) stays canonical for every seed. With ``alpha=0.5`` these are texts of one
     or two tokens, 97% of single English words under GPT-2; with ``alpha=0.1`` texts of up to ten.
-    :meth:`robustok.Lattice.feasible` gives the distance that is used.
+    :meth:`robustok.Lattice.feasible` gives the distance that is used, and :func:`robustok.measure`
+    the distances of a batch, 0 for such a text.
     """
 
     name = "uniform-k"

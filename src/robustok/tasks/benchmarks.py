@@ -1,8 +1,9 @@
 """The wording of the paper's benchmarks, and their place on the hub.
 
 Each is worded as in the examples of the paper's appendix: the question as it stands, and the answer
-after a space. BLiMP and other pairs of sentences have no question; their sentences are scored
-whole.
+after a space. SocialIQA is worded as in lm-eval: the appendix ends its question with a line end,
+which lm-eval scores with the answer. BLiMP and other pairs of sentences have no question; their
+sentences are scored whole.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 class Worded(NamedTuple):
-    """A row in the wording of the paper."""
+    """A row as the model reads it."""
 
     question: str
     choices: list[str]
@@ -64,10 +65,7 @@ def _copa(row: Row) -> Worded:
 
 
 def _social_iqa(row: Row) -> Worded:
-    question = (
-        "Choose the most likely answer.\n"
-        f"Context: {row['context']}\nQuestion: {row['question']}\n"
-    )  # fmt: skip
+    question = f"Q: {row['context']} {row['question']}\nA:"  # lm-eval's task `social_iqa`
     return Worded(question, _after_space(row["choices"]), row["label"])
 
 

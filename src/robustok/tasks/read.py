@@ -37,7 +37,7 @@ def read_items(
             ``train``.
 
     A line with ``key`` is what :func:`write_items` wrote, and stays as it is. Any other line is
-    worded as in the paper's appendix: by the benchmark that the file is named after, or else as a
+    worded by the benchmark that the file is named after (docs/evaluation.md), or else as a
     question and its answers, each answer after a space. It holds ``question``, ``choices`` and
     ``label``, and may have ``id``; an empty ``question`` means whole sentences to choose from, as
     in BLiMP. Files of the paper's benchmarks have the question as ``query``, beside what the

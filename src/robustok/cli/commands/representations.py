@@ -29,11 +29,23 @@ from robustok.report.model_figures import draw_bound, draw_embeddings
 from robustok.tasks import read_items
 
 
+def _with_place(sentences: list[str] | None) -> list[str] | None:
+    """The sentences, or RobustokError where one has no place for the word."""
+    if sentences:
+        from robustok.evaluation.representations.embeddings import check_sentence
+
+        for sentence in sentences:
+            check_sentence(sentence)
+    return sentences
+
+
 @dataclass(frozen=True)
 class EmbeddingOptions(StartOptions):
     draws: int = option("draws of each text or word", "--draws", "-n", default=50, min=1)
     sentence: tuple[str, ...] = option(
-        "also measure the word in this text, as 'I said {word} twice.'", default=()
+        "also measure the word in this text, as 'I said {word} twice.'",
+        default=(),
+        callback=_with_place,
     )
 
 

@@ -15,7 +15,8 @@ from robustok.cli.printing import as_str, print_json, print_tokens, text_of, tex
 from robustok.errors import RobustokError
 from robustok.lattice import distance
 from robustok.report.page import write_inspection
-from robustok.samplers import BUILT_IN, sampler
+from robustok.samplers import BUILT_IN, UniformK, measure, sampler
+from robustok.samplers.uniform_k import ONLY_CANONICAL
 from robustok.tokenizer.vocabulary import Vocabulary
 
 LONGEST = 400  # bytes; the exact distances of a longer text take too long
@@ -47,6 +48,12 @@ def sample(
         else:
             for row in tokens:
                 print_tokens(row)
+    if isinstance(draw, UniformK):
+        canonical = vocab.encode_batch(texts)
+        distances = measure(vocab, canonical, rows).distance[::draws]
+        if only := int(((distances == 0) & (canonical.lengths > 0)).sum()):
+            line = f"only canonical: {only} of {len(texts)} texts, with {ONLY_CANONICAL}"
+            typer.echo(line, err=True)
 
 
 @dataclass(frozen=True)

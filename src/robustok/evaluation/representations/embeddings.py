@@ -212,6 +212,12 @@ def _mean_and_half_width(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, Z95 * spread / np.sqrt(len(values))
 
 
+def check_sentence(sentence: str) -> None:
+    """Raise RobustokError unless the sentence has exactly one place for the word."""
+    if sentence.count(PLACE) != 1:
+        raise RobustokError(f"the sentence {sentence!r} must hold {PLACE} once")
+
+
 def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling:
     """The canonical ids of a word, alone or inside a sentence.
 
@@ -224,8 +230,7 @@ def spell(vocab: Vocabulary, word: str, sentence: str | None = None) -> Spelling
     if sentence is None:
         ids, empty = np.asarray(vocab.encode(word), np.int32), np.empty(0, np.int32)
         return Spelling(empty, ids, empty)
-    if sentence.count(PLACE) != 1:
-        raise RobustokError(f"the sentence {sentence!r} must hold {PLACE} once")
+    check_sentence(sentence)
     _, _, rest = sentence.partition(PLACE)
     ids = np.asarray(vocab.encode(sentence.replace(PLACE, word)), np.int32)
     # From the end, since some encoders put a space before the text.
