@@ -32,15 +32,8 @@ _IDS, _TYPES, _STRINGS, _WORDS, _OFFSETS, _SPECIAL, _ATTENTION, _END = (
 )  # fmt: skip
 _NULL = np.frombuffer(b"null", np.uint8)
 _MOST = np.int64(10**15)  # larger numbers are read as this one
-_NAMES = 256  # at least the bytes of what stands before and after the lists
-_NUMBERS = 112  # at least the bytes of a token without its string: 5 numbers of 16 digits, commas
-
-
-class Names(NamedTuple):
-    """Every token string in JSON: that of id i is ``text[offsets[i]:offsets[i + 1]]``."""
-
-    text: np.ndarray  # uint8 [bytes]
-    offsets: np.ndarray  # int64 [ids + 1]
+_FRAME = 256  # at least the bytes of what stands before and after the lists
+_NUMBERS = 112  # at least those of a token without its string: 5 numbers of 16 digits, commas
 
 
 class Lists(NamedTuple):
@@ -52,18 +45,20 @@ class Lists(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def rewrite(state, old, new, token_bytes, token_offsets, names, type_id):
+def rewrite(state, old, new, token_bytes, token_offsets, names, name_offsets, type_id):
     """The state of an encoding after its ids ``old`` became ``new``, uint8 [bytes].
 
     ``state``: uint8 [bytes], as `Encoding.__getstate__` returns it. ``old``, ``new``: int32, ids of
     the vocabulary that spell the same bytes, a token without bytes counted as one. ``names``:
-    `Names` of the vocabulary. ``type_id``: int64, that of all tokens.
+    uint8, all token strings in JSON, that of id i names[name_offsets[i]:name_offsets[i + 1] - 1].
+    ``type_id``: int64, that of all tokens.
 
     Returns no bytes where ``state`` is not what this release of the library writes for ``old``, or
     the bytes of the ids differ: every position is compared with the ends of the arrays.
     """
     state, old, new = borrow(state), borrow(old), borrow(new)
-    token_bytes, token_offsets, names = borrow(token_bytes), borrow(token_offsets), borrow(names)
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    names, name_offsets = borrow(names), borrow(name_offsets)
     m, n = len(old), len(new)
     given = Lists(np.empty((m, 2), np.int64), np.empty(m, np.int64), np.empty((m, 2), np.int64))
     lists = Lists(np.empty((n, 2), np.int64), np.empty(n, np.int64), np.empty((n, 2), np.int64))
@@ -71,11 +66,11 @@ def rewrite(state, old, new, token_bytes, token_offsets, names, type_id):
         return np.empty(0, np.uint8)
     if not _align(old, new, token_bytes, token_offsets, given, lists):
         return np.empty(0, np.uint8)
-    capacity = np.int64(_NAMES + len(state) + _NUMBERS * n)
+    capacity = np.int64(_FRAME + len(state) + _NUMBERS * n)
     for t in new:
-        capacity += names.offsets[t + 1] - names.offsets[t]
+        capacity += name_offsets[t + 1] - name_offsets[t]
     out = np.empty(capacity, np.uint8)
-    end = _write(state, new, names, type_id, lists, out)
+    end = _write(state, new, names, name_offsets, type_id, lists, out)
     return out[:end]
 
 
@@ -213,13 +208,18 @@ def _touched(token_bytes, begin, end):
 
 
 @njit(cache=True, nogil=True)
-def _write(state, new, names, type_id, lists, out):
+def _write(state, new, names, name_offsets, type_id, lists, out):
     """Write the state of ``new`` to ``out`` (uint8 [capacity]); returns where it ends.
 
     The capacity is that of `rewrite`, whose arguments the others are: a string of the state is
     copied at most once. ``lists``: `Lists` of ``new``.
     """
-    state, new, names = borrow(state), borrow(new), borrow(names)
+    state, new, names, name_offsets = (
+        borrow(state),
+        borrow(new),
+        borrow(names),
+        borrow(name_offsets),
+    )
     lists, out = borrow(lists), borrow(out)
     n = len(new)
     end = _copied(_IDS, np.int64(0), len(_IDS), out, np.int64(0))
@@ -235,7 +235,7 @@ def _write(state, new, names, type_id, lists, out):
         if begin >= 0:
             end = _copied(state, begin, lists.strings[i, 1], out, end)
         else:
-            end = _copied(names.text, names.offsets[new[i]], names.offsets[new[i] + 1], out, end)
+            end = _copied(names, name_offsets[new[i]], name_offsets[new[i] + 1] - 1, out, end)
     end = _copied(_WORDS, np.int64(0), len(_WORDS), out, end)
     for i in range(n):
         end = _comma(out, end, i)

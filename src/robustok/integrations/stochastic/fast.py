@@ -20,7 +20,7 @@ from tokenizers import Encoding
 from robustok.errors import RobustokError
 from robustok.integrations.stochastic.draws import SeededScheme
 from robustok.integrations.stochastic.switch import Switch
-from robustok.kernels.encodings import Names, rewrite
+from robustok.kernels.encodings import rewrite
 from robustok.runtime.environment import ForkSafeLock
 from robustok.tokenizer.encoder import plain_twin
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -131,34 +131,23 @@ class StochasticTokenizer(Switch):
         if self.wrapped_tokenizer.get_vocab_size() != self._size:
             self._changed(0)
         texts = [text for pair in pairs for text in pair if text is not None]
-        raw = self._bare_tokenizer().encode_batch(texts, is_pretokenized, add_special_tokens=False)
+        bare = self._bare_tokenizer()
+        if len(texts) == 1:  # a tenth less than a batch of one
+            raw = [bare.encode(texts[0], None, is_pretokenized, False)]
+        else:
+            raw = bare.encode_batch(texts, is_pretokenized, False)
         ids = [np.array(encoding.ids, np.int32) for encoding in raw]
-        drawn = (
-            self._by_word(ids, raw) if is_pretokenized else self.draws.draw(ids, _fixed(texts, raw))
-        )
-        given = iter(zip(raw, ids, drawn, strict=True))
+        draw, vocab = self.draws.draw, self.draws.vocab
+        drawn = self._by_word(ids, raw) if is_pretokenized else draw(ids, _fixed(texts, raw))
+        tables = vocab.token_bytes, vocab.token_offsets, *self._names
+        rows = zip(raw, ids, drawn, strict=True)
+        process = self.wrapped_tokenizer.post_process
         results = []
         for _, second in pairs:
-            first = self._redrawn(*next(given), 0)
-            pair = None if second is None else self._redrawn(*next(given), 1)
-            results.append(self.wrapped_tokenizer.post_process(first, pair, add_special_tokens))
+            first = _with_ids(*next(rows), *tables, 0)
+            pair = None if second is None else _with_ids(*next(rows), *tables, 1)
+            results.append(process(first, pair, add_special_tokens))
         return results
-
-    def _redrawn(self, encoding: Any, old: np.ndarray, new: np.ndarray, type_id: int) -> Any:
-        """The Encoding after its ids became ``new``, other ids of the same bytes."""
-        vocab = self.draws.vocab
-        state = np.frombuffer(encoding.__getstate__(), np.uint8)
-        rewritten = rewrite(
-            state, old, new, vocab.token_bytes, vocab.token_offsets, self._names, type_id
-        )
-        if not len(rewritten):
-            raise RobustokError(
-                f"tokenizers {tokenizers.__version__} stores encodings in another form than the "
-                "releases that robustok requires"
-            )
-        result = Encoding()
-        result.__setstate__(rewritten.tobytes())
-        return result
 
     def _by_word(self, ids: list[np.ndarray], raw: list[Any]) -> list[np.ndarray]:
         """Draw each word by itself: a token across two words would belong to neither."""
@@ -186,7 +175,10 @@ class StochasticTokenizer(Switch):
 
     def _bare_tokenizer(self) -> Any:
         """A twin on the same model without truncation, post-processor and padding."""
-        special_is_text = bool(self.wrapped_tokenizer.encode_special_tokens)
+        special_is_text = self.wrapped_tokenizer.encode_special_tokens
+        twin = self._bare.get(special_is_text)
+        if twin is not None:  # without the lock, which costs a microsecond
+            return twin
         with self._lock:
             if special_is_text not in self._bare:
                 twin = plain_twin(self.wrapped_tokenizer)
@@ -195,12 +187,12 @@ class StochasticTokenizer(Switch):
             return self._bare[special_is_text]
 
     @cached_property
-    def _names(self) -> Names:
-        """The token strings of all ids."""
-        strings = map(self.wrapped_tokenizer.id_to_token, range(self.draws.vocab.size))
-        names = [json.dumps(name or "", ensure_ascii=False).encode() for name in strings]
-        offsets = np.cumsum([0, *map(len, names)])
-        return Names(np.frombuffer(bytearray(b"".join(names)), np.uint8), offsets)
+    def _names(self) -> tuple[np.ndarray, np.ndarray]:
+        """The token strings of all ids as JSON, and where they begin, as `rewrite` takes them."""
+        names = [self.wrapped_tokenizer.id_to_token(i) for i in range(self.draws.vocab.size)]
+        text = json.dumps(names, ensure_ascii=False, separators=("\n", ":"))[1:-1] + "\n"
+        text_bytes = np.frombuffer(bytearray(text.encode()), np.uint8)
+        return text_bytes, np.append(0, np.flatnonzero(text_bytes == ord("\n")) + 1)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "wrapped_tokenizer" not in vars(self):
@@ -243,6 +235,19 @@ def _pair(one: Any, is_pretokenized: bool) -> tuple[Any, Any]:
     else:
         two = isinstance(one, (list, tuple))
     return (one[0], one[1]) if two else (one, None)
+
+
+def _with_ids(encoding: Any, *arguments: Any) -> Any:
+    """An Encoding with other ids of the same bytes; ``arguments`` are those of `rewrite`."""
+    state = rewrite(np.frombuffer(encoding.__getstate__(), np.uint8), *arguments)
+    if not len(state):
+        raise RobustokError(
+            f"tokenizers {tokenizers.__version__} stores encodings in another form than the "
+            "releases that robustok requires"
+        )
+    result = Encoding()
+    result.__setstate__(state.tobytes())
+    return result
 
 
 def _fixed(texts: list[Any], raw: list[Any]) -> list[np.ndarray] | None:
