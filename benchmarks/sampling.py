@@ -106,13 +106,33 @@ def competitors(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[]
 
 
 def sentencepiece_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
-    """Uniform sampling with sentencepiece; bytes travel as the printable GPT-2 alphabet."""
+    """Uniform sampling with sentencepiece, of the first 20 texts."""
+    sample = sentencepiece_sampler(vocab)
+    if sample is None:
+        return {}
+    share = sum(len(t.encode("utf8")) for t in texts[:20]) / sum(
+        len(t.encode("utf8")) for t in texts
+    )
+
+    def job() -> float:
+        for text in texts[:20]:
+            sample(text)
+        return share
+
+    return {"sentencepiece, uniform": job}
+
+
+def sentencepiece_sampler(vocab: rt.Vocabulary) -> Callable[[str], list[int]] | None:
+    """Sampling by sentencepiece over the same tokens with equal scores; None without it.
+
+    Bytes travel as the printable GPT-2 alphabet.
+    """
     try:
         import sentencepiece
 
         pb: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")  # needs protobuf
     except ImportError:
-        return {}
+        return None
     from robustok.tokenizer.data import byte_alphabet
 
     letters = {byte: letter for letter, byte in byte_alphabet().items()}
@@ -125,15 +145,13 @@ def sentencepiece_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Calla
     for i in vocab.ordinary.nonzero()[0].tolist():
         model.pieces.add(piece="".join(letters[b] for b in vocab.tokens[i]), score=0.0)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-    spelled = ["".join(letters[b] for b in t.encode("utf8")) for t in texts[:20]]
-    share = sum(map(len, spelled)) / sum(len(t.encode("utf8")) for t in texts)
+    table = {byte: ord(letter) for byte, letter in letters.items()}
 
-    def job() -> float:
-        for text in spelled:
-            processor.encode(text, enable_sampling=True, alpha=1.0, nbest_size=-1)
-        return share
+    def sample(text: str) -> list[int]:
+        spelled = text.encode("utf8").decode("latin1").translate(table)
+        return processor.encode(spelled, enable_sampling=True, alpha=1.0, nbest_size=-1)
 
-    return {"sentencepiece, uniform": job}
+    return sample
 
 
 def tiktoken_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:

@@ -122,7 +122,7 @@ def scan(text, skeleton, values, spans, offsets, max_depth, kinds):
                 spans[lists, 0] = at
                 spans[lists, 1] = after
                 skeleton[end] = _OPEN
-                end = _write(skeleton, end + 1, lists)
+                end = write_number(skeleton, end + 1, lists)
                 skeleton[end] = _CLOSE
                 end += 1
                 lists += 1
@@ -192,7 +192,7 @@ def _write_string(skeleton, end, state, number):
         end += 1
     elif number >= 0:  # the number and as many deletes as no key that is kept can hold
         after = end + LONG_KEY - 1
-        end = _write(skeleton, end, number)
+        end = write_number(skeleton, end, number)
         skeleton[end:after] = _DELETE
         end = after
     elif state == _NUMBER:
@@ -319,7 +319,7 @@ def _skip(text, at):
 
 
 @njit(cache=True, nogil=True)
-def _write(skeleton, end, number):
+def write_number(skeleton, end, number):
     """Write ``number`` in decimal digits to ``skeleton`` (uint8 [capacity]) from ``end`` on.
 
     Returns where it ends.

@@ -2,29 +2,31 @@
 
 Truncation, the post-processor and padding are those of the wrapped tokenizer, applied to the drawn
 ids by its own ``post_process``. It takes ``tokenizers.Encoding`` objects, for which the library has
-no constructor; their pickled form, JSON, is used instead.
+no constructor: a kernel rewrites their pickled state, which is JSON.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import tokenizers
 from tokenizers import Encoding
 
+from robustok.errors import RobustokError
 from robustok.integrations.stochastic.draws import SeededScheme
 from robustok.integrations.stochastic.switch import Switch
+from robustok.kernels.encodings import rewrite
 from robustok.runtime.environment import ForkSafeLock
 from robustok.tokenizer.encoder import plain_twin
 from robustok.tokenizer.vocabulary import Vocabulary
 
 # Texts of which only some characters may be drawn anew: rendered chats. Each thread has its own.
 SPANS: ContextVar[dict[str, list[tuple[int, int]]] | None] = ContextVar("spans", default=None)
-
-Fields = dict[str, Any]
 
 
 class StochasticTokenizer(Switch):
@@ -45,8 +47,9 @@ class StochasticTokenizer(Switch):
         self._start()
 
     def _start(self) -> None:
-        self._size, self._bare, self._names = self.wrapped_tokenizer.get_vocab_size(), {}, {}
+        self._size, self._bare = self.wrapped_tokenizer.get_vocab_size(), {}
         self._lock = ForkSafeLock()
+        vars(self).pop("_names", None)
 
     def encode(
         self,
@@ -128,27 +131,28 @@ class StochasticTokenizer(Switch):
         if self.wrapped_tokenizer.get_vocab_size() != self._size:
             self._changed(0)
         texts = [text for pair in pairs for text in pair if text is not None]
-        raw = self._bare_tokenizer().encode_batch(texts, is_pretokenized, add_special_tokens=False)
-        fields = [fields_of(encoding) for encoding in raw]
-        ids = [np.asarray(one["ids"], np.int32) for one in fields]
-        fixed = [_outside(text, one) for text, one in zip(texts, fields, strict=True)]
-        drawn = self._by_word(ids, fields) if is_pretokenized else self.draws.draw(ids, fixed)
-        new = iter([
-            one if np.array_equal(old, row) else with_new_ids(
-                one, row, self.draws.vocab, None if is_pretokenized else text, self._name
-            )
-            for text, one, old, row in zip(texts, fields, ids, drawn, strict=True)
-        ])  # fmt: skip
+        bare = self._bare_tokenizer()
+        if len(texts) == 1:  # a tenth less than a batch of one
+            raw = [bare.encode(texts[0], None, is_pretokenized, False)]
+        else:
+            raw = bare.encode_batch(texts, is_pretokenized, False)
+        ids = [np.array(encoding.ids, np.int32) for encoding in raw]
+        draw, vocab = self.draws.draw, self.draws.vocab
+        drawn = self._by_word(ids, raw) if is_pretokenized else draw(ids, _fixed(texts, raw))
+        tables = vocab.token_bytes, vocab.token_offsets, *self._names
+        rows = zip(raw, ids, drawn, strict=True)
+        process = self.wrapped_tokenizer.post_process
         results = []
         for _, second in pairs:
-            first = encoding_of(next(new), 0)
-            pair = None if second is None else encoding_of(next(new), 1)
-            results.append(self.wrapped_tokenizer.post_process(first, pair, add_special_tokens))
+            first = _with_ids(*next(rows), *tables, 0)
+            pair = None if second is None else _with_ids(*next(rows), *tables, 1)
+            results.append(process(first, pair, add_special_tokens))
         return results
 
-    def _by_word(self, ids: list[np.ndarray], fields: list[Any]) -> list[np.ndarray]:
+    def _by_word(self, ids: list[np.ndarray], raw: list[Any]) -> list[np.ndarray]:
         """Draw each word by itself: a token across two words would belong to neither."""
-        cuts = [np.flatnonzero(np.diff(_word_numbers(one))) + 1 for one in fields]
+        numbers = [[-1 if word is None else word for word in one.word_ids] for one in raw]
+        cuts = [np.flatnonzero(np.diff(np.array(row, np.int64))) + 1 for row in numbers]
         words = [np.split(row, cut) for row, cut in zip(ids, cuts, strict=True)]
         drawn = iter(self.draws.draw([word for row in words for word in row]))
         return [np.concatenate([next(drawn) for _ in row]) for row in words]
@@ -171,7 +175,10 @@ class StochasticTokenizer(Switch):
 
     def _bare_tokenizer(self) -> Any:
         """A twin on the same model without truncation, post-processor and padding."""
-        special_is_text = bool(self.wrapped_tokenizer.encode_special_tokens)
+        special_is_text = self.wrapped_tokenizer.encode_special_tokens
+        twin = self._bare.get(special_is_text)
+        if twin is not None:  # without the lock, which costs a microsecond
+            return twin
         with self._lock:
             if special_is_text not in self._bare:
                 twin = plain_twin(self.wrapped_tokenizer)
@@ -179,11 +186,13 @@ class StochasticTokenizer(Switch):
                 self._bare[special_is_text] = twin
             return self._bare[special_is_text]
 
-    def _name(self, token: int) -> str:
-        name = self._names.get(token)
-        if name is None:
-            name = self._names[token] = self.wrapped_tokenizer.id_to_token(token)
-        return name
+    @cached_property
+    def _names(self) -> tuple[np.ndarray, np.ndarray]:
+        """The token strings of all ids as JSON, and where they begin, as `rewrite` takes them."""
+        names = [self.wrapped_tokenizer.id_to_token(i) for i in range(self.draws.vocab.size)]
+        text = json.dumps(names, ensure_ascii=False, separators=("\n", ":"))[1:-1] + "\n"
+        text_bytes = np.frombuffer(bytearray(text.encode()), np.uint8)
+        return text_bytes, np.append(0, np.flatnonzero(text_bytes == ord("\n")) + 1)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "wrapped_tokenizer" not in vars(self):
@@ -228,129 +237,30 @@ def _pair(one: Any, is_pretokenized: bool) -> tuple[Any, Any]:
     return (one[0], one[1]) if two else (one, None)
 
 
-def _word_numbers(fields: Any) -> np.ndarray:
-    return np.array([-1 if word is None else word for word in fields["words"]], np.int64)
+def _with_ids(encoding: Any, *arguments: Any) -> Any:
+    """An Encoding with other ids of the same bytes; ``arguments`` are those of `rewrite`."""
+    state = rewrite(np.frombuffer(encoding.__getstate__(), np.uint8), *arguments)
+    if not len(state):
+        raise RobustokError(
+            f"tokenizers {tokenizers.__version__} stores encodings in another form than the "
+            "releases that robustok requires"
+        )
+    result = Encoding()
+    result.__setstate__(state.tobytes())
+    return result
 
 
-def _outside(text: Any, fields: Any) -> np.ndarray:
-    """The tokens that stay: those not entirely in the text's spans, where it has spans."""
-    size = len(fields["ids"])
-    spans = (SPANS.get() or {}).get(text) if isinstance(text, str) else None
-    if spans is None:
-        return np.zeros(size, np.bool_)
-    fixed = np.ones(size, np.bool_)
-    if not size:
-        return fixed
-    offsets = np.asarray(fields["offsets"])
-    for begin, end in spans:
+def _fixed(texts: list[Any], raw: list[Any]) -> list[np.ndarray] | None:
+    """The tokens of each text that stay: those not entirely in its spans, where it has spans."""
+    spans_of = SPANS.get()
+    if spans_of is None:
+        return None
+    return [_outside(spans_of.get(text), one) for text, one in zip(texts, raw, strict=True)]
+
+
+def _outside(spans: list[tuple[int, int]] | None, encoding: Any) -> np.ndarray:
+    fixed = np.full(len(encoding), spans is not None)
+    offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    for begin, end in spans or ():
         fixed &= ~((offsets[:, 0] >= begin) & (offsets[:, 1] <= end))
     return fixed
-
-
-# --- Encoding objects -------------------------------------------------------------------------
-
-
-def fields_of(encoding: Any) -> Fields:
-    """The contents of an Encoding, before special tokens are added."""
-    return {
-        "ids": encoding.ids,
-        "tokens": encoding.tokens,
-        "words": encoding.word_ids,
-        "offsets": encoding.offsets,
-    }
-
-
-def encoding_of(fields: Fields, sequence: int) -> Any:
-    """An Encoding; ``sequence`` is 1 for the second text of a pair, else 0.
-
-    Lists of integers are written by ``str``, which takes a third of the time of ``json.dumps``.
-    """
-    size = len(fields["ids"])
-    words = str(fields["words"]).replace("None", "null")
-    offsets = str(fields["offsets"]).replace("(", "[").replace(")", "]")
-    encoding = Encoding()
-    encoding.__setstate__(
-        f'{{"ids": {fields["ids"]}, "tokens": {json.dumps(fields["tokens"])}, "words": {words}, '
-        f'"offsets": {offsets}, "type_ids": {[sequence] * size}, '
-        f'"special_tokens_mask": {[0] * size}, "attention_mask": {[1] * size}, '
-        '"overflowing": [], "sequence_ranges": {}}'.encode()
-    )
-    return encoding
-
-
-def with_new_ids(
-    fields: Fields,
-    new: np.ndarray,
-    vocab: Vocabulary,
-    text: str | None,
-    name: Callable[[int], str],
-) -> Fields:
-    """The contents of an Encoding after its ids became ``new``, other ids of the same bytes.
-
-    ``text`` is the encoded text (None: it came in words, to which offsets are relative), ``name``
-    gives the token string of an id. Offsets are those of the characters that a token's bytes belong
-    to, as the library gives them. Where the normalizer changed the text, tokens have the offsets of
-    the canonical token.
-    """
-    old_ids = np.array(fields["ids"])
-    sizes = _sizes(vocab, new)
-    ends, old_ends = np.cumsum(sizes), np.cumsum(_sizes(vocab, old_ids))
-    starts = ends - sizes
-    source = np.searchsorted(old_ends, starts, side="right")  # the old token of the first byte
-    old_tokens = [vocab.tokens[i] for i in fields["ids"]]
-    characters = _characters_of_bytes(old_tokens, fields["offsets"], text)
-    low, high = characters[starts, 0], characters[ends - 1, 1]
-    offsets = np.stack([low, np.maximum(low, high)], axis=1)
-    same = (old_ids[source] == new) & (ends == old_ends[source])  # and the same span
-    offsets[same] = np.array(fields["offsets"])[source[same]]
-    ids, sources = new.tolist(), source.tolist()
-    return {
-        "ids": ids,
-        "tokens": [
-            fields["tokens"][j] if is_same else name(i)
-            for i, j, is_same in zip(ids, sources, same.tolist(), strict=True)
-        ],
-        "words": [fields["words"][j] for j in sources],
-        "offsets": offsets.tolist(),
-    }
-
-
-def _sizes(vocab: Vocabulary, ids: np.ndarray) -> np.ndarray:
-    """The bytes of each token, int64 [ids]; one for a token without any."""
-    return np.maximum(vocab.token_offsets[ids + 1] - vocab.token_offsets[ids], 1)
-
-
-def _characters_of_bytes(old: list[bytes], offsets: list[Any], text: str | None) -> np.ndarray:
-    """The span of the character that each byte of the old tokens belongs to, int64 [bytes, 2].
-
-    A token without bytes has one entry. Spans are exact where the tokens spell ``text``, and by
-    token otherwise.
-    """
-    text_bytes = text.encode("utf8") if text is not None and all(old) else None
-    if text_bytes is not None and b"".join(old) == text_bytes:
-        character = _character_numbers(text_bytes)
-        return np.stack([character, character + 1], axis=1)
-    pairs = zip(old, offsets, strict=True)
-    return np.concatenate([_characters_of_token(token, *span) for token, span in pairs])
-
-
-def _characters_of_token(token: bytes, begin: int, end: int) -> np.ndarray:
-    """Spans of the bytes of a canonical token whose characters are ``begin`` to ``end``.
-
-    The whole span where its bytes are other characters than those of the text.
-    """
-    spans = np.tile(np.array([begin, end]), (max(len(token), 1), 1))
-    try:
-        added = len(token.decode("utf8")) - (end - begin)
-    except UnicodeDecodeError:
-        return spans
-    # 1 where the tokenizer put a space before the text, which shares the first character's span.
-    if token and (added == 0 or (added == 1 and token[:1] == b" ")):
-        first = begin + np.maximum(_character_numbers(token) - added, 0)
-        spans = np.stack([first, first + 1], axis=1)
-    return spans
-
-
-def _character_numbers(text: bytes) -> np.ndarray:
-    """For each byte of a text, the number of its character."""
-    return np.cumsum((np.frombuffer(text, np.uint8) & 0xC0) != 0x80) - 1

@@ -1,0 +1,141 @@
+"""Cost of a tokenizer wrapped by rt.stochastic, as a multiple of the same one unwrapped.
+
+    python benchmarks/stochastic.py [--tokenizer T.json ...] [--text FILE.jsonl.xz] [--rounds 25]
+
+Three interfaces: `tokenizers` (encode of one text, encode_batch of 64), a transformers tokenizer
+around it, and sentencepiece's own sampling over the same tokens, whose ids are compared with
+`tokenizers` wrapped. One process, one thread. Every text is new to every tokenizer. In each round
+all of them encode the same texts, in turns; a row has the medians over the rounds of ratios of
+processor time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for all
+os.environ["RAYON_NUM_THREADS"] = "1"
+
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+import robustok as rt
+from sampling import arguments, read_documents, sentencepiece_sampler
+
+SPEC = "stochastok(alpha=0.5)"
+SHORT, BATCH = 50, 64  # characters of a short text, texts of a batch
+# Each shape: characters of a text, texts of a call, calls of a turn.
+SHAPES = {
+    "one text, 50 characters": (SHORT, 1, BATCH),
+    f"{BATCH} texts, 50 characters": (SHORT, BATCH, 1),
+    "one text, 8,000 characters": (8_000, 1, 1),
+    "one text, 64 KB": (65_536, 1, 1),
+}
+Encode = Callable[[list[str]], object]
+
+
+def encoders(path: Path) -> dict[str, Encode]:
+    """What is timed, each with a tokenizer of its own, since tokenizers remember words."""
+
+    def library(tokenizer: Any) -> Encode:
+        def encode(texts: list[str]) -> Any:
+            return tokenizer.encode(texts[0]) if len(texts) == 1 else tokenizer.encode_batch(texts)
+
+        return encode
+
+    def transformer(tokenizer: Any) -> Encode:
+        return lambda texts: tokenizer(texts[0] if len(texts) == 1 else texts)
+
+    def plain() -> Any:
+        return Tokenizer.from_file(str(path))
+
+    def pretrained() -> Any:
+        return PreTrainedTokenizerFast(tokenizer_object=plain())
+
+    jobs = {
+        "tokenizers": library(plain()),
+        "tokenizers wrapped": library(rt.stochastic(plain(), SPEC, seed=0)),
+        "transformers": transformer(pretrained()),
+        "transformers wrapped": transformer(rt.stochastic(pretrained(), SPEC, seed=0)),
+    }
+    sample = sentencepiece_sampler(rt.Vocabulary.load(path))
+    if sample is not None:
+        jobs["sentencepiece"] = lambda texts: [sample(text) for text in texts]
+    return jobs
+
+
+def turns(texts: Iterator[str], shape: tuple[int, int, int]) -> list[list[str]]:
+    """The calls of one turn, each a list of new texts."""
+    _, size, calls = shape
+    return [[next(texts) for _ in range(size)] for _ in range(calls)]
+
+
+def measured(jobs: dict[str, Encode], text: Iterator[str], shape: Any, rounds: int) -> Any:
+    """Seconds of each encoder in each round."""
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    order = list(jobs)
+    for number in range(rounds + 2):
+        calls = turns(text, shape)
+        for name in order[number % len(order) :] + order[: number % len(order)]:
+            start = time.process_time()
+            results = [jobs[name](texts) for texts in calls]
+            spent = time.process_time() - start
+            if number > 1:
+                seconds[name].append(spent)
+            del results  # freeing them is not the next encoder's
+    return seconds
+
+
+def slices(text: str, size: int) -> Iterator[str]:
+    """Consecutive parts of a text, none twice."""
+    return (text[i : i + size] for i in itertools.count(0, size) if i + size <= len(text))
+
+
+def main() -> None:
+    options = arguments(__doc__ or "", size=12 << 20)
+    text = "\n".join(read_documents(options.text, options.bytes))
+    rows = []
+    for path in map(Path, options.tokenizer):
+        jobs = encoders(path)
+        at = 0
+        for name, shape in SHAPES.items():
+            need = shape[0] * shape[1] * shape[2] * (options.rounds + 2)
+            if at + need > len(text):
+                sys.exit(f"--rounds {options.rounds} needs {need} characters more: pass more text")
+            seconds = measured(jobs, slices(text[at : at + need], shape[0]), shape, options.rounds)
+            at += need
+            ratios = {
+                f"{a} / {b}": statistics.median(
+                    x / y for x, y in zip(seconds[a], seconds[b], strict=True)
+                )
+                for a, b in (
+                    ("tokenizers wrapped", "tokenizers"),
+                    ("transformers wrapped", "transformers"),
+                    ("tokenizers wrapped", "sentencepiece"),
+                )
+                if b in jobs
+            }
+            micro = {n: 1e6 * statistics.median(s) / shape[2] for n, s in seconds.items()}
+            rows.append({"tokenizer": path.parent.name, "texts": name, **ratios, "us": micro})
+    if options.json:
+        json.dump(rows, sys.stdout, indent=1)
+        return
+    heads = [key for key in rows[0] if key not in ("tokenizer", "texts", "us")]
+    print(f"| tokenizer | texts | {' | '.join(heads)} |\n|---|---|" + "--:|" * len(heads))
+    for row in rows:
+        cells = [f"{row[head]:.2f}" for head in heads]
+        print(f"| {row['tokenizer']} | {row['texts']} | {' | '.join(cells)} |")
+    for row in rows:
+        print(row["tokenizer"], row["texts"], {k: round(v, 1) for k, v in row["us"].items()})
+
+
+if __name__ == "__main__":
+    main()

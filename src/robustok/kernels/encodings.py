@@ -1,0 +1,280 @@
+"""Rewrites the state of a `tokenizers.Encoding`, which is JSON, for other ids of the same bytes.
+
+The lists of the canonical ids are read, both id sequences are walked byte by byte, and the lists of
+the new ids are written. A new token has the word of the canonical token that its first byte belongs
+to, and the offsets of the characters that its first and its last byte belong to.
+
+Characters are counted by canonical token. Where its bytes touch as many characters as its offsets
+span, each lead byte begins the next one; a space that the tokenizer put before the text shares the
+span of the first character. Otherwise the normalizer changed the text, and all bytes have the
+offsets of the token.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from robustok.kernels.compiler.borrow import borrow
+from robustok.kernels.compiler.jit import njit
+from robustok.kernels.json_ids import write_number
+
+_QUOTE, _BACKSLASH, _COMMA, _OPEN, _CLOSE, _ZERO, _NINE, _N, _SPACE = (ord(c) for c in '"\\,[]09n ')
+# What stands before each list of the state, and after the last one.
+_IDS, _TYPES, _STRINGS, _WORDS, _OFFSETS, _SPECIAL, _ATTENTION, _END = (
+    np.frombuffer(text, np.uint8)
+    for text in (
+        b'{"ids":[', b'],"type_ids":[', b'],"tokens":[', b'],"words":[', b'],"offsets":[',
+        b'],"special_tokens_mask":[', b'],"attention_mask":[',
+        b'],"overflowing":[],"sequence_ranges":{}}',
+    )
+)  # fmt: skip
+_NULL = np.frombuffer(b"null", np.uint8)
+_MOST = np.int64(10**15)  # larger numbers are read as this one
+_FRAME = 256  # at least the bytes of what stands before and after the lists
+_NUMBERS = 112  # at least those of a token without its string: 5 numbers of 16 digits, commas
+
+
+class Lists(NamedTuple):
+    """The lists of an encoding, an entry a token, as far as they follow from no id."""
+
+    strings: np.ndarray  # int64 [tokens, 2]: where the token string begins and ends in the state
+    words: np.ndarray  # int64 [tokens]: -1 for null
+    offsets: np.ndarray  # int64 [tokens, 2]: in characters
+
+
+@njit(cache=True, nogil=True)
+def rewrite(state, old, new, token_bytes, token_offsets, names, name_offsets, type_id):
+    """The state of an encoding after its ids ``old`` became ``new``, uint8 [bytes].
+
+    ``state``: uint8 [bytes], as `Encoding.__getstate__` returns it. ``old``, ``new``: int32, ids of
+    the vocabulary that spell the same bytes, a token without bytes counted as one. ``names``:
+    uint8, all token strings in JSON, that of id i names[name_offsets[i]:name_offsets[i + 1] - 1].
+    ``type_id``: int64, that of all tokens.
+
+    Returns no bytes where ``state`` is not what this release of the library writes for ``old``, or
+    the bytes of the ids differ: every position is compared with the ends of the arrays.
+    """
+    state, old, new = borrow(state), borrow(old), borrow(new)
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    names, name_offsets = borrow(names), borrow(name_offsets)
+    m, n = len(old), len(new)
+    given = Lists(np.empty((m, 2), np.int64), np.empty(m, np.int64), np.empty((m, 2), np.int64))
+    lists = Lists(np.empty((n, 2), np.int64), np.empty(n, np.int64), np.empty((n, 2), np.int64))
+    if not _read(state, old, given):
+        return np.empty(0, np.uint8)
+    if not _align(old, new, token_bytes, token_offsets, given, lists):
+        return np.empty(0, np.uint8)
+    capacity = np.int64(_FRAME + len(state) + _NUMBERS * n)
+    for t in new:
+        capacity += name_offsets[t + 1] - name_offsets[t]
+    out = np.empty(capacity, np.uint8)
+    end = _write(state, new, names, name_offsets, type_id, lists, out)
+    return out[:end]
+
+
+@njit(cache=True, nogil=True)
+def _read(state, old, given):
+    """Read the lists of ``old`` from ``state`` to ``given``, `Lists`; returns whether they are all.
+
+    ``state`` and ``old`` are those of `rewrite`.
+    """
+    state, old, given = borrow(state), borrow(old), borrow(given)
+    at = _after(state, np.int64(0), _IDS)
+    for i in range(len(old)):
+        number, at = _number(state, at + (i > 0))
+        if number != old[i]:
+            return False
+    at = _after(state, at, _TYPES)
+    for i in range(len(old)):
+        _, at = _number(state, at + (i > 0))
+    at = _after(state, at, _STRINGS)
+    for i in range(len(old)):
+        given.strings[i, 0] = at + (i > 0)
+        at = _string_end(state, at + (i > 0))
+        given.strings[i, 1] = at
+    at = _after(state, at, _WORDS)
+    for i in range(len(old)):
+        given.words[i], at = _number(state, at + (i > 0))
+    at = _after(state, at, _OFFSETS)
+    for i in range(len(old)):
+        given.offsets[i, 0], at = _number(state, at + (i > 0) + 1)
+        given.offsets[i, 1], at = _number(state, at + 1)
+        at += 1
+    return _after(state, at, _SPECIAL) < len(state)
+
+
+@njit(cache=True, nogil=True)
+def _after(state, at, text):
+    """The end of ``text`` (uint8 [bytes]) at ``state[at]``, that of the state for other bytes."""
+    state, text = borrow(state), borrow(text)
+    if at + len(text) > len(state):
+        return len(state)
+    for i in range(len(text)):
+        if state[at + i] != text[i]:
+            return len(state)
+    return at + len(text)
+
+
+@njit(cache=True, nogil=True)
+def _number(state, at):
+    """The digits at ``state[at]`` (uint8 [bytes]) as an int64, -1 for null, and where they end."""
+    if at < len(state) and state[at] == _N:
+        return np.int64(-1), at + 4
+    number = np.int64(0)
+    while at < len(state) and _ZERO <= state[at] <= _NINE:
+        number = min(number * 10 + np.int64(state[at]) - _ZERO, _MOST)
+        at += 1
+    return number, at
+
+
+@njit(cache=True, nogil=True)
+def _string_end(state, at):
+    """Where the string ends that opens at ``state[at]`` (uint8 [bytes])."""
+    at += 1
+    while at < len(state) and state[at] != _QUOTE:
+        at += 2 if state[at] == _BACKSLASH else 1
+    return min(at + 1, np.int64(len(state)))
+
+
+@njit(cache=True, nogil=True)
+def _align(old, new, token_bytes, token_offsets, given, lists):
+    """Fill ``lists``, `Lists` of ``new``, from those of ``old``, ``given``.
+
+    The string of a token that is not the canonical one begins at -1. Returns whether both sequences
+    have equally many bytes. The other arguments are those of `rewrite`.
+    """
+    old, new, given, lists = borrow(old), borrow(new), borrow(given), borrow(lists)
+    token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
+    j = np.int64(-1)  # the canonical token
+    at = end = np.int64(0)  # its next byte and its end in token_bytes
+    low = high = np.int64(0)  # the span of its last character
+    space = np.int64(0)  # 1 until the first character after a space that was put before the text
+    is_counted = False
+    for i in range(len(new)):
+        begins = at == end
+        first = j + np.int64(begins)
+        for b in range(_size(token_offsets, new[i])):
+            if at == end:
+                j += 1
+                if j == len(old):
+                    return False
+                at = token_offsets[old[j]]
+                end = at + _size(token_offsets, old[j])
+                low, high = given.offsets[j, 0], given.offsets[j, 1]
+                touched = _touched(token_bytes, at, token_offsets[old[j] + 1])
+                added = touched > 0 and touched - (high - low) == 1
+                space = np.int64(added and token_bytes[at] == _SPACE)
+                is_counted = touched > 0 and touched - (high - low) == space
+                if is_counted:
+                    high = low + 1
+            elif is_counted and _is_lead(token_bytes[at]):
+                low += 1 - space
+                high += 1 - space
+                space = np.int64(0)
+            if b == 0:
+                lists.offsets[i, 0] = low
+            at += 1
+        lists.offsets[i, 1] = max(lists.offsets[i, 0], high)
+        lists.words[i] = given.words[first]
+        lists.strings[i, 0] = -1
+        if begins and at == end and first == j and old[j] == new[i]:
+            lists.strings[i] = given.strings[j]
+            lists.offsets[i] = given.offsets[j]
+    return at == end and j == len(old) - 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _size(token_offsets, token):
+    """The bytes of a token (an id of the vocabulary), one for a token without any; int64."""
+    return max(token_offsets[token + 1] - token_offsets[token], 1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _is_lead(byte):
+    """Whether a byte (uint8) begins a character."""
+    return byte & 0xC0 != 0x80
+
+
+@njit(cache=True, nogil=True)
+def _touched(token_bytes, begin, end):
+    """The characters, int64, that the bytes from ``begin`` to ``end`` belong to."""
+    token_bytes = borrow(token_bytes)
+    count = np.int64(0)
+    for at in range(begin, end):
+        count += at == begin or _is_lead(token_bytes[at])
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _write(state, new, names, name_offsets, type_id, lists, out):
+    """Write the state of ``new`` to ``out`` (uint8 [capacity]); returns where it ends.
+
+    The capacity is that of `rewrite`, whose arguments the others are: a string of the state is
+    copied at most once. ``lists``: `Lists` of ``new``.
+    """
+    state, new, names, name_offsets = (
+        borrow(state),
+        borrow(new),
+        borrow(names),
+        borrow(name_offsets),
+    )
+    lists, out = borrow(lists), borrow(out)
+    n = len(new)
+    end = _copied(_IDS, np.int64(0), len(_IDS), out, np.int64(0))
+    for i in range(n):
+        end = write_number(out, _comma(out, end, i), np.int64(new[i]))
+    end = _copied(_TYPES, np.int64(0), len(_TYPES), out, end)
+    for i in range(n):
+        end = write_number(out, _comma(out, end, i), type_id)
+    end = _copied(_STRINGS, np.int64(0), len(_STRINGS), out, end)
+    for i in range(n):
+        end = _comma(out, end, i)
+        begin = lists.strings[i, 0]
+        if begin >= 0:
+            end = _copied(state, begin, lists.strings[i, 1], out, end)
+        else:
+            end = _copied(names, name_offsets[new[i]], name_offsets[new[i] + 1] - 1, out, end)
+    end = _copied(_WORDS, np.int64(0), len(_WORDS), out, end)
+    for i in range(n):
+        end = _comma(out, end, i)
+        if lists.words[i] < 0:
+            end = _copied(_NULL, np.int64(0), len(_NULL), out, end)
+        else:
+            end = write_number(out, end, lists.words[i])
+    end = _copied(_OFFSETS, np.int64(0), len(_OFFSETS), out, end)
+    for i in range(n):
+        end = _comma(out, end, i)
+        out[end] = _OPEN
+        end = write_number(out, end + 1, lists.offsets[i, 0])
+        out[end] = _COMMA
+        end = write_number(out, end + 1, lists.offsets[i, 1])
+        out[end] = _CLOSE
+        end += 1
+    end = _copied(_SPECIAL, np.int64(0), len(_SPECIAL), out, end)
+    for i in range(n):
+        end = write_number(out, _comma(out, end, i), np.int64(0))
+    end = _copied(_ATTENTION, np.int64(0), len(_ATTENTION), out, end)
+    for i in range(n):
+        end = write_number(out, _comma(out, end, i), np.int64(1))
+    return _copied(_END, np.int64(0), len(_END), out, end)
+
+
+@njit(cache=True, nogil=True)
+def _copied(source, begin, end, out, at):
+    """Copy ``source[begin:end]`` to ``out`` (both uint8) from ``at`` on; returns the end."""
+    source, out = borrow(source), borrow(out)
+    for i in range(begin, end):
+        out[at] = source[i]
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _comma(out, end, i):
+    """Write the comma before entry ``i`` of a list to ``out`` (uint8 [bytes]); returns the end."""
+    if i:
+        out[end] = _COMMA
+        end += 1
+    return end
