@@ -508,7 +508,9 @@ def card_headlines(card: Card, color: str) -> list[Headline]:
 
 def card_sections(cards: Mapping[str, Card]) -> list[Section]:
     """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
-    attacked = any(is_suite(row["eval_scheme"]) for card in cards.values() for row in card["results"])
+    attacked = any(
+        is_suite(row["eval_scheme"]) for card in cards.values() for row in card["results"]
+    )
     worst = (
         " The worst is over all searches of the suite, on fewer questions, beside their canonical "
         "accuracy."
