@@ -1,6 +1,6 @@
 """Cost of a tokenizer wrapped by rt.stochastic, as a multiple of the same one unwrapped.
 
-    python benchmarks/stochastic.py [--tokenizer T.json ...] [--text FILE.jsonl.xz] [--rounds 25] [--json]
+    python benchmarks/stochastic.py [--tokenizer T.json ...] [--text FILE.jsonl.xz] [--rounds 7]
 
 Three interfaces: `tokenizers` (encode of one text, encode_batch of 64), a transformers tokenizer
 around it, and sentencepiece's own sampling over the same tokens, whose ids are compared with
