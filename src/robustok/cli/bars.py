@@ -39,10 +39,9 @@ class Bars(Watch):
         )
         self._whole = self._bars.add_task("whole study", total=1, left="")
         self._current: dict[str, TaskID] = {}
-        self._shares: dict[str, float] = {}  # how much of each running cell is done
-        self._work_of: dict[str, float] = {}
+        self._work: dict[str, float] = {}  # of every cell, by key
+        self._shares: dict[str, float] = {}  # how much of each running or finished cell is done
         self._number = self._count = 0
-        self._done = self._total = 0.0
 
     def __enter__(self) -> Bars:
         self._bars.start()
@@ -58,8 +57,8 @@ class Bars(Watch):
 
     def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None:
         self._count, self._number = len(cells), len(finished)
-        self._total = sum(cell.work for cell in cells)
-        self._done = sum(cell.work for cell in cells if cell.key in finished)
+        self._work = {cell.key: cell.work for cell in cells}
+        self._shares = dict.fromkeys(finished, 1.0)
         self._estimate = Estimate(cells, finished)
         if finished:
             self._console.print(f"{len(finished)} of {len(cells)} cells are already done")
@@ -71,7 +70,6 @@ class Bars(Watch):
         label = cell.label.removeprefix("evaluate ")
         self._current[cell.key] = self._bars.add_task(label, total=1, left="")
         self._shares[cell.key] = 0.0
-        self._work_of[cell.key] = cell.work
 
     def progress(self, cell: Cell, done: int, total: int) -> None:
         share = done / max(total, 1)
@@ -81,9 +79,7 @@ class Bars(Watch):
 
     def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
         self._number += 1
-        self._done += cell.work
-        self._work_of.pop(cell.key)
-        self._shares.pop(cell.key)
+        self._shares[cell.key] = 1.0
         self._estimate.finish(cell, record["seconds"])
         self._bars.remove_task(self._current.pop(cell.key))
         self._draw_whole()
@@ -95,9 +91,10 @@ class Bars(Watch):
         self._console.print(Text(line), soft_wrap=True)
 
     def _draw_whole(self) -> None:
-        done = self._done + sum(self._shares[key] * work for key, work in self._work_of.items())
+        done = sum(self._work[key] * share for key, share in self._shares.items())
+        total = max(sum(self._work.values()), 1e-9)
         left = f"{self._left()} left" if self._number < self._count else ""
-        self._bars.update(self._whole, completed=done / max(self._total, 1e-9), left=left)
+        self._bars.update(self._whole, completed=done / total, left=left)
 
     def _left(self) -> str:
         return _clock(self._estimate.seconds_left(self._shares) / self._at_once)

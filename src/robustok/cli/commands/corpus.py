@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,11 +26,13 @@ from robustok.tasks.card import baselines, write_dataset
 
 GAMES = {
     "langgame": (
+        langgame,
         "LangGame",
         "Six kinds of questions about the letters of words, each with four answers: which has most "
         "of a letter, contains it, starts or ends with a string, is longest or shortest.",
     ),
     "cute": (
+        cute,
         "CUTE",
         "Seven kinds of questions about spelling: does a word contain a letter, delete, insert or "
         "substitute letters, which word is closer in letters, spell a word, and the inverse.",
@@ -136,15 +138,14 @@ def data(
 
     Writes train.jsonl, test.jsonl and a card; `datasets.load_dataset` reads the folder.
     """
-    makers: dict[str, Any] = {"langgame": langgame, "cute": cute}
-    if game not in makers:
-        raise RobustokError(f"unknown data set '{game}': {nearest(game, makers)}")
+    if game not in GAMES:
+        raise RobustokError(f"unknown data set '{game}': {nearest(game, GAMES)}")
+    make, title, about = GAMES[game]
     names = words.read(language=options.language)
     splits = {
-        split: makers[game](names, count, seed=seed, split=split)
+        split: make(names, count, seed=seed, split=split)
         for split, count in (("train", options.train), ("test", options.test))
     }
-    title, about = GAMES[game]
     source = words.words_file or f"the most frequent words of '{options.language}' in wordfreq"
     write_dataset(
         options.out, splits, title=title, about=about, words=len(names), seed=seed,
