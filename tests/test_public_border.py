@@ -127,6 +127,7 @@ def _calls(vocab: rt.Vocabulary) -> list[Callable[[], Any]]:
             lambda text=text: vocab.encode(text).tolist(),
             lambda text=text: vocab.encode(text, parse_special=True).tolist(),
             lambda row=row: guard.check(row).repaired.tolist(),
+            lambda row=row: guard.check_batch([row, row]).distance.tolist(),
             lambda row=row: vocab.lattice(vocab.decode_bytes(row)).count(),
         ]
         for s in samplers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -26,21 +27,25 @@ def test_the_first_process_alone_prints(
     assert bool(capsys.readouterr().out) is printed
 
 
-def test_accelerate_with_one_process_in_place_of_two_is_named() -> None:
-    """The variables that `accelerate launch --num_processes 2` sets on a CPU."""
+@pytest.mark.parametrize(("count", "is_named"), [(1, False), (2, True)])
+def test_accelerate_with_one_process_in_place_of_two_is_named(
+    count: int, is_named: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the variables that `accelerate launch` sets on a CPU."""
     torch = pytest.importorskip("torch")
     if torch.accelerator.is_available():
         pytest.skip("accelerate starts all processes where there are accelerators")
-    script = "from robustok.training.run import check_launch; check_launch()"
-    launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--cpu"]
+    script = "import json, os; print(json.dumps(dict(os.environ)))"
     clean = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK", "MASTER_ADDR")}
-    for count in (1, 2):
-        command = [*launcher, "--cpu", "--num_processes", str(count), "--no_python"]
-        result = subprocess.run(
-            [*command, sys.executable, "-c", script], env=clean, capture_output=True, text=True,
-            timeout=300, check=True,
-        )  # fmt: skip
-        assert ("use torchrun" in result.stderr) is (count == 2)
+    result = subprocess.run(
+        [*launcher, "--num_processes", str(count), "--no_python", sys.executable, "-c", script],
+        env=clean, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    monkeypatch.setattr(os, "environ", json.loads(result.stdout))
+    with caplog.at_level(logging.WARNING):
+        check_launch()
+    assert ("use torchrun" in caplog.text) is is_named
 
 
 def test_a_plain_run_says_nothing(

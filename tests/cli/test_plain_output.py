@@ -103,7 +103,7 @@ def test_no_color_removes_the_colors_of_a_terminal(folder: Path) -> None:
     prefix = [sys.executable, "-c", TERMINAL]
     names = ("sample", "inspect", "doctor", "guard", "audit", "evaluate", "study plan", "an error")
     lines = {name: LINES[name] for name in names}
-    colored, _ = outputs(folder, lines, prefix)
+    colored, _ = outputs(folder, {"sample": lines["sample"]}, prefix)
     plain, _ = outputs(folder, lines, prefix, NO_COLOR="1")
     assert COLOR.search(colored["sample"])
     assert list(plain) == list(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 
 import numpy as np
 import pytest
@@ -225,12 +224,6 @@ def test_require_raises_the_first_finding(gpt2_like: rt.Vocabulary) -> None:
     assert guard.repair([999_999]).tolist() == []
 
 
-@pytest.mark.parametrize("wrong", [["a"], [1.5], [[1, 2], [3, 4]], "12", [True]])
-def test_what_is_no_sequence_of_ids_is_an_error(gpt2_like: rt.Vocabulary, wrong: object) -> None:
-    with pytest.raises(rt.RobustokError, match="integers"):
-        Guard(gpt2_like).check(wrong)  # type: ignore[arg-type]
-
-
 def test_empty_rows_and_batches(gpt2_like: rt.Vocabulary) -> None:
     guard = Guard(gpt2_like)
     assert len(guard.check_batch([])) == 0
@@ -249,23 +242,6 @@ def test_many_blocks_change_nothing(
     verdicts = Guard(gpt2_like).check_batch(rows)
     assert verdicts[:] == expected[:]
     assert verdicts.repaired == expected.repaired
-
-
-def test_one_guard_serves_many_threads(gpt2_like: rt.Vocabulary) -> None:
-    guard, wrong = Guard(gpt2_like), []
-    rows = rt.sampler("uniform", gpt2_like).sample_batch(TEXT, seed=0, draws=20)
-    expected = Guard(gpt2_like).check_batch(rows).distance
-
-    def work() -> None:
-        if not np.array_equal(guard.check_batch(rows).distance, expected):
-            wrong.append(1)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 def test_guards_and_verdicts_are_pickled(gpt2_like: rt.Vocabulary) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests.guard.tokenizers_of import LLAMA3, byte_level, metaspace
 from tests.oracles.data import real
-from tests.oracles.vocabulary import toy
 from tokenizers import AddedToken, Tokenizer
 
 import robustok as rt
@@ -161,22 +160,22 @@ def test_every_run_of_broken_bytes_is_a_finding(gpt2_like: rt.Vocabulary) -> Non
     assert [(f.begin, f.end) for f in broken] == [(step * i, step * i + 2) for i in range(50)]
 
 
-@pytest.mark.parametrize("row", [[[1], [1, 2]], [1, [2]], "12", [1.5], None, [[1, 2]]])
-def test_a_row_that_is_no_id_sequence_is_one_line(row: Any) -> None:
-    with pytest.raises(rt.RobustokError, match="token ids are a list of integers") as error:
-        rt.Guard(toy([b"a", b"b"])).check(row)
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("max_length", ["1", [1], 1j, True, 0, -3, 1.5])
 def test_a_limit_that_is_no_length(gpt2_like: rt.Vocabulary, max_length: Any) -> None:
     with pytest.raises(rt.RobustokError, match="max_length"):
         Guard(gpt2_like, max_length=max_length)
 
 
-@pytest.mark.parametrize("ids", [np.array(0.5), np.array(3), np.array("x"), 0.5, None])
-def test_ids_that_are_no_sequence(gpt2_like: rt.Vocabulary, ids: Any) -> None:
+@pytest.mark.parametrize("ids", [
+    [[1], [1, 2]], [1, [2]], [[1, 2], [3, 4]], "12", ["a"], [1.5], [True], 0.5, None,
+    np.array(0.5), np.array(3), np.array("x"),
+])  # fmt: skip
+def test_ids_that_are_no_sequence_are_one_line(gpt2_like: rt.Vocabulary, ids: Any) -> None:
     guard = Guard(gpt2_like)
-    for call in (guard.check, guard.admit, guard.repair, guard.require, guard.check_batch):
-        with pytest.raises(rt.RobustokError, match="token ids"):
+    for call in (guard.check, guard.admit, guard.repair, guard.require):
+        with pytest.raises(rt.RobustokError, match="token ids are a list of integers") as error:
             call(ids)
+        assert "\n" not in str(error.value)
+    for rows in ([ids], np.array(0.5), 0.5, None):
+        with pytest.raises(rt.RobustokError, match="token ids"):
+            guard.check_batch(rows)

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from tests.oracles import dropout, samplers, walks
 from tests.oracles.chi_square import assert_distribution
-from tests.oracles.vocabulary import toy
+from tests.oracles.vocabulary import ENGLISH, toy
 from tokenizers import Tokenizer, models
 
 import robustok as rt
 
 DRAWS = 400
-VOCAB = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
 
 
 def draws(scheme: rt.Sampler, ids: list[int] | tuple[int, ...], count: int = DRAWS) -> rt.Ragged:
@@ -22,12 +21,12 @@ def draws(scheme: rt.Sampler, ids: list[int] | tuple[int, ...], count: int = DRA
 
 
 def canonical(text: bytes) -> tuple[int, ...]:
-    return tuple(VOCAB.encode(text.decode()).tolist())
+    return tuple(ENGLISH.encode(text.decode()).tolist())
 
 
 @pytest.mark.parametrize("ways", [2, 3])
 def test_many_picks_split_all_that_splits(ways: int) -> None:
-    rows = draws(rt.StochasTok(VOCAB, alpha=5000, ways=ways), canonical(b"abcab d"), 3)
+    rows = draws(rt.StochasTok(ENGLISH, alpha=5000, ways=ways), canonical(b"abcab d"), 3)
     assert [row.tolist() for row in rows] == [[0, 1, 2, 0, 1, 3, 4]] * 3
 
 
@@ -48,7 +47,7 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
     schemes = ["uniform", "stochastok-uniform", "stochastok(alpha=1, ways=3)", "uniform-k(k=2)",
                "grampa"]  # fmt: skip
     for spec in schemes:
-        expected = rt.sampler(spec, VOCAB).sample_batch(texts, seed=3, draws=2)
+        expected = rt.sampler(spec, ENGLISH).sample_batch(texts, seed=3, draws=2)
         sizes = []
 
         def small(scale: int = 1, sizes: list[int] = sizes) -> stores.Store:
@@ -61,7 +60,7 @@ def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> Non
             )  # fmt: skip
 
         monkeypatch.setattr("robustok.samplers.stored.new_store", small)
-        drawn = rt.sampler(spec, VOCAB).sample_batch(texts, seed=3, draws=2, threads=1)
+        drawn = rt.sampler(spec, ENGLISH).sample_batch(texts, seed=3, draws=2, threads=1)
         assert drawn == expected
         assert max(sizes) < 2000
         monkeypatch.undo()

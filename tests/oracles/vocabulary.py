@@ -63,3 +63,8 @@ def fitting(vocab: Vocabulary, scheme: type[Sampler]) -> Vocabulary:
         SCORES: {"family": "Unigram", "scores": dict.fromkeys(range(vocab.size), -1.0)},
     }
     return Vocabulary(replace(vocab.data, **changes[scheme.needs]))
+
+
+ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
+# Some numbers of segments have no segmentation here: "abcd" splits in 1 and in 4 and nothing else.
+GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])

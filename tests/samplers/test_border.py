@@ -41,7 +41,8 @@ REFUSED = [
     "mix(1e300 canonical, 0.5 uniform)", "mix(nan canonical, 1 uniform)", "mix(a b, c d)", "mix()",
     "mix(2 canonical, -1 uniform)", "exactly()", "exactly(uniform)", "exactly(splits=1)",
     "exactly(" * 9 + "uniform" + ", splits=1)" * 9, "(" * 5000, "exactly(" * 2000, "", "a" * 20_000,
-    "exactly(exactly(uniform, splits=1), splits=1)",
+    "exactly(exactly(uniform, splits=1), splits=1)", "grampa(temperature=inf)",
+    "grampa(min_length=0)", "maxmatch-dropout(p=1.1)",
 ]  # fmt: skip
 
 

@@ -14,13 +14,11 @@ from tests.oracles import samplers
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
 from tests.oracles.strategies import cases
-from tests.oracles.vocabulary import canonical, toy
+from tests.oracles.vocabulary import GAPPY, canonical, toy
 
 import robustok as rt
 
 TOY = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab"])
-# "abcd" splits in 1 and in 4 and nothing else, "dd" in 1 and 2.
-GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
 EVEN = toy([b"a", b"b", b"c", b"abc"])  # numbers of splits are even
 TEXT = "abcab d"
 MEASURES = {"splits": "splits", "length_ratio": "tokens"}

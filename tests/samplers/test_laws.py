@@ -12,13 +12,10 @@ from tests.oracles import lattice, samplers
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
 from tests.oracles.draws import DRAWS, only_compiled
-from tests.oracles.vocabulary import canonical, toy
+from tests.oracles.vocabulary import ENGLISH, GAPPY, canonical, toy
 
 import robustok as rt
 
-ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
-# Some numbers of segments have no segmentation here: "abcd" splits in 1 and in 4 and nothing else.
-GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
 TEXTS = [(ENGLISH, b"abc"), (ENGLISH, b"abcab d"), (ENGLISH, b"cabcc ab"), (GAPPY, b"abcddab")]
 
 

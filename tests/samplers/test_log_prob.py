@@ -10,13 +10,11 @@ import pytest
 from tests.oracles import lattice, samplers
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
-from tests.oracles.vocabulary import Greedy, toy
+from tests.oracles.vocabulary import ENGLISH, GAPPY, Greedy, toy
 
 import robustok as rt
 from robustok.tokenizer.data import TokenizerData
 
-ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
-GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
 SPECS = [
     "canonical", "uniform", "uniform-k(k=2)", "uniform-k(alpha=0.7)", "uniform-k(k=99)",
     "stochastok-uniform(alpha=0.3)", "stochastok-uniform(alpha=1)", "stochastok-uniform(alpha=3)",

@@ -11,12 +11,10 @@ from tests.oracles import lattice, walks
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
 from tests.oracles.draws import DRAWS
-from tests.oracles.vocabulary import toy
+from tests.oracles.vocabulary import ENGLISH, GAPPY
 
 import robustok as rt
 
-ENGLISH = toy([bytes([b]) for b in b"abc d"] + [b"ab", b"bc", b"abc", b" d", b"cab", b" ab", b"cc"])
-GAPPY = toy([b"a", b"b", b"c", b"d", b"abcd", b"bc", b"dd"])
 SCORES = {i: -1.0 - 0.7 * i % 3 for i in range(12)}
 SCORED = rt.Vocabulary(replace(ENGLISH.data, scores=SCORES))
 TEXTS = [(ENGLISH, "abcab d"), (ENGLISH, "cabcc ab"), (GAPPY, "abcddab")]
@@ -115,10 +113,3 @@ def test_unigram_is_sentencepiece_sampling() -> None:
 def test_unigram_needs_scores() -> None:
     with pytest.raises(rt.RobustokError, match="needs the piece scores"):
         rt.Unigram(ENGLISH)
-
-
-@pytest.mark.parametrize("spec", ["grampa(temperature=0)", "grampa(temperature=inf)",
-                                  "grampa(min_length=0)", "maxmatch-dropout(p=1.1)"])  # fmt: skip
-def test_settings_without_a_meaning_are_errors(spec: str) -> None:
-    with pytest.raises(rt.RobustokError):
-        rt.sampler(spec, ENGLISH)

@@ -1,17 +1,24 @@
-"""What cannot be encoded exactly is refused, and special tokens never come from plain text."""
+"""What cannot be encoded exactly is refused, and special tokens never come from plain text.
+
+Broken UTF-8 is found in one pass.
+"""
 
 from __future__ import annotations
 
 import json
 import pickle
 import threading
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.tokenizer.test_vocabulary import bpe
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import robustok as rt
 from robustok.errors import RobustokError
+from robustok.tokenizer.data import broken_stretches, split_at_broken
 
 SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
            "special": True}  # fmt: skip
@@ -181,3 +188,43 @@ def test_each_distinct_chunk_between_broken_bytes_is_encoded_once_in_one_call() 
     assert vocab.decode_bytes(vocab.encode(raw)) == b" " + raw
     assert len(calls) <= 8
     assert sum(calls) < 30
+
+
+# Broken UTF-8
+
+
+_PARTS = [
+    b"a", b"\x00", b"\x7f", "é".encode(), "根".encode(), "😀".encode(), b"\xff", b"\x80",
+    b"\xc0\x80", b"\xc3", b"\xe2\x82", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80",
+    b"\xf5",
+]  # fmt: skip
+_BYTES = st.binary(max_size=30) | st.lists(st.sampled_from(_PARTS), max_size=12).map(b"".join)
+
+
+def one_by_one(data: bytes) -> list[int]:
+    """The positions of invalid bytes, by the codec's own errors."""
+    invalid: list[int] = []
+    at = 0
+    while True:
+        try:
+            data[at:].decode("utf8")
+            return invalid
+        except UnicodeDecodeError as e:
+            invalid += range(at + e.start, at + e.end)
+            at += e.end
+
+
+@given(_BYTES)
+def test_the_stretches_hold_the_bytes_that_the_codec_refuses(data: bytes) -> None:
+    begin, end = broken_stretches(data)
+    stretches = list(zip(begin.tolist(), end.tolist(), strict=True))
+    assert [i for a, b in stretches for i in range(a, b)] == one_by_one(data)
+    assert all(b < a for (_, b), (a, _) in pairwise(stretches))
+
+
+@given(_BYTES)
+def test_the_parts_cover_the_text(data: bytes) -> None:
+    parts = list(split_at_broken(data))
+    assert b"".join(data[a:b] for a, b, _ in parts) == data
+    for a, b, valid in parts:
+        assert one_by_one(data[a:b]) == ([] if valid else list(range(b - a)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -81,6 +82,7 @@ def test_tokenizers_reads_a_plus_after_braces_as_many_times() -> None:
     assert tiktoken_cutter(r"\p{N}{1,3}+|.").cut(number, np.array([0, 8])).tolist() == [3, 6, 7, 8]
 
 
+@cache
 def tiktoken_cutter(pattern: str) -> PreTokenizer:
     tiktoken = pytest.importorskip("tiktoken")
     ranks = {bytes([b]): b for b in range(256)}
