@@ -145,7 +145,7 @@ def test_segments_are_decoded_compared_and_repaired() -> None:
     text, offsets = np.empty(8, np.uint8), np.empty(3, np.int64)
     guard.decode(segments, VOCAB.token_bytes, VOCAB.token_offsets, text, offsets)
     assert text.tobytes() == b"abc\0abc\0" and offsets.tolist() == [0, 4, 8]
-    canonical = guard.Canonical(
+    canonical = guard.CanonicalIds(
         np.array([7, 0, 6], np.int32), np.array([0, 1, 3]), np.array([True, False])
     )
     comparison = guard.Comparison(
@@ -164,7 +164,7 @@ def test_segments_are_decoded_compared_and_repaired() -> None:
 def test_segments_that_end_alike() -> None:
     given = np.array([0, 1, 2], np.int32)
     segments = guard.Segments(given, np.array([0]), np.array([3]))
-    canonical = guard.Canonical(np.array([2], np.int32), np.array([0, 1]), np.array([False]))
+    canonical = guard.CanonicalIds(np.array([2], np.int32), np.array([0, 1]), np.array([False]))
     comparison = guard.Comparison(
         np.ones(3, np.bool_), np.zeros(1, np.bool_), np.zeros(1, np.int64), np.zeros(1, np.int64)
     )

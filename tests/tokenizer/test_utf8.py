@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustok.tokenizer.data import broken_stretches, split_at_broken
+from robustok.tokenizer.data import broken_spans, split_at_broken
 
 _PARTS = [
     b"a", b"\x00", b"\x7f", "é".encode(), "根".encode(), "😀".encode(), b"\xff", b"\x80",
@@ -32,7 +32,7 @@ def one_by_one(data: bytes) -> list[int]:
 
 @given(_BYTES)
 def test_the_stretches_hold_the_bytes_that_the_codec_refuses(data: bytes) -> None:
-    begin, end = broken_stretches(data)
+    begin, end = broken_spans(data)
     stretches = list(zip(begin.tolist(), end.tolist(), strict=True))
     assert [i for a, b in stretches for i in range(a, b)] == one_by_one(data)
     assert all(b < a for (_, b), (a, _) in pairwise(stretches))

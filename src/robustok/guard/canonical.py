@@ -1,4 +1,4 @@
-"""Canonical ids of the text of each segment, from the tokenizer itself.
+"""CanonicalIds ids of the text of each segment, from the tokenizer itself.
 
 Handles tokenizers that add a space before a text or normalize it.
 """
@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from robustok.kernels import guard as kernels
-from robustok.kernels.guard import Canonical, Segments
+from robustok.kernels.guard import CanonicalIds, Segments
 from robustok.ragged import Ragged
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -56,7 +56,7 @@ class SegmentEncoder:
         joined = text.tobytes()
         return joined, [joined[a : b - 1] for a, b in itertools.pairwise(offsets.tolist())]
 
-    def encode(self, texts: list[bytes], segments: Segments, later: np.ndarray) -> Canonical:
+    def encode(self, texts: list[bytes], segments: Segments, later: np.ndarray) -> CanonicalIds:
         """The canonical ids of each text; ``later`` (bool [texts]): a special id precedes it.
 
         ``segments`` are the ids that spell the texts. Where no text gives ids that spell
@@ -64,18 +64,21 @@ class SegmentEncoder:
         ``same_text[s]`` is false.
         """
         encoded = self.vocab.encode_batch(self.without_space(texts))
-        if same_ids(segments, encoded):
-            return Canonical(encoded.values, encoded.offsets, np.ones(len(texts), np.bool_))
-        same = self._same_text(encoded, texts)
+        if np.array_equal(segments.ids, encoded.values) and np.array_equal(
+            segments.begin, encoded.offsets[:-1]
+        ):  # nearly all batches: every id is canonical, and none is special
+            same = np.ones(len(texts), np.bool_)
+        else:
+            same = self._same_text(encoded, texts)
         if same.all():
-            return Canonical(encoded.values, encoded.offsets, same)
-        rows = encoded.rows()
+            return CanonicalIds(encoded.values, encoded.offsets, same)
+        rows = list(encoded)
         continued = later & self.adds_space & (not self.adds_space_later)
         if self.adds_space:
             self._try_other_beginnings(rows, texts, continued, same)
         self._encode_until_stable(rows, np.flatnonzero(~same & ~continued))
         encoded = Ragged.from_rows(rows)
-        return Canonical(encoded.values, encoded.offsets, same)
+        return CanonicalIds(encoded.values, encoded.offsets, same)
 
     def without_space(self, texts: list[bytes]) -> list[bytes]:
         """The texts without the first space, which an encoder that adds one puts back."""
@@ -130,14 +133,6 @@ class SegmentEncoder:
             left = [i for i, row in pairs if not np.array_equal(rows[i], row)]
             for i, row in pairs:
                 rows[i] = row
-
-
-def same_ids(segments: Segments, encoded: Ragged | Canonical) -> bool:
-    """Whether the segments are all ids there are, and have these canonical ids."""
-    values = encoded.values if isinstance(encoded, Ragged) else encoded.ids
-    return np.array_equal(segments.ids, values) and np.array_equal(
-        segments.begin, encoded.offsets[:-1]
-    )
 
 
 def _starts_broken(text: bytes) -> bool:

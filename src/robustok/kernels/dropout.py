@@ -19,7 +19,7 @@ blocks of the lattice (`blocks`). Hence, for the rule of Provilkov et al.:
    step, and its pairs go to a heap, from which merges are taken as without blocks. So do, from the
    beginning, long blocks and those whose steps are not sorted by rank and position.
 
-Arguments of one meaning in this module: ``merges``: `Merges`. ``scratch``: `Scratch`, with
+Arguments of one meaning in this module: ``merges``: `Merges`. ``scratch``: `MergeScratch`, with
 space for the symbols of the longest pre-token. ``dropout``: `Dropout`. ``pre_tokens``:
 `PreTokens` of the texts of the batch. ``token``: the canonical id of a pre-token, or -1.
 ``blocks``: `Blocks`. ``steps``: `Steps`.
@@ -49,7 +49,7 @@ _NEVER = 1 << 60
 _UNKNOWN = -1
 
 
-class Scratch(NamedTuple):
+class MergeScratch(NamedTuple):
     """Memory for merging one pre-token of up to n symbols.
 
     Invariant: n merges push fewer than 3 n entries on the heap, and each may be dropped once.
@@ -73,14 +73,14 @@ class Dropout(NamedTuple):
     rule: int  # PROVILKOV, HF or SENTENCEPIECE
     log_keep: float  # log(1 - p)
     keep: np.ndarray  # float64 [MOST_TRIALS + 1]: the probability that so many trials drop nothing
-    scratch: Scratch
+    scratch: MergeScratch
 
 
 @njit(cache=True, nogil=True, inline="always")
 def push_symbol(merges, scratch, size, i):
     """Push the merge of symbol ``i`` with the next one, if there is one; returns the new size.
 
-    ``size``: entries of ``scratch.heap``, which has space for another one (see `Scratch`).
+    ``size``: entries of ``scratch.heap``, which has space for another one (see `MergeScratch`).
     """
     rank = scratch.rank[i]
     if rank >= 0:
@@ -257,7 +257,7 @@ def _push_pairs(dropout, first, end, size, key):
     """Push the pairs of the block with the symbols first..end but the one of ``key`` (int64).
 
     ``size``: entries of the heap; returns the new size. A block is pushed once, and a symbol has
-    one pair, so the heap has space (`Scratch`).
+    one pair, so the heap has space (`MergeScratch`).
     """
     dropout = borrow(dropout)
     scratch = dropout.scratch
@@ -602,7 +602,7 @@ def merge_texts(trie, merges, pre_tokens, batch, p, rule, by_blocks, rows):
     for x in range(len(pre_tokens.end)):
         n = max(n, pre_tokens.end[x] - begin)
         begin = pre_tokens.end[x]
-    scratch = Scratch(
+    scratch = MergeScratch(
         np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32),
         np.empty(3 * n, np.int64), np.empty(3 * n, np.int64), np.empty(n, np.int32),
     )  # fmt: skip

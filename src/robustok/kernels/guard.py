@@ -28,7 +28,7 @@ class Segments(NamedTuple):
     end: np.ndarray  # int64 [segments]
 
 
-class Canonical(NamedTuple):
+class CanonicalIds(NamedTuple):
     """The canonical ids of segment s are ``ids[offsets[s]:offsets[s + 1]]``.
 
     Invariant: where ``same_text[s]``, they decode to the bytes of the segment, and no id of either
@@ -83,7 +83,7 @@ def decode(segments, token_bytes, token_offsets, text, text_offsets):
 def compare(segments, canonical, token_offsets, comparison):
     """Fill ``comparison``, whose ``matches`` are true and ``canonical_matches`` false before.
 
-    ``segments``: `Segments`. ``canonical``: `Canonical` of these segments. ``comparison``:
+    ``segments``: `Segments`. ``canonical``: `CanonicalIds` of these segments. ``comparison``:
     `Comparison`. Segments that their canonical ids spell are compared by byte positions, others by
     the longest common prefix and suffix. Of a segment with another text, at least one id does not
     match.
@@ -128,9 +128,9 @@ def join(segments, row_offsets, canonical, canonical_matches, repaired):
     """Fill ``repaired``: each row with its segments in canonical form, other ids as they are.
 
     ``segments``: `Segments`. ``row_offsets``: int64 [rows + 1] into ``segments.ids``; no segment
-    crosses a row's end. ``canonical``: `Canonical` of these segments. ``canonical_matches``: bool
-    [canonical ids]. ``repaired``: `Repaired`, sized for the ids outside segments and all canonical
-    ids.
+    crosses a row's end. ``canonical``: `CanonicalIds` of these segments. ``canonical_matches``:
+    bool [canonical ids]. ``repaired``: `Repaired`, sized for the ids outside segments and all
+    canonical ids.
     """
     at = np.int64(0)
     s = 0
