@@ -233,8 +233,6 @@ class GigatokenEncoder:
 
     def _has_mark(self, text: str) -> bool:
         """Whether an added token may be in ``text`` that gigatoken does not treat as its own."""
-        if not self._marks:
-            return False
         if not self._byte_level:  # the normalizer writes spaces as "▁", also before the text
             text = "▁" + text.replace(" ", "▁")
         return any(mark in text for mark in self._marks)
