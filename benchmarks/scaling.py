@@ -93,7 +93,7 @@ def print_model(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> None:
     for spec in MODELLED:
         scheme = rt.sampler(spec, vocab)
         for kind, rows in (("ids", ids), ("strings", texts)):
-            if kind == "ids" or scheme._from_bytes:
+            if kind == "ids" or scheme._skips_encoding:
                 pair, eight = (modelled(scheme, rows, n, rounds) for n in (2, 8))
                 print(
                     f"| {spec}, {kind} | {eight.serial / eight.alone:.1%} | {pair.speedup:.2f} "

@@ -10,7 +10,7 @@ from tests.oracles.data import data_path, real
 import robustok as rt
 from robustok.guard.continuation import Continuation, _cut_short
 from robustok.runtime.files import read_rows
-from robustok.tokenizer.data import broken_stretches
+from robustok.tokenizer.data import broken_spans
 
 
 @pytest.fixture(scope="module", params=["byte-level", "metaspace"])
@@ -35,7 +35,7 @@ def test_masks_are_the_guards_verdicts(vocab: rt.Vocabulary) -> None:
             for row, may, is_canonical in zip(rows, allowed, canonical, strict=True):
                 written = vocab.decode_bytes(row)
                 # Within a character, and before the end of a run of spaces, more may follow.
-                if len(broken_stretches(written)[0]) or written[-1:].isspace():
+                if len(broken_spans(written)[0]) or written[-1:].isspace():
                     continue
                 compared += 1
                 refused += not may
@@ -66,7 +66,7 @@ def test_a_mask_is_every_id_encoded_after_every_context(gpt2_like: rt.Vocabulary
     follow = Continuation(gpt2_like)
     whole = [i for i in range(gpt2_like.size) if gpt2_like.readable[i]
              and not gpt2_like.tokens[i][-1:].isspace()
-             and not len(broken_stretches(gpt2_like.tokens[i])[0])]  # fmt: skip
+             and not len(broken_spans(gpt2_like.tokens[i])[0])]  # fmt: skip
     for first in whole[::3]:
         allowed = follow.allowed([first])
         text = gpt2_like.decode_bytes([first])

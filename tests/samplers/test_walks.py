@@ -111,5 +111,5 @@ def test_unigram_is_sentencepiece_sampling() -> None:
 
 
 def test_unigram_needs_scores() -> None:
-    with pytest.raises(rt.RobustokError, match="needs the piece scores"):
+    with pytest.raises(rt.RobustokError, match="needs the token scores"):
         rt.Unigram(ENGLISH)

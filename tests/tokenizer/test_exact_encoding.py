@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 import robustok as rt
 from robustok.errors import RobustokError
-from robustok.tokenizer.data import broken_stretches, split_at_broken
+from robustok.tokenizer.data import broken_spans, split_at_broken
 
 SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
            "special": True}  # fmt: skip
@@ -216,7 +216,7 @@ def one_by_one(data: bytes) -> list[int]:
 
 @given(_BYTES)
 def test_the_stretches_hold_the_bytes_that_the_codec_refuses(data: bytes) -> None:
-    begin, end = broken_stretches(data)
+    begin, end = broken_spans(data)
     stretches = list(zip(begin.tolist(), end.tolist(), strict=True))
     assert [i for a, b in stretches for i in range(a, b)] == one_by_one(data)
     assert all(b < a for (_, b), (a, _) in pairwise(stretches))

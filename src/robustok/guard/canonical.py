@@ -1,4 +1,4 @@
-"""Canonical ids of the text of each segment, from the tokenizer itself.
+"""CanonicalIds ids of the text of each segment, from the tokenizer itself.
 
 Handles tokenizers that add a space before a text or normalize it.
 """
@@ -64,12 +64,15 @@ class SegmentEncoder:
         ``same_text[s]`` is false.
         """
         encoded = self.vocab.encode_batch(self.without_space(texts))
-        if same_ids(segments, encoded):
-            return CanonicalIds(encoded.values, encoded.offsets, np.ones(len(texts), np.bool_))
-        same = self._same_text(encoded, texts)
+        if np.array_equal(segments.ids, encoded.values) and np.array_equal(
+            segments.begin, encoded.offsets[:-1]
+        ):  # nearly all batches: every id is canonical, and none is special
+            same = np.ones(len(texts), np.bool_)
+        else:
+            same = self._same_text(encoded, texts)
         if same.all():
             return CanonicalIds(encoded.values, encoded.offsets, same)
-        rows = encoded.rows()
+        rows = list(encoded)
         continued = later & self.adds_space & (not self.adds_space_later)
         if self.adds_space:
             self._try_other_beginnings(rows, texts, continued, same)
@@ -130,14 +133,6 @@ class SegmentEncoder:
             left = [i for i, row in pairs if not np.array_equal(rows[i], row)]
             for i, row in pairs:
                 rows[i] = row
-
-
-def same_ids(segments: Segments, encoded: Ragged | CanonicalIds) -> bool:
-    """Whether the segments are all ids there are, and have these canonical ids."""
-    values = encoded.values if isinstance(encoded, Ragged) else encoded.ids
-    return np.array_equal(segments.ids, values) and np.array_equal(
-        segments.begin, encoded.offsets[:-1]
-    )
 
 
 def _starts_broken(text: bytes) -> bool:

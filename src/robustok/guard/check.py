@@ -45,7 +45,7 @@ from robustok.guard.findings import (
 from robustok.kernels import guard as kernels
 from robustok.kernels.guard import CanonicalIds, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
-from robustok.tokenizer.data import broken_stretches
+from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary
 
 MAX_LENGTH = 1 << 20  # ids of one sequence
@@ -74,7 +74,7 @@ class KnownIds(NamedTuple):
         return np.searchsorted(self.offsets, index, "right") - 1
 
     def given(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Begin and end in the given ids of stretches of ``ids``, none of them empty."""
+        """Begin and end in the given ids of spans of ``ids``, none of them empty."""
         return self.position[begin], self.position[end - 1] + 1
 
     def row_of_given(self, position: np.ndarray) -> np.ndarray:
@@ -269,15 +269,11 @@ class Guard:
 
     def _is_known(self, given: np.ndarray) -> np.ndarray:
         known = (given >= 0) & (given < self.vocab.size)
-        known[known] = self._has_token[given[known]]
+        known[known] = self.vocab.token_lengths[given[known]] > 0
         return known
 
-    @cached_property
-    def _has_token(self) -> np.ndarray:
-        return self.vocab.readable | (self.vocab.token_lengths > 0)
-
     def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
-        """The stretches that are encoded alone, and whether a special id precedes each."""
+        """The segments, each of which is encoded alone, and whether a special id precedes each."""
         begin, end = _runs(~self._is_fixed[row_ids.ids], row_ids.offsets)
         row_begin = row_ids.offsets[row_ids.row_of(begin)]
         later = begin > row_begin
@@ -350,7 +346,7 @@ class Guard:
 
     def _broken_text(self, row_ids: KnownIds, segments: Segments, text: bytes) -> FindingTable:
         """Ids whose bytes are not UTF-8; ``text``: the joined bytes of all segments."""
-        broken = broken_stretches(text)
+        broken = broken_spans(text)
         if not len(broken[0]):
             return NO_FINDINGS
         begin, end = _ids_of_spans(segments, self.vocab.token_lengths, *broken)

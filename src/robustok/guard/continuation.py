@@ -25,7 +25,7 @@ import numpy as np
 from robustok.checks import check_ids
 from robustok.guard.canonical import SegmentEncoder
 from robustok.ragged import Ragged
-from robustok.tokenizer.data import broken_stretches
+from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
 
@@ -320,7 +320,7 @@ def _begin_with(rows: Ragged, tail: np.ndarray, attempts: Attempts) -> np.ndarra
 
 def _is_text(text: bytes) -> bool:
     """Whether bytes are UTF-8."""
-    return not len(broken_stretches(text)[0])
+    return not len(broken_spans(text)[0])
 
 
 def _cut_short(text: bytes) -> bytes:

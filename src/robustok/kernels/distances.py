@@ -28,7 +28,7 @@ LANES = 8  # thresholds that are compared at once
 SAMPLE = 64  # types of blocks that the first estimate of z is made from
 
 
-class Scratch(NamedTuple):
+class NewtonScratch(NamedTuple):
     """Arrays that Newton's method uses in every step."""
 
     powers: np.ndarray  # float64 [most distances of a type]
@@ -103,7 +103,7 @@ def _weigh(types, slope, longs, scratch):
     """Set ``types.probability`` under weight exp(slope * distance).
 
     Returns the mean and the variance of the summed distance of all blocks and of ``longs``.
-    ``scratch``: `Scratch` for these types and ``longs``.
+    ``scratch``: `NewtonScratch` for these types and ``longs``.
     """
     types, powers = borrow(types), borrow(scratch.powers)
     # The largest weight is 1, at distance 0 or at the farthest one: nothing overflows.
@@ -138,14 +138,14 @@ def _weigh(types, slope, longs, scratch):
 
 @njit(cache=True, nogil=True)
 def _scratch_for(types, longs):
-    """`Scratch` for these types and ``longs``."""
+    """`NewtonScratch` for these types and ``longs``."""
     most, nodes = np.int64(1), np.int64(0)
     for x in range(len(types.times)):
         most = max(most, types.start[x + 1] - types.start[x])
     if longs is not None:
         for x in range(len(longs)):
             nodes = max(nodes, len(longs[x].first))
-    return Scratch(np.empty(most), np.empty(nodes), np.empty(nodes, np.int64))
+    return NewtonScratch(np.empty(most), np.empty(nodes), np.empty(nodes, np.int64))
 
 
 @njit(cache=True, nogil=True)
@@ -153,7 +153,7 @@ def _newton(types, longs, k, slope, scratch):
     """log z at which the expected distance is k, to a fifth of a standard deviation.
 
     That is close enough: hardly a draw is rejected because of it. ``k``: the distance, at least 0.
-    ``slope``: log z to start from. ``scratch``: `Scratch`. Sets ``types.probability``
+    ``slope``: log z to start from. ``scratch``: `NewtonScratch`. Sets ``types.probability``
     for the result.
     """
     low, high = -STEEPEST, STEEPEST

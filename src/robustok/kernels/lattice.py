@@ -182,6 +182,22 @@ def backward(edges, z):
     return mantissa, exponent
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _weight(edges, e, i, z, mantissa, exponent, base):
+    """The weight of all paths from node ``i`` along edge ``e``, over 2**``base``; float64.
+
+    ``mantissa`` and ``exponent`` are those of `backward` for the same z, at all later nodes.
+    ``base``: int64, about the binary exponent of the weight of node i. A weight below 2**-1000 is
+    0: it changes no sum, and `two_to` has no smaller powers.
+    """
+    j = i + (edges.step[e] >> 1)
+    gap = exponent[j] - base
+    if mantissa[j] == 0.0 or gap < -1000:
+        return 0.0
+    scale = z if edges.step[e] & 1 else 1.0
+    return mantissa[j] * scale * two_to(gap)
+
+
 @njit(cache=True, nogil=True)
 def write_backward(edges, z, mantissa, exponent):
     """Write the result of `backward` to ``mantissa`` and ``exponent``, float64 and int64 [n + 1].
@@ -200,10 +216,7 @@ def write_backward(edges, z, mantissa, exponent):
                 top = max(top, exponent[j])
         total = 0.0
         for e in range(edges.first[i], edges.first[i + 1]):
-            j = i + (edges.step[e] >> 1)
-            if mantissa[j] > 0.0 and exponent[j] - top > -1000:
-                scale = z if edges.step[e] & 1 else 1.0
-                total += mantissa[j] * scale * two_to(exponent[j] - top)
+            total += _weight(edges, e, i, z, mantissa, exponent, top)
         mantissa[i], exponent[i] = 0.0, 0
         if total > 0.0:
             shift = exponent_of(total)
@@ -240,13 +253,9 @@ def moments(edges, z, mantissa, exponent):
         begin, end = edges.first[i], edges.first[i + 1]
         m1, m2 = 0.0, 0.0
         for e in range(begin, end):
-            j = i + (edges.step[e] >> 1)
-            gap = exponent[j] - exponent[i]
-            p = 0.0
-            if mantissa[j] > 0.0 and gap >= -1000:
-                cost = edges.step[e] & 1
-                p = mantissa[j] * (z if cost else 1.0) * two_to(gap) / mantissa[i]
-                m1 += p * (mean[_slot_after(slot, edges.step[e] >> 1, ring)] + cost)
+            p = _weight(edges, e, i, z, mantissa, exponent, exponent[i]) / mantissa[i]
+            later = _slot_after(slot, edges.step[e] >> 1, ring)
+            m1 += p * (mean[later] + (edges.step[e] & 1))
             chance[e - begin] = p
         for e in range(begin, end):
             later = _slot_after(slot, edges.step[e] >> 1, ring)
@@ -273,12 +282,7 @@ def draw_long(edges, z, mantissa, exponent, state, out, at):
         left = u * mantissa[i]
         chosen = np.int64(-1)
         for e in range(edges.first[i], edges.first[i + 1]):
-            j = i + (edges.step[e] >> 1)
-            gap = exponent[j] - exponent[i]
-            if mantissa[j] == 0.0 or gap < -1000:
-                continue
-            scale = z if edges.step[e] & 1 else 1.0
-            weight = mantissa[j] * scale * two_to(gap)
+            weight = _weight(edges, e, i, z, mantissa, exponent, exponent[i])
             if weight > 0.0:
                 chosen = e
                 left -= weight
@@ -394,9 +398,5 @@ def edge_probabilities(edges, z, mantissa, exponent):
         if mantissa[i] == 0.0:
             continue
         for e in range(edges.first[i], edges.first[i + 1]):
-            j = i + (edges.step[e] >> 1)
-            gap = exponent[j] - exponent[i]
-            if mantissa[j] > 0.0 and gap >= -1000:
-                scale = z if edges.step[e] & 1 else 1.0
-                out[e] = mantissa[j] * scale * two_to(gap) / mantissa[i]
+            out[e] = _weight(edges, e, i, z, mantissa, exponent, exponent[i]) / mantissa[i]
     return out

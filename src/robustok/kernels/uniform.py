@@ -14,21 +14,6 @@ from robustok.kernels.store import NO_PATH, NO_ROOM, lookup_block
 
 
 @njit(cache=True, nogil=True)
-def _draw_unbroken(trie, text, start, end, state, out, at):
-    """One draw of a block too long to table; returns the end, or NO_PATH, and the state.
-
-    ``text``: uint8; the block is text[start:end]. ``out``: int32 with space for an id a byte from
-    index ``at`` on.
-    """
-    edges = edges_of(trie, text, start, end)
-    mantissa, exponent = backward(edges, 1.0)
-    if mantissa[0] == 0.0:
-        return np.int64(NO_PATH), state
-    at, _, state = draw_long(edges, 1.0, mantissa, exponent, state, out, at)
-    return at, state
-
-
-@njit(cache=True, nogil=True)
 def _draw_blocks(tokens, store, text, start, ends, state, out, at):
     """One draw of the blocks of a text; returns the end, or NO_ROOM or NO_PATH, and the state.
 
@@ -39,10 +24,12 @@ def _draw_blocks(tokens, store, text, start, ends, state, out, at):
     text, ends, out = borrow(text), borrow(ends), borrow(out)
     begin = start
     for w in range(len(ends)):
-        if ends[w] - begin > LONG:
-            at, state = _draw_unbroken(tokens.trie, text, begin, ends[w], state, out, at)
-            if at < 0:
-                return at, state
+        if ends[w] - begin > LONG:  # too long for a record
+            edges = edges_of(tokens.trie, text, begin, ends[w])
+            mantissa, exponent = backward(edges, 1.0)
+            if mantissa[0] == 0.0:
+                return np.int64(NO_PATH), state
+            at, _, state = draw_long(edges, 1.0, mantissa, exponent, state, out, at)
         else:
             record = lookup_block(store, tokens, text, begin, ends[w])
             if record < 0:

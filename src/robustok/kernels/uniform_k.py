@@ -127,17 +127,6 @@ def _draw_group(types, kind, blocks, sums, rest, state, distance):
 
 
 @njit(cache=True, nogil=True)
-def _sums_of_group(types, kind, k, longs):
-    """`Sums` of the blocks of types ``kind`` (int64 [blocks]) and the row of all of them.
-
-    ``k``: int64, the largest sum that is needed.
-    """
-    if longs is not None and len(kind) > TREE:
-        return build_tree(types, kind), np.int64(1)
-    return convolve_group(types, kind, k), np.int64(0)
-
-
-@njit(cache=True, nogil=True)
 def _size_of(longs):
     """The bytes of all ``longs``, int64."""
     size = np.int64(0)
@@ -198,7 +187,11 @@ def _draw_by_group(store, kind, types, longs, target, draws, at):
     if longs is None and len(group) > TREE:
         return at, 0
     before = group[0] if len(group) else len(kind)  # blocks that draw their own distance
-    sums, root = _sums_of_group(types, kind[group], target.k, longs)
+    root = np.int64(0)  # the row of all blocks of the group
+    if longs is not None and len(group) > TREE:
+        sums, root = build_tree(types, kind[group]), np.int64(1)
+    else:
+        sums = convolve_group(types, kind[group], target.k)
     best = largest(sums, root)
     base, low, high = sums.base[root], sums.low[root], sums.high[root]
     distance = np.empty(len(kind), np.int64)

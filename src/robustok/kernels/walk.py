@@ -250,20 +250,6 @@ def _build(store, trie, rule, text, start, end):
 
 
 @njit(cache=True, nogil=True)
-def _walk_long(trie, rule, text, start, end, state, out, at):
-    """One walk over text[start:end], too long to cache; returns the end and the state.
-
-    ``out``: int32, with space for an id a byte from index ``at`` on. The end is NO_PATH where
-    there is no path.
-    """
-    edges, upto, possible = _steps(trie, rule, text, start, end)
-    if not possible:
-        return np.int64(NO_PATH), state
-    at, state = _walk(edges, upto, end - start, state, out, at)
-    return at, state
-
-
-@njit(cache=True, nogil=True)
 def _walk(edges, upto, n, state, out, at):
     """Follow edges from byte 0 to byte ``n``; returns the end and the state.
 
@@ -318,10 +304,11 @@ def _draw_blocks(trie, store, rule, text, edges, state, out, at):
     text, edges, out = borrow(text), borrow(edges), borrow(out)
     for w in range(len(edges) - 1):
         begin, end = edges[w], edges[w + 1]
-        if end - begin > LONG:
-            at, state = _walk_long(trie, rule, text, begin, end, state, out, at)
-            if at < 0:
-                return at, state
+        if end - begin > LONG:  # too long to cache
+            steps, upto, possible = _steps(trie, rule, text, begin, end)
+            if not possible:
+                return np.int64(NO_PATH), state
+            at, state = _walk(steps, upto, end - begin, state, out, at)
             continue
         record = find(store, ALL, text, begin, end)
         if record < 0:

@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 _MOST_WORK = 1 << 35  # additions that counting one block may take: about 20 seconds
 _RING = 1 << 17  # numbers in the kernel's ring of rows: it stays in the cache
+_WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # decide primality below 2**64
+_FFT_BITS = 1 << 16  # integers from this size on are multiplied by FFT
+_DEFICITS: list[int] = []  # those that `deficits` has computed
 
 
 def paths_by_degree(first: np.ndarray, step: np.ndarray, by: str | None, most: int) -> Counts:
@@ -74,7 +77,7 @@ def multiply(a: Counts, b: Counts, most: int) -> Counts:
         int.from_bytes(b"".join(x.to_bytes(width, "little") for x in p[: most + 1]), "little")
         for p in (a, b)
     ]
-    raw = multiply_large(*packed).to_bytes((len(a) + len(b)) * width, "little")
+    raw = integer_multiply(*packed).to_bytes((len(a) + len(b)) * width, "little")
     return [int.from_bytes(raw[i * width : (i + 1) * width], "little") for i in range(size)]
 
 
@@ -108,10 +111,6 @@ def _power(counts: Counts, times: int, most: int) -> Counts:
     return result
 
 
-_WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # decide primality below 2**64
-_FFT_BITS = 1 << 16  # integers from this size on are multiplied by FFT
-
-
 def deficits(count: int) -> np.ndarray:
     """The ``count`` smallest d > 0 for which 2**56 - d is prime; int64."""
     while len(_DEFICITS) < count:
@@ -120,9 +119,6 @@ def deficits(count: int) -> np.ndarray:
             d += 2
         _DEFICITS.append(d)
     return np.array(_DEFICITS[:count], np.int64)
-
-
-_DEFICITS: list[int] = []
 
 
 def from_residues(rows: np.ndarray, deficits: np.ndarray) -> list[int]:
@@ -134,7 +130,7 @@ def from_residues(rows: np.ndarray, deficits: np.ndarray) -> list[int]:
     Each integer must be below the product of the moduli.
     """
     moduli = [(1 << BITS) - int(d) for d in deficits]
-    whole = big_product(moduli)
+    whole = integer_product(moduli)
     sums = [0] * len(rows)
     for x, modulus in enumerate(moduli):
         others = whole // modulus
@@ -144,25 +140,25 @@ def from_residues(rows: np.ndarray, deficits: np.ndarray) -> list[int]:
     return [total % whole for total in sums]
 
 
-def big_product(factors: Iterable[int]) -> int:
+def integer_product(factors: Iterable[int]) -> int:
     """The product of integers.
 
-    >>> big_product([3, 5, 7])
+    >>> integer_product([3, 5, 7])
     105
     """
-    return _in_pairs(list(factors), None, multiply_large, 1)
+    return _in_pairs(list(factors), None, integer_multiply, 1)
 
 
-def power(base: int, exponent: int, modulus: int | None = None) -> int:
+def integer_power(base: int, exponent: int, modulus: int | None = None) -> int:
     """``base ** exponent``, modulo ``modulus`` where given, for an exponent of at least 1."""
     if modulus is not None or base.bit_length() * exponent < _FFT_BITS:
         return pow(base, exponent, modulus)
-    half = power(base, exponent // 2)
-    square = multiply_large(half, half)
+    half = integer_power(base, exponent // 2)
+    square = integer_multiply(half, half)
     return square * base if exponent & 1 else square
 
 
-def multiply_large(a: int, b: int) -> int:
+def integer_multiply(a: int, b: int) -> int:
     """The product of two integers that are not negative, in O(n log n) for large ones.
 
     A convolution of their bytes by a real FFT in float64. The rounding error of a coefficient is

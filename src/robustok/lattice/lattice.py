@@ -23,7 +23,7 @@ from robustok.kernels.counting import all_block_ends, block_counts, farthest, lo
 from robustok.kernels.feasible import largest_feasible
 from robustok.kernels.lattice import Edges, at_distance, backward, row_edges
 from robustok.kernels.strength import compare
-from robustok.lattice.counting import big_product, paths_by_degree, power, product
+from robustok.lattice.counting import integer_power, integer_product, paths_by_degree, product
 from robustok.ragged import Ragged
 from robustok.tokenizer.vocabulary import Vocabulary
 
@@ -71,7 +71,7 @@ class Lattice:
         reference, ``segments`` to those of exactly that many tokens. ``modulus`` (at least 1) gives
         the remainder of the count.
 
-        Takes O(n log n) time for a text of n bytes whose blocks (stretches without a position that
+        Takes O(n log n) time for a text of n bytes whose blocks (parts without a position that
         no token spans) are short. A block of b bytes takes O(b²) time and O(b) memory: about 3 s
         for 256 kB. Limits on ``distance`` and ``segments`` are those of :meth:`counts`. Raises
         RobustokError beyond; :meth:`log_count` has no limit.
@@ -80,10 +80,10 @@ class Lattice:
         segments = _check_optional("segments", segments)
         modulus = _check_optional("modulus", modulus, 1)
         if distance is None and segments is None:
-            total = self._total(modulus)
+            total = self._count_all(modulus)
             return total % modulus if modulus else total
         if distance is not None and segments is not None:
-            number = self._both(distance, segments)
+            number = self._count_both(distance, segments)
         else:
             by, degree = ("distance", distance) if segments is None else ("segments", segments)
             counts = self.counts(by=by, most=degree)
@@ -217,7 +217,7 @@ class Lattice:
         return float(np.log(mantissa[0]) + exponent[0] * log(2.0))
 
     @cached_property
-    def _ends(self) -> np.ndarray:
+    def _block_ends(self) -> np.ndarray:
         """The end of every block; int64."""
         return all_block_ends(self._edges.first, self._edges.step)
 
@@ -227,7 +227,7 @@ class Lattice:
         times: Counter[bytes] = Counter()
         first_block: dict[bytes, tuple[int, int]] = {}
         begin = 0
-        for end in self._ends.tolist():
+        for end in self._block_ends.tolist():
             first, step = self._block(begin, end)
             key = first.tobytes() + step.tobytes()
             first_block.setdefault(key, (begin, end))
@@ -235,24 +235,24 @@ class Lattice:
             begin = end
         return [(first_block[key], n) for key, n in times.items()]
 
-    def _total(self, modulus: int | None) -> int:
+    def _count_all(self, modulus: int | None) -> int:
         """The number of all tokenizations; only equal to it modulo ``modulus`` where given."""
-        counts = block_counts(self._edges.first, self._edges.step, self._ends)
+        counts = block_counts(self._edges.first, self._edges.step, self._block_ends)
         times = Counter(counts[counts > 1].tolist())
-        factors = [power(count, n, modulus) for count, n in times.items()]
+        factors = [integer_power(count, n, modulus) for count, n in times.items()]
         for b in np.flatnonzero(counts < 0).tolist():
-            begin = int(self._ends[b - 1]) if b else 0
-            block = self._block(begin, int(self._ends[b]))
+            begin = int(self._block_ends[b - 1]) if b else 0
+            block = self._block(begin, int(self._block_ends[b]))
             exact = paths_by_degree(*block, None, 0)[0]
             factors.append(exact % modulus if modulus else exact)
-        return big_product(factors)
+        return integer_product(factors)
 
     def _block(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """``first`` and ``step`` of the edges of bytes begin to end, as those of `Edges`."""
         first = self._edges.first[begin : end + 1]
         return first - first[0], self._edges.step[first[0] : first[-1]]
 
-    def _both(self, distance: int, segments: int) -> int:
+    def _count_both(self, distance: int, segments: int) -> int:
         """The number of tokenizations of this distance and this many segments."""
         table: list[dict[tuple[int, int], int]] = [{} for _ in range(len(self.text) + 1)]
         table[-1][0, 0] = 1

@@ -14,9 +14,9 @@ A scheme overrides ``draw`` (plain Python, one text at a time), or these hooks f
   have so many canonical tokens and bytes together. ``out`` has at least ``_max_ids`` times
   ``draws`` entries, and kernels write without bounds checks: a value that is too small corrupts
   memory. The default, one id a byte, is always enough.
-- ``_only_bytes`` says that ids matter by their bytes alone: ``_draw`` gets each text as bytes.
-- ``_from_bytes`` says that ``_draw`` also takes texts as bytes, without their ids, and
-  ``_bytes_of(text)`` gives those of a text, or None where its ids are needed.
+- ``_reads_bytes`` says that ``_draw`` reads bytes: it gets those of a text in place of its ids.
+- ``_skips_encoding`` says that strings need not be encoded: ``_draw`` gets the bytes of a text that
+  ``_bytes_of(text)`` returns, and canonical ids only where that is None.
 - ``_log_prob_text(ids)`` is the log-probability of the ids of one text (set ``exact``).
 
 Attributes whose names start with ``_`` are caches: they are not pickled.
@@ -93,8 +93,8 @@ class Sampler(Scheme):
     range, and a tokenizer that does not fit the scheme.
     """
 
-    _from_bytes: bool = False  # whether strings need no canonical ids
-    _only_bytes: bool = False  # whether ids given for a text matter by their bytes alone
+    _skips_encoding: bool = False
+    _reads_bytes: bool = False
 
     def __init__(self, vocab: Vocabulary, **params: Any) -> None:
         self.vocab = check_vocabulary(vocab)
@@ -159,7 +159,7 @@ class Sampler(Scheme):
         """One draw of one row: as :meth:`_sample_rows`, without threads and arrays of rows."""
         vocab = self.vocab
         if isinstance(text, (str, bytes)):
-            text_bytes = self._bytes_of(text) if self._from_bytes else None
+            text_bytes = self._bytes_of(text) if self._skips_encoding else None
             if text_bytes is not None:
                 values = np.frombuffer(bytearray(text_bytes), np.uint8)
                 return self._draw_one(values, len(text_bytes), seed, epoch, key)
@@ -170,7 +170,7 @@ class Sampler(Scheme):
             ids = np.array(check_ids(text))  # contiguous and writable, as the kernels need it
         text_bytes = vocab.plain_bytes(ids.tolist()) if len(ids) < _FEW else None
         if text_bytes is not None:  # all ids are checked, and none is special
-            values = np.frombuffer(bytearray(text_bytes), np.uint8) if self._only_bytes else ids
+            values = np.frombuffer(bytearray(text_bytes), np.uint8) if self._reads_bytes else ids
             return self._draw_one(values, len(text_bytes), seed, epoch, key)
         offsets, byte_offsets = np.array([0, len(ids)]), np.empty(2, np.int64)
         surveyed: Any = kernels.survey(
@@ -190,8 +190,8 @@ class Sampler(Scheme):
         """One draw of one text of ``size`` bytes, as ids or as its bytes."""
         offsets, keys = np.array([0, len(values)]), np.array([key])
         batch = kernels.Batch(values, offsets, keys, _FIRST_PART, seed, epoch, _ONE_DRAW)
-        if self._only_bytes:
-            batch = self._as_drawn(batch)
+        if self._reads_bytes:
+            batch = self._input_of(batch)
         out, ends = np.empty(size, np.int32), np.zeros(1, np.int64)  # at most one id a byte
         self._draw(batch, 0, 1, out, ends)
         total = int(ends[0])
@@ -241,7 +241,7 @@ class Sampler(Scheme):
     def _sample_rows(self, rows: Any, keep: Any, keys: np.ndarray, plan: Plan) -> Ragged:
         """Draw from a Ragged, or from a list of strings or of id sequences."""
         if rows and isinstance(rows[0], (str, bytes)):
-            if self._from_bytes and keep is None:
+            if self._skips_encoding and keep is None:
                 all_bytes = [raw for raw in map(self._bytes_of, rows) if raw is not None]
                 if len(all_bytes) == len(rows):
                     return _draw_bytes(self, all_bytes, keys, plan)
@@ -284,9 +284,9 @@ class Sampler(Scheme):
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method draw(self, ids, random)")
 
-    def _as_drawn(self, batch: kernels.Batch) -> kernels.Batch:
-        """The batch as ``_draw`` takes it: with bytes for ids where only these matter."""
-        if not self._only_bytes or batch.values.dtype == np.uint8:
+    def _input_of(self, batch: kernels.Batch) -> kernels.Batch:
+        """What ``_draw`` reads of a batch: its ids, or their bytes."""
+        if not self._reads_bytes or batch.values.dtype == np.uint8:
             return batch
         return kernels.spelled(batch, self.vocab.token_bytes, self.vocab.token_offsets)
 
@@ -332,7 +332,7 @@ class Sampler(Scheme):
         size = int(self.vocab.token_lengths[batch.values].sum())
         out = np.empty(size * draws, np.int32)  # no token is shorter than a byte
         offsets = np.zeros(len(batch.keys) * draws + 1, np.int64)
-        self._draw(self._as_drawn(batch), 0, len(batch.keys), out, offsets[1:])
+        self._draw(self._input_of(batch), 0, len(batch.keys), out, offsets[1:])
         return out, offsets
 
     def __repr__(self) -> str:
@@ -432,7 +432,7 @@ def texts_of(vocab: Vocabulary, ids: np.ndarray) -> list[np.ndarray]:
 
 
 def _draw_bytes(sampler: Sampler, texts: Sequence[bytes], keys: np.ndarray, plan: Plan) -> Ragged:
-    """Draw every text given as bytes, for schemes that need no canonical ids."""
+    """Draw every text given as bytes, for schemes that skip the encoding."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
     flat = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
@@ -500,8 +500,12 @@ def _draw_texts(
     parts: np.ndarray,
     plan: Plan,
 ) -> Ragged:
-    """Draw every text, which are ids, or bytes (uint8) for schemes that need no canonical ids."""
-    batch = sampler._as_drawn(
+    """Draw every text, given as ids, or as bytes (uint8) for schemes that skip the encoding.
+
+    ``offsets``: int64 [texts + 1], where each begins in ``values``. ``byte_offsets``: int64
+    [texts + 1], the bytes before each.
+    """
+    batch = sampler._input_of(
         kernels.Batch(values, offsets, keys, parts, plan.seed, plan.epoch, np.int64(plan.draws))
     )
     jobs = _spread(len(offsets) - 1, byte_offsets, plan.threads)

@@ -99,7 +99,7 @@ class BpeDropout(Sampler):
         return PreTokens(first, ends, whole_ids, added)
 
     @property
-    def _from_bytes(self) -> bool:  # type: ignore[override]
+    def _skips_encoding(self) -> bool:  # type: ignore[override]
         """Whether a text without added tokens is one pre-token, whatever its ids are."""
         return self.p > 0.0 and not self.vocab.pre_tokenizer.cuts
 

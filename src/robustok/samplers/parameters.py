@@ -189,4 +189,4 @@ def _has_scores(vocab: Vocabulary) -> bool:
 
 
 MERGES = Need("a BPE tokenizer with its merges", _has_merges)
-SCORES = Need("the piece scores of a Unigram tokenizer", _has_scores)
+SCORES = Need("the token scores of a Unigram tokenizer", _has_scores)

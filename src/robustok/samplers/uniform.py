@@ -25,8 +25,8 @@ class Uniform(StoredSampler):
     color = "#009e73"
     exact = True
     exact_form = {"distance": "uniform-k"}
-    _from_bytes = True
-    _only_bytes = True
+    _skips_encoding = True
+    _reads_bytes = True
 
     def _log_prob_text(self, ids: np.ndarray) -> float:
         """Minus the logarithm of the number of tokenizations; minus infinity off V."""

@@ -36,7 +36,7 @@ _UNKNOWN = 10.0  # how far below the least score SentencePiece puts a character 
 class WalkSampler(StoredSampler):
     """A sampler with a step rule of `kernels.walk`. It reads bytes, not canonical ids."""
 
-    _only_bytes = True
+    _reads_bytes = True
     _no_path = "a text has no tokenization that this scheme allows"
 
     def _step_rule(self) -> StepRule:
@@ -170,7 +170,7 @@ class MaxMatchDropout(WalkSampler):
         super().__init__(vocab, p=p)
 
     @property
-    def _only_bytes(self) -> bool:  # type: ignore[override]
+    def _reads_bytes(self) -> bool:  # type: ignore[override]
         """Whether the canonical ids are not needed, which p = 0 draws."""
         return self.p > 0.0
 

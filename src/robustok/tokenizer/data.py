@@ -103,10 +103,10 @@ def byte_alphabet() -> dict[str, int]:
     return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}
 
 
-def broken_stretches(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    r"""Begin and end of each maximal stretch of bytes that are not part of a UTF-8 character.
+def broken_spans(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    r"""Begin and end of each longest span of bytes that are not part of a UTF-8 character.
 
-    >>> broken_stretches(b"a\xff\xfeb\xc3")
+    >>> broken_spans(b"a\xff\xfeb\xc3")
     (array([1, 4]), array([3, 5]))
 
     Both arrays are int64, in ascending order, in bytes. They are empty for valid UTF-8. The time is
@@ -133,13 +133,13 @@ def broken_stretches(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_at_broken(data: bytes) -> Iterator[tuple[int, int, bool]]:
-    r"""Begin and end of all valid and broken stretches in turn, and whether each is valid.
+    r"""Begin and end of all valid and broken spans in turn, and whether each is valid.
 
     >>> list(split_at_broken(b"a\xff\xfeb"))
     [(0, 1, True), (1, 3, False), (3, 4, True)]
     """
     position = 0
-    for begin, end in zip(*(edges.tolist() for edges in broken_stretches(data)), strict=True):
+    for begin, end in zip(*(edges.tolist() for edges in broken_spans(data)), strict=True):
         if begin > position:
             yield position, begin, True
         yield begin, end, False

@@ -94,7 +94,7 @@ class GigatokenEncoder:
 
         A str holds no lone surrogate.
         """
-        if self._backend is None and not self._is_worth(texts):
+        if self._backend is None and not self._load_if_worth(texts):
             return [None] * len(texts)
         return [self.encode_one(text) for text in texts]
 
@@ -104,8 +104,8 @@ class GigatokenEncoder:
             if self._backend is None and self.reason is None:
                 self._backend = self._loaded()
 
-    def _is_worth(self, texts: Sequence[Text]) -> bool:
-        """Count these texts, and load gigatoken once there were enough."""
+    def _load_if_worth(self, texts: Sequence[Text]) -> bool:
+        """Count these texts, and load gigatoken once there were enough; whether it is loaded."""
         if self.reason is not None:
             if self._is_missing and sum(map(len, texts)) > LARGE:
                 _say_missing()
@@ -144,7 +144,7 @@ class GigatokenEncoder:
         ]
         expected = self._data.encoder.encode_batch(texts, parse_special=False)
         for text, ids in zip(texts, expected, strict=True):
-            plain = self._plain(text)
+            plain = self._prepared(text)
             if plain is not None and backend(plain).tolist() != ids:
                 return text
         return None
@@ -166,9 +166,9 @@ class GigatokenEncoder:
 
     def encode_one(self, text: Text) -> np.ndarray | None:
         """One row of :meth:`encode`."""
-        if self._backend is None and not self._is_worth([text]):
+        if self._backend is None and not self._load_if_worth([text]):
             return None
-        plain = self._plain(text)
+        plain = self._prepared(text)
         if plain is None or len(plain) <= long.PART:
             return plain if plain is None else self._encode_part(plain)
         whole = any(name in plain for name in self._added)
@@ -208,7 +208,7 @@ class GigatokenEncoder:
         self._watch(len(part), seconds, exact)
         return ids
 
-    def _plain(self, text: Text) -> str | None:
+    def _prepared(self, text: Text) -> str | None:
         """What gigatoken must encode, None where it may give other ids than ``tokenizers``."""
         if isinstance(text, bytes):
             try:
@@ -233,8 +233,6 @@ class GigatokenEncoder:
 
     def _has_mark(self, text: str) -> bool:
         """Whether an added token may be in ``text`` that gigatoken does not treat as its own."""
-        if not self._marks:
-            return False
         if not self._byte_level:  # the normalizer writes spaces as "▁", also before the text
             text = "▁" + text.replace(" ", "▁")
         return any(mark in text for mark in self._marks)

@@ -95,8 +95,8 @@ def _cut_alike(
     begin = int(ends[some - 1]) if some else 0
     if last == len(ends) - 1 or (first == last and ends[last] - begin > LONGEST):
         return True  # the end of the text, or a pre-token whose windows are compared
-    stretch = text[begin : int(ends[last])]
-    alone = pre_tokenizer.cut(stretch, np.array([0, len(stretch)]))
+    end_of_part = text[begin : int(ends[last])]
+    alone = pre_tokenizer.cut(end_of_part, np.array([0, len(end_of_part)]))
     return np.array_equal(alone + begin, ends[some : last + 1])
 
 

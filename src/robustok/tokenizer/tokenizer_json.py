@@ -18,6 +18,8 @@ from robustok.tokenizer.data import IdSet, TokenizerData, byte_alphabet, library
 from robustok.tokenizer.encoder import make_encoder
 from robustok.tokenizer.stages import Stages
 
+_BYTE_NAMES = frozenset(f"<0x{b:02X}>" for b in range(256))  # as the library writes them
+
 
 def from_json(text: str, name: str) -> TokenizerData:
     """The tokenizer of a tokenizer.json; ``name`` is what messages call it.
@@ -184,7 +186,7 @@ def _token_bytes(
                 raise RobustokError(
                     f"{name}: token {spelling!r} (id {i}) is not in the byte-level alphabet"
                 ) from e
-        elif not is_symbol and model.get("byte_fallback") and _is_byte(spelling):
+        elif not is_symbol and model.get("byte_fallback") and spelling in _BYTE_NAMES:
             tokens[i] = bytes([int(spelling[3:5], 16)])
             fallback.add(i)
         else:
@@ -195,14 +197,6 @@ def _token_bytes(
         if i not in ordinary:
             tokens[i] = token.content.encode()
     return tokens, frozenset(ordinary), frozenset(fallback)
-
-
-def _is_byte(spelling: str) -> bool:
-    """Whether a spelling is the name of a byte, as the library writes it: ``<0x0A>``."""
-    return len(spelling) == 6 and spelling in _BYTE_NAMES
-
-
-_BYTE_NAMES = frozenset(f"<0x{b:02X}>" for b in range(256))
 
 
 def _has_every_byte(

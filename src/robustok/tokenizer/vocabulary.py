@@ -297,21 +297,21 @@ class Vocabulary:
             try:
                 strings.append(text.decode("utf8"))
             except UnicodeDecodeError:
-                stretches = _stretches(text)
-                starts_valid = stretches[0][1]
-                strings.append(stretches[0][0].decode("utf8") if starts_valid else "")
-                broken[i] = stretches[starts_valid:]
+                spans = _spans(text)
+                starts_valid = spans[0][1]
+                strings.append(spans[0][0].decode("utf8") if starts_valid else "")
+                broken[i] = spans[starts_valid:]
         rows = self.data.encoder.encode_batch(strings, parse_special)
         if broken:
-            rest = self._encode_stretches(list(broken.values()), parse_special)
+            rest = self._encode_spans(list(broken.values()), parse_special)
             for i, ids in zip(broken, rest, strict=True):
                 rows[i] = rows[i] + ids if strings[i] else ids
         return rows
 
-    def _encode_stretches(
+    def _encode_spans(
         self, rows: list[list[tuple[bytes, bool]]], parse_special: bool
     ) -> list[list[int]]:
-        """The ids of stretches amid other bytes: valid ones canonically, the rest byte by byte."""
+        """The ids of spans amid other bytes: valid ones canonically, the rest byte by byte."""
         valid = [part.decode("utf8") for row in rows for part, is_valid in row if is_valid]
         encoded = self._encode_amid(valid, parse_special)
         return [
@@ -321,7 +321,7 @@ class Vocabulary:
         ]  # fmt: skip
 
     def _encode_amid(self, strings: list[str], parse_special: bool) -> dict[bytes, list[int]]:
-        """The ids of stretches that follow other bytes, without a space that an encoder adds."""
+        """The ids of spans that follow other bytes, without a space that an encoder adds."""
         encode, tokens = self.data.encoder.encode_batch, self.tokens
         encoded: dict[bytes, list[int]] = {}
         left = list(dict.fromkeys(strings))
@@ -343,7 +343,7 @@ class Vocabulary:
 
     def encode_continuation(self, text: bytes) -> list[int]:
         """Canonical ids of bytes in mid-text, where no encoder's first space belongs."""
-        return self._encode_stretches([_stretches(text)], False)[0]
+        return self._encode_spans([_spans(text)], False)[0]
 
     def _byte_id(self, byte: int) -> int:
         token = self._byte_ids.get(byte)
@@ -383,8 +383,8 @@ class Vocabulary:
         )
 
 
-def _stretches(text: bytes) -> list[tuple[bytes, bool]]:
-    """The stretches of a text that are UTF-8 and those that are not, and whether each one is."""
+def _spans(text: bytes) -> list[tuple[bytes, bool]]:
+    """The spans of a text that are UTF-8 and those that are not, and whether each one is."""
     return [(text[begin:end], valid) for begin, end, valid in split_at_broken(text)]
 
 

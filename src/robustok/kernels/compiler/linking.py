@@ -100,11 +100,11 @@ def _meminfos(context: NRTContext, builder: Any, kind: Any, value: Any) -> list[
     if not _is_counted(models, kind):
         return []
     model = models[kind]
-    found = [(kind, model.get_nrt_meminfo(builder, value))] if model.has_nrt_meminfo() else []
+    owners = [(kind, model.get_nrt_meminfo(builder, value))] if model.has_nrt_meminfo() else []
     for part, field in model.traverse(builder):
         if _is_counted(models, part):
-            found += _meminfos(context, builder, part, field(value))
-    return found
+            owners += _meminfos(context, builder, part, field(value))
+    return owners
 
 
 @cache
