@@ -14,7 +14,7 @@ from robustok.models.devices import resolve_precision
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.hub import check_hub_name, hub_failure, is_unreachable, split_revision
-from robustok.runtime.packaged import is_packaged, packaged_folder
+from robustok.runtime.packaged import is_packaged, packaged_folder, packaged_hint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -72,7 +72,7 @@ def load_model(
             if dtype == "auto":
                 model = _in_fastest_type(model)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as e:
-        reason = hub_failure(e)
+        reason = hub_failure(e) + packaged_hint(path_or_name)
         raise RobustokError(f"could not load the model '{path_or_name}': {reason}") from e
     _check_numbers(model, path_or_name)
     return model.eval()
@@ -203,7 +203,7 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(name, **where)
     except (OSError, ValueError) as e:
-        reason = hub_failure(e)
+        reason = hub_failure(e) + packaged_hint(path_or_name)
         raise RobustokError(f"could not load the tokenizer of '{path_or_name}': {reason}") from e
 
 
