@@ -138,6 +138,7 @@ def write_cards(cards: Sequence[Card], out: Path) -> Path:
     values = {
         "title": names[0] if len(cards) == 1 else f"{len(cards)} models beside each other",
         "tiles": _tiles(cards[0], colors(names)[0]) if len(cards) == 1 else [],
+        "attacked": _are_attacked(cards),
         "figure": dict(zip(("wide", "narrow"), section.images, strict=True)),
         "tables": [(title, note, table) for title, note, table in _tables(cards, names)
                    if table.lines],
@@ -233,13 +234,16 @@ def _panels(cards: Sequence[Card], names: Sequence[str]) -> list[Panel]:
     return panels
 
 
+def _are_attacked(cards: Sequence[Card]) -> bool:
+    return any(is_suite(row["eval_scheme"]) for card in cards for row in card["results"])
+
+
 def _strength(scheme: str) -> str:
     return f"α = {scheme.partition('alpha=')[2].rstrip(')')}" if "alpha=" in scheme else scheme
 
 
 def _tables(cards: Sequence[Card], names: Sequence[str]) -> list[tuple[str, str, Table]]:
     """Accuracy and consistency by task, perplexity, and drift, each with its note."""
-    attacked = any(is_suite(row["eval_scheme"]) for card in cards for row in card["results"])
     worst = (
         " The worst is over all searches of the suite, on fewer questions, beside their canonical "
         "accuracy."
@@ -249,7 +253,7 @@ def _tables(cards: Sequence[Card], names: Sequence[str]) -> list[tuple[str, str,
             "Accuracy",
             "In percent, with 95% intervals over the questions. Consistency is the share of "
             "questions with the same answer, right or wrong, in all draws."
-            + (worst if attacked else ""),
+            + (worst if _are_attacked(cards) else ""),
             _accuracies(cards, names),
         ),
         (
