@@ -98,8 +98,10 @@ def test_study_alone_lists_and_runs_nothing(shell: Shell) -> None:
 
 
 def test_study_list_and_plan_as_json(shell: Shell, tmp_path: Path) -> None:
-    first, *_ = shell.rows("study", "list")
+    first, *others = shell.rows("study", "list")
     assert first["name"] == "quick" and {"full", "cpu"} == first["needs"].keys()
+    (card,) = [row for row in others if row["name"] == "model-card"]
+    assert "text" not in card["needs"]["full"]  # without text it measures questions
     cells = shell.rows("study", "plan", "quick", "--out", str(tmp_path))
     assert {"key", "done", "label", "work"} == cells[0].keys()
     assert not any(cell["done"] for cell in cells)

@@ -132,6 +132,14 @@ def test_count_reads_standard_input(
         assert shell.json("count", text, "-t", tokenizer)["total"] == row["total"]
 
 
+def test_the_folder_that_is_the_current_one_is_a_model(
+    model: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.chdir(model)
+    (row,) = shell.rows("evaluate", ".", "--items", "items.jsonl", "-s", "canonical", "--seed", "0")
+    assert row["model"] == model.name
+
+
 def test_a_log_gets_a_line_every_30_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

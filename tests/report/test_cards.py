@@ -150,6 +150,8 @@ def test_a_card_without_attacks_has_no_sentence_about_them(folder: Path, tmp_pat
         assert run(["report", str(path), "--out", str(tmp_path / f"out-{count}")]) == 0
         text = (tmp_path / f"out-{count}/report.md").read_text(encoding="utf-8")
         assert text.count("searches of the suite") == count
+        page = (tmp_path / f"out-{count}/report.html").read_text(encoding="utf-8")
+        assert page.count("the worst attack is that") == count
 
 
 def test_a_file_that_is_no_card_is_one_line(folder: Path, tmp_path: Path, capsys: Any) -> None:

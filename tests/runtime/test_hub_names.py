@@ -62,6 +62,8 @@ def test_without_a_network_nothing_is_requested(load, tmp_path, monkeypatch):
     monkeypatch.setattr("time.sleep", sleep)
     with pytest.raises(rt.RobustokError, match="the hub cannot be reached"):
         load("nobody/no-model")
+    with pytest.raises(rt.RobustokError, match="did you mean 'smollm2-135m'"):
+        load("SmolLM2-135")
 
 
 def test_a_proxy_resolves_names_itself(monkeypatch):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from jinja2 import Template
 from tests.oracles.data import data_path
 
 from robustok.errors import RobustokError
@@ -28,7 +25,10 @@ ROWS = {
 }
 WANTED = {
     "copa": ("It rained. effect?", (" It is wet.", " It is dry.")),
-    "social_iqa": ("Q: A met B. Why?\nA:", (" x", " y", " z")),
+    "social_iqa": (
+        "Choose the most likely answer.\nContext: A met B.\nQuestion: Why?",
+        (" x", " y", " z"),
+    ),
     "winogrande": ("A hit B as", (" A was angry.", " B was angry.")),
     "cute": ('Spell cat. Answer: "', ('c a t"', 'c t a"')),
     "blimp": ("", ("He runs.", "He run.")),
@@ -47,19 +47,6 @@ def test_each_has_its_wording(name: str, tmp_path: Path) -> None:
     (item,) = read_items(write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]}))
     assert (item.question, item.choices) == WANTED[name]
     assert item.label == 1
-
-
-def test_social_iqa_is_worded_as_lm_evals_task() -> None:
-    harness = importlib.util.find_spec("lm_eval")
-    if harness is None or harness.origin is None:
-        pytest.skip("lm_eval is not installed")
-    task = yaml.safe_load((Path(harness.origin).parent / "tasks/siqa/siqa.yaml").read_text())
-    path = data_path("benchmarks", "social_iqa.jsonl")
-    rows, items = map(json.loads, path.read_text().splitlines()), read_items(path)
-    for row, item in zip(rows, items, strict=True):
-        prompt = Template(task["doc_to_text"]).render(row)
-        assert item.question == prompt
-        assert list(item.choices) == [task["target_delimiter"] + c for c in row["choices"]]
 
 
 HUB_ROWS: dict[str, dict[str, Any]] = {

@@ -238,7 +238,7 @@ def test_an_answer_longer_than_the_context_is_refused_at_once():
     [
         ({"steps": 0}, "steps is 0"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"warmup_steps": 99}, "warmup_steps is 99"),
+        ({"warmup_steps": 99}, "warmup_steps is 99: it must be from 0 to the steps, "),
         ({"weight_decay": -1.0}, "weight_decay is -1.0"),
         ({"gradient_accumulation_steps": 3}, "not a multiple of 3 gradient accumulation steps"),
         ({"precision": "float16"}, "unknown precision"),

@@ -334,7 +334,7 @@ class FrameOptions(ScoringOptions):
 def by_name(paths: list[str], kind: str = "model") -> dict[str, str]:
     """Paths by name; the name is the last part of the path unless given before "=".
 
-    A tokenizer.json has the name of its folder.
+    A tokenizer.json has the name of its folder, as "." has.
 
     >>> by_name(["runs/a/canonical", "other=runs/b/model"])
     {'canonical': 'runs/a/canonical', 'other': 'runs/b/model'}
@@ -346,6 +346,8 @@ def by_name(paths: list[str], kind: str = "model") -> dict[str, str]:
         name, mark, path = argument.partition("=")
         if not mark or "/" in name:
             name, path = Path(argument).name, argument
+            if name in ("", "..") and argument:
+                name = Path(argument).resolve().name
             if name.startswith("tokenizer."):
                 name = Path(path).resolve().parent.name
         if not name or not path:

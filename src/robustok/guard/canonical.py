@@ -1,4 +1,4 @@
-"""CanonicalIds ids of the text of each segment, from the tokenizer itself.
+"""Canonical ids of the text of each segment, from the tokenizer itself.
 
 Handles tokenizers that add a space before a text or normalize it.
 """

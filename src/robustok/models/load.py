@@ -16,7 +16,7 @@ from robustok.models.devices import resolve_precision
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.hub import check_hub_name, hub_failure, is_unreachable, split_revision
-from robustok.runtime.packaged import is_packaged, packaged_folder
+from robustok.runtime.packaged import is_packaged, packaged_folder, packaged_hint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -83,7 +83,8 @@ def loading(kind: str, path_or_name: str | Path) -> Iterator[None]:
     except RobustokError:
         raise
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as e:
-        raise RobustokError(f"could not load the {kind} '{path_or_name}': {hub_failure(e)}") from e
+        reason = hub_failure(e) + packaged_hint(path_or_name)
+        raise RobustokError(f"could not load the {kind} '{path_or_name}': {reason}") from e
 
 
 def _from_pretrained(

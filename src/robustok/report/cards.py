@@ -148,6 +148,11 @@ def by_strength(card: Card, task: str) -> tuple[Row | None, list[Row], Row | Non
     return canonical, [row for row in rows if row not in (canonical, worst)], worst
 
 
+def are_attacked(cards: Iterable[Card]) -> bool:
+    """Whether a card has the accuracy under the worst attack of a suite."""
+    return any(is_suite(row["eval_scheme"]) for card in cards for row in card["results"])
+
+
 def is_at_chance(card: Card) -> bool:
     """Whether no task's canonical accuracy is clearly above that of a guess."""
     canonical = [row for row in card["results"] if row["eval_scheme"] == "canonical"]

@@ -16,7 +16,7 @@ import pandas as pd
 
 from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
-from robustok.report.cards import Card, by_strength, task_title, tasks_of
+from robustok.report.cards import Card, are_attacked, by_strength, task_title, tasks_of
 from robustok.report.comparison import (
     LEAST_SEEDS,
     DataFrame,
@@ -508,9 +508,6 @@ def card_headlines(card: Card, color: str) -> list[Headline]:
 
 def card_sections(cards: Mapping[str, Card]) -> list[Section]:
     """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
-    attacked = any(
-        is_suite(row["eval_scheme"]) for card in cards.values() for row in card["results"]
-    )
     worst = (
         " The worst is over all searches of the suite, on fewer questions, beside their canonical "
         "accuracy."
@@ -521,7 +518,7 @@ def card_sections(cards: Mapping[str, Card]) -> list[Section]:
             "Accuracy",
             "In percent, with 95% intervals over the questions. Consistency is the share of "
             "questions with the same answer, right or wrong, in all draws."
-            + (worst if attacked else ""),
+            + (worst if are_attacked(cards.values()) else ""),
             [_card_accuracies(cards)],
         ),
         Section(

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
-from robustok.report.cards import CARD, Card, by_name, cards_in, is_at_chance, study_cards
+from robustok.report.cards import (
+    CARD,
+    Card,
+    are_attacked,
+    by_name,
+    cards_in,
+    is_at_chance,
+    study_cards,
+)
 from robustok.report.figures import (
     attack_section,
     card_panels,
@@ -197,6 +205,7 @@ def write_cards(cards: Sequence[Card], out: Path) -> Path:
     values = {
         "title": names[0] if one else f"{len(cards)} models beside each other",
         "headlines": card_headlines(cards[0], colors(names)[0]) if one else [],
+        "attacked": are_attacked(cards),
         "figure": figure.images,
         "sections": card_sections(named),
         "identities": identity_table(named),

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import zipfile
 from contextlib import redirect_stderr
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -94,6 +95,16 @@ def is_packaged(name: str | Path) -> bool:
         name: the name of a model, or a path.
     """
     return str(name) in PACKAGED and not Path(name).exists()
+
+
+def packaged_hint(name: str | Path) -> str:
+    """What ends the error message on a model name that is nearly one of a packaged model.
+
+    >>> packaged_hint("smollm2-135"), packaged_hint("gpt2")
+    ("; did you mean 'smollm2-135m'?", '')
+    """
+    close = get_close_matches(str(name).lower(), PACKAGED, n=1, cutoff=0.8)
+    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def packaged_identity(name: str) -> str:

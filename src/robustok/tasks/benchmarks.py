@@ -1,8 +1,7 @@
 """The wording of the paper's benchmarks, and their place on the hub.
 
 Each is worded as in the examples of the paper's appendix: the question as it stands, and the answer
-after a space. SocialIQA is worded as in lm-eval: the appendix ends its question with a line end,
-which lm-eval scores with the answer. BLiMP and other pairs of sentences have no question; their
+after a space. The question of SocialIQA has no line end, which lm-eval would score with the answer. BLiMP and other pairs of sentences have no question; their
 sentences are scored whole.
 """
 
@@ -65,7 +64,9 @@ def _copa(row: Row) -> Worded:
 
 
 def _social_iqa(row: Row) -> Worded:
-    question = f"Q: {row['context']} {row['question']}\nA:"  # lm-eval's task `social_iqa`
+    question = (
+        f"Choose the most likely answer.\nContext: {row['context']}\nQuestion: {row['question']}"
+    )
     return Worded(question, _after_space(row["choices"]), row["label"])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.runtime.hub import check_hub_name, hub_failure, is_unreachable, split_revision
-from robustok.runtime.packaged import is_packaged, packaged_folder
+from robustok.runtime.packaged import is_packaged, packaged_folder, packaged_hint
 from robustok.tokenizer.data import IdSet, TokenizerData, library_errors
 from robustok.tokenizer.stages import Stages
 from robustok.tokenizer.tokenizer_json import from_json
@@ -89,7 +89,7 @@ def _from_hub(name: str) -> TokenizerData:
     except Exception as e:  # the hub client raises many kinds, all of them with the same cure
         raise RobustokError(
             f"{name}: no such file or folder, and the hub gave no tokenizer of that name "
-            f"({hub_failure(e)[:120]})"
+            f"({hub_failure(e)[:120]}){packaged_hint(name)}"
         ) from e
     path = Path(file)
     # The hub's cache keeps a file under snapshots/COMMIT/.

@@ -90,7 +90,7 @@ class Recipe:
             raise RobustokError(f"learning_rate is {self.learning_rate}: it must be positive")
         if not 0 <= self.warmup_steps <= self.steps:
             raise RobustokError(
-                f"warmup_steps is {self.warmup_steps}: it must be between 0 and the steps"
+                f"warmup_steps is {self.warmup_steps}: it must be from 0 to the steps, {self.steps}"
             )
         if not (math.isfinite(self.max_grad_norm) and self.max_grad_norm > 0):
             raise RobustokError(f"max_grad_norm is {self.max_grad_norm}: it must be positive")

@@ -222,7 +222,10 @@ def _needs(study: Study) -> str:
     cells = plan(study, read=False)
     family = ARCHITECTURES[study.model.architecture]
     model = study.model.name or f"a {family} of {parameters(study) / 1e6:.1f}M parameters"
-    text = study.corpus and (study.corpus.hub or "your own text (--corpus, --held-out)")
+    # Without text, the perplexity of a study with questions is theirs.
+    needs_text = study.task is None or (study.pretrain and study.pretrain.source == "corpus")
+    own_text = "your own text (--corpus, --held-out)" if needs_text else ""
+    text = study.corpus and (study.corpus.hub or own_text)
     time = _time([cell.work for cell in cells])
     return f"{', '.join(filter(None, (model, text)))}; {len(cells)} cells, about {time}"
 
@@ -233,5 +236,5 @@ def _time(work: list[float]) -> str:
 
     minutes = sum(work) / 2 / 60
     if minutes > 600:
-        return f"{gpu_hours(work):.1f} GPU hours"
+        return f"{max(gpu_hours(work), 0.1):.1f} GPU hours"
     return f"{minutes:.0f} minutes on two cores"
