@@ -1,8 +1,8 @@
 """The wording of the paper's benchmarks, and their place on the hub.
 
 Each is worded as in the examples of the paper's appendix: the question as it stands, and the answer
-after a space. The question of SocialIQA has no line end, which lm-eval would score with the answer. BLiMP and other pairs of sentences have no question; their
-sentences are scored whole.
+after a space. The question of SocialIQA has no line end, which lm-eval would score with the answer.
+BLiMP and other pairs of sentences have no question; their sentences are scored whole.
 """
 
 from __future__ import annotations
