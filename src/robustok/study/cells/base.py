@@ -102,7 +102,12 @@ class Cell(ABC):
         return folder / "cells" / self.key
 
     def name_or_path(self, folder: Path, file: str) -> str:
-        """The name of a model or tokenizer that exists, or the path of the cell's own file."""
+        """The name of a model or tokenizer that exists, or the path of the cell's own file.
+
+        Args:
+            folder: the folder of the run.
+            file: the name of the file.
+        """
         path = self.path(folder)
         return read_json(path / NAME) if (path / NAME).is_file() else str(path / file)
 
