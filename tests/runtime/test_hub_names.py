@@ -66,6 +66,13 @@ def test_without_a_network_nothing_is_requested(load, tmp_path, monkeypatch):
         load("SmolLM2-135")
 
 
+def test_a_file_that_is_no_model_is_named_as_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "questions.jsonl").write_text("{}")
+    with pytest.raises(rt.RobustokError, match="is a file and no model: give a model folder"):
+        load_model("questions.jsonl")
+
+
 def test_a_proxy_resolves_names_itself(monkeypatch):
     monkeypatch.setattr("robustok.runtime.hub.getproxies", lambda: {"https": "http://proxy"})
     assert not is_unreachable()

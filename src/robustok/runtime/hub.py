@@ -49,6 +49,8 @@ def check_hub_name(name: str, kind: str) -> None:
             f"no file or folder '{name}' ('{owner}' is a folder here): give a {kind} folder "
             "or a hub name"
         )
+    if Path(name).is_file():
+        raise RobustokError(f"'{name}' is a file and no {kind}: give a {kind} folder or a hub name")
     if repository.lower().endswith(_FILE_SUFFIXES):
         raise RobustokError(f"no file '{name}': give a {kind} file or folder, or a hub name")
     try:
