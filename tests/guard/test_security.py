@@ -176,7 +176,7 @@ def test_ids_that_are_no_sequence_are_one_line(gpt2_like: rt.Vocabulary, ids: An
         with pytest.raises(rt.RobustokError, match="token ids are a list of integers") as error:
             call(ids)
         assert "\n" not in str(error.value)
-    rows: Any
-    for rows in ([ids], np.array(0.5), 0.5, None):
+    batches: list[Any] = [[ids], np.array(0.5), 0.5, None]
+    for rows in batches:
         with pytest.raises(rt.RobustokError, match="token ids"):
             guard.check_batch(rows)
