@@ -57,7 +57,7 @@ def test_without_a_network_nothing_is_requested(load, tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("robustok.runtime.hub.getproxies", dict)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
     monkeypatch.setattr("socket.getaddrinfo", resolve)
     monkeypatch.setattr("time.sleep", sleep)
     with pytest.raises(rt.RobustokError, match="the hub cannot be reached"):
@@ -74,5 +74,5 @@ def test_a_file_that_is_no_model_is_named_as_one(tmp_path, monkeypatch):
 
 
 def test_a_proxy_resolves_names_itself(monkeypatch):
-    monkeypatch.setattr("robustok.runtime.hub.getproxies", lambda: {"https": "http://proxy"})
+    monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://proxy"})
     assert not is_unreachable()

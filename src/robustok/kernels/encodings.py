@@ -48,10 +48,10 @@ class Lists(NamedTuple):
 def rewrite(state, old, new, token_bytes, token_offsets, names, name_offsets, type_id):
     """The state of an encoding after its ids ``old`` became ``new``, uint8 [bytes].
 
-    ``state``: uint8 [bytes], as `Encoding.__getstate__` returns it. ``old``, ``new``: int32, ids of
-    the vocabulary that spell the same bytes, a token without bytes counted as one. ``names``:
-    uint8, all token strings in JSON, that of id i names[name_offsets[i]:name_offsets[i + 1] - 1].
-    ``type_id``: int64, that of all tokens.
+    ``state``: uint8 [bytes], as `Encoding.__getstate__` returns it. ``old``, ``new``: int32 [ids],
+    of the vocabulary, that spell the same bytes, a token without bytes counted as one. ``names``:
+    uint8 [bytes], all token strings in JSON. ``name_offsets``: int64 [vocabulary + 1]; the string of
+    id i is names[name_offsets[i]:name_offsets[i + 1] - 1]. ``type_id``: int64, that of all tokens.
 
     Returns no bytes where ``state`` is not what this release of the library writes for ``old``, or
     the bytes of the ids differ: every position is compared with the ends of the arrays.
@@ -140,10 +140,11 @@ def _string_end(state, at):
 
 @njit(cache=True, nogil=True)
 def _align(old, new, token_bytes, token_offsets, given, lists):
-    """Fill ``lists``, `Lists` of ``new``, from those of ``old``, ``given``.
+    """Fill the lists of the new ids from those of the canonical ones.
 
     The string of a token that is not the canonical one begins at -1. Returns whether both sequences
-    have equally many bytes. The other arguments are those of `rewrite`.
+    have equally many bytes. ``given``: `Lists` of ``old``. ``lists``: `Lists` of ``new``. ``old``
+    and ``new``: int32 [ids], those of `rewrite`.
     """
     old, new, given, lists = borrow(old), borrow(new), borrow(given), borrow(lists)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
@@ -211,8 +212,9 @@ def _touched(token_bytes, begin, end):
 def _write(state, new, names, name_offsets, type_id, lists, out):
     """Write the state of ``new`` to ``out`` (uint8 [capacity]); returns where it ends.
 
-    The capacity is that of `rewrite`, whose arguments the others are: a string of the state is
-    copied at most once. ``lists``: `Lists` of ``new``.
+    The capacity is that of `rewrite`: a string of the state is copied at most once. ``lists``:
+    `Lists` of ``new``. ``state``, ``new``, ``names``, ``name_offsets`` and ``type_id`` are those of
+    `rewrite`.
     """
     state, new, names, name_offsets = (
         borrow(state),
@@ -263,7 +265,10 @@ def _write(state, new, names, name_offsets, type_id, lists, out):
 
 @njit(cache=True, nogil=True)
 def _copied(source, begin, end, out, at):
-    """Copy ``source[begin:end]`` to ``out`` (both uint8) from ``at`` on; returns the end."""
+    """Copy ``source[begin:end]`` to ``out`` from ``at`` on; returns the end.
+
+    ``source``: uint8 [bytes]. ``out``: uint8 [capacity], with space for the copy.
+    """
     source, out = borrow(source), borrow(out)
     for i in range(begin, end):
         out[at] = source[i]

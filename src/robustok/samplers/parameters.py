@@ -102,7 +102,7 @@ class Choice:
 
     def check(self, scheme: str, name: str, value: Any) -> str:
         """The value; raises RobustokError if it is none of the options."""
-        if value not in self.options:
+        if not isinstance(value, str) or value not in self.options:
             options = " or ".join(repr(option) for option in self.options)
             raise RobustokError(f"{scheme}: {name} must be {options}, not {shown(value)}")
         return value
