@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,6 +49,12 @@ REFUSED = [
 
 def closed(spec: str) -> str:
     return spec + ")" * max(0, spec.count("(") - spec.count(")")) if len(spec) < 200 else spec
+
+
+@pytest.mark.parametrize("value", [np.zeros((2, 2)), ["all"], 1])
+def test_a_choice_that_is_no_word_is_one_line(value: Any) -> None:
+    with pytest.raises(RobustokError, match="support must be 'all' or 'pairwise', not"):
+        rt.StochasTokUniform(TOY, support=value)
 
 
 @pytest.mark.parametrize("spec", sorted({closed(s) for s in REFUSED}), ids=lambda s: s[:60])
