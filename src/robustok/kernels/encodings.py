@@ -50,8 +50,8 @@ def rewrite(state, old, new, token_bytes, token_offsets, names, name_offsets, ty
 
     ``state``: uint8 [bytes], as `Encoding.__getstate__` returns it. ``old``, ``new``: int32 [ids],
     of the vocabulary, that spell the same bytes, a token without bytes counted as one. ``names``:
-    uint8 [bytes], all token strings in JSON. ``name_offsets``: int64 [vocabulary + 1]; the string of
-    id i is names[name_offsets[i]:name_offsets[i + 1] - 1]. ``type_id``: int64, that of all tokens.
+    uint8 [bytes], all token strings in JSON. ``name_offsets``: int64 [vocabulary + 1]; the string
+    of id i is names[name_offsets[i]:name_offsets[i + 1] - 1]. ``type_id``: int64, of all tokens.
 
     Returns no bytes where ``state`` is not what this release of the library writes for ``old``, or
     the bytes of the ids differ: every position is compared with the ends of the arrays.

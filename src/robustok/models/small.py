@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
 from robustok.errors import RobustokError, nearest
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
 END_OF_TEXT = "<|endoftext|>"
@@ -32,8 +33,6 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     The vocabulary has all 256 bytes, so it encodes any text; id 0 is ``<|endoftext|>``.
     ``tokenizer.save(path)`` writes tokenizer.json. Raises RobustokError for a smaller ``size``.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
     if size < SMALLEST:
         raise RobustokError(f"a vocabulary of {size} cannot hold the 256 bytes: ask for {SMALLEST}")
     tokenizer = Tokenizer(models.BPE())

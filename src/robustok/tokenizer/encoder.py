@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import library_errors
@@ -185,8 +186,6 @@ def plain_twin(tokenizer: Any) -> Any:
 
     It neither truncates nor pads, and adds no special tokens.
     """
-    from tokenizers import Tokenizer
-
     twin = Tokenizer(tokenizer.model)
     twin.normalizer, twin.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
     added = tokenizer.get_added_tokens_decoder()
@@ -206,8 +205,6 @@ def plain_twin(tokenizer: Any) -> Any:
 
 def _without(tokenizer: Any, reachable: Sequence[str]) -> Any:
     """A tokenizer without special tokens, whose model cannot find ``reachable`` in a text."""
-    from tokenizers import Tokenizer
-
     spec = json.loads(tokenizer.to_str())
     model = spec["model"]
     # Nobody can write a name that is chosen at random in this process.

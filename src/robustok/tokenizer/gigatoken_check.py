@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from robustok.tokenizer.data import byte_alphabet
 from robustok.tokenizer.gigatoken_ranges import CHECKED, RANGES
@@ -102,7 +103,6 @@ def differences(pre_tokenizer: dict, points: Iterable[int]) -> Iterator[int]:
     and itself, with a model that has a token for every two bytes on both sides of a possible cut.
     """
     from gigatoken import Tokenizer as Gigatoken
-    from tokenizers import Tokenizer
 
     spec = _probe(pre_tokenizer)
     reference, backend = Tokenizer.from_str(spec), Gigatoken.from_json(spec).backend.encode

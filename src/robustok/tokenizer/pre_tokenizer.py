@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from tokenizers import Regex, Tokenizer
+from tokenizers.pre_tokenizers import Split
 
 from robustok.kernels import pre_tokens as kernels
 from robustok.kernels.pre_tokens import END, UNKNOWN
@@ -118,9 +120,6 @@ class PreTokenizer:
 
 def _properties(pattern: Pattern, characters: list[str]) -> list[tuple[bool, ...]]:
     """Whether each character has each property of the pattern, by the library."""
-    from tokenizers import Regex
-    from tokenizers.pre_tokenizers import Split
-
     held = np.ones((len(pattern.properties), len(characters)), np.bool_)
     for held_by, name in zip(held, pattern.properties, strict=True):
         split = Split(Regex(name), "removed")
@@ -131,8 +130,6 @@ def _properties(pattern: Pattern, characters: list[str]) -> list[tuple[bool, ...
 
 def _word_tokenizer(part: dict | None) -> Any:
     """A tokenizer with one token for each pre-token, whose offsets are those of the pre-tokens."""
-    from tokenizers import Tokenizer
-
     model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
     return Tokenizer.from_str(tokenizer_json(model, part))
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import IdSet, TokenizerData, byte_alphabet, library_errors
@@ -27,8 +28,6 @@ def from_json(text: str, name: str) -> TokenizerData:
     Raises RobustokError where the file is malformed, the library refuses it, or its ids cannot be
     read as bytes of the text.
     """
-    from tokenizers import Tokenizer
-
     with _malformed(name):
         spec = json.loads(text)
         kind = _check_kind(spec["model"], name)
