@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from robustok.attack.engine import POOL, AttackedModel
+from robustok.attack.engine import AttackedModel
 from robustok.attack.objectives import Margin
 from robustok.attack.records import Attack, Prompt
-from robustok.attack.search import AttackedText, Scorer, Trial, run
+from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings, CertifySettings
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_upper
@@ -251,8 +251,8 @@ def certify(
     Source: Clopper and Pearson (1934) for the bound.
     """
     settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
-    attacked = AttackedModel(model, vocab, prefix, suffix, overflow)
-    certifier = _Certifier(attacked, settings, seed, max_batch_tokens)
+    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
+    certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
     prepared = certifier.prepare(Prompt(text, text, {"label": 0}), check_options(options))
     if prepared.request is None:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
@@ -300,9 +300,9 @@ def certify_items(
     began = time.perf_counter()
     check_questions(items)
     settings = (settings or CertifySettings()).replaced(**changes)
-    attacked = AttackedModel(model, vocab, prefix, suffix, overflow)
-    certifier = _Certifier(attacked, settings, seed, max_batch_tokens)
-    config = asdict(settings) | {"seed": seed} | attacked.as_config()
+    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
+    certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
+    config = asdict(settings) | {"seed": seed} | attacked_model.as_config()
     with RowFile(resume_file, config, items) as file:
         for rows in certifier.rows(items, file.rows):
             for row in rows:
@@ -349,14 +349,14 @@ class _Prepared(NamedTuple):
 class _Certifier:
     """Certifies questions in blocks that are scored together."""
 
-    attacked: AttackedModel
+    attacked_model: AttackedModel
     settings: CertifySettings
     seed: int
     max_batch_tokens: int | None
 
     def prepare(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> _Prepared:
         """A question, by default with the options of its prompt, and what to score."""
-        question = self.attacked.text(prompt, options)
+        question = self.attacked_model.text(prompt, options)
         rows, sets = tokenizations_to_score(question, self.settings, self.seed)
         return _Prepared(question, rows, sets, question.request(rows))
 
@@ -415,7 +415,7 @@ class _Certifier:
         done = 0
         for chunks in _chunks(block):
             scored = score_many(
-                self.attacked.model, [request for _, request in chunks],
+                self.attacked_model.model, [request for _, request in chunks],
                 max_batch_tokens=self.max_batch_tokens, prefix_cache=prefix_cache,
             )  # fmt: skip
             for (owner, _), scores in zip(chunks, scored, strict=True):
@@ -436,7 +436,7 @@ class _Certifier:
             settings = AttackSettings(distances=(step,), steps=within // step)
         attacks: list[Attack] = []
         trials = (Trial(question, settings, self.seed) for question in questions)
-        run(trials, Scorer(self.max_batch_tokens), pool=POOL, finished=attacks.append)
+        run_trials(trials, Scorer(self.max_batch_tokens), attacks.append)
         return {attack.key: attack for attack in attacks}
 
     def _certificate(

@@ -111,8 +111,8 @@ class WithinPerplexity:
 
 # Constraints by name
 
-Maker = Callable[[Any, "Vocabulary", Prompt, ObjectiveSettings, "Ids | None"], Constraint]
-CONSTRAINTS: Registry[Maker] = Registry("constraint", "robustok.constraints")
+ConstraintMaker = Callable[[Any, "Vocabulary", Prompt, ObjectiveSettings, "Ids | None"], Constraint]
+CONSTRAINTS: Registry[ConstraintMaker] = Registry("constraint", "robustok.constraints")
 
 
 def constraints_by_name(

@@ -13,7 +13,14 @@ import numpy as np
 from robustok.attack.constraints import Constraint
 from robustok.attack.objectives import Margin, Objective
 from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in
-from robustok.attack.search import AttackedText, Scorer, Trial, attacked_text, run
+from robustok.attack.search import (
+    POOL,
+    AttackedText,
+    Scorer,
+    Trial,
+    attacked_text,
+    run_trials,
+)
 from robustok.attack.settings import AttackSettings
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
@@ -34,8 +41,6 @@ from robustok.runtime.display import Progress
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
     from robustok.tokenizer.vocabulary import Vocabulary
-
-POOL = 32  # texts attacked at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +96,7 @@ class AttackedModel:
 
     ``prefix`` and ``suffix`` are the ids around every question, ``overflow`` the policy for
     tokenizations that do not fit (None: only candidates are left out), and ``scale`` that of the
-    margin.
+    margin, which is ``AttackSettings.objective``.
     """
 
     model: Any
@@ -111,7 +116,7 @@ class AttackedModel:
 
     def text(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> AttackedText:
         """A question under attack; its random draws depend on its key."""
-        return attacked_text(self.vocab, prompt, self.margin(prompt, options), draw_key=prompt.key)
+        return attacked_text(self.vocab, prompt, self.margin(prompt, options), key=prompt.key)
 
     def as_config(self) -> dict[str, Any]:
         """What decides the scores, for the configuration of a resume file."""
@@ -173,12 +178,12 @@ def attack(
     settings = (settings or AttackSettings()).replaced(**changes)
     options = check_options(options)
     prompt = Prompt(text, text, {"choices": _plain(options), "label": label})
-    attacked = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
-    question = attacked.text(prompt, options)
+    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
+    question = attacked_model.text(prompt, options)
     if question.is_dropped(settings.start, seed):
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
-    (found,) = _attack_all([Trial(question, settings, seed)], Scorer(max_batch_tokens))
-    return found
+    (result,) = _attack_all([Trial(question, settings, seed)], Scorer(max_batch_tokens))
+    return result
 
 
 def _plain(options: Sequence[Any]) -> list[Any]:
@@ -236,14 +241,14 @@ def attack_items(
     if limits:
         changes["max_scored"] = max(limits.values())
     settings = (settings or AttackSettings()).replaced(**changes)
-    attacked = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
+    attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
     config = {"settings": asdict(settings), "seed": seed, "max_scored_by_key": limits}
     scorer = Scorer(max_batch_tokens)
-    with RowFile(resume_file, config | attacked.as_config(), items, holds="attacks") as file:
+    with RowFile(resume_file, config | attacked_model.as_config(), items, holds="attacks") as file:
         trials: list[Trial] = []
         dropped = 0
         for item in items:
-            question = attacked.text(Prompt.of_item(item))
+            question = attacked_model.text(Prompt.of_item(item))
             if question.is_dropped(settings.start, seed):
                 dropped += question.overflowed
                 continue
@@ -271,8 +276,8 @@ def attack_items(
         n_scored=sum(a.n_scored for a in attacks),
         attacks=tuple(attacks),
         mode=scorer.mode,
-        tokens_computed=scorer.computed,
-        tokens_naive=scorer.naive,
+        tokens_computed=scorer.tokens_computed,
+        tokens_naive=scorer.tokens_naive,
         overflowed=dropped + sum(a.overflowed for a in attacks),
     )
 
@@ -289,7 +294,7 @@ def _attack_all(
     rows = {} if file is None else file.rows
     done = {key: Attack.from_row(rows[key]) for key in keys if key in rows}
 
-    def finished(attack: Attack) -> None:
+    def keep(attack: Attack) -> None:
         if attack.key in done:  # repeated so that its group forms the same batches
             return
         done[attack.key] = attack
@@ -304,7 +309,7 @@ def _attack_all(
     for begin in range(0, len(trials), POOL):
         group = trials[begin : begin + POOL]
         if not all(trial.text.prompt.key in done for trial in group):
-            run(group, scorer, pool=POOL, finished=finished)
+            run_trials(group, scorer, keep)
     return [done[key] for key in keys]
 
 
@@ -404,7 +409,12 @@ def attack_prompts(
 
 
 def _objective_config(objective: Any, first: Any) -> dict[str, Any]:
-    """What decides the scores, as far as it is known."""
+    """What decides the scores, as far as it is known, for the configuration of a resume file.
+
+    Args:
+        objective: gives the objective of each prompt.
+        first: the objective of the first prompt, asked where ``objective`` has no ``as_config``.
+    """
     if hasattr(objective, "as_config"):
         return objective.as_config()
     model = getattr(first, "model", None)

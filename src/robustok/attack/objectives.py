@@ -376,7 +376,7 @@ class NamedObjective:
         frame: the ids ``prefix`` and ``suffix`` around every prompt.
     """
 
-    make: Callable[[NamedObjective, Prompt], Objective]
+    make: ObjectiveMaker
     model: Any
     vocab: Vocabulary
     settings: ObjectiveSettings
@@ -397,8 +397,8 @@ class NamedObjective:
         return {"objective": asdict(self.settings), **frame, "model": model}
 
 
-Maker = Callable[[NamedObjective, Prompt], Objective]
-OBJECTIVES: Registry[Maker] = Registry("objective", "robustok.objectives")
+ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]
+OBJECTIVES: Registry[ObjectiveMaker] = Registry("objective", "robustok.objectives")
 
 
 def objective_by_name(
@@ -420,54 +420,54 @@ def objective_by_name(
     objective needs.
     """
     if ":" in settings.name:
-        own = as_objective(function_named(settings.name), threshold=settings.threshold)
-        make: Maker = lambda *_: own  # noqa: E731
+        objective = as_objective(function_named(settings.name), threshold=settings.threshold)
+        make: ObjectiveMaker = lambda *_: objective  # noqa: E731
     else:
         make = OBJECTIVES[settings.name]
     return NamedObjective(make, model, vocab, settings, frame)
 
 
 @OBJECTIVES.register("margin")
-def _margin(given: NamedObjective, prompt: Prompt) -> Objective:
+def _margin(named: NamedObjective, prompt: Prompt) -> Objective:
     choices, label = prompt.fields.get("choices"), prompt.fields.get("label")
     if not isinstance(choices, Sequence) or isinstance(choices, str) or not isinstance(label, int):
         raise RobustokError(
             f"prompt '{prompt.key}' has no answer options: give it the fields choices and label"
         )
-    return Margin(given.model, given.vocab, list(choices), label, **given.frame)
+    return Margin(named.model, named.vocab, list(choices), label, **named.frame)
 
 
 @OBJECTIVES.register("target")
-def _target(given: NamedObjective, prompt: Prompt) -> Objective:
-    target, threshold = prompt.fields.get("target", given.settings.target), given.settings.threshold
+def _target(named: NamedObjective, prompt: Prompt) -> Objective:
+    target, threshold = prompt.fields.get("target", named.settings.target), named.settings.threshold
     if not isinstance(target, str):
         raise RobustokError(f"prompt '{prompt.key}' has no target: give it a field or --target")
-    return TargetLikelihood(given.model, given.vocab, target, threshold=threshold, **given.frame)
+    return TargetLikelihood(named.model, named.vocab, target, threshold=threshold, **named.frame)
 
 
 @OBJECTIVES.register("refusal")
-def _refusal(given: NamedObjective, prompt: Prompt) -> Objective:
+def _refusal(named: NamedObjective, prompt: Prompt) -> Objective:
     """Log-odds that a response does not begin with a refusal."""
-    refusals = given.settings.unwanted or REFUSALS
-    wanted = given.settings.wanted
-    return LogOdds(given.model, given.vocab, wanted, refusals, name="refusal", **given.frame)
+    refusals = named.settings.unwanted or REFUSALS
+    wanted = named.settings.wanted
+    return LogOdds(named.model, named.vocab, wanted, refusals, name="refusal", **named.frame)
 
 
 @OBJECTIVES.register("guard")
-def _guard(given: NamedObjective, prompt: Prompt) -> Objective:
+def _guard(named: NamedObjective, prompt: Prompt) -> Objective:
     """Log-odds of the verdict "safe" of a guard that is a causal language model.
 
     Its flag probability is that of an unsafe verdict among the verdicts given.
     """
-    settings = given.settings
+    settings = named.settings
     return LogOdds(
-        given.model, given.vocab, settings.wanted or ("safe",), settings.unwanted or ("unsafe",),
-        threshold=log_odds(settings.flag_probability), name="guard", **given.frame,
+        named.model, named.vocab, settings.wanted or ("safe",), settings.unwanted or ("unsafe",),
+        threshold=log_odds(settings.flag_probability), name="guard", **named.frame,
     )  # fmt: skip
 
 
 @OBJECTIVES.register("classifier")
-def _classifier(given: NamedObjective, prompt: Prompt) -> Objective:
-    labels = [int(one) if one.isdecimal() else one for one in given.settings.flagged]
-    chance = given.settings.flag_probability
-    return ClassifierLogit(given.model, labels, flag_probability=chance, **given.frame)
+def _classifier(named: NamedObjective, prompt: Prompt) -> Objective:
+    labels = [int(one) if one.isdecimal() else one for one in named.settings.flagged]
+    chance = named.settings.flag_probability
+    return ClassifierLogit(named.model, labels, flag_probability=chance, **named.frame)

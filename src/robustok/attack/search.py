@@ -1,9 +1,9 @@
 """Searches for the tokenization of a text with the highest score, many texts in one batch.
 
 A search is a generator: it yields candidate tokenizations and receives the score of each. It knows
-neither the objective nor the other texts. :func:`run` advances many searches at once, and scores
-all the tokenizations that they ask for in one batch. A :class:`Trial` keeps what one search has
-scored, each tokenization once, and makes the record.
+neither the objective nor the other texts. :func:`run_trials` advances many searches at once, and
+scores all the tokenizations that they ask for in one batch. A :class:`Trial` keeps what one search
+has scored, each tokenization once, and makes the record.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Rows = Sequence[np.ndarray]
 Search = Generator[Iterable[np.ndarray], np.ndarray, None]
 
+POOL = 32  # texts attacked at once
 _CHUNK = 256  # uniform draws scored between two looks at the result of a random search
 _IDLE = 20  # restarts in a row without a new tokenization that end the search
 _COOLED = 0.01  # last temperature of annealing, as a share of the first
@@ -45,15 +46,15 @@ _COOLED = 0.01  # last temperature of annealing, as a share of the first
 class AttackedText:
     """A text under attack: its tokenizations, what is maximized, and what is allowed.
 
-    ``draw_key`` is the key of its random draws. ``filtered`` counts the candidates left out because
-    they do not fit the model.
+    :func:`attacked_text` makes one. ``draw_key`` is the number that its random draws depend on,
+    with the seed. ``filtered`` counts the candidates left out because they do not fit the model.
     """
 
     vocab: Vocabulary
     prompt: Prompt
     objective: Objective
-    constraints: Sequence[Constraint] = ()
-    draw_key: int = 0
+    constraints: Sequence[Constraint]
+    draw_key: int
     filtered: int = 0
 
     @cached_property
@@ -93,7 +94,14 @@ class AttackedText:
         return self.fitting(self.lattice.neighbors(ids, distance=distance))
 
     def draw(self, spec: str, seed: int, draws: int, epoch: int) -> list[np.ndarray]:
-        """Sampled tokenizations of the text, those that fit the model."""
+        """Sampled tokenizations of the text, those that fit the model.
+
+        Args:
+            spec: the scheme that draws.
+            seed: any integer.
+            draws: how many to draw.
+            epoch: draws of different epochs are independent; that of a start is 0.
+        """
         return self.fitting(self._draw(spec, seed, draws, epoch))
 
     def _draw(self, spec: str, seed: int, draws: int, epoch: int) -> Ragged:
@@ -103,7 +111,12 @@ class AttackedText:
         )
 
     def start(self, spec: str, seed: int) -> np.ndarray:
-        """The tokenization at which a search begins; the canonical one for a start too long."""
+        """The tokenization at which a search begins; the canonical one for a start too long.
+
+        Args:
+            spec: "canonical", or the scheme that draws it.
+            seed: any integer.
+        """
         check_candidate_length("the prompt", len(self.canonical), self.objective.max_length)
         if spec == "canonical":
             return self.canonical
@@ -125,6 +138,8 @@ class AttackedText:
     def is_dropped(self, spec: str, seed: int) -> bool:
         """Whether the overflow policy drops the text: its start or canonical tokens do not fit.
 
+        ``spec`` and ``seed`` are those of :meth:`start`.
+
         Raises RobustokError where they do not fit and the policy is neither to drop nor to cut.
         """
         objective = self.objective
@@ -144,6 +159,23 @@ class AttackedText:
         return append(Ragged.from_rows([self.canonical]), self.objective.suffix)[0]
 
 
+def attacked_text(
+    vocab: Vocabulary,
+    prompt: Prompt,
+    objective: Objective,
+    constraints: Sequence[Constraint] = (),
+    key: str | None = None,
+) -> AttackedText:
+    """A text under attack; raises RobustokError for an empty one.
+
+    ``key`` is what its random draws depend on, with the seed; by default the text.
+    """
+    if not prompt.text:
+        raise RobustokError("the text is empty: give a question or a prompt")
+    draw_key = item_key(prompt.text if key is None else key)
+    return AttackedText(vocab, prompt, objective, constraints, draw_key)
+
+
 class Scored(NamedTuple):
     """Scores of some candidates, [candidates] each.
 
@@ -159,7 +191,10 @@ class Scored(NamedTuple):
 class Trial:
     """One attack on one text: what was scored, and the improvements.
 
-    A search reads ``text``, ``settings``, ``seed``, ``n_scored``, ``left`` and ``succeeded``.
+    A search reads ``text``, ``settings``, ``seed``, ``n_scored``, ``left``, ``succeeded`` and
+    ``stopped``. ``scores`` has the score of each tokenization by the bytes of its int32 ids,
+    ``steps`` each that scored higher than all before it, ``reached_at`` the number scored at the
+    first success, and ``rounds`` the number of batches.
     """
 
     def __init__(self, text: AttackedText, settings: AttackSettings, seed: int) -> None:
@@ -225,6 +260,7 @@ class Trial:
         return Scored(scores, succeeded, log_probs)
 
     def _add(self, rows: Rows, scored: Scored) -> None:
+        """Keep the scores of a batch, none of whose rows was scored before."""
         for row, score, success, log_probs in zip(
             rows, scored.scores.tolist(), scored.succeeded.tolist(), scored.log_probs, strict=True
         ):
@@ -272,14 +308,14 @@ class Trial:
 class Scorer:
     """Scores the candidates of many texts: those of one model in one batch.
 
-    ``computed`` and ``naive`` count the tokens that went through models, and those of one unpadded
-    sequence for each candidate; ``mode`` is the scoring mode.
+    ``tokens_computed``, ``tokens_naive`` and ``mode`` are those of
+    :class:`robustok.scoring.Scores`, the counts summed over all calls.
     """
 
     def __init__(self, max_batch_tokens: int | None = None) -> None:
         self.max_batch_tokens = max_batch_tokens
-        self.computed, self.naive, self.mode = 0, 0, ""
-        self._prefix_caches: dict[int, PrefixCache] = {}
+        self.tokens_computed, self.tokens_naive, self.mode = 0, 0, ""
+        self._prefix_caches: dict[int, PrefixCache] = {}  # by the id() of the model
 
     def score(self, pending: Sequence[tuple[AttackedText, Rows]]) -> list[Scored]:
         """The scores of each text's candidates.
@@ -299,29 +335,29 @@ class Scorer:
             scores = np.asarray(objective(candidates), np.float64)
             threshold = np.inf if objective.threshold is None else objective.threshold
             scored[i] = Scored(scores, scores > threshold, np.zeros((len(rows), 0)))
-        for model, members in by_model.items():
+        for model_id, members in by_model.items():
             results = score_many(
                 members[0][1].model,
                 [request for _, _, request in members],
                 max_batch_tokens=self.max_batch_tokens,
-                prefix_cache=self._prefix_caches.setdefault(model, {}),
+                prefix_cache=self._prefix_caches.setdefault(model_id, {}),
             )
-            for (i, objective, _), one in zip(members, results, strict=True):
-                self.computed += one.tokens_computed
-                self.naive += one.tokens_naive
-                self.mode = one.mode
-                log_probs = one.log_probs
+            for (i, objective, _), result in zip(members, results, strict=True):
+                self.tokens_computed += result.tokens_computed
+                self.tokens_naive += result.tokens_naive
+                self.mode = result.mode
+                log_probs = result.log_probs
                 scored[i] = Scored(objective.read(log_probs), objective.succeeds(log_probs),
                                    log_probs)  # fmt: skip
         return [scored[i] for i in range(len(pending))]
 
 
-def run(
-    trials: Iterable[Trial], scorer: Scorer, *, pool: int, finished: Callable[[Attack], None]
+def run_trials(
+    trials: Iterable[Trial], scorer: Scorer, on_finish: Callable[[Attack], None]
 ) -> None:
-    """Advance up to ``pool`` trials together, until all have ended.
+    """Advance up to `POOL` trials together, until all have ended.
 
-    ``finished`` is called with the record of each.
+    ``on_finish`` is called with the record of each.
     """
     waiting = iter(trials)
     active: list[tuple[Trial, Any, list[np.ndarray]]] = []
@@ -330,17 +366,17 @@ def run(
         try:
             active.append((trial, driver, driver.send(scored)))
         except StopIteration as stop:
-            finished(stop.value)
+            on_finish(stop.value)
 
     while True:
-        while len(active) < pool and (trial := next(waiting, None)) is not None:
+        while len(active) < POOL and (trial := next(waiting, None)) is not None:
             advance(trial, trial.drive(), None)
         if not active:
             return
-        round_of = active.copy()
+        batch = active.copy()
         active.clear()
-        results = scorer.score([(trial.text, rows) for trial, _, rows in round_of])
-        for (trial, driver, _), scored in zip(round_of, results, strict=True):
+        results = scorer.score([(trial.text, rows) for trial, _, rows in batch])
+        for (trial, driver, _), scored in zip(batch, results, strict=True):
             advance(trial, driver, scored)
 
 
@@ -409,7 +445,15 @@ def choose(
     left: int | None,
     rng: np.random.Generator,
 ) -> list[np.ndarray]:
-    """The neighbors to score: each once, none of ``known``, at most ``cap`` and ``left``."""
+    """The neighbors to score: each once, none of ``known``, at most ``cap`` and ``left``.
+
+    Args:
+        groups: the neighbors of each tokenization of the beam, at each distance.
+        known: the tokenizations of the beam.
+        cap: ``AttackSettings.max_neighbors``.
+        left: tokenizations that may still be scored; None without a limit.
+        rng: chooses among too many.
+    """
     rows = [row for group in groups for row in group]
     if len(groups) > 1:
         seen = {ids.tobytes() for ids in known}
@@ -468,17 +512,3 @@ def _proposal(trial: Trial, ids: np.ndarray, rng: np.random.Generator) -> np.nda
     """A uniform neighbor, or the tokenization itself where it has none."""
     rows = [row for d in trial.settings.distances for row in trial.text.neighbors(ids, d)]
     return rows[int(rng.integers(len(rows)))] if rows else ids
-
-
-def attacked_text(
-    vocab: Vocabulary,
-    prompt: Prompt,
-    objective: Objective,
-    constraints: Sequence[Constraint] = (),
-    draw_key: str | None = None,
-) -> AttackedText:
-    """A text under attack; raises RobustokError for an empty one."""
-    if not prompt.text:
-        raise RobustokError("the text is empty: give a question or a prompt")
-    key = item_key(prompt.text if draw_key is None else draw_key)
-    return AttackedText(vocab, prompt, objective, constraints, key)

@@ -17,10 +17,11 @@ from robustok.checks import check_settings, option
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.spec import split_parameters
 
-OBJECTIVES = ("probability", "log-probability")  # the scales of the margin of a question
-# The string form of an attack begins with the name of its search.
-SEARCHES = {"adversarial": "greedy", "random-search": "random", "annealing": "annealing"}
+SCALES = ("probability", "log-probability")  # of the margin of a question's options
+# The registered name of a search by the word that its string form begins with.
+SEARCH_OF_LABEL = {"adversarial": "greedy", "random-search": "random", "annealing": "annealing"}
 SUITES = ("standard",)
+SUITE_LIMIT = 500  # tokenizations that each search of a suite scores for a text, by default
 
 _ALWAYS_WRITTEN = ("distances", "start", "steps")
 _search_option = partial(option, panel="Search")
@@ -92,7 +93,7 @@ class AttackSettings(Settings):
     start: str = _search_option("canonical, or a scheme", default="canonical")
     steps: int = _search_option("greatest number of steps", default=10, min=0)
     objective: str = _objective_option(
-        "probability or log-probability of the options", default="probability", choices=OBJECTIVES
+        "probability or log-probability of the options", default="probability", choices=SCALES
     )
     max_neighbors: int | None = _search_option(
         "neighbors scored in a step, at random  [default: all]", default=None, min=1
@@ -116,15 +117,15 @@ class AttackSettings(Settings):
             raise RobustokError(f"search '{self.search}' needs a limit: give max_scored")
 
     def __str__(self) -> str:
-        names = {search: name for name, search in SEARCHES.items()}
+        labels = {search: label for label, search in SEARCH_OF_LABEL.items()}
         written = [
             f"{name}={getattr(self, name)}"
             for name, default in _FIELDS.items()
             if name in _ALWAYS_WRITTEN
-            or (name == "search" and self.search not in names)
+            or (name == "search" and self.search not in labels)
             or (name != "search" and getattr(self, name) != default)
         ]
-        return f"{names.get(self.search, 'adversarial')}({', '.join(written)})".replace(",)", ")")
+        return f"{labels.get(self.search, 'adversarial')}({', '.join(written)})".replace(",)", ")")
 
     @classmethod
     def parse(cls, text: str) -> AttackSettings:
@@ -246,7 +247,7 @@ class CertifySettings(Settings):
 
 def is_attack(text: str) -> bool:
     """Whether a string of a result names an attack and not a scheme."""
-    return text.partition("(")[0] in SEARCHES
+    return text.partition("(")[0] in SEARCH_OF_LABEL
 
 
 def suite_label(suite: str, max_scored: int, transfer: int = 0) -> str:
@@ -280,9 +281,9 @@ def named_settings(text: str) -> dict[str, Any]:
     {'search': 'greedy', 'start': 'canonical', 'steps': 3}
     """
     match = re.fullmatch(r"([a-z-]+)(?:\((.*)\))?", text.strip())
-    if match is None or match[1] not in SEARCHES:
+    if match is None or match[1] not in SEARCH_OF_LABEL:
         raise RobustokError(f"cannot read the attack {text!r}: write {AttackSettings()}")
-    settings: dict[str, Any] = {"search": SEARCHES[match[1]]}
+    settings: dict[str, Any] = {"search": SEARCH_OF_LABEL[match[1]]}
     for part in split_parameters(text, match[2] or ""):
         name, _, value = (side.strip() for side in part.partition("="))
         if name not in _FIELDS:

@@ -18,7 +18,7 @@ from robustok.attack.constraints import Constraint
 from robustok.attack.engine import attack_prompts
 from robustok.attack.objectives import Objective
 from robustok.attack.records import Attack, Prompt, curve_of, share, success_curve
-from robustok.attack.settings import SUITES, AttackSettings, suite_label
+from robustok.attack.settings import SUITE_LIMIT, SUITES, AttackSettings, suite_label
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.display import Progress, part_of_progress
@@ -130,7 +130,7 @@ def run_suite(
     objective: Callable[[Prompt], Objective],
     *,
     suite: str = "standard",
-    max_scored: int = 500,
+    max_scored: int = SUITE_LIMIT,
     seed: int,
     constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
     max_batch_tokens: int | None = None,
@@ -149,7 +149,8 @@ def run_suite(
         prompts: the prompts, each with its own key.
         objective: the objective of a prompt.
         suite: name of the suite, ``"standard"``.
-        max_scored: tokenizations that each search may score for a prompt, at least 1.
+        max_scored: tokenizations that each search may score for a prompt, at least 1; by default
+            500.
         seed: any integer; decides all random choices.
         constraints: the constraints of a prompt; by default none.
         max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`attack`.

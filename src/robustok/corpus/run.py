@@ -44,7 +44,7 @@ from robustok.runtime.processes import (
     Pool,
     Processes,
     RayTasks,
-    Run,
+    RunTask,
     Worker,
     available_cores,
     dispatch,
@@ -280,7 +280,7 @@ def _manifests(
             yield manifest
 
 
-def _prepare(job: Job) -> Run:
+def _prepare(job: Job) -> RunTask:
     one_thread()
     give_back_memory()
     return partial(make_shard, job)

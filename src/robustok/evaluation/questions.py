@@ -84,15 +84,15 @@ def check_questions(items: Sequence[Item]) -> None:
             )
 
 
-def margins(log_probs: np.ndarray, label: int, objective: str = "log-probability") -> np.ndarray:
+def margins(log_probs: np.ndarray, label: int, scale: str = "log-probability") -> np.ndarray:
     """max over wrong options of z − z of the right one, float64 [questions].
 
     >>> margins(np.log([[0.5, 0.2, 0.3]]), 0, "probability").round(2).tolist()
     [-0.2]
 
-    z is p(option | question) or its logarithm (paper, equations 1 and 2).
+    z is p(option | question) at ``scale`` "probability", or its logarithm (paper, equations 1, 2).
     """
-    z = np.exp(log_probs) if objective == "probability" else log_probs
+    z = np.exp(log_probs) if scale == "probability" else log_probs
     wrong = np.delete(z, label, axis=1)
     return wrong.max(axis=1) - z[:, label]
 

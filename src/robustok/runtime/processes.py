@@ -31,7 +31,7 @@ from typing import Any, Protocol
 PROGRESS, RESULT, ERROR, DIED = "progress", "result", "error", "died"
 _PR_SET_PDEATHSIG = 1
 
-Run = Callable[[Any, Callable[[Any], None]], Any]  # (task, progress) -> result
+RunTask = Callable[[Any, Callable[[Any], None]], Any]  # (task, progress) -> result
 OnProgress = Callable[[Any, Any], None]  # (task, value)
 
 
@@ -46,7 +46,7 @@ class Worker:
     process that died while it started then fails with EPIPE and cannot block.
     """
 
-    def __init__(self, prepare: Callable[[Any], Run], shared: Any, threads: int = 1) -> None:
+    def __init__(self, prepare: Callable[[Any], RunTask], shared: Any, threads: int = 1) -> None:
         # A forked process would share this one's locks and the threads of torch.
         context = multiprocessing.get_context("spawn")
         self.task: Any = None
@@ -141,7 +141,7 @@ def dispatch(
 class InProcess:
     """A pool that runs one task at a time, in this process."""
 
-    def __init__(self, run: Run, progress: OnProgress) -> None:
+    def __init__(self, run: RunTask, progress: OnProgress) -> None:
         self._run, self._progress = run, progress
         self._tasks: list[Any] = []
 
@@ -213,7 +213,7 @@ class RayTasks:
     """
 
     def __init__(
-        self, prepare: Callable[[Any], Run], shared: Any, *, threads: int, retries: int,
+        self, prepare: Callable[[Any], RunTask], shared: Any, *, threads: int, retries: int,
         count: int | None = None,
     ) -> None:  # fmt: skip
         connect()
@@ -241,11 +241,11 @@ class RayTasks:
             yield self._running.pop(reference), result
 
 
-_prepared: dict[str, Run] = {}  # in a process of a cluster: what the tasks of a pool run
+_prepared: dict[str, RunTask] = {}  # in a process of a cluster: what the tasks of a pool run
 
 
 def _run_prepared(
-    key: str, prepare: Callable[[Any], Run], fetch: Callable[[], Any], task: Any
+    key: str, prepare: Callable[[Any], RunTask], fetch: Callable[[], Any], task: Any
 ) -> tuple[Any, bytes | None]:
     """The result of a task or its error, which Ray would wrap in a traceback of its own."""
     try:

@@ -18,6 +18,8 @@ from robustok.scoring.tree import Sequences
 
 Ids = Sequence[int] | np.ndarray
 
+_GROUP_CELLS = 4_000_000  # token cells of one joint prefix tree: bounds NumPy's share of memory
+
 _log = logging.getLogger(__name__)
 _warned: WeakSet[Any] = WeakSet()  # models whose max_length was exceeded: each is named once
 
@@ -125,7 +127,7 @@ def score_many(
     results: list[Scores | None] = [None] * len(requests)
     done = 0
     for members in _groups(requests):
-        parts = [_prepare(requests[i]) for i in members]
+        parts = [_part_of(requests[i]) for i in members]
         with quiet(model):
             scored = _score_group(
                 model,
@@ -140,9 +142,6 @@ def score_many(
         if progress is not None:
             progress(done, len(requests))
     return [r for r in results if r is not None]
-
-
-_GROUP_CELLS = 4_000_000  # token cells of one joint prefix tree: bounds NumPy's share of memory
 
 
 def _groups(requests: Sequence[Request]) -> list[list[int]]:
@@ -170,23 +169,24 @@ def _groups(requests: Sequence[Request]) -> list[list[int]]:
 class _Part(NamedTuple):
     """One request as sequences: (last prefix token) + question + option without its last token.
 
-    No one looks back to that last token. ``shape`` is (questions, options), ``naive`` the tokens of
-    one unpadded sequence for each of them.
+    The last token of an option is read but not computed, since no later token looks back to it.
+    ``shape`` is (questions, options), ``tokens_naive`` as in :class:`Scores`.
     """
 
     sequences: Sequences
     shape: tuple[int, int]
-    naive: int
+    tokens_naive: int
 
 
-def _prepare(request: Request) -> _Part:
+def _part_of(request: Request) -> _Part:
+    """The sequences of a request; raises RobustokError for an empty option or question."""
     questions = request.questions
     questions = questions if isinstance(questions, Ragged) else Ragged.from_rows(questions)
     prefix = np.asarray([] if request.prefix is None else request.prefix, np.int64)
     options = [np.asarray(o, np.int64) for o in request.options]
     if not options or any(len(o) == 0 for o in options):
         raise RobustokError("every answer option needs at least one token: check the options")
-    lead = prefix[-1:]
+    lead = prefix[-1:]  # the first token of an option is read at it where a question is empty
     if not len(lead) and len(questions) and not questions.lengths.min():
         raise RobustokError("an empty question follows nothing: give a prefix or a start token")
     lengths = questions.lengths + len(lead)
@@ -232,7 +232,9 @@ def _score_group(
     for part in parts:
         rows = slice(begin, begin + len(part.sequences.matrix))
         results.append(
-            Scores(values[rows].reshape(part.shape), int(costs[rows].sum()), part.naive, mode)
+            Scores(
+                values[rows].reshape(part.shape), int(costs[rows].sum()), part.tokens_naive, mode
+            )
         )
         begin = rows.stop
     return results

@@ -20,7 +20,7 @@ _PREFIXES_KEPT = 4
 
 @contextmanager
 def quiet(model: Any) -> Iterator[None]:
-    """Evaluation mode without gradients, put back as it was afterwards."""
+    """Evaluation mode without gradients, with the faster linear layers; put back afterwards."""
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
@@ -72,9 +72,10 @@ class _Past(DynamicLayer):
 class TreePass:
     """One prefix tree on its way through a model, under one cached prefix.
 
-    Holds the keys and values of the prefix and of every node that later rows look
-    back to. ``prefix`` is int64 [tokens], maybe none, read ``max_batch_tokens`` tokens at a time
-    where ``prefix_cache`` does not hold it from an earlier pass.
+    Holds the keys and values of the prefix (``cached``) and of every node that later rows look back
+    to (``stored``, where node ``n`` is at ``slot[n]``, -1 for none). ``prefix`` is int64 [tokens],
+    maybe none, read ``max_batch_tokens`` tokens at a time where ``prefix_cache`` does not hold it
+    from an earlier pass; ``prefix_computed`` counts the tokens read.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class TreePass:
         self._forward(ids, where, masks, cache, np.zeros(1, np.int64))
         new = [layer.new for layer in cache.layers]
         if self.cached:
-            new = [_joined(a, b, -2) for a, b in zip(self.cached, new, strict=True)]
+            new = [_concatenated(a, b, -2) for a, b in zip(self.cached, new, strict=True)]
         self.cached = new
 
     def run(self, rows: TreeRows, reads: Ints, keep: bool) -> Any:
@@ -121,8 +122,8 @@ class TreePass:
         ids = torch.as_tensor(np.where(real, tree.tokens[rows.nodes], 0), device=device)
         positions = np.where(real, tree.depth[rows.nodes], 0) + len(self.prefix)
         masks = self._masks(positions, *self._keys(rows))
-        looks_back = len(self.prefix) + rows.past.shape[1]
-        cache = self._cache(rows.past, looks_back) if keep or looks_back else None
+        n_past = len(self.prefix) + rows.past.shape[1]
+        cache = self._cache(rows.past, n_past) if keep or n_past else None
         nodes, flat = rows.nodes[real], np.flatnonzero(real.ravel())
         by_node = np.argsort(nodes)
         at = flat[by_node[np.searchsorted(nodes, reads, sorter=by_node)]]
@@ -146,6 +147,7 @@ class TreePass:
         )
 
     def _cache(self, past: Ints, length: int) -> Any:
+        """The keys and values of the prefix and of the nodes ``past``, ``length`` in all."""
         index = torch.as_tensor(np.where(past >= 0, self.slot[past], 0), device=self.model.device)
         layers = []
         for layer in range(self.layer_count):
@@ -157,13 +159,14 @@ class TreePass:
         return Cache(layers=layers)
 
     def _store(self, nodes: Ints, flat: Ints, cache: Any) -> None:
+        """Keep the new keys and values of ``nodes``, which are at ``flat`` (row, position)."""
         where = torch.as_tensor(flat, device=self.model.device)
         new = []
         for layer in cache.layers:
             keys, values = layer.new
             new.append((_select(keys, where), _select(values, where)))
         if self.stored:
-            new = [_joined(a, b, 1) for a, b in zip(self.stored, new, strict=True)]
+            new = [_concatenated(a, b, 1) for a, b in zip(self.stored, new, strict=True)]
         self.stored = new
         self.slot[nodes] = self.stored_count + np.arange(len(nodes))
         self.stored_count += len(nodes)
@@ -211,7 +214,7 @@ def attention_windows(config: Any) -> dict[str, int | None]:
     return {"full_attention": None, "sliding_attention": window}
 
 
-def _joined(first: States, then: States, dim: int) -> States:
+def _concatenated(first: States, then: States, dim: int) -> States:
     return torch.cat([first[0], then[0]], dim), torch.cat([first[1], then[1]], dim)
 
 

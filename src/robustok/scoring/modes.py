@@ -21,6 +21,7 @@ from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
 MODES = ("tree", "cache", "plain")
 
 _log = logging.getLogger(__name__)
+# (attention implementation, mode) of each model that was tested.
 _known: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
 
 
@@ -36,21 +37,22 @@ def tree_log_probs(
     width = min(row_width(model, len(sequences.prefix)), max_batch_tokens)
     while True:
         try:
-            run = TreePass(model, tree, sequences.prefix, max_batch_tokens, prefix_cache)
-            return _tree_log_probs(run, sequences.reads, width, max_batch_tokens)
+            tree_pass = TreePass(model, tree, sequences.prefix, max_batch_tokens, prefix_cache)
+            return _tree_log_probs(tree_pass, sequences.reads, width, max_batch_tokens)
         except (RuntimeError, MemoryError) as error:
             width = max_batch_tokens = halved(width, error)
 
 
 def _tree_log_probs(
-    run: TreePass, reads: Ints, width: int, max_batch_tokens: int
+    tree_pass: TreePass, reads: Ints, width: int, max_batch_tokens: int
 ) -> tuple[np.ndarray, Ints]:
-    tree = run.tree
+    """The pass through the model of :func:`tree_log_probs`, in rows of ``width`` nodes."""
+    tree = tree_pass.tree
     node_of_read = tree.path[reads[0], reads[1]]
     by_node = np.argsort(node_of_read, kind="stable")
     values = np.zeros(len(tree.path))
     costs = np.bincount(tree.owner, minlength=len(tree.path))
-    costs[0] += run.prefix_computed
+    costs[0] += tree_pass.prefix_computed
     cut = levels(tree, width)
     pending: list[tuple[Outputs, Ints, Ints]] = []
     for level, rows in enumerate(cut):
@@ -66,7 +68,7 @@ def _tree_log_probs(
             read = by_node[_members(node_of_read[by_node], nodes)]
             wanted, which = np.unique(node_of_read[read], return_inverse=True)
             try:
-                outputs = run.run(chunk, wanted, keep)
+                outputs = tree_pass.run(chunk, wanted, keep)
             except (RuntimeError, MemoryError) as error:
                 size = halved(len(chunk.nodes), error)
                 continue
@@ -204,12 +206,13 @@ def scoring_mode(model: Any) -> str:
     attention = str(getattr(model.config, "_attn_implementation", ""))
     known = _known.get(model)
     if known is None or known[0] != attention:
-        known = (attention, next(p for p in MODES if p == "plain" or _works(model, p, attention)))
+        known = (attention, next(m for m in MODES if m == "plain" or _works(model, m, attention)))
         _known[model] = known
     return known[1]
 
 
 def _works(model: Any, mode: str, attention: str) -> bool:
+    """Whether a mode scores a tiny input like "plain" does."""
     if mode == "tree" and (attention not in ("sdpa", "eager") or not _known_layers(model)):
         return False
     probe = _probe(int(model.config.get_text_config().vocab_size))
@@ -234,6 +237,7 @@ def _works(model: Any, mode: str, attention: str) -> bool:
 
 
 def _known_layers(model: Any) -> bool:
+    """Whether the masks of a :class:`TreePass` cover every kind of layer of the model."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
     return kinds <= set(attention_windows(config)) | {"full_attention"}

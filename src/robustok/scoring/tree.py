@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
+_OPEN_ROWS = 8  # rows that a subtree may still be put into
+
 
 class Sequences(NamedTuple):
     """Token sequences after one prefix, and which of their tokens are scored; all int64.
@@ -140,9 +142,6 @@ def _pack(sizes: Ints, width: int) -> Ints:
         open_rows[row] -= size
         groups[index] = row
     return groups
-
-
-_OPEN_ROWS = 8
 
 
 def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, width: int, above: Ints) -> TreeRows:

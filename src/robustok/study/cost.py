@@ -91,11 +91,12 @@ class Estimate:
         Args:
             shares: how much of each running cell is done, from 0 to 1, by key.
         """
-        of_all = (sum(self._taken.values()) + TRUSTED) / (sum(self._planned.values()) + TRUSTED)
+        taken, planned = sum(self._taken.values()), sum(self._planned.values())
+        overall_rate = (taken + TRUSTED) / (planned + TRUSTED)
         shares = shares or {}
         seconds = 0.0
         for cell in self._left.values():
-            taken = self._taken[cell.kind] + of_all * TRUSTED
+            taken = self._taken[cell.kind] + overall_rate * TRUSTED
             rate = taken / (self._planned[cell.kind] + TRUSTED)
             seconds += cell.work * rate * (1 - shares.get(cell.key, 0.0))
         return seconds

@@ -37,7 +37,7 @@ from robustok.study.cells.models import (
 )
 from robustok.study.config import find_study, studies
 from robustok.study.cost import parameters
-from robustok.study.schema import Corpus, Study, WordTask
+from robustok.study.schema import CorpusSection, Study, WordTask
 from robustok.study.sources import FileText, HubText, Text, external_file, external_model
 from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
@@ -80,6 +80,8 @@ def hub_names() -> dict[tuple[str, str], list[str]]:
 
 
 class _Planner:
+    """Makes the cells of one study; the inputs that several cells share are made once, at first."""
+
     def __init__(self, study: Study, read: bool) -> None:
         self.study, self.read = study, read
         self.parameters = parameters(study)
@@ -102,7 +104,7 @@ class _Planner:
         for repeat in range(self.study.repeats):
             suites: dict[tuple[object, ...], list[AttackCell]] = {}
             for origin in self._origins(repeat):
-                for cell in self._of_origin(origin, repeat):
+                for cell in self._trained_from(origin, repeat):
                     yield cell
                     if isinstance(cell, AttackCell) and cell.attack.transfer:
                         suites.setdefault((cell.attack, cell.few_shot), []).append(cell)
@@ -139,7 +141,7 @@ class _Planner:
                 corpus=self.corpus if self.on_text else None,
             )  # fmt: skip
 
-    def _of_origin(self, origin: OriginCell, repeat: int) -> Iterator[Cell]:
+    def _trained_from(self, origin: OriginCell, repeat: int) -> Iterator[Cell]:
         """A model, those that are trained from it, and the measurements of all."""
         study, seed = self.study, self.study.seed + repeat
         yield origin
@@ -229,7 +231,7 @@ def _data(study: Study, task: WordTask, read: bool) -> DataCell:
     return DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
 
 
-def _text(corpus: Corpus, read: bool) -> Text:
+def _text(corpus: CorpusSection, read: bool) -> Text:
     if corpus.hub:
         name = pinned(corpus.hub, "dataset") if read else corpus.hub
         return HubText(corpus.documents, corpus.measured, name)

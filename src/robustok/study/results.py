@@ -82,6 +82,7 @@ def rows_and_missing(
 
 
 def _names(study: Study, cell: MeasurementCell) -> Row:
+    """What is known of a measurement before it is made."""
     names: Any = {
         "study": study.name,
         "scale": study.scale,
@@ -100,21 +101,21 @@ def _names(study: Study, cell: MeasurementCell) -> Row:
 
 
 def _row(study: Study, cell: MeasurementCell, records: Mapping[str, dict[str, Any]]) -> Row:
-    record, model = records[cell.key], records[cell.model.key]
-    result, sizes = model["result"], {"architecture": study.model.architecture}
-    vocab = records[cell.tokenizer.key]["result"]
+    record, model_record = records[cell.key], records[cell.model.key]
+    model, tokenizer = model_record["result"], records[cell.tokenizer.key]["result"]
+    sizes = {"architecture": study.model.architecture} | study.model.sizes()
     row: Any = {
         **_names(study, cell),
-        **({"train_spec": result["train_spec"]} if "train_spec" in result else {}),
+        **({"train_spec": model["train_spec"]} if "train_spec" in model else {}),
         **record["result"],
         "eval_scheme": cell.eval_scheme,
         "seconds": record["seconds"],
         "model": {
-            **({"name": study.model.name} if study.model.name else sizes | study.model.sizes()),
-            "parameters": result["parameters"],
-            "training_seconds": model["seconds"],
+            **({"name": study.model.name} if study.model.name else sizes),
+            "parameters": model["parameters"],
+            "training_seconds": model_record["seconds"],
         },
-        **({"tokenizer": vocab["fingerprint"]} if "fingerprint" in vocab else {}),
+        **({"tokenizer": tokenizer["fingerprint"]} if "fingerprint" in tokenizer else {}),
         "cell": cell.key,
         "configuration": _configuration(cell),
         "versions": record["versions"],

@@ -35,7 +35,7 @@ from robustok.study.work import Watch, record_of, run_cells
 
 # Fields without effect on a result; repeats only add results of further seeds.
 DESCRIPTIVE = ("title", "about", "page", "paper", "threads", "repeats")
-OWN_FILES = (".lock", "cells")  # files that a folder may have before its study.json
+OWN_FILES = (".lock", "cells")  # what a folder may hold before its study.json
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def run_study(
 def _write_results(
     study: Study, cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
 ) -> list[Row]:
-    """Write results.jsonl, the rows of each item, and run.json."""
+    """Write results.jsonl and run.json, and copy the items of finished measurements to `items`."""
     rows, missing = rows_and_missing(study, cells, records)
     write_rows(folder / "results.jsonl", rows)
     for cell in cells:
@@ -218,6 +218,7 @@ def _claim(study: Study, folder: Path) -> None:
 
 
 def _decisive(study: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a study that decide its results."""
     return {name: value for name, value in study.items() if name not in DESCRIPTIVE}
 
 

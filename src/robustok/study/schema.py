@@ -24,11 +24,12 @@ NOT_IN_KEY: dict[str, Any] = {"in_key": False}
 
 
 def _schedule_or_spec(spec: str) -> str:
-    """The spec as results name it. The study's tokenizer is not needed."""
+    """The spec or schedule as results name it. The study's tokenizer is not needed."""
     return str(Spec.parse(spec))
 
 
-def _spec(spec: str) -> str:
+def _eval_spec(spec: str) -> str:
+    """The spec as results name it; raises ValueError for a schedule."""
     parsed = Spec.parse(spec)
     if parsed.is_schedule:
         raise ValueError(f"{parsed} is a schedule: only training takes one")
@@ -42,13 +43,15 @@ def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
     return specs
 
 
-EvalSpec = Annotated[str, AfterValidator(_spec)]
+EvalSpec = Annotated[str, AfterValidator(_eval_spec)]
 EvalSpecs = Annotated[tuple[EvalSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
 TrainSpec = Annotated[str, AfterValidator(_schedule_or_spec)]
 TrainSpecs = Annotated[tuple[TrainSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
 
 
 class Strict(BaseModel):
+    """Base of the sections of a study: frozen, and no other fields than those declared."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -71,20 +74,20 @@ class WordTask(Strict):
     test: int = Field(ge=1)
 
 
-class Tokenizer(Strict):
+class TokenizerSection(Strict):
     """A byte-level BPE trained on the study's own training text, or one that exists."""
 
     size: int | None = Field(None, ge=257)
     name: str | None = None  # a tokenizer.json, a folder, or a hub name
 
     @model_validator(mode="after")
-    def _one(self) -> Tokenizer:
+    def _size_or_name(self) -> TokenizerSection:
         if (self.size is None) == (self.name is None):
             raise ValueError("give size, or the name of one that exists")
         return self
 
 
-class Model(Strict):
+class ModelSection(Strict):
     """A causal language model from random weights, or one that exists."""
 
     name: str | None = None  # a folder or a hub name, which determines the sizes below
@@ -100,7 +103,7 @@ class Model(Strict):
     architecture: Literal["llama", "gpt2", "qwen3", "gemma3"] = "llama"
 
     @model_validator(mode="after")
-    def _whole(self) -> Model:
+    def _sizes_or_name(self) -> ModelSection:
         missing = [name for name in SIZES if getattr(self, name) is None]
         if self.name is None and missing:
             raise ValueError(f"give {missing[0]}, or the name of a model that exists")
@@ -121,7 +124,7 @@ class Model(Strict):
 SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
 
 
-class Corpus(Strict):
+class CorpusSection(Strict):
     """Text to pre-train on and to measure perplexity with: files, or a data set of the hub."""
 
     train: tuple[str, ...] = ()  # .txt, .jsonl or .parquet, the first two also compressed
@@ -133,6 +136,8 @@ class Corpus(Strict):
 
 
 class TrainingSection(Strict):
+    """What pre-training and fine-tuning have in common."""
+
     steps: int = Field(ge=1)
     batch_size: int = Field(ge=1)
     learning_rate: float = Field(gt=0)
@@ -145,7 +150,9 @@ class TrainingSection(Strict):
     dropout: float | None = Field(None, ge=0, lt=1)  # None: the model's own
 
 
-class Pretraining(TrainingSection):
+class PretrainSection(TrainingSection):
+    """Models trained from random weights, on the task's questions or on the corpus."""
+
     source: Literal["task", "corpus"] = "task"
     schemes: TrainSpecs = Field(json_schema_extra=NOT_IN_KEY)  # a model each
     end_of_text: str | None = None  # the token after each document; None: the tokenizer's own
@@ -159,7 +166,9 @@ class Lora(Strict):
     dropout: float = Field(0.05, ge=0, lt=1)
 
 
-class Finetuning(TrainingSection):
+class FinetuneSection(TrainingSection):
+    """Models trained further on the task's questions."""
+
     # A model each, from every pre-trained one.
     schemes: TrainSpecs = Field(json_schema_extra=NOT_IN_KEY)
     lora: Lora | None = None
@@ -169,7 +178,7 @@ class Finetuning(TrainingSection):
     keep_every: int | None = Field(None, ge=1)
 
 
-class Benchmarks(Strict):
+class BenchmarksSection(Strict):
     """Multiple-choice data sets that every model is also evaluated on."""
 
     names: tuple[str, ...] = ()  # as on the hub: arc_easy, copa, ...; none: all of the folder
@@ -177,14 +186,14 @@ class Benchmarks(Strict):
     items: int = Field(500, ge=1)  # at most, of each
 
 
-class FewShotExamples(Strict):
+class FewShotSection(Strict):
     """Solved examples before every question, drawn by each scheme in turn."""
 
     examples: int = Field(ge=1)  # before each question
     schemes: EvalSpecs
 
 
-class Questions(Strict):
+class EvaluateSection(Strict):
     """Accuracy on questions drawn by each evaluation scheme in turn."""
 
     eval_schemes: EvalSpecs
@@ -208,7 +217,7 @@ class AttackSection(Strict):
     transfer: bool = Field(default=False, json_schema_extra=NOT_IN_KEY)
 
     @model_validator(mode="after")
-    def _readable(self) -> AttackSection:
+    def _consistent(self) -> AttackSection:
         fixed = {"distances", "start", "steps", "objective", "stop_when_wrong"}
         fixed &= self.model_fields_set
         if self.suite is not None and fixed:
@@ -238,7 +247,7 @@ class PerplexitySection(Strict):
     eval_schemes: EvalSpecs
 
 
-class Embeddings(Strict):
+class EmbeddingsSection(Strict):
     """Distance between the tokenizations of a word, in each layer of each model."""
 
     words: int = Field(1000, ge=2)  # number of the most frequent English words
@@ -260,7 +269,7 @@ class StrengthSection(Strict):
     splits: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(min_length=1, max_length=20)
 
 
-class Examples(Strict):
+class ExamplesSection(Strict):
     """Texts whose draws the report shows in color."""
 
     texts: tuple[str, ...] = Field(min_length=1)
@@ -277,6 +286,8 @@ class PaperRow(Strict):
 
 
 class PaperTable(Strict):
+    """A table or figure of the paper, beside which the report sets the study's own values."""
+
     note: str = ""  # which figure or table this is, or what to know of its values
     measure: Literal["accuracy", "perplexity", "embeddings"] = "accuracy"
     # Evaluation schemes and attacks; of embeddings: the layers.
@@ -328,20 +339,20 @@ class Study(Strict):
     page: Literal["study", "card"] = "study"  # the report: of all models, or of one alone
     task: WordTask | None = None  # none: perplexity alone is measured
     other_tasks: tuple[WordTask, ...] | None = None  # further questions to evaluate on
-    tokenizer: Tokenizer | None = None  # the named model's own, if not given
-    model: Model
-    corpus: Corpus | None = None
-    pretrain: Pretraining | None = None
-    finetune: Finetuning | None = None
-    benchmarks: Benchmarks | None = None
-    few_shot: FewShotExamples | None = None
-    evaluate: Questions | None = None
+    tokenizer: TokenizerSection | None = None  # the named model's own, if not given
+    model: ModelSection
+    corpus: CorpusSection | None = None
+    pretrain: PretrainSection | None = None
+    finetune: FinetuneSection | None = None
+    benchmarks: BenchmarksSection | None = None
+    few_shot: FewShotSection | None = None
+    evaluate: EvaluateSection | None = None
     strength: StrengthSection | None = None  # of the schemes of finetune and evaluate
     attacks: tuple[AttackSection, ...] = ()
     perplexity: PerplexitySection | None = None
-    embeddings: Embeddings | None = None
+    embeddings: EmbeddingsSection | None = None
     drift: DriftSection | None = None
-    examples: Examples | None = None
+    examples: ExamplesSection | None = None
     paper: Paper | None = None
 
     @field_validator("seed")

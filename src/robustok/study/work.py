@@ -29,7 +29,7 @@ from robustok.runtime.processes import (
     Pool,
     Processes,
     RayTasks,
-    Run,
+    RunTask,
     Worker,
     available_cores,
     dispatch,
@@ -39,7 +39,7 @@ from robustok.study.cells.base import Cell
 
 RECORD = "cell.json"  # written last
 LOG = "log.txt"
-FIELDS = {"kind", "fields", "inputs", "seconds", "versions", "result"}  # of a record
+RECORD_FIELDS = {"kind", "fields", "inputs", "seconds", "versions", "result"}
 SAVED_EVERY = 30  # seconds between two writes of the time spent on an unfinished cell
 RETRIES = 3  # of a cell whose machine of a cluster was lost; it continues from its checkpoint
 
@@ -103,14 +103,15 @@ def run_cells(
     with ExitStack() as stack:
         pool: Pool
         if engine == "ray":
-            shared, cores = (folder.resolve(), threads or 1), threads or 1
-            pool = RayTasks(_prepare_on_cluster, shared, threads=cores, retries=RETRIES)
+            cores = threads or 1
+            shared = (folder.resolve(), cores)
+            pool = RayTasks(_cell_runner_on_cluster, shared, threads=cores, retries=RETRIES)
         elif threads:
             count = min(cells_at_once(threads, jobs), len(todo))
-            make = partial(Worker, _prepare, folder, threads)
+            make = partial(Worker, _cell_runner, folder, threads)
             pool = stack.enter_context(Processes(make, count, progress, _raise_death))
         else:
-            pool = InProcess(_prepare(folder), progress)
+            pool = InProcess(_cell_runner(folder), progress)
         for cell, _ in dispatch(
             todo,
             pool,
@@ -125,7 +126,9 @@ def cells_at_once(threads: int | None, jobs: int | None) -> int:
     return (jobs or max(1, available_cores() // threads)) if threads else 1
 
 
-def _prepare(folder: Path) -> Run:
+def _cell_runner(folder: Path) -> RunTask:
+    """What runs the cells of a folder in this process or in a worker."""
+
     def run(cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:
         do_cell(cell, folder, lambda done, total: progress((done, total)))
 
@@ -140,7 +143,8 @@ def _raise_death(worker: Worker) -> None:
     )
 
 
-def _prepare_on_cluster(shared: tuple[Path, int]) -> Run:
+def _cell_runner_on_cluster(shared: tuple[Path, int]) -> RunTask:
+    """The same in a task of a cluster; `shared` is (folder, threads of a cell)."""
     folder, threads = shared
     os.environ.update(thread_limits(threads))
 
@@ -171,32 +175,32 @@ def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _damage(record: Any, place: Path) -> str | None:
+def _damage(record: Any, cell_folder: Path) -> str | None:
     """What is wrong with a cell's record or the files it lists, in a few words."""
     if not isinstance(record, dict):
         return RECORD
     content = {name: value for name, value in record.items() if name != "digest"}
-    if set(content) != FIELDS | {"files"} or record.get("digest") != json_digest(content):
+    if set(content) != RECORD_FIELDS | {"files"} or record.get("digest") != json_digest(content):
         return f"{RECORD} has changed"
-    return find_damage(place, record["files"])
+    return find_damage(cell_folder, record["files"])
 
 
 def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
     """Run one cell, from its last checkpoint if it has one, and write its record."""
-    place = cell.path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    spent = _Stopwatch(place / "seconds.json")
+    cell_folder = cell.path(folder)
+    cell_folder.mkdir(parents=True, exist_ok=True)
+    spent = _Stopwatch(cell_folder / "seconds.json")
 
-    def noted(done: int, total: int) -> None:
+    def on_progress(done: int, total: int) -> None:
         spent.save()
         progress(done, total)
 
-    log = place / LOG
-    _note(log, f"{cell.label}: started, process {os.getpid()} on {platform.node()}")
+    log = cell_folder / LOG
+    _log_line(log, f"{cell.label}: started, process {os.getpid()} on {platform.node()}")
     try:
-        result = cell.run(folder, noted)
+        result = cell.run(folder, on_progress)
     except BaseException:
-        _note(log, traceback.format_exc())
+        _log_line(log, traceback.format_exc())
         raise
     record = {
         "kind": cell.kind,
@@ -207,12 +211,12 @@ def do_cell(cell: Cell, folder: Path, progress: Progress) -> None:
         "result": result,
     }
     spent.remove()
-    record["files"] = digests_of(place, skip=(RECORD, LOG))
-    write_json(place / RECORD, record | {"digest": json_digest(record)})
-    _note(log, f"finished after {record['seconds']} s")
+    record["files"] = digests_of(cell_folder, skip=(RECORD, LOG))
+    write_json(cell_folder / RECORD, record | {"digest": json_digest(record)})
+    _log_line(log, f"finished after {record['seconds']} s")
 
 
-def _note(log: Path, text: str) -> None:
+def _log_line(log: Path, text: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{now} {text}\n")
@@ -225,14 +229,15 @@ class _Stopwatch:
         self._path = path
         before = read_json_or_none(path)
         self._before = float(before) if isinstance(before, (int, float)) else 0.0
-        self._start = self._noted = time.monotonic()
+        self._start = self._saved = time.monotonic()
 
     def total(self) -> float:
         return self._before + time.monotonic() - self._start
 
     def save(self) -> None:
-        if time.monotonic() - self._noted > SAVED_EVERY:
-            self._noted = time.monotonic()
+        """Write the total, at most every `SAVED_EVERY` seconds."""
+        if time.monotonic() - self._saved > SAVED_EVERY:
+            self._saved = time.monotonic()
             write_json(self._path, self.total())
 
     def remove(self) -> None:

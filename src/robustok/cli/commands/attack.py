@@ -12,7 +12,7 @@ import typer
 
 from robustok import attack as attacks
 from robustok.attack.registry import function_named
-from robustok.attack.settings import OBJECTIVES, AttackSettings, ObjectiveSettings
+from robustok.attack.settings import SCALES, SUITE_LIMIT, AttackSettings, ObjectiveSettings
 from robustok.cli.options import FrameOptions, Json, Model, option, output_file
 from robustok.cli.printing import print_json, print_result, print_tokens
 from robustok.cli.progress import bar
@@ -23,7 +23,6 @@ from robustok.runtime.files import write_rows
 from robustok.tasks import read_items
 
 CONTROL = "random, same number scored"
-SUITE_LIMIT = 500  # tokenizations scored by each search of a suite, for a prompt
 _FILES = {"default": None, "metavar": "FILE"}
 _MORE = {"panel": "Suites, other models and answers"}
 
@@ -102,7 +101,7 @@ def attack(
         raise RobustokError("an attack draws at random: give --seed")
     _ = frame.is_chat
     search = AttackSettings(**settings)
-    of_options = objective in OBJECTIVES
+    of_options = objective in SCALES
     more = options.suite or options.prompts or options.replay or options.jointly
     if of_options and search.search != "annealing" and not more:
         if others:

@@ -68,6 +68,7 @@ class StudyOptions:
     words_file: str | None = option("file with one word per line", default=None, metavar="FILE")
 
     def find(self, name: str) -> Study:
+        """The study, with these options in place of its own fields."""
         from robustok.study import find_study
 
         return find_study(
@@ -79,6 +80,7 @@ class StudyOptions:
         )  # fmt: skip
 
     def folder(self, study: Study) -> Path:
+        """The folder of the run."""
         parts = [study.name, *([self.scale] if self.scale else [])]
         if self.model is not None:  # its name without folder and revision
             parts.append(Path(self.model.partition("@")[0]).name or "model")
@@ -91,10 +93,11 @@ def list_(as_json: Json = False) -> None:
 
     # quick is first: a new user starts with it.
     for name in sorted(studies(), key=lambda name: (name != "quick", name)):
-        scales = [(scale or "full", _known(name, scale)) for scale in (None, *scales_of(name))]
-        full = scales[0][1]
+        scales = (None, *scales_of(name))
+        by_scale = {scale or "full": _study_at_scale(name, scale) for scale in scales}
+        full = by_scale["full"]
         where = full.paper.where if full.paper else None
-        needs = {scale: _needs(study) for scale, study in scales}
+        needs = {scale: _needs(study) for scale, study in by_scale.items()}
         if as_json:
             print_json({"name": name, "title": full.title, "paper": where, "needs": needs})
             continue
@@ -105,22 +108,23 @@ def list_(as_json: Json = False) -> None:
 
 def plan(name: Name, options: StudyOptions, as_json: Json = False) -> None:
     """Show every cell of a study, and which are done."""
-    from robustok import study as studies
+    from robustok.study import plan as plan_cells
     from robustok.study.work import RECORD
 
     study = options.find(name)
     folder = options.cells or options.folder(study) / "cells"
-    planned = studies.plan(study)
-    todo = [cell for cell in planned if not (folder / cell.key / RECORD).exists()]
-    for cell in planned:
-        done = (folder / cell.key / RECORD).exists()
+    cells = plan_cells(study)
+    finished = {cell.key for cell in cells if (folder / cell.key / RECORD).exists()}
+    for cell in cells:
+        done = cell.key in finished
         if as_json:
             print_json({"key": cell.key, "done": done, "label": cell.label, "work": cell.work})
         else:
             typer.echo(f"{cell.key:<28}  {'done' if done else '':<4}  {cell.label}")
     if not as_json:
+        todo = [cell for cell in cells if cell.key not in finished]
         time = _time([cell.work for cell in todo])
-        typer.echo(f"{len(todo)} of {len(planned)} cells to do, about {time}")
+        typer.echo(f"{len(todo)} of {len(cells)} cells to do, about {time}")
 
 
 @dataclass(frozen=True)
@@ -205,21 +209,22 @@ app.command("list", cls=Command)(list_)
 add_commands(app, plan, run, report)
 
 
-def _known(name: str, scale: str | None) -> Study:
+def _study_at_scale(name: str, scale: str | None) -> Study:
+    """An included study; one that needs text of the user gets file names that are never read."""
     from robustok.study import find_study
 
     try:
         return find_study(name, scale=scale)
     except RobustokError:
-        # The estimate does not depend on the text, so the files need not exist.
         return find_study(name, scale=scale, corpus=("text",), held_out="text")
 
 
 def _needs(study: Study) -> str:
-    from robustok.study import plan
+    """The model and the text that a study needs, and the number and time of its cells."""
+    from robustok.study import plan as plan_cells
     from robustok.study.cost import parameters
 
-    cells = plan(study, read=False)
+    cells = plan_cells(study, read=False)
     family = ARCHITECTURES[study.model.architecture]
     model = study.model.name or f"a {family} of {parameters(study) / 1e6:.1f}M parameters"
     # Without text, the perplexity of a study with questions is theirs.

@@ -87,6 +87,7 @@ class Cell(ABC):
 
     @cached_property
     def key(self) -> str:
+        """The kind and a hash of all that decides the result; the name of the cell's folder."""
         content = {
             "format": FORMAT,
             "kind": self.kind,

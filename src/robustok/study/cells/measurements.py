@@ -17,7 +17,7 @@ import numpy as np
 
 from robustok import attack as attacks
 from robustok import evaluation
-from robustok.attack.settings import ObjectiveSettings, suite_label
+from robustok.attack.settings import SUITE_LIMIT, ObjectiveSettings, suite_label
 from robustok.evaluation.comparison import FewShot
 from robustok.evaluation.intervals import clustered
 from robustok.models.devices import precision_of
@@ -34,11 +34,11 @@ from robustok.study.schema import NOT_IN_KEY, AttackSection, DriftSection, Study
 from robustok.tasks import Item, frequent_words
 from robustok.tokenizer.vocabulary import Vocabulary
 
-DOCUMENT_TOKENS = 2_500
-NEIGHBORS = 80  # tokenizations that an attack scores in a step
-SUITE_LIMIT = 500  # tokenizations that each search of a suite scores for a question
-SEARCHES = 6  # of a suite
-STEPS = 3  # until an attack succeeds or gives up
+# For estimates of cost:
+DOCUMENT_TOKENS = 2_500  # of a held-out document
+STEP_NEIGHBORS = 80  # tokenizations that an attack scores in a step
+STEPS_TAKEN = 3  # until an attack succeeds or gives up
+SUITE_SEARCHES = 6  # of a suite
 SAMPLING_COST = 15  # of sampling a token, as a multiple of reading one of a long row
 
 
@@ -46,7 +46,9 @@ SAMPLING_COST = 15  # of sampling a token, as a multiple of reading one of a lon
 class Subject:
     """A model to measure, and what it is measured with.
 
-    `is_last` is false for a pre-trained model that the study trains further.
+    `questions` are all that the study evaluates on, `few_shots` the examples before them, by each
+    scheme in turn (None for no examples). `is_last` is false for a pre-trained model that the study
+    trains further.
     """
 
     model: ModelCell
@@ -58,8 +60,8 @@ class Subject:
     is_last: bool
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of :class:`MeasurementCell`."""
+    def cell_fields(self) -> dict[str, Any]:
+        """The arguments that every :class:`MeasurementCell` takes."""
         return {"model": self.model, "tokenizer": self.tokenizer, "seed": self.seed}
 
 
@@ -116,7 +118,7 @@ class PerplexityCell(MeasurementCell):
             return
         questions = () if subject.corpus else subject.questions
         for spec in study.perplexity.eval_schemes:
-            yield cls(spec=spec, corpus=subject.corpus, questions=questions, **subject.fields)
+            yield cls(spec=spec, corpus=subject.corpus, questions=questions, **subject.cell_fields)
 
     @property
     def eval_scheme(self) -> str:
@@ -161,7 +163,7 @@ class EmbeddingsCell(MeasurementCell):
     @classmethod
     def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
         if part := study.embeddings:
-            yield cls(words=part.words, draws=part.draws, **subject.fields)
+            yield cls(words=part.words, draws=part.draws, **subject.cell_fields)
 
     @property
     def eval_scheme(self) -> str:
@@ -219,6 +221,7 @@ class AccuracyCell(MeasurementCell):
         return items[:count], prefix
 
     def _summary(self, result: Any, items: Sequence[Item], folder: Path) -> Summary:
+        """The summary of an evaluation or attack; its rows for each question go to items.jsonl."""
         write_rows(self.path(folder) / "items.jsonl", result.table())
         names = ("accuracy", "low", "high", "n", "draws")
         summary = {name: getattr(result, name) for name in names} | {"chance": _chance(items)}
@@ -254,7 +257,7 @@ class EvaluateCell(AccuracyCell):
             for ensemble, count in draws.items():
                 yield cls(
                     spec=spec, items=part.items, draws=count, ensemble=ensemble, data=data,
-                    few_shot=few_shot, **subject.fields,
+                    few_shot=few_shot, **subject.cell_fields,
                 )  # fmt: skip
 
     @property
@@ -307,9 +310,9 @@ class AttackCell(AccuracyCell):
     def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
         if not subject.is_last:
             return
-        games = [data for data in subject.questions if isinstance(data, DataCell)]
-        for data, few_shot, attack in product(games, subject.few_shots, study.attacks):
-            yield cls(attack=attack, data=data, few_shot=few_shot, **subject.fields)
+        word_tasks = [data for data in subject.questions if isinstance(data, DataCell)]
+        for data, few_shot, attack in product(word_tasks, subject.few_shots, study.attacks):
+            yield cls(attack=attack, data=data, few_shot=few_shot, **subject.cell_fields)
 
     @property
     def max_scored(self) -> int:
@@ -325,10 +328,10 @@ class AttackCell(AccuracyCell):
     @property
     def tokens(self) -> float:
         if self.attack.suite:
-            return self.attack.items * SEARCHES * self.max_scored * QUESTION_TOKENS / 3
+            return self.attack.items * SUITE_SEARCHES * self.max_scored * QUESTION_TOKENS / 3
         # The neighbors of a tokenization share most of their tokens.
-        steps = self.attack.items * min(self.attack.steps, STEPS) * len(self.attack.distances)
-        return steps * NEIGHBORS * QUESTION_TOKENS / 3
+        steps = self.attack.items * min(self.attack.steps, STEPS_TAKEN) * len(self.attack.distances)
+        return steps * STEP_NEIGHBORS * QUESTION_TOKENS / 3
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         vocab, model = self.tokenizer.vocabulary(folder), self.model.load(folder)
@@ -379,15 +382,22 @@ class AttackCell(AccuracyCell):
         write_rows(self.path(folder) / "items.jsonl", rows)
         broken = {row["key"] for row in rows if row["success"]}
         held = [item.key not in broken for item in items]
-        return self._worst(vocab, items, held, [attack.ids for attack in result.worst]) | {
+        return self._suite_summary(vocab, items, held, [attack.ids for attack in result.worst]) | {
             "start_accuracy": float(np.mean([a.canonical_score <= 0 for a in result.worst])),
             "precision": precision_of(model),
         }
 
-    def _worst(
+    def _suite_summary(
         self, vocab: Vocabulary, items: Sequence[Item], held: Sequence[bool], ids: list[np.ndarray]
     ) -> Summary:
-        """The summary of a suite: which questions no attack broke, and the worst ids of each."""
+        """The summary of a suite.
+
+        Args:
+            vocab: the vocabulary of the model.
+            items: the questions.
+            held: for each question, whether no attack broke it.
+            ids: for each question, the tokenization with the highest score.
+        """
         accuracy, low, high = clustered([float(one) for one in held])
         return {
             "accuracy": accuracy,
@@ -415,7 +425,7 @@ class TransferCell(AttackCell):
 
     @property
     def tokens(self) -> float:
-        return self.attack.items * SEARCHES * len(self.others) * QUESTION_TOKENS
+        return self.attack.items * SUITE_SEARCHES * len(self.others) * QUESTION_TOKENS
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         vocab, model = self.tokenizer.vocabulary(folder), self.model.load(folder)
@@ -440,7 +450,7 @@ class TransferCell(AttackCell):
         write_rows(self.path(folder) / "items.jsonl", rows)
         held = [not row["success"] for row in rows]
         ids = [np.array(row["ids"], np.int32) for row in rows]
-        return self._worst(vocab, items, held, ids)
+        return self._suite_summary(vocab, items, held, ids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -456,7 +466,7 @@ class DriftCell(MeasurementCell):
     def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
         if study.drift is None or not subject.is_last or not subject.questions:
             return
-        yield cls(options=study.drift, questions=subject.questions, **subject.fields)
+        yield cls(options=study.drift, questions=subject.questions, **subject.cell_fields)
 
     @property
     def eval_scheme(self) -> str:

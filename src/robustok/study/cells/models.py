@@ -17,7 +17,13 @@ from robustok.samplers.strength import sampler_at_splits
 from robustok.study.cells.base import NAME, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, TokenizerCell
 from robustok.study.cost import training_seconds
-from robustok.study.schema import NOT_IN_KEY, Finetuning, Model, Pretraining, TrainingSection
+from robustok.study.schema import (
+    NOT_IN_KEY,
+    FinetuneSection,
+    ModelSection,
+    PretrainSection,
+    TrainingSection,
+)
 from robustok.study.sources import External
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, special_token
 from robustok.training.recipe import step_folder
@@ -126,16 +132,16 @@ class TrainedCell(ModelCell):
         """Train by :func:`robustok.training.pretrain` or ``finetune``, and save the model."""
         options = {name: getattr(self.options, name) for name in TrainingSection.model_fields}
         out, vocab = self.path(folder) / "model", self.tokenizer.vocabulary(folder)
-        done = train(
+        result = train(
             model, vocab, content, seed=self.seed, out=out, progress=progress, **options, **settings
         )
         save_tokenizer(self.tokenizer.source(folder), out)
         return {
             "parameters": model.num_parameters(),
-            "last_loss": done.losses[-1][1] if done.losses else None,
-            "tokens": done.tokens,
-            "overflowed": done.overflowed,
-            "precision": done.precision,
+            "last_loss": result.losses[-1][1] if result.losses else None,
+            "tokens": result.tokens,
+            "overflowed": result.overflowed,
+            "precision": result.precision,
         }
 
     def _train_on_questions(
@@ -162,8 +168,8 @@ class PretrainCell(TrainedCell, OriginCell):
     training: ClassVar[str] = PRETRAINED
     start_token: ClassVar[None] = None  # type: ignore[misc]
 
-    options: Pretraining
-    model: Model
+    options: PretrainSection
+    model: ModelSection
     parameters: float = field(metadata=NOT_IN_KEY)
     corpus: CorpusCell | None = None
 
@@ -190,7 +196,7 @@ class FinetuneCell(TrainedCell):
     kind: ClassVar[str] = "finetune"
     training: ClassVar[str] = FINETUNED
 
-    options: Finetuning
+    options: FinetuneSection
     model: OriginCell
 
     @property
