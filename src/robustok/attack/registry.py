@@ -37,21 +37,21 @@ class Registry(Generic[T]):
         self.kind, self.group = kind, group
         self._known: dict[str, T] = {}
 
-    def register(self, *names: str) -> Callable[[T], T]:
+    def register(self, name: str) -> Callable[[T], T]:
         """A decorator that registers a function.
 
         Args:
-            *names: its names.
+            name: its name.
 
         Raises RobustokError for a name that another function has.
         """
 
         def decorate(function: T) -> T:
-            for name in names:
-                other = self._known.setdefault(name, function)
-                if other is not function and _place(other) != _place(function):
-                    raise RobustokError(f"{self.kind} '{name}' is already registered: rename one")
-                self._known[name] = function
+            other = self._known.get(name, function)
+            # Where a module is imported again, its function replaces the earlier one.
+            if other is not function and _place(other) != _place(function):
+                raise RobustokError(f"{self.kind} '{name}' is already registered: rename one")
+            self._known[name] = function
             return function
 
         return decorate
@@ -77,6 +77,7 @@ class Registry(Generic[T]):
 
 
 def _place(function: Any) -> tuple[str, str]:
+    """Where a function is defined: its module and its name there."""
     return function.__module__, function.__qualname__
 
 

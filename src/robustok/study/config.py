@@ -255,10 +255,12 @@ class _Places:
 
 
 def _dotted(path: FieldPath) -> str:
+    """A field as errors name it: task.words."""
     return ".".join(map(str, path))
 
 
 def _first_error(error: ValidationError, places: _Places) -> RobustokError:
+    """One of the errors that pydantic found, with its line."""
     # A misspelled field is also a missing one; the misspelling is what helps.
     problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path: FieldPath = tuple(problem["loc"])
@@ -320,7 +322,7 @@ def _at_strengths(study: Study, places: _Places) -> Study:
 
 
 def _too_large(study: Study) -> Iterator[tuple[FieldPath, str]]:
-    """An upper bound of the number of cells, from the lengths of the study's lists."""
+    """The error of a study with too many cells, by an upper bound from the lengths of its lists."""
 
     def length(part: Any, name: str) -> int:
         return len(getattr(part, name)) if part else 0

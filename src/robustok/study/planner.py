@@ -169,6 +169,11 @@ class _Planner:
             yield from EvaluateCell.planned(self.study, subject)
 
     def _measurements(self, model: ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
+        """The measurements of a model, after the questions that they read.
+
+        `is_last` is false for a model that the study trains further: only perplexity and
+        embeddings are measured.
+        """
         own = (self.data,) if self.data else ()
         questions = (*own, *self.other_data, *self.benchmarks)
         if is_last:

@@ -129,6 +129,8 @@ def plan(name: Name, options: StudyOptions, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class RunOptions(StudyOptions):
+    """Which study, and how its cells run."""
+
     jobs: int | None = option(
         "cells to run at once  [default: by the available cores]", default=None, min=1
     )
@@ -172,6 +174,8 @@ def run(name: Name, options: RunOptions) -> None:
 
 @dataclass(frozen=True)
 class ReportOptions:
+    """Where a report is written."""
+
     out: Path | None = option(
         "of the report [default: the folder; for FILE.jsonl, FILE-report beside it]",
         "--out", "-o", default=None, metavar="FOLDER", callback=output_folder,

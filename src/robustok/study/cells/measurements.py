@@ -1,7 +1,8 @@
-"""Measurements of a model as cells: accuracy, attacks, perplexity, and embedding distances.
+"""Measurements of a model as cells: accuracy, attacks, perplexity, embeddings, and drift.
 
 A new kind of measurement is a section of the schema, a subclass of :class:`MeasurementCell`, and an
-entry in `MEASUREMENTS`. Every measurement has a row in results.jsonl.
+entry in `MEASUREMENTS`. Every measurement has a row in results.jsonl. :class:`ExamplesCell` draws
+the examples of a report, which need no model.
 """
 
 from __future__ import annotations
@@ -503,6 +504,36 @@ class DriftCell(MeasurementCell):
         return asdict(drift) | {"completions": len(texts) * options.samples}
 
 
+@dataclass(frozen=True)
+class ExamplesCell(Cell):
+    """Draws of each scheme for a few texts, as the bytes of their tokens; reports show them."""
+
+    kind: ClassVar[str] = "examples"
+
+    texts: tuple[str, ...]
+    schemes: tuple[str, ...]
+    draws: int
+    seed: int
+    tokenizer: TokenizerCell
+
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        vocab = self.tokenizer.vocabulary(folder)
+        # Of a schedule, the scheme at the end of the training.
+        samplers = {
+            scheme: sampler_at_splits(scheme, vocab, self.texts) or schedule(scheme, vocab).at(1.0)
+            for scheme in self.schemes
+        }
+        examples = []
+        for text in self.texts:
+            for scheme, drawn in samplers.items():
+                draws = 1 if drawn.deterministic else self.draws
+                rows = drawn.sample_batch([text], seed=self.seed, draws=draws)
+                tokens = [[vocab.tokens[i].decode("latin-1") for i in row] for row in rows]
+                examples.append({"text": text, "scheme": scheme, "draws": tokens})
+        write_json(self.path(folder) / "examples.json", examples)
+        return {"texts": len(self.texts)}
+
+
 # In the order in which a model is measured. Transfers come after all models.
 MEASUREMENTS: tuple[type[MeasurementCell], ...] = (
     PerplexityCell,
@@ -541,33 +572,3 @@ def _strength(vocab: Vocabulary, texts: Sequence[str], rows: Any) -> dict[str, f
 
 def _rounded(strength: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in strength.items()}
-
-
-@dataclass(frozen=True)
-class ExamplesCell(Cell):
-    """Draws of each scheme for a few texts, as the bytes of their tokens; reports show them."""
-
-    kind: ClassVar[str] = "examples"
-
-    texts: tuple[str, ...]
-    schemes: tuple[str, ...]
-    draws: int
-    seed: int
-    tokenizer: TokenizerCell
-
-    def run(self, folder: Path, progress: Progress) -> Summary:
-        vocab = self.tokenizer.vocabulary(folder)
-        # Of a schedule, the scheme at the end of the training.
-        samplers = {
-            scheme: sampler_at_splits(scheme, vocab, self.texts) or schedule(scheme, vocab).at(1.0)
-            for scheme in self.schemes
-        }
-        examples = []
-        for text in self.texts:
-            for scheme, drawn in samplers.items():
-                draws = 1 if drawn.deterministic else self.draws
-                rows = drawn.sample_batch([text], seed=self.seed, draws=draws)
-                tokens = [[vocab.tokens[i].decode("latin-1") for i in row] for row in rows]
-                examples.append({"text": text, "scheme": scheme, "draws": tokens})
-        write_json(self.path(folder) / "examples.json", examples)
-        return {"texts": len(self.texts)}
