@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from robustok.kernels.arrays import copy_to
 from robustok.kernels.compiler.borrow import borrow
 from robustok.kernels.compiler.jit import njit
 from robustok.kernels.json_ids import write_number
@@ -224,28 +225,29 @@ def _write(state, new, names, name_offsets, type_id, lists, out):
     )
     lists, out = borrow(lists), borrow(out)
     n = len(new)
-    end = _copied(_IDS, np.int64(0), len(_IDS), out, np.int64(0))
+    end = _append(_IDS, out, np.int64(0))
     for i in range(n):
         end = write_number(out, _comma(out, end, i), np.int64(new[i]))
-    end = _copied(_TYPES, np.int64(0), len(_TYPES), out, end)
+    end = _append(_TYPES, out, end)
     for i in range(n):
         end = write_number(out, _comma(out, end, i), type_id)
-    end = _copied(_STRINGS, np.int64(0), len(_STRINGS), out, end)
+    end = _append(_STRINGS, out, end)
     for i in range(n):
         end = _comma(out, end, i)
         begin = lists.strings[i, 0]
         if begin >= 0:
-            end = _copied(state, begin, lists.strings[i, 1], out, end)
+            end = _append(state[begin : lists.strings[i, 1]], out, end)
         else:
-            end = _copied(names, name_offsets[new[i]], name_offsets[new[i] + 1] - 1, out, end)
-    end = _copied(_WORDS, np.int64(0), len(_WORDS), out, end)
+            string = names[name_offsets[new[i]] : name_offsets[new[i] + 1] - 1]
+            end = _append(string, out, end)
+    end = _append(_WORDS, out, end)
     for i in range(n):
         end = _comma(out, end, i)
         if lists.words[i] < 0:
-            end = _copied(_NULL, np.int64(0), len(_NULL), out, end)
+            end = _append(_NULL, out, end)
         else:
             end = write_number(out, end, lists.words[i])
-    end = _copied(_OFFSETS, np.int64(0), len(_OFFSETS), out, end)
+    end = _append(_OFFSETS, out, end)
     for i in range(n):
         end = _comma(out, end, i)
         out[end] = _OPEN
@@ -254,26 +256,24 @@ def _write(state, new, names, name_offsets, type_id, lists, out):
         end = write_number(out, end + 1, lists.offsets[i, 1])
         out[end] = _CLOSE
         end += 1
-    end = _copied(_SPECIAL, np.int64(0), len(_SPECIAL), out, end)
+    end = _append(_SPECIAL, out, end)
     for i in range(n):
         end = write_number(out, _comma(out, end, i), np.int64(0))
-    end = _copied(_ATTENTION, np.int64(0), len(_ATTENTION), out, end)
+    end = _append(_ATTENTION, out, end)
     for i in range(n):
         end = write_number(out, _comma(out, end, i), np.int64(1))
-    return _copied(_END, np.int64(0), len(_END), out, end)
+    return _append(_END, out, end)
 
 
 @njit(cache=True, nogil=True)
-def _copied(source, begin, end, out, at):
-    """Copy ``source[begin:end]`` to ``out`` from ``at`` on; returns the end.
+def _append(text, out, end):
+    """Write ``text`` to ``out`` from index ``end`` on; returns where it ends.
 
-    ``source``: uint8 [bytes]. ``out``: uint8 [capacity], with space for the copy.
+    ``text``: uint8 [bytes]. ``out``: uint8 [capacity], with space for it.
     """
-    source, out = borrow(source), borrow(out)
-    for i in range(begin, end):
-        out[at] = source[i]
-        at += 1
-    return at
+    text, out = borrow(text), borrow(out)
+    copy_to(text, len(text), out, end)
+    return end + len(text)
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -210,7 +210,7 @@ class StochasticTokenizer(Switch):
 
     def __reduce__(self) -> Any:
         draws = self.draws
-        return _rebuilt, (self.wrapped_tokenizer, draws.scheme, draws.seed, draws.state)
+        return stochastic_tokenizer, (self.wrapped_tokenizer, draws.scheme, draws.seed, draws.state)
 
     def __repr__(self) -> str:
         mode = "on" if self.training else "off"
@@ -224,9 +224,6 @@ def stochastic_tokenizer(
     return StochasticTokenizer(
         tokenizer, SeededScheme(scheme, seed, lambda: Vocabulary.load(tokenizer), state)
     )
-
-
-_rebuilt = stochastic_tokenizer
 
 
 def _pair(one: Any, is_pretokenized: bool) -> tuple[Any, Any]:
