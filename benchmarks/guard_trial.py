@@ -163,7 +163,7 @@ def rows_of(
         yield "canonical", rows
         for spec, sampler in samplers.items():
             number += 1
-            yield spec, sampler.sample_batch(canonical, seed=number).rows()
+            yield spec, list(sampler.sample_batch(canonical, seed=number))
         yield "cut off", [_cut(row, rng) for row in rows]
         others = [rows[i] for i in rng.permutation(len(rows)).tolist()]
         pairs = list(zip(rows, others, strict=True))
@@ -293,7 +293,7 @@ def judge(
     splits, counts = splitting(vocab), Counter[str]()
     fixed = set(np.flatnonzero(splits).tolist())
     verdicts = guard.check_batch(given)
-    repaired = [row.tolist() for row in verdicts.repaired.rows()]
+    repaired = [row.tolist() for row in verdicts.repaired]
     canonical = verdicts.canonical.tolist()
     rows = Rows(given, splits)
     wanted = library.of(rows)

@@ -91,10 +91,6 @@ class Ragged:
             padded[number, longest - len(row) :] = row
         return padded
 
-    def rows(self) -> list[np.ndarray]:
-        """Each row as a view of ``values``."""
-        return list(self)
-
     def between(self, begin: int, end: int) -> Ragged:
         """The rows from ``begin`` to before ``end``, on the same ``values``.
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from tests.cli.conftest import TEXT, Shell
 
 import robustok as rt
+from robustok.cli import progress
 from robustok.cli.app import run
 from robustok.cli.bars import Bars
 from robustok.samplers.spec import SCHEMES
@@ -150,13 +151,30 @@ def lines_of_log(
 
 
 def minutes_left(line: str) -> int:
-    return int(line.partition("; ")[2].partition(":")[0])
+    return int(line.partition("; ")[2].split(":")[1])
 
 
 def test_a_log_says_how_much_time_is_left() -> None:
     first, *lines = lines_of_log(cells_of_a_minute(3), 60.0, [], count=3, at_once=2)
-    assert first == "3 cells to do, about 1:30"
-    assert [line.partition("; ")[2] for line in lines] == ["1:00 left", "0:30 left", ""]
+    assert first == "3 cells to do, about 0:01:30"
+    assert [line.partition("; ")[2] for line in lines] == ["0:01:00 left", "0:00:30 left", ""]
+
+
+def test_a_log_has_lines_of_a_running_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress, "EVERY", 30.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    (cell,) = cells_of_a_minute(1)
+    log = io.StringIO()
+    with Bars(Console(file=log, width=200)) as bars:
+        bars.plan((cell,), {})
+        bars.start(cell)
+        for step in range(40, 50):  # of a cell that an earlier run began
+            now[0] += 20.0
+            bars.progress(cell, step, 100)
+    lines = log.getvalue().splitlines()[1:]
+    assert len(lines) == 5
+    assert lines[0] == f"{cell.label}: 41.0% of 100, 0:19:40 left"
 
 
 def test_the_time_left_follows_what_finished_cells_took() -> None:

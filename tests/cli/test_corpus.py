@@ -24,7 +24,7 @@ def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, shell: Shell) -> Non
     first, second, third = shell.ok(*call).splitlines()
     assert first.startswith("40 documents, 80 rows and ")
     assert second.startswith("a canonical token: ")
-    assert third.startswith("1 rows were rejected")
+    assert third.startswith("1 row rejected")
     tables = [pq.read_table(p) for p in sorted((tmp_path / "out" / "data").iterdir())]
     assert sum(map(len, tables)) == 80
     receipt = shell.json(*call)

@@ -1,8 +1,9 @@
-"""Progress of a study: bars on a terminal, or a line for each finished cell in a log."""
+"""Progress of a study: bars on a terminal, lines for finished and running cells in a log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column
 from rich.text import Text
 
+from robustok.cli.progress import ProgressCallback, log_lines
 from robustok.study import Cell, Watch
 from robustok.study.cost import Estimate
 
@@ -39,6 +41,7 @@ class Bars(Watch):
         )
         self._whole = self._bars.add_task("whole study", total=1, left="")
         self._current: dict[str, TaskID] = {}
+        self._print_line: dict[str, ProgressCallback] = {}  # of each running cell
         self._work: dict[str, float] = {}  # of every cell, by key
         self._shares: dict[str, float] = {}  # how much of each running or finished cell is done
         self._number = self._count = 0
@@ -70,12 +73,16 @@ class Bars(Watch):
         label = cell.label.removeprefix("evaluate ")
         self._current[cell.key] = self._bars.add_task(label, total=1, left="")
         self._shares[cell.key] = 0.0
+        if not self._console.is_terminal:
+            self._print_line[cell.key] = log_lines(self._console, label)
 
     def progress(self, cell: Cell, done: int, total: int) -> None:
         share = done / max(total, 1)
         self._bars.update(self._current[cell.key], completed=share, left=f"{done}/{total}")
         self._shares[cell.key] = share
         self._draw_whole()
+        if not self._console.is_terminal:
+            self._print_line[cell.key](done, total)
 
     def finish(self, cell: Cell, record: Mapping[str, Any]) -> None:
         self._number += 1
@@ -97,13 +104,5 @@ class Bars(Watch):
         self._bars.update(self._whole, completed=done / total, left=left)
 
     def _left(self) -> str:
-        return _clock(self._estimate.seconds_left(self._shares) / self._at_once)
-
-
-def _clock(seconds: float) -> str:
-    """
-    >>> _clock(75)
-    '1:15'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
+        seconds = self._estimate.seconds_left(self._shares) / self._at_once
+        return str(timedelta(seconds=round(seconds)))

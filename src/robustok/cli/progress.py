@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol
@@ -60,7 +60,7 @@ def bar(label: str, *, unit: str = "") -> Iterator[ProgressCallback]:
     with Progress(*columns, console=console, disable=not console.is_terminal,
                   transient=True) as bars:  # fmt: skip
         task = bars.add_task(label, total=100.0 if not unit else None)
-        print_line = None if console.is_terminal else _lines(console, label, unit)
+        print_line = None if console.is_terminal else log_lines(console, label, unit)
 
         def progress(done: int, total: int, label: str | None = None) -> None:
             bars.update(task, completed=done, total=total, description=label)
@@ -70,12 +70,12 @@ def bar(label: str, *, unit: str = "") -> Iterator[ProgressCallback]:
         yield progress
 
 
-def _lines(console: Console, name: str, unit: str) -> Callable[[int, int, str | None], None]:
+def log_lines(console: Console, name: str, unit: str = "") -> ProgressCallback:
     """A callback that prints a line at most every 30 seconds."""
     last = time.monotonic()
     first: tuple[int, float] | None = None  # a continued run starts with what was done before
 
-    def print_line(done: int, total: int, label: str | None) -> None:
+    def print_line(done: int, total: int, label: str | None = None) -> None:
         nonlocal first, last
         now = time.monotonic()
         first = first or (done, now)

@@ -14,7 +14,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_ids
 from robustok.models.load import max_length_of
 from robustok.ragged import Ragged
-from robustok.runtime.display import Z95, Progress
+from robustok.runtime.display import Z95, Progress, counted
 from robustok.scoring.text import text_losses
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class TextPerplexity:
         return (
             f"{self.eval_scheme}: perplexity {self.perplexity:.2f} per token, "
             f"{self.bits_per_byte:.4f} [{self.low:.4f}, {self.high:.4f}] bits per byte, "
-            f"{self.texts} texts"
+            f"{counted(self.texts, 'text')}"
         )
 
 

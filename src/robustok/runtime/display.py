@@ -17,6 +17,15 @@ def part_of_progress(progress: Progress | None, before: int, total: int) -> Prog
     return lambda done, _: None if progress is None else progress(before + done, total)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "text"), counted(2000, "text")
+    ('1 text', '2,000 texts')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 Z95 = 1.959963984540054  # 97.5% of a standard normal variable is below it
 
 _VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}

@@ -21,6 +21,7 @@ from robustok.cli.options import (
 from robustok.cli.printing import print_json
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError, nearest
+from robustok.runtime.display import counted
 from robustok.tasks import cute, langgame
 from robustok.tasks.card import baselines, write_dataset
 
@@ -100,10 +101,11 @@ def corpus(
     if as_json:
         print_json(asdict(receipt))
         return
-    realized, shards = receipt.realized, len(receipt.shards)
+    realized = receipt.realized
     typer.echo(
-        f"{receipt.documents:,} documents, {receipt.rows:,} rows and {receipt.tokens:,} ids in "
-        f"{shards:,} shard{'s' if shards != 1 else ''}: {out / 'data'}"
+        f"{counted(receipt.documents, 'document')}, {counted(receipt.rows, 'row')} and "
+        f"{counted(receipt.tokens, 'id')} in {counted(len(receipt.shards), 'shard')}: "
+        f"{out / 'data'}"
     )
     typer.echo(
         f"a canonical token: {realized['splits']:.3f} splits, {realized['distance']:.3f} distance, "
@@ -111,7 +113,8 @@ def corpus(
     )
     if receipt.rejects:
         typer.echo(
-            f"{receipt.rejects:,} rows were rejected, with reasons: {out / '__run__' / 'rejects'}"
+            f"{counted(receipt.rejects, 'row')} rejected, with reasons: "
+            f"{out / '__run__' / 'rejects'}"
         )
 
 

@@ -15,6 +15,7 @@ from robustok.cli.printing import as_str, print_json, print_tokens, text_of, tex
 from robustok.errors import RobustokError
 from robustok.lattice import distance
 from robustok.report.page import write_inspection
+from robustok.runtime.display import counted
 from robustok.samplers import BUILT_IN, UniformK, measure, sampler
 from robustok.samplers.uniform_k import ONLY_CANONICAL
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -165,8 +166,7 @@ def _print_inspection(
     total: int, entries: list[dict[str, Any]], bars: list[tuple[int, float, float]], samples: int
 ) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    noun = "tokenization" if total == 1 else "tokenizations"
-    console.print(f"{total:,} {noun}")
+    console.print(counted(total, "tokenization"))
     for entry in entries:
         console.print(f"\n[bold]{entry['scheme']}[/bold]")
         for tokens in entry["draws"]:

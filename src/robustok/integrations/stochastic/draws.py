@@ -86,7 +86,7 @@ class SeededScheme:
         values, offsets = kernels.reassemble(
             batch.values, batch.offsets, stays, runs, 1, drawn.values, drawn.offsets
         )
-        return Ragged(values, offsets).rows()
+        return list(Ragged(values, offsets))
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if not k.startswith("_")}
