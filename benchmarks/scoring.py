@@ -20,8 +20,10 @@ from __future__ import annotations
 import argparse
 import bisect
 import copy
+import os
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -245,8 +247,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--case", nargs="*", choices=cases, default=cases)
-    parser.add_argument("--tokenizer", default="../shared/data/tokenizers/gpt2/tokenizer.json")
-    parser.add_argument("--large", default="../shared/data/tokenizers/llama3/tokenizer.json")
+    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data")) / "tokenizers"
+    parser.add_argument("--tokenizer", type=Path, default=data / "gpt2/tokenizer.json")
+    parser.add_argument("--large", type=Path, default=data / "llama3/tokenizer.json")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skip-padded", action="store_true", help="leave the padded loop out")
     chosen = parser.parse_args()

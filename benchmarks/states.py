@@ -12,8 +12,10 @@ others, alone and inside a sentence.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,7 +84,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tokenizer", default="../shared/data/tokenizers/gpt2/tokenizer.json")
+    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
+    parser.add_argument("--tokenizer", type=Path, default=data / "tokenizers/gpt2/tokenizer.json")
     parser.add_argument("--words", type=int, default=40)
     parser.add_argument("--draws", type=int, default=50)
     chosen = parser.parse_args()

@@ -79,7 +79,7 @@ def test_the_links_of_the_readme_become_absolute(tmp_path: Path) -> None:
     script = [sys.executable, str(ROOT / ".ci/readme_links.py"), str(readme)]
     subprocess.run([*script, "https://github.com/o/n", "v1"], check=True)
     text = readme.read_text()
-    assert "](https://github.com/o/n/raw/v1/docs/images/quick.png)" in text
+    assert "](https://github.com/o/n/raw/v1/docs/results/figures/quick-teaser.png)" in text
     assert "](https://github.com/o/n/blob/v1/docs/training.md)" in text
     assert not [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
 

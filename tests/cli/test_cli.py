@@ -98,6 +98,11 @@ def test_study_alone_lists_and_runs_nothing(shell: Shell) -> None:
     assert text.startswith("quick") and text == shell.ok("study", "list")
 
 
+def test_the_time_of_a_long_study_is_given_on_two_cores_too(shell: Shell) -> None:
+    last = shell.ok("study", "plan", "finetuning-curve", "--scale", "small").splitlines()[-1]
+    assert "hours on two cores or" in last and last.endswith("GPU hours")
+
+
 def test_study_list_and_plan_as_json(shell: Shell, tmp_path: Path) -> None:
     first, *others = shell.rows("study", "list")
     assert first["name"] == "quick" and {"full", "cpu"} == first["needs"].keys()

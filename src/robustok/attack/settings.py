@@ -88,7 +88,10 @@ class AttackSettings(Settings):
     """
 
     distances: tuple[int, ...] = _search_option(
-        "distance of the neighbors of a step; may be given twice", "--distance", default=(2,), min=1
+        "distance of the neighbors of a step; may be given more than once",
+        "--distance",
+        default=(2,),
+        min=1,
     )
     start: str = _search_option("canonical, or a scheme", default="canonical")
     steps: int = _search_option("greatest number of steps", default=10, min=0)

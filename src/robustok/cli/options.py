@@ -315,7 +315,7 @@ class FrameOptions(ScoringOptions):
     chat: bool = option(
         "the question is the user's turn of the chat template", default=False, panel="Model"
     )
-    system: str | None = option("system prompt, with --chat", default=None, panel="Model")
+    system: str | None = option("system prompt; implies --chat", default=None, panel="Model")
 
     @property
     def is_chat(self) -> bool:

@@ -272,7 +272,7 @@ class GigatokenEncoder:
 def _say_missing() -> None:
     """Log once that an installed gigatoken would encode faster."""
     _log.warning(
-        "canonical ids are computed by tokenizers; gigatoken is 10 to 40 times as fast: %s",
+        "canonical ids are computed by tokenizers; gigatoken is usually 10 to 70 times as fast: %s",
         EXTRAS["gigatoken"].install("gigatoken"),
     )
 

@@ -240,10 +240,11 @@ def _needs(study: Study) -> str:
 
 
 def _time(work: list[float]) -> str:
-    """The estimated time of cells: minutes on two cores, or hours on a GPU."""
+    """The estimated time of cells on two cores, of long ones on a GPU too."""
     from robustok.study.cost import gpu_hours
 
     minutes = sum(work) / 2 / 60
     if minutes > 600:
-        return f"{max(gpu_hours(work), 0.1):.1f} GPU hours"
+        on_gpu = max(gpu_hours(work), 0.1)
+        return f"{minutes / 60:,.0f} hours on two cores or {on_gpu:.1f} GPU hours"
     return f"{minutes:.0f} minutes on two cores"
