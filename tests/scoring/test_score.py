@@ -223,6 +223,7 @@ def test_training_mode_and_gradients_are_left_as_they_were() -> None:
         ([[VOCABULARY]], [[1]], None, "own vocabulary"),
         ([[1]], [[VOCABULARY]], None, "own vocabulary"),
         ([[-1]], [[1]], None, "own vocabulary"),
+        ([[1]], [[-1]], None, "token id -1 .* own vocabulary"),
     ],
 )
 def test_errors_say_what_to_do(questions, options, prefix, message) -> None:

@@ -254,16 +254,22 @@ def _joined(parts: list[Sequences]) -> Sequences:
     return Sequences(parts[0].prefix[:-1], matrix, lengths, np.concatenate(reads, axis=1))
 
 
-def check_sequences(model: Any, sequences: Sequences) -> None:
-    """Raise RobustokError for ids without an embedding and for more tokens than positions."""
-    prefix, matrix, lengths, _ = sequences
+def check_embedded(model: Any, *ids: np.ndarray) -> None:
+    """Raise RobustokError for ids that the model has no embedding for."""
     known = model.get_input_embeddings().num_embeddings
-    highest = max(int(matrix.max(initial=0)), int(prefix.max(initial=0)))
-    if highest >= known or min(int(matrix.min(initial=0)), int(prefix.min(initial=0))) < 0:
+    lowest = min(int(some.min(initial=0)) for some in ids)
+    highest = max(int(some.max(initial=0)) for some in ids)
+    if lowest < 0 or highest >= known:
         raise RobustokError(
-            f"token id {highest} for a model with ids 0..{known - 1}: "
+            f"token id {lowest if lowest < 0 else highest} for a model with ids 0..{known - 1}: "
             "tokenize with the model's own vocabulary"
         )
+
+
+def check_sequences(model: Any, sequences: Sequences) -> None:
+    """Raise RobustokError for ids without an embedding and for more tokens than positions."""
+    prefix, matrix, lengths, reads = sequences
+    check_embedded(model, prefix, matrix, reads[2])
     config = model.config.get_text_config()
     rotary = getattr(config, "rope_parameters", None) is not None
     most = getattr(config, "max_position_embeddings", None)
