@@ -22,6 +22,7 @@ from robustok.attack.search import (
     run_trials,
 )
 from robustok.attack.settings import AttackSettings
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.overflow import NO_FIT, Window
@@ -37,6 +38,7 @@ from robustok.evaluation.resume import RowFile
 from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
+from robustok.scoring import scoring_mode
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
@@ -175,6 +177,7 @@ def attack(
     Raises RobustokError on an unknown setting, a label that is no option, and by ``overflow``.
     Source: the paper, algorithm 2.
     """
+    seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     options = check_options(options)
     prompt = Prompt(text, text, {"choices": _plain(options), "label": label})
@@ -237,6 +240,7 @@ def attack_items(
     """
     began = time.perf_counter()
     check_questions(items)
+    seed = check_integer("seed", seed)
     limits = dict(max_scored_by_key or {})
     if limits:
         changes["max_scored"] = max(limits.values())
@@ -275,7 +279,7 @@ def attack_items(
         start_high=start_high,
         n_scored=sum(a.n_scored for a in attacks),
         attacks=tuple(attacks),
-        mode=scorer.mode,
+        mode=scoring_mode(model),
         tokens_computed=scorer.tokens_computed,
         tokens_naive=scorer.tokens_naive,
         overflowed=dropped + sum(a.overflowed for a in attacks),
@@ -382,8 +386,8 @@ def attack_prompts(
         constraints: the constraints of a prompt; by default none.
         seed: any integer; a draw depends on it and the text.
         resume_file: file that keeps each finished attack, as in :func:`attack_items`. It is refused
-            for another objective of :func:`objective_by_name` or another model; it cannot tell
-            apart functions of the same name.
+            for another model, another objective of :func:`objective_by_name`, other continuations
+            and constraints of other names; it cannot tell apart functions of the same name.
         progress: called with (prompts done, prompts).
 
     ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens`` is that of
@@ -392,6 +396,7 @@ def attack_prompts(
     Raises RobustokError as :func:`attack_prompt`, and for prompts that share a key.
     """
     prompts = check_keyed("prompt", prompts)
+    seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     if settings.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
@@ -403,9 +408,17 @@ def attack_prompts(
     if resume_file is not None:
         config = {"settings": asdict(settings), "seed": seed, "vocabulary": vocab.fingerprint}
         config |= _objective_config(objective, texts[0].objective)
-    with RowFile(resume_file, config, prompts, holds="attacks") as file:
+        config["constraints"] = texts[0].constraint_names
+    questions = [_with_continuations(text) for text in texts]
+    with RowFile(resume_file, config, questions, holds="attacks") as file:
         trials = [Trial(text, settings, seed) for text in texts]
         return _attack_all(trials, Scorer(max_batch_tokens), file, progress)
+
+
+def _with_continuations(text: AttackedText) -> Prompt:
+    """The prompt with the ids that its objective scores, for the hash in a resume file."""
+    scored = [plain_ids(ids) for ids in getattr(text.objective, "continuations", ())]
+    return text.prompt._replace(fields=text.prompt.fields | {"continuations": scored})
 
 
 def _objective_config(objective: Any, first: Any) -> dict[str, Any]:
