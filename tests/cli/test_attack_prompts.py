@@ -194,6 +194,7 @@ def test_attacks_are_replayed_on_a_server_as_ids(shell: Shell, server: Any) -> N
     assert {prompt["model"] for prompt in server.prompts} == {"served"}
     assert answers[0]["attacked"] == f"{len(attacked[0]['ids'])} ids"
     for wrong, message in ((url + "/nothing", "answered 404"), ("ftp://x", "is no URL"),
-                           ("http://127.0.0.1:9/v1", "no answer from")):  # fmt: skip
+                           ("http://127.0.0.1:9/v1", "no answer from"),
+                           ("http://127.0.0.1:port/v1", "no answer from")):  # fmt: skip
         output = shell.fails("attack", "served", "--replay", "served.jsonl", "--server", wrong)
         assert message in output
