@@ -137,6 +137,13 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
         (("one", "--objective", "classifier", "--text", "a", "--seed", "0"), "classifier"),
         (("one", "--text", "a", "--option", "b", "--option", "c"), "give --seed"),
         (("one", "--text", "a", "--transfer", "two", "--seed", "0"), "another --objective"),
+        ((*TARGET, "--suite", "standard", "--beam", "2"), "no setting but --max-scored"),
+        ((*TARGET, "--control"), "leave them out"),
+        ((*TARGET, "--overflow", "left"), "leave them out"),
+        (
+            ("one", "--prompts", "prompts.jsonl", "--seed", "0", "--objective", "log-probability"),
+            "give margin",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(shell: Shell, args: tuple[str, ...], message: str) -> None:

@@ -25,7 +25,7 @@ from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.overflow import NO_FIT, Window
+from robustok.evaluation.overflow import NO_FIT, Window, check_candidate_length
 from robustok.evaluation.questions import (
     Ids,
     check_keyed,
@@ -36,7 +36,6 @@ from robustok.evaluation.questions import (
 from robustok.evaluation.result import Accuracy
 from robustok.evaluation.resume import RowFile
 from robustok.models.load import model_fingerprint
-from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.scoring import scoring_mode
 
@@ -456,24 +455,27 @@ def replay(
         vocab: the other model's vocabulary.
         objective: the objective of a prompt on the other model.
 
-    The records have the ids, scores and outcome on the other model, and the steps of the search on
-    the attacked one.
+    The records have the ids, scores and outcome on the other model and the ids around the prompt
+    there, and the steps of the search on the attacked one.
 
-    Raises RobustokError as `ids_in`.
+    Raises RobustokError as `ids_in`, and for ids that do not fit the other model.
     """
-    replayed = []
+    replayed, scorer = [], Scorer()
     for record in records:
-        one = objective(Prompt(record.key, record.text, record.fields))
-        ids = ids_in(record, vocab)
-        canonical = np.asarray(vocab.encode(record.text), np.int32)
-        scores = one(Ragged.from_rows([canonical, ids])).tolist()
-        success = None if one.threshold is None else scores[1] > one.threshold
+        prompt = Prompt(record.key, record.text, record.fields)
+        text, ids = attacked_text(vocab, prompt, objective(prompt)), ids_in(record, vocab)
+        one, canonical = text.objective, text.canonical
+        check_candidate_length(f"attack '{record.key}'", len(ids), one.max_length)
+        (scored,) = scorer.score([(text, [canonical, ids])])
+        canonical_score, score = scored.scores.tolist()
         replayed.append(
             replace(
-                record, ids=ids, canonical_ids=canonical, canonical_score=scores[0],
-                score=scores[1], success=success, objective=one.name,
-                vocabulary=vocab.fingerprint,
+                record, ids=ids, canonical_ids=canonical, canonical_score=canonical_score,
+                score=score, success=None if one.threshold is None else bool(scored.succeeded[1]),
+                objective=one.name, vocabulary=vocab.fingerprint,
                 lengths=[len(vocab.tokens[i]) for i in ids.tolist()],
+                prefix=plain_ids(getattr(one, "prefix", None)),
+                suffix=plain_ids(getattr(one, "suffix", None)),
             )
         )  # fmt: skip
     return replayed

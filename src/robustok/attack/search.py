@@ -24,7 +24,7 @@ from robustok.attack.settings import AttackSettings
 from robustok.checks import check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.overflow import check_candidate_length
-from robustok.evaluation.questions import append, item_key
+from robustok.evaluation.questions import append, item_key, plain_ids
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
@@ -285,8 +285,6 @@ class Trial:
     def _record(self, canonical_score: float) -> Attack:
         text, best = self.text, self.steps[-1]
         objective, prompt = text.objective, text.prompt
-        frame = [getattr(objective, name, None) for name in ("prefix", "suffix")]
-        prefix, suffix = ([] if ids is None else [int(i) for i in ids] for ids in frame)
         return Attack(
             key=prompt.key,
             text=prompt.text,
@@ -304,8 +302,8 @@ class Trial:
             canonical_ids=text.canonical,
             lengths=[len(text.vocab.tokens[i]) for i in best.ids.tolist()],
             vocabulary=text.vocab.fingerprint,
-            prefix=prefix,
-            suffix=suffix,
+            prefix=plain_ids(getattr(objective, "prefix", None)),
+            suffix=plain_ids(getattr(objective, "suffix", None)),
             fields=prompt.fields,
         )
 
