@@ -567,8 +567,9 @@ def _draw_within(
     rows: list[np.ndarray] = []
     for k, share in enumerate(shares.tolist()):
         if share:
+            # An epoch for each level: from one, its draws and those of the next look alike.
             drawn = UniformK(question.vocab, k=k).sample_batch(
-                text, seed=seed, draws=share, keys=keys, epoch=len(counts)
+                text, seed=seed, draws=share, keys=keys, epoch=k
             )
             rows += list(drawn)
     return rows
