@@ -95,6 +95,11 @@ def test_the_table_has_the_papers_form(model, vocab, items) -> None:
     assert "p = " in lines[2] or "p < " in lines[2]
 
 
+def test_there_is_at_least_one_example() -> None:
+    with pytest.raises(RobustokError, match="count must be 1 or more"):
+        FewShot(-1)
+
+
 def test_a_start_token_stands_before_questions_and_examples(model, vocab, items) -> None:
     plain = evaluate_tasks(model, vocab, {"a": items}, ["canonical"], seed=0, start=[0])
     wanted = evaluate(model, vocab, items, "canonical", seed=0, prefix=[0])

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import exact_mcnemar
 from robustok.evaluation.result import Evaluation
@@ -185,6 +186,9 @@ class FewShot:
 
     count: int
     scheme: str = "canonical"
+
+    def __post_init__(self) -> None:
+        check_integer("count", self.count, 1)
 
 
 @dataclass(frozen=True)
