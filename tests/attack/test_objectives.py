@@ -211,7 +211,7 @@ def test_candidates_longer_than_the_context_are_left_out(vocab) -> None:
 def test_positions_that_a_classifier_reserves_are_not_for_candidates(vocab) -> None:
     config = tf.RobertaConfig(
         vocab_size=vocab.size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=34, pad_token_id=1, num_labels=2,
+        intermediate_size=16, max_position_embeddings=34, pad_token_id=1,
     )  # fmt: skip
     objective = ClassifierLogit(tf.RobertaForSequenceClassification(config).eval(), [1])
     assert objective.max_length == 32

@@ -68,8 +68,9 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
     assert labels == ["two canonical", "two uniform"]
     whole = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
     assert [r.evaluation.outcomes for r in results] == [r.evaluation.outcomes for r in whole]
-    evaluate_tasks(  # NumPy's integers are written as plain ones
-        model, vocab, {"one": items[:2]}, ["canonical"], draws=np.int64(2), seed=np.int64(0),
+    number: Any = np.int64(2)  # is written as a plain one
+    evaluate_tasks(
+        model, vocab, {"one": items[:2]}, ["canonical"], draws=number, seed=number,
         resume_file=tmp_path / "numpy.jsonl",
     )  # fmt: skip
     reworded = {**tasks, "two": [replace(items[4], question="What else?"), *items[5:]]}

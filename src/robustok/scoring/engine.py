@@ -222,12 +222,17 @@ def _score_group(
     """Requests of one prefix as one set of sequences, taken apart again afterwards."""
     together = _joined([part.sequences for part in parts])
     check_sequences(model, together)
-    if not len(together.matrix):
-        values, costs = np.empty(0), np.empty(0, np.int64)
-    elif mode == "tree":
-        values, costs = tree_log_probs(model, together, max_batch_tokens, prefix_cache)
-    else:
-        values, costs = padded_log_probs(model, together, max_batch_tokens, mode)
+    values, costs = np.empty(len(together.matrix)), np.empty(len(together.matrix), np.int64)
+    long = _of_long_rope(model, together)
+    for chosen, how in ((~long, mode), (long, "plain")):
+        if not chosen.any():
+            continue
+        part = together if chosen.all() else _chosen(together, chosen)
+        if how == "tree":
+            scored = tree_log_probs(model, part, max_batch_tokens, prefix_cache)
+        else:
+            scored = padded_log_probs(model, part, max_batch_tokens, how)
+        values[chosen], costs[chosen] = scored
     results, begin = [], 0
     for part in parts:
         rows = slice(begin, begin + len(part.sequences.matrix))
@@ -238,6 +243,28 @@ def _score_group(
         )
         begin = rows.stop
     return results
+
+
+def _of_long_rope(model: Any, sequences: Sequences) -> np.ndarray:
+    """Which sequences LongRoPE rotates by its factors for long ones, bool [sequences].
+
+    The longest sequence of a forward pass decides for all of it, so that long ones share neither a
+    pass nor a prefix with others.
+    """
+    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return np.zeros(len(sequences.matrix), bool)
+    limit = rope["original_max_position_embeddings"]
+    return len(sequences.prefix) + sequences.lengths > limit
+
+
+def _chosen(sequences: Sequences, chosen: np.ndarray) -> Sequences:
+    """Some of the sequences, with their own reads."""
+    prefix, matrix, lengths, reads = sequences
+    reads = reads[:, chosen[reads[0]]]
+    number = np.cumsum(chosen) - 1
+    reads = np.concatenate([number[reads[:1]], reads[1:]])
+    return Sequences(prefix, matrix[chosen], lengths[chosen], reads)
 
 
 def _joined(parts: list[Sequences]) -> Sequences:
