@@ -129,3 +129,6 @@ def test_models_are_compared_item_by_item(model, vocab, items) -> None:
     head, _, first, second = model_table(results).splitlines()
     assert [cell.strip() for cell in head.split("|")[1:-1]] == ["task", "scheme", "n", "a", "b"]
     assert " p = " in first and " p = " in second
+    for others in (results["b"][::-1], results["b"][:1]):
+        with pytest.raises(RobustokError, match="different tasks or schemes"):
+            compare_models({"a": results["a"], "b": others})
