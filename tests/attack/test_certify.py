@@ -17,7 +17,7 @@ from tests.oracles.lattice import distance, tokenizations
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary
-from robustok.attack import attack, certify, certify_items
+from robustok.attack import CertifySettings, Prompt, attack, certify, certify_items
 from robustok.attack import certificates as certification
 from robustok.attack.certificates import VERDICTS, Certificate
 from robustok.evaluation.intervals import clopper_pearson_upper
@@ -100,6 +100,21 @@ def test_draws_are_uniform_over_the_tokenizations_within(
         assert tuple(first.tolist()) == canonical
         assert len(drawn) == result.n_scored == 6000
         assert_distribution(drawn, dict.fromkeys(inside, 1 / len(inside)))
+
+
+def test_draws_of_two_levels_are_independent(llama: Any, vocab: Vocabulary) -> None:
+    text = "straight garden happen differ carry"
+    prompt = Prompt("a", text, {"choices": OPTIONS, "label": 0})
+    question = certification.AttackedModel(llama, vocab, None, None).text(prompt)
+    settings = CertifySettings(distances=(6,), limit=1, draws=4000)
+    rows, _ = certification.tokenizations_to_score(question, settings, 0)
+    canonical = tuple(question.canonical.tolist())
+    levels: dict[int, list[Ids]] = {k: [] for k in range(7)}
+    for row in map(tuple, (row.tolist() for row in list(rows)[1:])):
+        levels[distance(vocab, canonical, row)].append(row[:3])
+    five, six = levels[5][:900], levels[6][:900]
+    alike = [np.mean([a == b for a, b in zip(five, six[lag:], strict=False)]) for lag in (0, 1)]
+    assert abs(alike[0] - alike[1]) < 0.1
 
 
 def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(

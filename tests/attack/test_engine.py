@@ -123,6 +123,23 @@ def test_prompts_go_on_where_they_stopped_to_the_last_bit(llama, vocab, tmp_path
             call()
 
 
+def test_attacks_of_another_response_or_constraint_are_not_taken(llama, vocab, tmp_path) -> None:
+    def likely(target: str) -> Any:
+        return lambda _: TargetLikelihood(llama, vocab, target)
+
+    def short(rows: Any) -> np.ndarray:
+        return rows.lengths < 9
+
+    settings: dict[str, Any] = {"seed": 0, "steps": 1, "resume_file": tmp_path / "a.jsonl"}
+    attack_prompts(vocab, PROMPTS[:2], likely(" rain"), **settings)
+    with pytest.raises(RobustokError, match="another question named '0'"):
+        attack_prompts(vocab, PROMPTS[:2], likely(" up"), **settings)
+    with pytest.raises(RobustokError, match="other constraints"):
+        attack_prompts(
+            vocab, PROMPTS[:2], likely(" rain"), constraints=lambda _: [short], **settings
+        )
+
+
 def test_a_suite_goes_on_where_it_stopped(vocab, tmp_path: Path) -> None:
     asked: list[int] = []
 

@@ -208,6 +208,16 @@ def test_candidates_longer_than_the_context_are_left_out(vocab) -> None:
     assert len(result.ids) <= len(canonical)
 
 
+def test_positions_that_a_classifier_reserves_are_not_for_candidates(vocab) -> None:
+    config = tf.RobertaConfig(
+        vocab_size=vocab.size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=34, pad_token_id=1,
+    )  # fmt: skip
+    objective = ClassifierLogit(tf.RobertaForSequenceClassification(config).eval(), [1])
+    assert objective.max_length == 32
+    assert np.isfinite(objective(Ragged.from_rows([[5] * 32]))).all()
+
+
 def test_a_function_must_give_a_number_for_each_candidate(vocab) -> None:
     with pytest.raises(RobustokError, match="return one number for each"):
         attack_prompt(vocab, TEXT, as_objective(lambda rows: [1, 2]), seed=0)

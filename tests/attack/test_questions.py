@@ -13,7 +13,16 @@ from tests.oracles.lattice import distance
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, Vocabulary
-from robustok.attack import AttackEvaluation, attack, attack_items, search
+from robustok.attack import (
+    AttackEvaluation,
+    Prompt,
+    as_objective,
+    attack,
+    attack_items,
+    attack_jointly,
+    certify_items,
+    search,
+)
 from robustok.attack.search import choose
 from robustok.tasks import Item
 
@@ -212,8 +221,26 @@ def test_an_attack_goes_on_where_it_stopped(llama, vocab, items, tmp_path) -> No
     assert all(json.loads(line) for line in lines)
     done = attack_items(llama, vocab, items, resume_file=file, **settings)
     same(done, whole)
-    assert done.tokens_computed == 0
+    assert (done.tokens_computed, done.mode) == (0, whole.mode)
     assert file.read_text().splitlines() == lines
+
+
+@pytest.mark.parametrize("seed", [-1, np.int64(3)])
+def test_any_integer_is_a_seed(llama, vocab, items, tmp_path, seed: Any) -> None:
+    for name in ("first.jsonl", "again.jsonl", "again.jsonl"):
+        result = attack_items(
+            llama, vocab, items[:2], steps=1, max_neighbors=3, seed=seed,
+            resume_file=tmp_path / name,
+        )  # fmt: skip
+        certified = certify_items(
+            llama, vocab, items[:2], distances=(2,), limit=1, draws=5, seed=seed,
+            resume_file=tmp_path / f"certificates-{name}",
+        )  # fmt: skip
+        assert json.loads(json.dumps(result.table()))[0]["seed"] == certified.seed == seed
+    first, again = (tmp_path / name for name in ("first.jsonl", "again.jsonl"))
+    assert first.read_text() == again.read_text()
+    length = as_objective(lambda rows: rows.lengths, name="length")
+    assert attack_jointly(vocab, [Prompt("a", TEXT)], lambda _: length, steps=1, seed=seed).n == 1
 
 
 def test_resumed_attacks_are_equal_to_the_last_bit(

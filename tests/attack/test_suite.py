@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,17 @@ from tests.oracles.models import tiny_model
 
 from robustok import Ragged, RobustokError, Vocabulary
 from robustok.attack import (
+    ObjectiveSettings,
     Prompt,
     TargetLikelihood,
     as_objective,
     attack_jointly,
     attack_prompt,
+    attack_prompts,
     generate_answers,
     greedy_answer,
     ids_in,
+    objective_by_name,
     read_attacks,
     replay,
     run_suite,
@@ -28,6 +32,7 @@ from robustok.attack import (
     write_attacks,
 )
 from robustok.models import train_tokenizer
+from robustok.tasks import Item
 
 PROMPTS = [Prompt("a", "happen, glad"), Prompt("b", "glad rain"), Prompt("c", "happen rain")]
 
@@ -110,6 +115,20 @@ def test_a_replay_on_the_attacked_model_gives_its_scores(model, vocab, tmp_path)
         assert again.score == pytest.approx(attack.score, abs=1e-4)
         assert again.canonical_score == pytest.approx(attack.canonical_score, abs=1e-4)
         assert again.success == attack.success
+
+
+def test_a_replay_counts_a_success_as_the_attack_does(vocab, llama) -> None:
+    """The probabilities of such long answers are 0 as floats, but their logarithms differ."""
+    item = Item("a", TEXT, (" up" * 200, " baby" * 200), 0)
+    objective = objective_by_name(llama, vocab, ObjectiveSettings("margin"), prefix=[3])
+    for label in (0, 1):
+        prompt = Prompt.of_item(replace(item, label=label))
+        (attack,) = attack_prompts(vocab, [prompt], objective, steps=0, seed=0)
+        (again,) = replay([attack], vocab, objective)
+        assert attack.score == 0.0
+        assert again.success == attack.success
+        (framed,) = replay([replace(attack, prefix=[], suffix=[9])], vocab, objective)
+        assert (framed.prefix, framed.suffix) == ([3], [])
 
 
 def test_an_attack_is_carried_to_another_vocabulary_by_its_cuts(vocab) -> None:

@@ -137,6 +137,13 @@ def test_every_objective_runs(shell: Shell, settings: tuple[str, ...]) -> None:
         (("one", "--objective", "classifier", "--text", "a", "--seed", "0"), "classifier"),
         (("one", "--text", "a", "--option", "b", "--option", "c"), "give --seed"),
         (("one", "--text", "a", "--transfer", "two", "--seed", "0"), "another --objective"),
+        ((*TARGET, "--suite", "standard", "--beam", "2"), "no setting but --max-scored"),
+        ((*TARGET, "--control"), "leave them out"),
+        ((*TARGET, "--overflow", "left"), "leave them out"),
+        (
+            ("one", "--prompts", "prompts.jsonl", "--seed", "0", "--objective", "log-probability"),
+            "give margin",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(shell: Shell, args: tuple[str, ...], message: str) -> None:
@@ -194,6 +201,7 @@ def test_attacks_are_replayed_on_a_server_as_ids(shell: Shell, server: Any) -> N
     assert {prompt["model"] for prompt in server.prompts} == {"served"}
     assert answers[0]["attacked"] == f"{len(attacked[0]['ids'])} ids"
     for wrong, message in ((url + "/nothing", "answered 404"), ("ftp://x", "is no URL"),
-                           ("http://127.0.0.1:9/v1", "no answer from")):  # fmt: skip
+                           ("http://127.0.0.1:9/v1", "no answer from"),
+                           ("http://127.0.0.1:port/v1", "no answer from")):  # fmt: skip
         output = shell.fails("attack", "served", "--replay", "served.jsonl", "--server", wrong)
         assert message in output

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import beta
+from tests.oracles.models import tiny_model
 
 import robustok as rt
 from robustok.evaluation import choose, choose_many, evaluate, generate
@@ -45,7 +46,7 @@ def test_choices_are_averaged_and_counted(vocab: rt.Vocabulary, model: Any) -> N
     assert result.votes == tuple(votes)
     assert result.majority == votes.argmax()
     most = votes.max()
-    assert result.lower == pytest.approx(beta.ppf(0.05, most, 7 - most + 1))
+    assert result.lower == pytest.approx(beta.ppf(0.05 / 3, most, 7 - most + 1))
 
 
 def test_many_questions_are_answered_as_one_by_one(vocab: rt.Vocabulary, model: Any) -> None:
@@ -88,6 +89,19 @@ def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model:
         model, vocab, "the rest is there", draws=4, seed=0, max_new_tokens=6, end_id=end
     )
     assert stopped.tolist() == written[: written.index(end) + 1]
+
+
+def test_generation_does_not_drop_out_and_refuses_what_does_not_fit(vocab) -> None:
+    model = tiny_model("gpt2", vocab.size)  # with dropout
+    settings: dict[str, Any] = {"draws": 2, "seed": 0, "max_new_tokens": 20}
+    evaluated = generate(model, vocab, "the rest", **settings)
+    model.train()
+    assert generate(model, vocab, "the rest", **settings).tolist() == evaluated.tolist()
+    assert model.training
+    with pytest.raises(rt.RobustokError, match="256 positions: shorten the prompt"):
+        generate(model, vocab, "the rest " * 200, **settings)
+    with pytest.raises(rt.RobustokError, match="own vocabulary"):
+        generate(small_model(50, seed=0), vocab, "the rest", **settings)
 
 
 @pytest.mark.parametrize("how", ["mean", "vote"])

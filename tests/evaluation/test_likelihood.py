@@ -11,6 +11,7 @@ from tests.oracles.scoring import score_naively
 
 from robustok import Ragged, RobustokError, sampler
 from robustok.evaluation import evaluate, marginal, perplexity
+from robustok.models import small_model
 from robustok.scoring.text import text_losses
 from robustok.tasks import Item
 
@@ -73,6 +74,19 @@ def test_no_text_is_one_line(model, vocab) -> None:
         perplexity(model, vocab, [""], "canonical", seed=0)
     with pytest.raises(RobustokError, match="text 1 is empty"):
         marginal(model, vocab, ["a", ""], seed=0)
+
+
+def test_ids_of_another_model_are_one_line(vocab) -> None:
+    with pytest.raises(RobustokError, match="own vocabulary"):
+        perplexity(small_model(20, seed=0), vocab, ["which"], "canonical", seed=0, start=0)
+
+
+def test_without_a_draw_that_is_not_canonical_the_error_is_infinite(model, vocab) -> None:
+    text = next(t for t in ("re", "st", "wh", "wo", "ap") if vocab.lattice(t).count() == 2)
+    results = [marginal(model, vocab, [text], draws=1, seed=seed)[0] for seed in range(8)]
+    assert {(one.error, one.effective) for one in results} == {(math.inf, 0.0), (math.inf, 1.0)}
+    (certain,) = marginal(model, vocab, ["q"], draws=1, seed=0)
+    assert (certain.tokenizations, certain.error) == (1, 0.0)
 
 
 def summed(model, vocab, text: str) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from robustok import RobustokError
@@ -67,6 +68,11 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
     assert labels == ["two canonical", "two uniform"]
     whole = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
     assert [r.evaluation.outcomes for r in results] == [r.evaluation.outcomes for r in whole]
+    number: Any = np.int64(2)  # is written as a plain one
+    evaluate_tasks(
+        model, vocab, {"one": items[:2]}, ["canonical"], draws=number, seed=number,
+        resume_file=tmp_path / "numpy.jsonl",
+    )  # fmt: skip
     reworded = {**tasks, "two": [replace(items[4], question="What else?"), *items[5:]]}
     for change, message in (
         ({"draws": 3}, "draws"),
@@ -88,6 +94,11 @@ def test_the_table_has_the_papers_form(model, vocab, items) -> None:
     assert lines[2].startswith("| one | 5 | ")
     assert lines[-1].startswith("| mean |")
     assert "p = " in lines[2] or "p < " in lines[2]
+
+
+def test_there_is_at_least_one_example() -> None:
+    with pytest.raises(RobustokError, match="count must be 1 or more"):
+        FewShot(-1)
 
 
 def test_a_start_token_stands_before_questions_and_examples(model, vocab, items) -> None:
@@ -118,3 +129,6 @@ def test_models_are_compared_item_by_item(model, vocab, items) -> None:
     head, _, first, second = model_table(results).splitlines()
     assert [cell.strip() for cell in head.split("|")[1:-1]] == ["task", "scheme", "n", "a", "b"]
     assert " p = " in first and " p = " in second
+    for others in (results["b"][::-1], results["b"][:1]):
+        with pytest.raises(RobustokError, match="different tasks or schemes"):
+            compare_models({"a": results["a"], "b": others})

@@ -9,7 +9,7 @@ import transformers as tf
 
 VOCABULARY = 120
 ARCHITECTURES = ("llama", "gpt2", "qwen3", "gemma3", "gemma3-eager", "mistral")
-FALLBACKS = {"bloom": "cache", "mamba": "plain"}
+FALLBACKS = {"bloom": "cache", "gpt-neo": "cache", "mamba": "plain"}
 
 
 def tiny_model(name: str, vocabulary: int = VOCABULARY, seed: int = 0) -> Any:
@@ -46,6 +46,13 @@ def tiny_model(name: str, vocabulary: int = VOCABULARY, seed: int = 0) -> Any:
     elif name == "bloom":
         config = tf.BloomConfig(**old, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3)
         model = tf.BloomForCausalLM(config)
+    elif name == "gpt-neo":  # its window is longer than the input that the mode is tested on
+        config = tf.GPTNeoConfig(
+            **old, hidden_size=32, num_layers=2, num_heads=4, window_size=32,
+            attention_types=[[["global", "local"], 1]], max_position_embeddings=256,
+            initializer_range=0.3,
+        )  # fmt: skip
+        model = tf.GPTNeoForCausalLM(config)
     elif name == "mamba":
         config = tf.MambaConfig(**old, hidden_size=32, num_hidden_layers=2, state_size=4)
         model = tf.MambaForCausalLM(config)

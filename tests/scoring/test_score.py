@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.models import ARCHITECTURES, FALLBACKS, VOCABULARY, tiny_model
@@ -42,6 +45,20 @@ def test_equals_one_sequence_at_a_time(
     np.testing.assert_allclose(scores.log_probs, wanted, atol=1e-4, rtol=0)
     assert scores.log_probs.dtype == np.float64
     assert scores.mode == FALLBACKS.get(name, "tree")
+
+
+@pytest.mark.parametrize("prefix", [PREFIX[:5], PREFIX], ids=["short", "some long"])
+def test_longrope_rotates_each_sequence_by_its_own_length(prefix: list[int]) -> None:
+    rope: dict[str, Any] = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0}
+    rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0, 3.0, 2.0, 1.5]}
+    config = tiny_model("llama").config
+    config.rope_parameters = rope | {"original_max_position_embeddings": 42}
+    torch.manual_seed(0)
+    model = tf.LlamaForCausalLM(config).eval()
+    questions = [row[:22] if n % 2 else [*row[:22], *[7] * 6] for n, row in enumerate(neighbors(9))]
+    result = score(model, questions, OPTIONS[:2], prefix)
+    wanted = score_naively(model, questions, OPTIONS[:2], prefix)
+    np.testing.assert_allclose(result.log_probs, wanted, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
@@ -223,6 +240,7 @@ def test_training_mode_and_gradients_are_left_as_they_were() -> None:
         ([[VOCABULARY]], [[1]], None, "own vocabulary"),
         ([[1]], [[VOCABULARY]], None, "own vocabulary"),
         ([[-1]], [[1]], None, "own vocabulary"),
+        ([[1]], [[-1]], None, "token id -1 .* own vocabulary"),
     ],
 )
 def test_errors_say_what_to_do(questions, options, prefix, message) -> None:

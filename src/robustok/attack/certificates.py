@@ -25,6 +25,7 @@ from robustok.attack.objectives import Margin
 from robustok.attack.records import Attack, Prompt
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings, CertifySettings
+from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_upper
 from robustok.evaluation.overflow import NO_FIT
@@ -250,6 +251,7 @@ def certify(
     Raises RobustokError for fewer than two options, for settings out of range, and by ``overflow``.
     Source: Clopper and Pearson (1934) for the bound.
     """
+    seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
@@ -299,6 +301,7 @@ def certify_items(
     """
     began = time.perf_counter()
     check_questions(items)
+    seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
@@ -559,13 +562,14 @@ def _draw_within(
         uniform = sampler("uniform", question.vocab)
         return list(uniform.sample_batch(text, seed=seed, draws=draws, keys=keys))
     total = sum(counts)
-    rng = np.random.default_rng([seed, question.draw_key, len(counts)])
+    rng = np.random.default_rng([check_seed(seed), question.draw_key, len(counts)])
     shares = rng.multinomial(draws, [count / total for count in counts])
     rows: list[np.ndarray] = []
     for k, share in enumerate(shares.tolist()):
         if share:
+            # An epoch for each level: from one, its draws and those of the next look alike.
             drawn = UniformK(question.vocab, k=k).sample_batch(
-                text, seed=seed, draws=share, keys=keys, epoch=len(counts)
+                text, seed=seed, draws=share, keys=keys, epoch=k
             )
             rows += list(drawn)
     return rows

@@ -71,6 +71,8 @@ class ClassifierLogit:
             raise RobustokError(f"give at least one flagged label of {count}, and leave another")
         self.name, self.threshold = "classifier", log_odds(flag_probability)
         self.max_length = max_candidate_length(model, [], prefix, suffix)
+        if self.max_length is not None:
+            self.max_length -= _reserved_positions(model)
         check_max_candidate_length(model, self.max_length)
 
     def __call__(self, rows: Ragged) -> np.ndarray:
@@ -164,6 +166,13 @@ def log_odds(flag_probability: float) -> float:
     if not 0 < flag_probability < 1:
         raise RobustokError(f"flag_probability {flag_probability} is not between 0 and 1")
     return float(np.log1p(-flag_probability) - np.log(flag_probability))
+
+
+def _reserved_positions(model: Any) -> int:
+    """Positions before that of the first token: RoBERTa counts on from its padding token's."""
+    embeddings = getattr(model.base_model, "embeddings", None)
+    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    return 0 if padding is None else padding + 1
 
 
 def _label_number(model: Any, label: int | str) -> int:

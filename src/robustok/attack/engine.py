@@ -22,9 +22,10 @@ from robustok.attack.search import (
     run_trials,
 )
 from robustok.attack.settings import AttackSettings
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.overflow import NO_FIT, Window
+from robustok.evaluation.overflow import NO_FIT, Window, check_candidate_length
 from robustok.evaluation.questions import (
     Ids,
     check_keyed,
@@ -35,8 +36,8 @@ from robustok.evaluation.questions import (
 from robustok.evaluation.result import Accuracy
 from robustok.evaluation.resume import RowFile
 from robustok.models.load import model_fingerprint
-from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
+from robustok.scoring import scoring_mode
 
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
@@ -175,6 +176,7 @@ def attack(
     Raises RobustokError on an unknown setting, a label that is no option, and by ``overflow``.
     Source: the paper, algorithm 2.
     """
+    seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     options = check_options(options)
     prompt = Prompt(text, text, {"choices": _plain(options), "label": label})
@@ -237,6 +239,7 @@ def attack_items(
     """
     began = time.perf_counter()
     check_questions(items)
+    seed = check_integer("seed", seed)
     limits = dict(max_scored_by_key or {})
     if limits:
         changes["max_scored"] = max(limits.values())
@@ -275,7 +278,7 @@ def attack_items(
         start_high=start_high,
         n_scored=sum(a.n_scored for a in attacks),
         attacks=tuple(attacks),
-        mode=scorer.mode,
+        mode=scoring_mode(model),
         tokens_computed=scorer.tokens_computed,
         tokens_naive=scorer.tokens_naive,
         overflowed=dropped + sum(a.overflowed for a in attacks),
@@ -382,8 +385,8 @@ def attack_prompts(
         constraints: the constraints of a prompt; by default none.
         seed: any integer; a draw depends on it and the text.
         resume_file: file that keeps each finished attack, as in :func:`attack_items`. It is refused
-            for another objective of :func:`objective_by_name` or another model; it cannot tell
-            apart functions of the same name.
+            for another model, another objective of :func:`objective_by_name`, other continuations
+            and constraints of other names; it cannot tell apart functions of the same name.
         progress: called with (prompts done, prompts).
 
     ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens`` is that of
@@ -392,6 +395,7 @@ def attack_prompts(
     Raises RobustokError as :func:`attack_prompt`, and for prompts that share a key.
     """
     prompts = check_keyed("prompt", prompts)
+    seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     if settings.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
@@ -403,9 +407,17 @@ def attack_prompts(
     if resume_file is not None:
         config = {"settings": asdict(settings), "seed": seed, "vocabulary": vocab.fingerprint}
         config |= _objective_config(objective, texts[0].objective)
-    with RowFile(resume_file, config, prompts, holds="attacks") as file:
+        config["constraints"] = texts[0].constraint_names
+    questions = [_with_continuations(text) for text in texts]
+    with RowFile(resume_file, config, questions, holds="attacks") as file:
         trials = [Trial(text, settings, seed) for text in texts]
         return _attack_all(trials, Scorer(max_batch_tokens), file, progress)
+
+
+def _with_continuations(text: AttackedText) -> Prompt:
+    """The prompt with the ids that its objective scores, for the hash in a resume file."""
+    scored = [plain_ids(ids) for ids in getattr(text.objective, "continuations", ())]
+    return text.prompt._replace(fields=text.prompt.fields | {"continuations": scored})
 
 
 def _objective_config(objective: Any, first: Any) -> dict[str, Any]:
@@ -443,24 +455,27 @@ def replay(
         vocab: the other model's vocabulary.
         objective: the objective of a prompt on the other model.
 
-    The records have the ids, scores and outcome on the other model, and the steps of the search on
-    the attacked one.
+    The records have the ids, scores and outcome on the other model and the ids around the prompt
+    there, and the steps of the search on the attacked one.
 
-    Raises RobustokError as `ids_in`.
+    Raises RobustokError as `ids_in`, and for ids that do not fit the other model.
     """
-    replayed = []
+    replayed, scorer = [], Scorer()
     for record in records:
-        one = objective(Prompt(record.key, record.text, record.fields))
-        ids = ids_in(record, vocab)
-        canonical = np.asarray(vocab.encode(record.text), np.int32)
-        scores = one(Ragged.from_rows([canonical, ids])).tolist()
-        success = None if one.threshold is None else scores[1] > one.threshold
+        prompt = Prompt(record.key, record.text, record.fields)
+        text, ids = attacked_text(vocab, prompt, objective(prompt)), ids_in(record, vocab)
+        one, canonical = text.objective, text.canonical
+        check_candidate_length(f"attack '{record.key}'", len(ids), one.max_length)
+        (scored,) = scorer.score([(text, [canonical, ids])])
+        canonical_score, score = scored.scores.tolist()
         replayed.append(
             replace(
-                record, ids=ids, canonical_ids=canonical, canonical_score=scores[0],
-                score=scores[1], success=success, objective=one.name,
-                vocabulary=vocab.fingerprint,
+                record, ids=ids, canonical_ids=canonical, canonical_score=canonical_score,
+                score=score, success=None if one.threshold is None else bool(scored.succeeded[1]),
+                objective=one.name, vocabulary=vocab.fingerprint,
                 lengths=[len(vocab.tokens[i]) for i in ids.tolist()],
+                prefix=plain_ids(getattr(one, "prefix", None)),
+                suffix=plain_ids(getattr(one, "suffix", None)),
             )
         )  # fmt: skip
     return replayed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -14,8 +15,8 @@ import torch
 
 from robustok.attack.records import Attack
 from robustok.errors import RobustokError
+from robustok.evaluation.overflow import check_generated_length
 from robustok.evaluation.questions import Ids, plain_ids
-from robustok.models.load import max_length_of
 from robustok.runtime.display import Progress
 from robustok.scoring.forward import quiet
 
@@ -82,12 +83,7 @@ def greedy_answer(
     Raises RobustokError where prompt and answer do not fit the model's longest input.
     """
     whole = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
-    limit = max_length_of(model)
-    if limit is not None and len(whole) + max_new_tokens > limit:
-        raise RobustokError(
-            f"{len(whole)} tokens and {max_new_tokens} to generate are more than the model's "
-            f"{limit} positions: shorten the prompt or generate fewer"
-        )
+    check_generated_length(model, len(whole), max_new_tokens)
     given = torch.as_tensor(whole, device=model.device)[None]
     end = getattr(model.generation_config, "eos_token_id", None)
     pad = end[0] if isinstance(end, list) else end
@@ -219,7 +215,7 @@ def complete_on_server(
     except urllib.error.HTTPError as error:
         reason = error.read(500).decode("utf-8", "replace").replace("\n", " ")
         raise RobustokError(f"the server answered {error.code}: {reason}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise RobustokError(f"no answer from {url}: {error}") from None
     except (KeyError, IndexError, TypeError):
         raise RobustokError(f"{url} gave no completion: is it OpenAI-compatible?") from None

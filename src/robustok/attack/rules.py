@@ -15,7 +15,7 @@ import numpy as np
 
 from robustok.attack.objectives import Objective
 from robustok.attack.records import Prompt
-from robustok.checks import check_integer
+from robustok.checks import check_integer, check_seed
 from robustok.evaluation.overflow import check_candidate_length
 from robustok.evaluation.questions import check_keyed
 from robustok.lattice import Lattice
@@ -103,7 +103,7 @@ def attack_jointly(
     current = np.array([one(Ragged.from_rows([ids]))[0]
                         for one, ids in zip(objectives, canonical, strict=True)])  # fmt: skip
     scores, n_scored = [float(current.mean())], len(prompts)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     for _ in range(steps):
         changes = [
             (token, row.tolist())

@@ -21,9 +21,10 @@ from robustok.attack.objectives import CausalObjective, Objective
 from robustok.attack.records import Attack, Prompt, Step
 from robustok.attack.registry import Registry
 from robustok.attack.settings import AttackSettings
+from robustok.checks import check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.overflow import check_candidate_length
-from robustok.evaluation.questions import append, item_key
+from robustok.evaluation.questions import append, item_key, plain_ids
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
@@ -66,6 +67,14 @@ class AttackedText:
     def lattice(self) -> Lattice:
         """All tokenizations of the text."""
         return self.vocab.lattice(self.prompt.text)
+
+    @property
+    def constraint_names(self) -> list[str]:
+        """The name of each constraint; that of a function is its own."""
+        return [
+            getattr(one, "name", "") or str(getattr(one, "__name__", one))
+            for one in self.constraints
+        ]
 
     @property
     def overflowed(self) -> int:
@@ -276,12 +285,6 @@ class Trial:
     def _record(self, canonical_score: float) -> Attack:
         text, best = self.text, self.steps[-1]
         objective, prompt = text.objective, text.prompt
-        frame = [getattr(objective, name, None) for name in ("prefix", "suffix")]
-        prefix, suffix = ([] if ids is None else [int(i) for i in ids] for ids in frame)
-        within = [
-            getattr(one, "name", "") or str(getattr(one, "__name__", one))
-            for one in text.constraints
-        ]
         return Attack(
             key=prompt.key,
             text=prompt.text,
@@ -292,15 +295,15 @@ class Trial:
             reached_at=self.reached_at,
             n_scored=self.n_scored,
             steps=tuple(self.steps),
-            objective=" ".join([objective.name, *within]),
+            objective=" ".join([objective.name, *text.constraint_names]),
             settings=str(self.settings),
             seed=self.seed,
             overflowed=text.overflowed,
             canonical_ids=text.canonical,
             lengths=[len(text.vocab.tokens[i]) for i in best.ids.tolist()],
             vocabulary=text.vocab.fingerprint,
-            prefix=prefix,
-            suffix=suffix,
+            prefix=plain_ids(getattr(objective, "prefix", None)),
+            suffix=plain_ids(getattr(objective, "suffix", None)),
             fields=prompt.fields,
         )
 
@@ -308,13 +311,13 @@ class Trial:
 class Scorer:
     """Scores the candidates of many texts: those of one model in one batch.
 
-    ``tokens_computed``, ``tokens_naive`` and ``mode`` are those of
-    :class:`robustok.scoring.Scores`, the counts summed over all calls.
+    ``tokens_computed`` and ``tokens_naive`` are those of :class:`robustok.scoring.Scores`, summed
+    over all calls.
     """
 
     def __init__(self, max_batch_tokens: int | None = None) -> None:
         self.max_batch_tokens = max_batch_tokens
-        self.tokens_computed, self.tokens_naive, self.mode = 0, 0, ""
+        self.tokens_computed, self.tokens_naive = 0, 0
         self._prefix_caches: dict[int, PrefixCache] = {}  # by the id() of the model
 
     def score(self, pending: Sequence[tuple[AttackedText, Rows]]) -> list[Scored]:
@@ -345,7 +348,6 @@ class Scorer:
             for (i, objective, _), result in zip(members, results, strict=True):
                 self.tokens_computed += result.tokens_computed
                 self.tokens_naive += result.tokens_naive
-                self.mode = result.mode
                 log_probs = result.log_probs
                 scored[i] = Scored(objective.read(log_probs), objective.succeeds(log_probs),
                                    log_probs)  # fmt: skip
@@ -426,7 +428,7 @@ def ascend(trial: Trial, start: np.ndarray, restart: int) -> Search:
             return
         highest, known = beam[0][0], [ids for _, ids in beam]
         groups = [text.neighbors(ids, d) for ids in known for d in settings.distances]
-        rng = np.random.default_rng([trial.seed, text.draw_key, restart, step])
+        rng = np.random.default_rng([check_seed(trial.seed), text.draw_key, restart, step])
         rows = choose(groups, known, settings.max_neighbors, trial.left, rng)
         if not rows:
             return
@@ -486,7 +488,7 @@ def anneal(trial: Trial) -> Search:
     """
     text, settings = trial.text, trial.settings
     assert settings.max_scored is not None
-    rng = np.random.default_rng([trial.seed, text.draw_key])
+    rng = np.random.default_rng([check_seed(trial.seed), text.draw_key])
     start = text.start(settings.start, trial.seed)
     chains = [start] * settings.beam
     current = np.repeat((yield [start]), settings.beam)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from robustok.tokenizer.vocabulary import Vocabulary
 
 
-def suite_settings(suite: str = "standard", max_scored: int = 500) -> dict[str, AttackSettings]:
+def suite_settings(
+    suite: str = "standard", max_scored: int = SUITE_LIMIT
+) -> dict[str, AttackSettings]:
     """The searches of a suite, by name.
 
     >>> list(suite_settings())

@@ -87,7 +87,7 @@ def evaluate(
     """
     began = time.perf_counter()
     items = check_keyed("item", items)
-    check_integer("draws", draws, 1)
+    draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     if ensemble not in (None, *METHODS):
         raise RobustokError(f"unknown ensemble '{ensemble}': {nearest(str(ensemble), METHODS)}")
     sampler = as_sampler(sampler, vocab)

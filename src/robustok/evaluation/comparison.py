@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import exact_mcnemar
 from robustok.evaluation.result import Evaluation
@@ -186,6 +187,9 @@ class FewShot:
     count: int
     scheme: str = "canonical"
 
+    def __post_init__(self) -> None:
+        check_integer("count", self.count, 1)
+
 
 @dataclass(frozen=True)
 class TaskResult:
@@ -293,9 +297,16 @@ def compare_models(results: Mapping[str, Sequence[TaskResult]]) -> list[ModelDif
 
     Args:
         results: the results of :func:`evaluate_tasks` for each model, by its name, for the same
-            tasks and schemes. A task without an item in both models is left out.
+            tasks and schemes in the same order. A task without an item in both models is left out.
+
+    Raises RobustokError where the tasks and schemes differ.
     """
     (first, baseline), *others = results.items()
+    measured = [[(r.task, r.evaluation.eval_scheme) for r in rows] for rows in results.values()]
+    if any(one != measured[0] for one in measured):
+        raise RobustokError(
+            "the models have different tasks or schemes: evaluate all on the same, in one order"
+        )
     return [
         ModelDifference(name, first, one.task, one.evaluation.eval_scheme, difference)
         for name, theirs in others

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from robustok.evaluation.intervals import clustered
+from robustok.evaluation.overflow import check_generated_length
 from robustok.evaluation.questions import Ids
 from robustok.guard import Guard
 from robustok.models.load import max_length_of
@@ -75,6 +76,8 @@ def completion_drift(
         seed: any integer. Completions depend on it and on the position of the prompt.
         start: ids before each prompt, such as the start token; by default none.
         progress: called with (prompts done, all prompts).
+
+    Raises RobustokError where the tokens of a completion alone do not fit the model.
     """
     guard = Guard(vocab, allow_special=True, max_length=None)
     drifted, changed, completions = [], [], []
@@ -105,6 +108,7 @@ def _sampled(
     """
     limit = max_length_of(model)
     room = len(prompt) if limit is None else max(1, limit - tokens)
+    check_generated_length(model, min(len(prompt), room), tokens)
     given = torch.as_tensor(prompt[-room:].astype(np.int64), device=model.device)[None]
     end = getattr(model.generation_config, "eos_token_id", None)
     ends = [] if end is None else end if isinstance(end, list) else [end]
@@ -115,6 +119,7 @@ def _sampled(
             input_ids=given, attention_mask=torch.ones_like(given), do_sample=True,
             num_return_sequences=samples, max_new_tokens=tokens,
             pad_token_id=ends[0] if ends else 0, temperature=1.0, top_p=1.0, top_k=0,
+            repetition_penalty=1.0,
         )  # fmt: skip
     rows = output[:, given.shape[1] :].tolist()
     return [list(takewhile(lambda i: i not in ends, row)) for row in rows]

@@ -20,6 +20,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_lower
 from robustok.evaluation.overflow import (
     check_candidate_length,
+    check_generated_length,
     check_max_candidate_length,
     max_candidate_length,
 )
@@ -34,6 +35,8 @@ from robustok.evaluation.questions import (
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler
 from robustok.scoring import Request, Scores, score_many
+from robustok.scoring.engine import check_embedded
+from robustok.scoring.forward import quiet
 from robustok.tokenizer.vocabulary import Vocabulary
 
 METHODS = ("mean", "vote")
@@ -90,7 +93,8 @@ class EnsembleAnswer:
         log_probs: log of the mean probability of each option, float64 [options].
         votes: number of draws that each option wins, a tuple of int [options].
         lower: Clopper-Pearson lower bound, at ``confidence``, on the share of all tokenizations
-            drawn by the scheme whose answer is the one of most votes. Above 1/2 the vote is the
+            drawn by the scheme whose answer is the one of most votes. It holds for all options at
+            once (Bonferroni), since the draws also choose the answer. Above 1/2 the vote is the
             majority of the distribution.
         confidence: probability that the bound holds.
         tokens_computed: positions that went through the model.
@@ -200,10 +204,11 @@ def choose_many(
 
 def _answer(scores: Scores, confidence: float) -> EnsembleAnswer:
     votes = vote_counts(scores.log_probs)
+    of_each = 1 - (1 - confidence) / len(votes)
     return EnsembleAnswer(
         combined(scores.log_probs, "mean")[0],
         tuple(votes.tolist()),
-        clopper_pearson_lower(int(votes.max()), len(scores.log_probs), confidence),
+        clopper_pearson_lower(int(votes.max()), len(scores.log_probs), of_each),
         confidence,
         scores.tokens_computed,
     )
@@ -240,6 +245,9 @@ def generate(
 
     Returns the new ids, int32 [m], the end included. All prompts get the same new id in each step,
     with the attention cache of each kept.
+
+    Raises RobustokError without tokens, for ids that the model has no embedding for, and where
+    prompt and new ids do not fit the model's longest input.
     """
     import torch
 
@@ -250,6 +258,8 @@ def generate(
     prompts = Ragged.from_rows([[*start, *row.tolist()] for row in rows])
     if not prompts.lengths.min():
         raise RobustokError("the prompt has no tokens: give a text or a prefix")
+    check_embedded(model, prompts.values)
+    check_generated_length(model, int(prompts.lengths.max()), max_new_tokens)
     ids = prompts.left_padded()
     mask = np.arange(ids.shape[1]) >= ids.shape[1] - prompts.lengths[:, None]
     device = next(model.parameters()).device
@@ -257,7 +267,7 @@ def generate(
     attention = torch.as_tensor(mask, dtype=torch.int64, device=device)
     positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
     cache, written = None, []
-    with torch.inference_mode():
+    with quiet(model):
         for _ in range(max_new_tokens):
             out = model(
                 given, attention_mask=attention, position_ids=positions, past_key_values=cache,

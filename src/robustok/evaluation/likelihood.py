@@ -15,6 +15,7 @@ from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_
 from robustok.models.load import max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress, counted
+from robustok.scoring.engine import check_embedded
 from robustok.scoring.text import text_losses
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def perplexity(
             else its ``eos_token_id``).
         progress: called with (drawn sequences done, all of them).
 
-    Raises RobustokError if all texts are empty.
+    Raises RobustokError if all texts are empty, and for ids that the model has no embedding for.
     Source: the paper's table of perplexities.
     """
     texts, sampler = check_texts(texts), as_sampler(sampler, vocab)
@@ -106,6 +107,7 @@ def perplexity(
         raise RobustokError("there is no text to measure the perplexity of: give some")
     max_length = max_length_of(model) or _MAX_LENGTH
     first = start_ids(model)[0] if start is None else start
+    check_embedded(model, rows.values, np.array([first]))
     losses = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
     nats = np.array([loss.nats for loss in losses]).reshape(len(texts), draws).mean(axis=1)
     tokens = sum(loss.tokens for loss in losses)
@@ -139,7 +141,8 @@ class Marginal:
     Args:
         log_marginal: estimated log-probability of the text over all tokenizations, in nats.
         log_canonical: log-probability of the canonical tokenization, in nats.
-        error: standard error of ``log_marginal``; infinite if only one draw is not canonical.
+        error: standard error of ``log_marginal``; infinite if at most one draw is not canonical and
+            the text has other tokenizations.
         tokenizations: exact number of tokenizations of the text.
         draws: number of draws.
         effective: effective number of draws that are not canonical. Near 1, a single draw dominates
@@ -208,8 +211,10 @@ def marginal(
 
 
 def _sum(canonical: float, others: np.ndarray, count: int, draws: int) -> Marginal:
-    if count == 1 or not len(others):
+    if count == 1:
         return Marginal(canonical, canonical, 0.0, count, draws, float(draws))
+    if not len(others):
+        return Marginal(canonical, canonical, math.inf, count, draws, 0.0)
     # In logarithms throughout, relative to the greatest: a long text's other tokenizations are
     # less likely than the canonical one by factors that underflow.
     weights = np.exp(others - others.max())

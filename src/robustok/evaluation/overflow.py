@@ -99,3 +99,13 @@ def check_candidate_length(name: str, length: int, limit: int | None) -> None:
             f"{name} has {length} tokens, and the model's longest input leaves {limit} to it: "
             "shorten it"
         )
+
+
+def check_generated_length(model: Any, length: int, max_new_tokens: int) -> None:
+    """Raise RobustokError where a prompt and what is generated do not fit the longest input."""
+    limit = max_length_of(model)
+    if limit is not None and length + max_new_tokens > limit:
+        raise RobustokError(
+            f"{length} tokens and {max_new_tokens} to generate are more than the model's "
+            f"{limit} positions: shorten the prompt or generate fewer"
+        )

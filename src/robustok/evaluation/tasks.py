@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.checks import check_integer
 from robustok.evaluation.accuracy import evaluate
 from robustok.evaluation.comparison import FewShot, TaskResult, against
 from robustok.evaluation.questions import Ids, as_sampler, plain_ids, solved_examples
@@ -61,6 +62,7 @@ def evaluate_tasks(
 
     Raises RobustokError as :func:`evaluate` does, and for a ``resume_file`` of another call.
     """
+    draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     samplers = [as_sampler(scheme, vocab) for scheme in schemes]
     config = {
         "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,

@@ -222,12 +222,17 @@ def _score_group(
     """Requests of one prefix as one set of sequences, taken apart again afterwards."""
     together = _joined([part.sequences for part in parts])
     check_sequences(model, together)
-    if not len(together.matrix):
-        values, costs = np.empty(0), np.empty(0, np.int64)
-    elif mode == "tree":
-        values, costs = tree_log_probs(model, together, max_batch_tokens, prefix_cache)
-    else:
-        values, costs = padded_log_probs(model, together, max_batch_tokens, mode)
+    values, costs = np.empty(len(together.matrix)), np.empty(len(together.matrix), np.int64)
+    long = _of_long_rope(model, together)
+    for chosen, how in ((~long, mode), (long, "plain")):
+        if not chosen.any():
+            continue
+        part = together if chosen.all() else _chosen(together, chosen)
+        if how == "tree":
+            scored = tree_log_probs(model, part, max_batch_tokens, prefix_cache)
+        else:
+            scored = padded_log_probs(model, part, max_batch_tokens, how)
+        values[chosen], costs[chosen] = scored
     results, begin = [], 0
     for part in parts:
         rows = slice(begin, begin + len(part.sequences.matrix))
@@ -238,6 +243,28 @@ def _score_group(
         )
         begin = rows.stop
     return results
+
+
+def _of_long_rope(model: Any, sequences: Sequences) -> np.ndarray:
+    """Which sequences LongRoPE rotates by its factors for long ones, bool [sequences].
+
+    The longest sequence of a forward pass decides for all of it, so that long ones share neither a
+    pass nor a prefix with others.
+    """
+    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return np.zeros(len(sequences.matrix), bool)
+    limit = rope["original_max_position_embeddings"]
+    return len(sequences.prefix) + sequences.lengths > limit
+
+
+def _chosen(sequences: Sequences, chosen: np.ndarray) -> Sequences:
+    """Some of the sequences, with their own reads."""
+    prefix, matrix, lengths, reads = sequences
+    reads = reads[:, chosen[reads[0]]]
+    number = np.cumsum(chosen) - 1
+    reads = np.concatenate([number[reads[:1]], reads[1:]])
+    return Sequences(prefix, matrix[chosen], lengths[chosen], reads)
 
 
 def _joined(parts: list[Sequences]) -> Sequences:
@@ -254,16 +281,22 @@ def _joined(parts: list[Sequences]) -> Sequences:
     return Sequences(parts[0].prefix[:-1], matrix, lengths, np.concatenate(reads, axis=1))
 
 
-def check_sequences(model: Any, sequences: Sequences) -> None:
-    """Raise RobustokError for ids without an embedding and for more tokens than positions."""
-    prefix, matrix, lengths, _ = sequences
+def check_embedded(model: Any, *ids: np.ndarray) -> None:
+    """Raise RobustokError for ids that the model has no embedding for."""
     known = model.get_input_embeddings().num_embeddings
-    highest = max(int(matrix.max(initial=0)), int(prefix.max(initial=0)))
-    if highest >= known or min(int(matrix.min(initial=0)), int(prefix.min(initial=0))) < 0:
+    lowest = min(int(some.min(initial=0)) for some in ids)
+    highest = max(int(some.max(initial=0)) for some in ids)
+    if lowest < 0 or highest >= known:
         raise RobustokError(
-            f"token id {highest} for a model with ids 0..{known - 1}: "
+            f"token id {lowest if lowest < 0 else highest} for a model with ids 0..{known - 1}: "
             "tokenize with the model's own vocabulary"
         )
+
+
+def check_sequences(model: Any, sequences: Sequences) -> None:
+    """Raise RobustokError for ids without an embedding and for more tokens than positions."""
+    prefix, matrix, lengths, reads = sequences
+    check_embedded(model, prefix, matrix, reads[2])
     config = model.config.get_text_config()
     rotary = getattr(config, "rope_parameters", None) is not None
     most = getattr(config, "max_position_embeddings", None)

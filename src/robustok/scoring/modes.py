@@ -237,9 +237,14 @@ def _works(model: Any, mode: str, attention: str) -> bool:
 
 
 def _known_layers(model: Any) -> bool:
-    """Whether the masks of a :class:`TreePass` cover every kind of layer of the model."""
+    """Whether the masks of a :class:`TreePass` cover every kind of layer of the model.
+
+    GPT-Neo's local layers, which its ``attention_layers`` names, look back by the place in a row
+    and not by the position, over windows that are longer than the tiny input.
+    """
     config = model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ())
+    named = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    kinds = set(named or ())
     return kinds <= set(attention_windows(config)) | {"full_attention"}
 
 

@@ -112,6 +112,9 @@ def attack(
     named = ObjectiveSettings(
         "margin" if of_options else objective, seed=options.seed or 0, **others
     )
+    if objective == "log-probability":
+        raise RobustokError("--objective log-probability is for questions by a greedy or random "
+                            "search: give margin")  # fmt: skip
     job = _Job(model, options, frame, search, named, as_json)
     _check(job)
     if options.server is not None:
@@ -234,6 +237,12 @@ def _check(job: _Job) -> None:
         raise RobustokError("--server is for --replay: attack a model at hand first")
     if options.suite and options.jointly:
         raise RobustokError("--suite attacks each prompt on its own: leave --jointly out")
+    alone = AttackSettings(max_scored=job.search.max_scored)
+    if options.suite and job.search != alone:
+        raise RobustokError("--suite has its own searches: give it no setting but --max-scored")
+    if options.control or job.frame.overflow != "error":
+        raise RobustokError("--control and --overflow are for the options of questions: leave "
+                            "them out")  # fmt: skip
     if options.jointly and (objective.perplexity_quantile is not None or objective.constraints):
         raise RobustokError("--jointly takes no constraint: leave --perplexity-quantile and "
                             "--constraint out")  # fmt: skip

@@ -154,7 +154,7 @@ def embedding_distances(
     Source: the paper's appendix "Distances of Representations".
     """
     began = time.perf_counter()
-    check_integer("draws", draws, 1)
+    draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
     words = check_list("words", words)
     if not words:
         raise RobustokError("there are no words to measure: give at least one")
