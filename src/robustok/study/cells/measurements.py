@@ -322,9 +322,7 @@ class AttackCell(AccuracyCell):
 
     @property
     def eval_scheme(self) -> str:
-        if self.attack.suite:
-            return suite_label(self.attack.suite, self.max_scored)
-        return str(self.attack.settings)
+        return self.attack.eval_scheme
 
     @property
     def tokens(self) -> float:
