@@ -107,7 +107,8 @@ class _Planner:
                 for cell in self._trained_from(origin, repeat):
                     yield cell
                     if isinstance(cell, AttackCell) and cell.attack.transfer:
-                        suites.setdefault((cell.attack, cell.few_shot), []).append(cell)
+                        group = cell.attack, cell.data, cell.few_shot
+                        suites.setdefault(group, []).append(cell)
             for attacks in suites.values():
                 yield from _transfers(attacks)
 
@@ -232,7 +233,8 @@ def _data(study: Study, task: WordTask, read: bool) -> DataCell:
     if task.data is not None:
         files = tuple(external_file(p, read=read) for p in (task.data.train, task.data.test))
         return DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
-    words = task.words if task.words_file is None else tuple(read_words(task.words_file))
+    own = task.words_file is not None and read
+    words = tuple(read_words(task.words_file)) if own else task.words
     return DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
 
 
