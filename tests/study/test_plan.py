@@ -11,7 +11,7 @@ from robustok.errors import RobustokError
 from robustok.study import Cell, find_study, load_study, plan
 from robustok.study.cells.inputs import BenchmarkCell, DataCell
 from robustok.study.cells.models import BaseCell, FinetuneCell
-from robustok.study.sources import External
+from robustok.study.sources import External, external_model
 from robustok.tasks import HUB
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
@@ -149,6 +149,17 @@ def test_a_training_has_the_key_of_its_own_scheme_only() -> None:
 def test_the_place_of_a_file_does_not_enter_the_key() -> None:
     here, there = (BaseCell(External(name, "digest"), 1e6) for name in ("a", "b"))
     assert here.key == there.key != BaseCell(External("a", "other"), 1e6).key
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "adapter_config.json"])
+def test_every_file_of_a_model_folder_that_is_read_enters_the_key(
+    tmp_path: Path, name: str
+) -> None:
+    identities = set()
+    for content in ("one", "other"):
+        (tmp_path / name).write_text(content)
+        identities.add(external_model(str(tmp_path)).identity)
+    assert len(identities) == 2
 
 
 def test_a_version_enters_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,14 @@ def test_more_repeats_continue_in_the_same_folder(tmp_path: Path, works: Works) 
     assert json.loads((tmp_path / "study.json").read_text())["repeats"] == 3
 
 
+def test_a_new_title_is_that_of_the_report(tmp_path: Path, works: Works) -> None:
+    run_study(STUDY, tmp_path)
+    works.done.clear()
+    run_study(tiny(**PARTS, title="Another title"), tmp_path)
+    assert not works.done
+    assert json.loads((tmp_path / "study.json").read_text())["title"] == "Another title"
+
+
 def test_a_run_killed_at_its_first_write_starts_again(tmp_path: Path, works: Works) -> None:
     (tmp_path / ".study.json.0123.part").write_text("{")
     run_study(STUDY, tmp_path)

@@ -100,7 +100,7 @@ def write_report(
         write_table(table, results)
     missing = [row for source in sources for row in source.record.get("missing", ())]
     finished = len({row.get("cell") for row in rows})
-    examples = sorted(folder.glob("cells/examples-*/examples.json"))[:1]
+    examples = folder / "examples.json"
     with disk_full_in_one_line(out):
         figures = out / "figures"
         sections = [
@@ -126,7 +126,7 @@ def write_report(
             "progress": f"{finished} of {finished + len(missing)} measurements are finished",
             "headlines": find_headlines(results),
             "sections": [section for section in sections if section],
-            "examples": [group for path in examples for group in example_groups(read_json(path))],
+            "examples": example_groups(read_json(examples)) if examples.is_file() else [],
             "settings": settings_table(study),
             "measurements": measurement_table(results),
             "configuration": json.dumps(study, indent=2, ensure_ascii=False),
