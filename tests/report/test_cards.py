@@ -128,6 +128,11 @@ def test_the_page_shows_the_numbers_of_the_line_and_fetches_nothing(folder: Path
     assert 'src="data:image/svg+xml' in page
 
 
+def test_the_results_of_a_card_s_run_give_the_same_page(folder: Path, tmp_path: Path) -> None:
+    assert run(["report", str(folder / "results.jsonl"), "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "report.md").read_bytes() == (folder / "report.md").read_bytes()
+
+
 def test_several_cards_have_one_page_beside_each_other(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl"
     other.write_text(json.dumps(the_card(folder) | {"model": "org/better"}) + "\n")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
@@ -93,7 +94,8 @@ def write_report(
     title = f"Results of {', '.join(path.name for path in paths)}"
     study = sources[0].study or {"name": "", "title": title}
     out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
-    if not others and (cards := study_cards(study, rows, folder)):
+    run = folder if folder.is_dir() else folder.parent
+    if not others and (cards := study_cards(study, rows, run)):
         return write_cards(cards, out)
     results = Results(rows)
     if table is not None:
@@ -116,7 +118,7 @@ def write_report(
             perplexity_section(rows),
             other_section(rows),
             *(source.section(figures) for source in sources if source.section),
-            paper_section(study.get("paper") or {}, rows),
+            paper_section(study.get("paper") or {}, _of_one_study(rows)),
         ]
         values = {
             "study": study,
@@ -175,18 +177,31 @@ def _subtitle(rows: Sequence[Row]) -> list[str]:
     facts = []
     if not rows:
         return facts
-    if model := rows[0].get("model"):
-        size = f"{model['parameters'] / 1e6:.1f}M parameters"
+    models: dict[str, str] = {}
+    for model in (row["model"] for row in rows if row.get("model")):
         shape = ARCHITECTURES[model.get("architecture", "llama")] + " architecture, "
         shape += f"{model.get('layers')} layers of width {model.get('width')}"
-        facts.append(f"{model.get('name') or shape}, {size}")
+        size = f"{model['parameters'] / 1e6:.1f}M parameters"
+        models.setdefault(model.get("name") or shape, size)
+    if models:
+        facts.append("; ".join(f"{name}, {size}" for name, size in models.items()))
     if counts := sorted({row["n"] for row in rows if "n" in row}):
         facts.append(f"{' or '.join(map(str, counts))} held-out questions for each measurement")
     if seeds := sorted({row["seed"] for row in rows if "seed" in row}):
         facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
-    if (scale := rows[0].get("scale", "full")) != "full":
-        facts.append(f"at {scale} scale, not the paper's")
+    scales = {row.get("scale", "full") for row in rows}
+    if len(scales) == 1 and scales != {"full"}:
+        facts.append(f"at {scales.pop()} scale, not the paper's")
     return facts
+
+
+def _of_one_study(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the first study, which have its scale and its model."""
+
+    def source(row: Row) -> tuple[Any, ...]:
+        return row.get("study"), row.get("scale"), (row.get("model") or {}).get("name")
+
+    return [row for row in rows if source(row) == source(rows[0])]
 
 
 def write_cards(cards: Sequence[Card], out: Path) -> Path:
