@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.study import Cell, find_study, load_study, plan
-from robustok.study.cells.inputs import BenchmarkCell, DataCell
+from robustok.study import Cell, Study, find_study, load_study, plan
+from robustok.study.cells.inputs import BenchmarkCell, CorpusCell, DataCell
 from robustok.study.cells.models import BaseCell, FinetuneCell
 from robustok.study.sources import External, external_model
 from robustok.tasks import HUB
@@ -114,6 +114,16 @@ def test_text_counts_by_its_content(tmp_path: Path) -> None:
     assert key(here) != key(other)
     with pytest.raises(RobustokError, match="cannot be read"):
         key(tmp_path / "none.txt")
+
+
+def test_text_to_train_on_is_read_only_where_a_model_is_trained_on_it() -> None:
+    study = find_study("tiny-llm-perplexity")
+    (trained,) = (c for c in plan(study, read=False) if isinstance(c, CorpusCell))
+    assert study.corpus and study.corpus.hub and trained.text.documents == study.corpus.documents
+    fields = {"model": {"name": "gpt2"}, "pretrain": None, "tokenizer": None}
+    named = Study.model_validate(study.model_dump(exclude={"paper"}) | fields)
+    (measured,) = (c for c in plan(named, read=False) if isinstance(c, CorpusCell))
+    assert (measured.text.documents, measured.text.measured) == (0, trained.text.measured)
 
 
 def test_another_revision_of_the_hub_is_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:

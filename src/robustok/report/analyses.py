@@ -60,9 +60,8 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
         if "within" in name:
             tint, marker = MUTED, "^"
         # Ends with the draws, or where the distribution becomes too small to see.
-        most = min(
-            max(len(bars), int(np.flatnonzero(distribution > 1e-3)[-1]) + 1), len(distribution)
-        )
+        visible = int(np.flatnonzero(distribution > 1e-3).max(initial=-1)) + 1
+        most = min(max(len(bars), visible), len(distribution))
         widest = max(widest, most)
         axes.plot(
             range(most), 100 * distribution[:most], marker=marker, color=tint, markersize=4.5,

@@ -91,7 +91,7 @@ class _Planner:
         text = None
         corpus = study.corpus
         if corpus and (self.on_text or (study.perplexity and (corpus.hub or corpus.held_out))):
-            text = _text(corpus, read)
+            text = _text(corpus, read, train=self.on_text)
         self.tokenizer = self._tokenizer(text if self.on_text else None)
         self.corpus = CorpusCell(text, self.tokenizer) if text else None
         self.benchmarks = tuple(self._benchmarks())
@@ -238,10 +238,11 @@ def _data(study: Study, task: WordTask, read: bool) -> DataCell:
     return DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
 
 
-def _text(corpus: CorpusSection, read: bool) -> Text:
+def _text(corpus: CorpusSection, read: bool, *, train: bool) -> Text:
+    """The text that is held out, and that to train on where a model is trained on text."""
     if corpus.hub:
         name = pinned(corpus.hub, "dataset") if read else corpus.hub
-        return HubText(corpus.documents, corpus.measured, name)
-    train = tuple(external_file(path, read=read) for path in corpus.train)
+        return HubText(corpus.documents if train else 0, corpus.measured, name)
+    files = tuple(external_file(path, read=read) for path in corpus.train) if train else ()
     held_out = external_file(corpus.held_out, read=read) if corpus.held_out else None
-    return FileText(corpus.documents, corpus.measured, train, held_out, corpus.sample_by)
+    return FileText(corpus.documents, corpus.measured, files, held_out, corpus.sample_by)

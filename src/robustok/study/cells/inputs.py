@@ -108,13 +108,16 @@ class DataCell(QuestionsCell):
         return {"words": len(words), **counts}
 
     def _read(self, split: str, count: int) -> list[Item]:
+        from robustok.evaluation.questions import check_keyed  # torch
+
         name = self.files[0 if split == "train" else 1].name
         items = read_items(name, limit=count)
         if len(items) < count:
             raise RobustokError(
                 f"{name} has {len(items)} questions: task.{split} is {count}, give less"
             )
-        return items
+        # Before anything is trained.
+        return items if split == "train" else check_keyed("item", items)
 
     def training_items(self, folder: Path) -> list[Item]:
         return read_items(self.path(folder) / "train.jsonl")
