@@ -145,6 +145,17 @@ def test_runs_of_one_study_on_other_models_are_no_seeds() -> None:
     assert Results([*rows[:1], model_row("runs/b/model")]).panels == ["a/model", "b/model"]
 
 
+def test_models_with_few_shot_examples_are_no_seeds() -> None:
+    few_shot = {"few_shot_scheme": "canonical"}
+    rows = [
+        row("canonical", "uniform", 0.5, train_scheme=train, cell=train, **few_shot)
+        for train in ("canonical", "uniform")
+    ]
+    for training in ("fine-tuning", "pre-training"):
+        results = Results([one | {"training": training} for one in rows])
+        assert results.names == ["canonical → canonical", "uniform → canonical"]
+
+
 def test_two_results_of_one_seed_are_no_repeats() -> None:
     rows = [row("canonical", "uniform", a, cell=str(a)) for a in (0.5, 0.6)]
     with pytest.raises(RobustokError, match="two results of 'canonical' on uniform have the seed"):

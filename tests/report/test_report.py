@@ -199,7 +199,7 @@ def over_seeds(seeds: int, *rows: dict[str, Any]) -> Results:
 
 def test_differences_between_few_shot_examples_are_not_called_training() -> None:
     rows = [row(context, "uniform", 0.5) for context in ("canonical", "uniform")]
-    shown = [r | {"few_shot_scheme": r["train_scheme"]} for r in rows]
+    shown = [r | {"few_shot_scheme": r["train_scheme"], "train_scheme": "canonical"} for r in rows]
     for measured, what in ((rows, "training"), (shown, "few-shot examples")):
         section = versus_canonical(Results(measured))
         assert section and section.title == f"Difference to canonical {what}"

@@ -46,14 +46,14 @@ def rows_with(rows: Sequence[Mapping[str, Any]], measure: str | None) -> DataFra
         chosen = [row for row in distinct if not any(name in row for name in MEASURES)]
     else:
         chosen = [row for row in distinct if measure in row]
-    names = last_parts([str(_model_name(row)) for row in chosen])
+    names = last_parts([model_name(row) for row in chosen])
     return pd.DataFrame([
         {**DEFAULTS, "answers": None, **row, "model": name}
         for row, name in zip(chosen, names, strict=True)
     ])  # fmt: skip
 
 
-def _model_name(row: Mapping[str, Any]) -> str:
+def model_name(row: Mapping[str, Any]) -> str:
     """The name of a model that exists; empty for one from random weights."""
     model = row.get("model")
     return model.get("name") or "" if isinstance(model, dict) else ""
@@ -62,8 +62,11 @@ def _model_name(row: Mapping[str, Any]) -> str:
 def name_panels(frame: DataFrame, fields: Sequence[str] = VARYING) -> list[str]:
     """Set `panel`, the fields that differ between rows, as text; returns the names of these fields.
 
-    How models were pre-trained counts for fine-tuned ones only: the others are named by it.
+    A model is named by its last training within a panel, so this counts only where models are named
+    by their few-shot examples. How it was pre-trained counts only where it was trained further.
     """
+    if (frame["few_shot_scheme"] != "").any():
+        fields = (*fields, "train_scheme")
     finetuned = (frame["training"] == FINETUNED).any()
     varying = [
         name for name in fields

@@ -32,6 +32,7 @@ from robustok.report.frame import (
     in_panel,
     merged_layers,
     merged_perplexities,
+    model_name,
     name_panels,
     percent,
     rows_with,
@@ -95,8 +96,10 @@ def what_intervals_cover(rows: Sequence[Row]) -> str:
     if not measured:
         return ""
     what = "words" if all("layers" in row for row in measured) else "questions"
-    names = ["study", "pretrain_scheme", "train_scheme", "few_shot_scheme", "task", "eval_scheme"]
-    frame: DataFrame = pd.DataFrame(measured).reindex(columns=[*names, "seed"])
+    names = ["study", "scale", "model", "pretrain_scheme", "train_scheme", "few_shot_scheme",
+             "task", "eval_scheme"]  # fmt: skip
+    named = [{**row, "model": model_name(row)} for row in measured]
+    frame: DataFrame = pd.DataFrame(named).reindex(columns=[*names, "seed"])
     seeds = frame.groupby(names, dropna=False)["seed"].nunique()
     if seeds.max() <= 1:
         return f"Intervals of one seed cover the choice of {what} only."

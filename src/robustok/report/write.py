@@ -28,7 +28,7 @@ from robustok.report.figures import (
     strength_section,
     with_figure,
 )
-from robustok.report.frame import Results, Row, merged_layers
+from robustok.report.frame import Results, Row, merged_layers, model_name
 from robustok.report.model_figures import draw_curve, draw_embeddings
 from robustok.report.page import Section, example_groups, render
 from robustok.report.paper import paper_section
@@ -80,12 +80,13 @@ def write_report(
     for `table`.
     """
     paths = (folder, *others)
+    out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
     cards_of = {path: cards_in(path) for path in paths}
     if any(cards_of.values()) and (others or not (folder / "results.jsonl").is_file()):
         if missing := next((path for path in paths if not cards_of[path]), None):
             raise RobustokError(f"{missing} is no model card: cards have a report of their own")
         cards = [card for path in paths for card in cards_of[path]]
-        return write_cards(cards, out or folder.with_name(f"{folder.stem}-report"))
+        return write_cards(cards, out)
     sources = [read_source(path) for path in paths]
     names = [path.stem for path, source in zip(paths, sources, strict=True) if source.is_file]
     if repeated := next((name for name in names if names.count(name) > 1), None):
@@ -93,7 +94,6 @@ def write_report(
     rows = [row for source in sources for row in source.rows]
     title = f"Results of {', '.join(path.name for path in paths)}"
     study = sources[0].study or {"name": "", "title": title}
-    out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
     run = folder if folder.is_dir() else folder.parent
     if not others and (cards := study_cards(study, rows, run)):
         return write_cards(cards, out)
@@ -199,7 +199,7 @@ def _of_one_study(rows: Sequence[Row]) -> list[Row]:
     """The rows of the first study, which have its scale and its model."""
 
     def source(row: Row) -> tuple[Any, ...]:
-        return row.get("study"), row.get("scale"), (row.get("model") or {}).get("name")
+        return row.get("study"), row.get("scale"), model_name(row)
 
     return [row for row in rows if source(row) == source(rows[0])]
 

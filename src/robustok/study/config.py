@@ -111,8 +111,8 @@ def load_study(
         held_out: text file that replaces the held-out text of the corpus.
         benchmarks: folder that replaces that of the benchmarks.
         repeats: number of seeds, in place of the study's.
-        model: folder or hub name that replaces the named model of the study. Its start token is
-            the one that its tokenizer puts before a text, if any.
+        model: folder or hub name that replaces the named model of the study and its tokenizer. Its
+            start token is the one that its tokenizer puts before a text, if any.
 
     Raises RobustokError, one line with the line number, the field and the nearest valid name, and
     for a replacement in a section that the study does not have.
@@ -138,7 +138,10 @@ def load_study(
     if repeats is not None:
         data["repeats"] = repeats
     if model is not None:
-        data["model"] = _replaced_model(data.get("model"), model, source)
+        section = _replaced_model(data.get("model"), model, source)
+        if section != data["model"]:  # whose tokenizer is not that of the other
+            data.pop("tokenizer", None)
+        data["model"] = section
     places = _Places(source, lines, scale)
     try:
         study = _at_strengths(Study.model_validate(data), places)
