@@ -146,7 +146,7 @@ def test_runs_of_one_study_on_other_models_are_no_seeds() -> None:
 
 
 def test_models_with_few_shot_examples_are_no_seeds() -> None:
-    few_shot = {"few_shot_scheme": "canonical"}
+    few_shot: dict[str, Any] = {"few_shot_scheme": "canonical"}
     rows = [
         row("canonical", "uniform", 0.5, train_scheme=train, cell=train, **few_shot)
         for train in ("canonical", "uniform")

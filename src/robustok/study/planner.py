@@ -233,8 +233,9 @@ def _data(study: Study, task: WordTask, read: bool) -> DataCell:
     if task.data is not None:
         files = tuple(external_file(p, read=read) for p in (task.data.train, task.data.test))
         return DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
-    own = task.words_file is not None and read
-    words = tuple(read_words(task.words_file)) if own else task.words
+    words: int | tuple[str, ...] = task.words
+    if task.words_file is not None and read:
+        words = tuple(read_words(task.words_file))
     return DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
 
 
