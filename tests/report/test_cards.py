@@ -130,13 +130,18 @@ def test_the_page_shows_the_numbers_of_the_line_and_fetches_nothing(folder: Path
 
 
 def test_the_results_of_a_card_s_run_give_the_same_page(folder: Path, tmp_path: Path) -> None:
-    assert run(["report", str(folder / "results.jsonl"), "--out", str(tmp_path)]) == 0
+    table = tmp_path / "table.md"
+    command = ["report", str(folder / "results.jsonl"), "--out", str(tmp_path)]
+    assert run([*command, "--table", str(table)]) == 0
+    assert table.read_text().count("| canonical |") == 1
     assert (tmp_path / "report.md").read_bytes() == (folder / "report.md").read_bytes()
 
 
 def test_a_folder_with_a_card_alone_has_its_page(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "card.jsonl").write_bytes((folder / "card.jsonl").read_bytes())
     assert write_report(tmp_path) == tmp_path / "report.html"
+    with pytest.raises(RobustokError, match="not for model cards"):
+        write_report(tmp_path, table=tmp_path / "table.md")
     assert cards_in(tmp_path) == cards_in(folder)
 
 

@@ -85,6 +85,8 @@ def write_report(
     if any(cards_of.values()) and (others or not (folder / "results.jsonl").is_file()):
         if missing := next((path for path in paths if not cards_of[path]), None):
             raise RobustokError(f"{missing} is no model card: cards have a report of their own")
+        if table is not None:
+            raise RobustokError("--table is for results, not for model cards: leave it out")
         cards = [card for path in paths for card in cards_of[path]]
         return write_cards(cards, out)
     sources = [read_source(path) for path in paths]
@@ -94,12 +96,12 @@ def write_report(
     rows = [row for source in sources for row in source.rows]
     title = f"Results of {', '.join(path.name for path in paths)}"
     study = sources[0].study or {"name": "", "title": title}
-    run = folder if folder.is_dir() else folder.parent
-    if not others and (cards := study_cards(study, rows, run)):
-        return write_cards(cards, out)
     results = Results(rows)
     if table is not None:
         write_table(table, results)
+    run = folder if folder.is_dir() else folder.parent
+    if not others and (cards := study_cards(study, rows, run)):
+        return write_cards(cards, out)
     missing = [row for source in sources for row in source.record.get("missing", ())]
     finished = len({row.get("cell") for row in rows})
     examples = folder / "examples.json"
