@@ -200,6 +200,7 @@ def test_an_unknown_scale_names_the_nearest() -> None:
         ("  warmup_steps: 30", "  warmup_steps: 3000", "finetune: warmup_steps is 3000"),
         ("  batch_size: 64", "  batch_size: 64\n  gradient_accumulation_steps: 3", "a multiple"),
         ("attacks:", "attacks:\n  - items: 50", "attacks.1: adversarial"),
+        ("attacks:", "benchmarks: {names: [coppa]}\nattacks:", "did you mean 'copa'"),
         ("attacks:", "few_shot: {examples: 64001, schemes: [canonical]}\nattacks:", "64001 exam"),
         (
             "attacks:",

@@ -17,6 +17,7 @@ from robustok.models import Shape
 from robustok.samplers.strength import at_splits
 from robustok.study.schema import Strict, Study
 from robustok.study.sources import added_start_token
+from robustok.tasks import HUB
 
 FieldPath = tuple[str | int, ...]
 
@@ -357,6 +358,10 @@ def _contradictions(study: Study) -> Iterator[tuple[FieldPath, str]]:
             ("evaluate",),
             "there are no questions to evaluate on: give a task or benchmarks section",
         )
+    if study.benchmarks and study.benchmarks.folder is None:
+        for i, name in enumerate(study.benchmarks.names):
+            if name not in HUB:
+                yield ("benchmarks", "names", i), f"no benchmark '{name}': {nearest(name, HUB)}"
     yield from _too_few_questions(study)
     names = [attack.eval_scheme for attack in study.attacks]
     for i, name in enumerate(names):
