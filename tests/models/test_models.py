@@ -136,6 +136,14 @@ def test_truncated_weights_are_one_line(tmp_path, cut):
     assert "\n" not in str(error.value)
 
 
+def test_a_model_that_needs_another_package_is_one_line(tmp_path):
+    config = saved(tmp_path).with_name("config.json")
+    quantized = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+    config.write_text(json.dumps(json.loads(config.read_text()) | quantized))
+    with pytest.raises(RobustokError, match=r"could not load the model .*bitsandbytes"):
+        load_model(tmp_path)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_flipped_key_in_the_header_is_not_replaced_by_random_weights(tmp_path):
     damage(saved(tmp_path), old=b"layers.1.mlp.up_proj", new=b"layers.1.mlp.uq_proj")

@@ -40,6 +40,13 @@ def test_split_counts(vocab: rt.Vocabulary, tmp_path: Path) -> None:
     assert sum(drawn) == pytest.approx(3)
 
 
+def test_a_distribution_too_flat_to_see_ends_with_the_draws(
+    vocab: rt.Vocabulary, tmp_path: Path
+) -> None:
+    result = [split_counts(vocab, TEXT, "stochastok(alpha=2000)", seed=0, draws=5)]
+    check(analyses.draw_split_counts(result, tmp_path), analyses.split_rows(result))
+
+
 def test_segmentations(vocab: rt.Vocabulary, tmp_path: Path) -> None:
     result = {
         name: segmentations(vocab, TEXT, ["uniform", "stochastok"], seed=0, draws=200, splits=n)

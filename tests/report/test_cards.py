@@ -12,6 +12,7 @@ from robustok import RobustokError, Vocabulary
 from robustok.cli.app import run
 from robustok.evaluation.intervals import clustered
 from robustok.models import Shape, small_model, train_tokenizer
+from robustok.report import write_report
 from robustok.report.cards import Card, cards_in
 from robustok.study import find_study, load_study, plan, run_study, studies
 from robustok.study.cells.measurements import DriftCell
@@ -128,6 +129,22 @@ def test_the_page_shows_the_numbers_of_the_line_and_fetches_nothing(folder: Path
     assert 'src="data:image/svg+xml' in page
 
 
+def test_the_results_of_a_card_s_run_give_the_same_page(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.md"
+    command = ["report", str(folder / "results.jsonl"), "--out", str(tmp_path)]
+    assert run([*command, "--table", str(table)]) == 0
+    assert table.read_text().count("| canonical |") == 1
+    assert (tmp_path / "report.md").read_bytes() == (folder / "report.md").read_bytes()
+
+
+def test_a_folder_with_a_card_alone_has_its_page(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "card.jsonl").write_bytes((folder / "card.jsonl").read_bytes())
+    assert write_report(tmp_path) == tmp_path / "report.html"
+    with pytest.raises(RobustokError, match="not for model cards"):
+        write_report(tmp_path, table=tmp_path / "table.md")
+    assert cards_in(tmp_path) == cards_in(folder)
+
+
 def test_several_cards_have_one_page_beside_each_other(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl"
     other.write_text(json.dumps(the_card(folder) | {"model": "org/better"}) + "\n")
@@ -208,6 +225,9 @@ def test_the_start_token_of_another_model_is_that_of_its_tokenizer(
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert find_study("model-card", model=str(tmp_path)).model.start_token == token
     assert find_study("model-card", model=str(model)).model.start_token is None
+    text = studies()["model-card"] + "\ntokenizer: {name: smollm2-135m}\n"
+    assert load_study(text, "card").tokenizer
+    assert load_study(text, "card", model=str(model)).tokenizer is None
     named = find_study("model-card", model="smollm2-135m")
     assert named == find_study("model-card")
 

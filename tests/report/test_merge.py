@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from robustok.errors import RobustokError
 from robustok.evaluation.comparison import compare_answers
 from robustok.report import Results, write_report
 from robustok.report.comparison import clear_differences, difference, over_seeds
-from robustok.report.figures import draw_bars, heat_panels, strength_panels
-from robustok.report.frame import merged_perplexities
+from robustok.report.figures import draw_bars, heat_panels, learning_curve, strength_panels
+from robustok.report.frame import merged_layers, merged_perplexities
 from robustok.report.paper import paper_section
 from robustok.report.tables import other_section
 from robustok.runtime.display import Z95
@@ -131,6 +132,90 @@ def test_holm_steps_end_at_the_first_difference_that_is_not_clear() -> None:
     assert kept[0.2].high - kept[0.2].low > 0.14  # an interval for four at once
 
 
+def model_row(name: str, accuracy: float = 0.5, seed: int = 0, **more: Any) -> dict[str, Any]:
+    model = {"name": name, "parameters": 7}
+    return row("canonical", "canonical", accuracy, seed, model=model, cell=f"{name}{seed}") | more
+
+
+def test_runs_of_one_study_on_other_models_are_no_seeds() -> None:
+    rows = [model_row(name, *a) for name in ("runs/a/model", "b") for a in ((0.5, 0), (0.7, 1))]
+    assert [(one["name"], one["seeds"]) for one in Results(rows).rows] == [
+        ("model → canonical", [0, 1]), ("b → canonical", [0, 1]),
+    ]  # fmt: skip
+    assert Results([*rows[:1], model_row("runs/b/model")]).panels == ["a/model", "b/model"]
+
+
+def test_models_with_few_shot_examples_are_no_seeds() -> None:
+    few_shot: dict[str, Any] = {"few_shot_scheme": "canonical"}
+    rows = [
+        row("canonical", "uniform", 0.5, train_scheme=train, cell=train, **few_shot)
+        for train in ("canonical", "uniform")
+    ]
+    for training in ("fine-tuning", "pre-training"):
+        results = Results([one | {"training": training} for one in rows])
+        assert results.names == ["canonical → canonical", "uniform → canonical"]
+
+
+def test_two_results_of_one_seed_are_no_repeats() -> None:
+    rows = [row("canonical", "uniform", a, cell=str(a)) for a in (0.5, 0.6)]
+    with pytest.raises(RobustokError, match="two results of 'canonical' on uniform have the seed"):
+        Results(rows)
+
+
+@pytest.mark.parametrize("field", ["study", "model"])
+def test_other_measurements_of_two_studies_or_models_are_not_averaged(field: str) -> None:
+    values = ("one", "two") if field == "study" else ({"name": "one"}, {"name": "two"})
+    layer = {"model": "canonical", "sentence": "", "layer": 0, "low": 0.3, "high": 0.5, "words": 9}
+    names = {"pretrain_scheme": "canonical", "train_scheme": "canonical", "eval_scheme": "uniform"}
+    rows = [
+        names | {field: value, "seed": 0, "cell": f"{kind}{n}"} | measured
+        for n, value in enumerate(values, 1)
+        for kind, measured in {
+            "text": {"perplexity": 10.0 * n, "bits_per_byte": 1.0, "training": ""},
+            "layers": {"layers": [layer | {"mean": 0.1 * n}]},
+            "drift": {"drifted": 0.1 * n},
+        }.items()
+    ]
+    named = ["one → canonical", "two → canonical"]
+    perplexities, layers = merged_perplexities(rows), merged_layers(rows)
+    assert perplexities["name"].tolist() == layers["model"].tolist() == named
+    assert perplexities["perplexity"].tolist() == pytest.approx([10, 20])
+    assert layers["mean"].tolist() == pytest.approx([0.1, 0.2])
+    section = other_section(rows)
+    assert section and section.tables[0].lines == [
+        [named[0], "uniform", "0.1"], [named[1], "uniform", "0.2"],
+    ]  # fmt: skip
+
+
+def test_drift_of_models_that_differ_in_pretraining_is_not_averaged() -> None:
+    rows = [
+        {"pretrain_scheme": scheme, "train_scheme": "canonical", "eval_scheme": "drift", "seed": 0,
+         "drifted": 0.1, "cell": scheme}
+        for scheme in ("canonical", "uniform")
+    ]  # fmt: skip
+    section = other_section(rows)
+    assert section and [line[0] for line in section.tables[0].lines] == [
+        "canonical → canonical", "uniform → canonical",
+    ]  # fmt: skip
+
+
+def test_the_last_step_of_a_curve_has_the_task_of_the_others() -> None:
+    ends = {"configuration": {"inputs": {"model": {"options": {"steps": 5}}}}, "task": "langgame"}
+    rows = [
+        row("canonical", "uniform", 0.5, step=2, **ends),
+        row("canonical", "uniform", 0.6, **ends) | {"cell": "last"},
+        row("canonical", "uniform", 0.7, **ends) | {"cell": "other", "task": "copa"},
+    ]
+    points = [(point["name"], point["step"], point["accuracy"]) for point in learning_curve(rows)]
+    assert points == [("canonical", 2, 0.5), ("canonical", 5, 0.6)]
+
+
+def test_a_study_and_a_file_of_results_have_names() -> None:
+    of_file = {"train_scheme": "f", "file": "f", "eval_scheme": "canonical", "accuracy": 0.5,
+               "low": 0.4, "high": 0.6, "n": 9}  # fmt: skip
+    assert Results([row("canonical", "canonical", 0.5), of_file]).names == ["s → canonical", "f"]
+
+
 def test_models_that_differ_in_pretraining_stand_in_panels() -> None:
     rows = [row("canonical", "canonical", 0.5), row("uniform", "canonical", 0.6)]
     results = Results(rows)
@@ -220,6 +305,17 @@ def test_ours_stand_beside_the_papers() -> None:
         ["canonical", "50.0 [46.1, 53.9] / 52.0 (−2.0)", "20.0 [16.1, 23.9] / 10.0 (+10.0)",
          "not run / –"]
     ]  # fmt: skip
+
+
+def test_the_paper_is_compared_with_its_own_study_alone(tmp_path: Path) -> None:
+    for name, accuracy in (("a", 0.5), ("b", 0.9)):
+        (tmp_path / name).mkdir()
+        own = row("canonical", "canonical", accuracy, study=name, cell=name)
+        (tmp_path / name / "results.jsonl").write_text(json.dumps(own) + "\n")
+        study = {"name": name, "title": "T", "paper": PAPER}
+        (tmp_path / name / "study.json").write_text(json.dumps(study))
+    page = write_report(tmp_path / "a", [tmp_path / "b"], out=tmp_path / "both")
+    assert "| canonical | 50.0 [46.1, 53.9] / 52.0" in page.with_name("report.md").read_text()
 
 
 def test_runs_with_other_seeds_are_merged_into_one_report(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from robustok.report.model_figures import draw_bound, draw_embeddings, draw_gap
+from robustok.report.model_figures import draw_bound, draw_curve, draw_embeddings, draw_gap
 
 
 def distances(model: str, sentence: str, layers: int = 3) -> list[dict[str, Any]]:
@@ -97,3 +97,9 @@ def test_a_figure_is_the_same_every_time(tmp_path: Path) -> None:
     for ending in ("png", "svg"):
         first, second = ((tmp_path / f"{n}.{ending}").read_bytes() for n in ("a", "b"))
         assert first == second
+
+
+def test_every_curve_is_drawn(tmp_path: Path) -> None:
+    points = [{"n_scored": n, "accuracy": 0.5, "low": 0.4, "high": 0.6} for n in (1, 9)]
+    draw_curve({f"search-{i}": points for i in range(7)}, tmp_path / "curve.svg")
+    assert (tmp_path / "curve.svg").read_text().count("<!-- search-") == 7

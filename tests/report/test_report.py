@@ -49,10 +49,8 @@ def make(folder: Path) -> Path:
     study = {"name": "quick", "title": "A <title> & more", "about": "What it is."}
     (folder / "study.json").write_text(json.dumps(study))
     (folder / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
-    examples = folder / "cells" / "examples-0"
-    examples.mkdir(parents=True)
     shown = [{"text": "a <b>", "scheme": "canonical", "draws": [["a ", "<b>"], ["a", " \xe2"]]}]
-    (examples / "examples.json").write_text(json.dumps(shown))
+    (folder / "examples.json").write_text(json.dumps(shown))
     return folder
 
 
@@ -121,6 +119,9 @@ def test_the_settings_are_those_that_were_run() -> None:
     settings = dict(settings_table(study).lines)
     assert settings["finetune"].startswith("steps 1,200; batch_size 64; learning_rate 0.003")
     assert "keep_every" not in settings["finetune"]  # it has no value
+    assert dict(settings_table({"model": {"tied": False, "dropout": 0.0}}).lines) == {
+        "model": "dropout 0.0"
+    }
     small = find_study("llama-adversarial", scale="small").model_dump(mode="json")
     settings = dict(settings_table(small).lines)
     assert settings["model"].startswith("name smollm2-135m")
@@ -128,6 +129,17 @@ def test_the_settings_are_those_that_were_run() -> None:
     assert settings["repeats"] == "3"
     at_strength = find_study("support-strength", scale="cpu").model_dump(mode="json")
     assert "splits=0.5" in dict(settings_table(at_strength).lines)["finetune"]
+
+
+def test_a_prompt_of_several_lines_and_with_dollars_is_drawn_and_one_line(tmp_path: Path) -> None:
+    prompt = "Turn $5 into {$\\frac\nnow"
+    attack = {"key": "p", "text": prompt, "ids": [1], "lengths": [1], "vocabulary": "v",
+              "score": 1.0, "canonical_score": 0.5}  # fmt: skip
+    file = tmp_path / "my prompts.jsonl"
+    file.write_text(json.dumps(attack) + "\n")
+    text = write_report(file).with_name("report.md").read_text()
+    assert "| p: Turn $5 into {$\\frac now |" in text
+    assert "(figures/my%20prompts-scores.png)" in text
 
 
 def test_a_sentence_says_what_the_intervals_cover() -> None:
@@ -187,7 +199,7 @@ def over_seeds(seeds: int, *rows: dict[str, Any]) -> Results:
 
 def test_differences_between_few_shot_examples_are_not_called_training() -> None:
     rows = [row(context, "uniform", 0.5) for context in ("canonical", "uniform")]
-    shown = [r | {"few_shot_scheme": r["train_scheme"]} for r in rows]
+    shown = [r | {"few_shot_scheme": r["train_scheme"], "train_scheme": "canonical"} for r in rows]
     for measured, what in ((rows, "training"), (shown, "few-shot examples")):
         section = versus_canonical(Results(measured))
         assert section and section.title == f"Difference to canonical {what}"

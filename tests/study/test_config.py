@@ -161,7 +161,7 @@ SCALED = (
     + """
 scales:
   small:
-    finetune: {steps: 7, schemes: [canonical]}
+    finetune: {steps: 70, schemes: [canonical]}
     attacks: null
 """
 )
@@ -171,14 +171,14 @@ def test_a_scale_replaces_single_fields_and_a_null_takes_one_away() -> None:
     full, small = (load_study(SCALED, "a", scale=scale) for scale in (None, "small"))
     assert (full.scale, small.scale) == ("full", "small")
     assert small.finetune and full.finetune
-    assert (small.finetune.steps, small.finetune.schemes) == (7, ("canonical",))
+    assert (small.finetune.steps, small.finetune.schemes) == (70, ("canonical",))
     assert small.finetune.batch_size == full.finetune.batch_size
     assert full.attacks and not small.attacks
     assert full == load_study(QUICK, "a")
 
 
 def test_an_error_in_a_scale_names_its_own_line() -> None:
-    text = SCALED.replace("steps: 7", "steps: 0")
+    text = SCALED.replace("steps: 70", "steps: 0")
     with pytest.raises(RobustokError) as caught:
         load_study(text, "a.yaml", scale="small")
     assert f"line {line_of(text, 'steps: 0')}: finetune.steps is 0" in str(caught.value)
@@ -197,10 +197,42 @@ def test_an_unknown_scale_names_the_nearest() -> None:
         ("  size: 600", "  size: 600\n  name: gpt2", "give size, or the name"),
         ("  layers: 2", "  name: gpt2", "give one or the other"),
         ("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", "--corpus FILE"),
+        ("  warmup_steps: 30", "  warmup_steps: 3000", "finetune: warmup_steps is 3000"),
+        ("  batch_size: 64", "  batch_size: 64\n  gradient_accumulation_steps: 3", "a multiple"),
+        ("attacks:", "attacks:\n  - items: 50", "attacks.1: adversarial"),
+        ("attacks:", "benchmarks: {names: [coppa]}\nattacks:", "did you mean 'copa'"),
+        ("attacks:", "few_shot: {examples: 64001, schemes: [canonical]}\nattacks:", "64001 exam"),
+        (
+            "attacks:",
+            "paper: {where: a, tables: [{columns: [a, b], measure: embeddings,"
+            " rows: [{train_scheme: a, values: [1]}]}]}\nattacks:",
+            "1 values for 2 columns",
+        ),
+        ("  steps: 1500", "  steps: 150000\n  keep_every: 1", "cells; at most"),
     ],
 )
 def test_fields_that_exclude_each_other_are_errors(old: str, new: str, hint: str) -> None:
     assert hint in error_of(QUICK.replace(old, new, 1))
+
+
+def test_a_model_that_exists_is_not_made() -> None:
+    named = QUICK.replace(
+        QUICK[QUICK.index("  layers") : QUICK.index("\npretrain:")], "  name: a\n"
+    )
+    assert "leave it or model.name out" in error_of(named)
+    named = named.replace(named[named.index("pretrain:") : named.index("finetune:")], "")
+    assert "has a tokenizer" in error_of(named)
+
+
+def test_pretraining_on_questions_needs_a_task() -> None:
+    text = QUICK.replace(QUICK[QUICK.index("task:") : QUICK.index("tokenizer:")], "")
+    for section, end in (
+        ("finetune:", "evaluate:"),
+        ("evaluate:", "attacks:"),
+        ("attacks:", "exa"),
+    ):
+        text = text.replace(text[text.index(section) : text.index(end)], "")
+    assert "there is no task to pre-train on" in error_of(text)
 
 
 @pytest.mark.parametrize("name", sorted(set(studies()) - {"model-card"}))

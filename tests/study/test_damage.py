@@ -85,6 +85,16 @@ def test_a_removed_cell_is_done_again(folder: Path, finished: Path, kind: str) -
     assert rows_of(folder) == rows_of(finished)
 
 
+def test_removed_inputs_are_made_again_before_what_was_measured_with_them(
+    folder: Path, finished: Path
+) -> None:
+    for kind in ("data", "tokenizer"):
+        (cell,) = (folder / "cells").glob(f"{kind}-*")
+        shutil.rmtree(cell)
+    run_study(STUDY, folder)
+    assert rows_of(folder) == rows_of(finished)
+
+
 def test_an_undamaged_run_does_nothing_again(
     finished: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,6 +108,17 @@ def test_an_undamaged_run_does_nothing_again(
 def test_a_damaged_copy_of_the_items_is_copied_again(folder: Path, finished: Path) -> None:
     (copy,) = (folder / "items").iterdir()
     flip(copy)
+    run_study(STUDY, folder)
+    assert copy.read_bytes() == (finished / "items" / copy.name).read_bytes()
+
+
+def test_the_copy_of_the_items_is_that_of_the_cell_that_ran_again(
+    folder: Path, finished: Path
+) -> None:
+    (copy,) = (folder / "items").iterdir()
+    copy.write_text("of an earlier release\n")
+    (cell,) = (folder / "cells").glob("evaluate-*")
+    shutil.rmtree(cell)
     run_study(STUDY, folder)
     assert copy.read_bytes() == (finished / "items" / copy.name).read_bytes()
 

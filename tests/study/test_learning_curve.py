@@ -53,3 +53,13 @@ def test_the_curve_is_measured_drawn_and_kept_out_of_the_tables(tmp_path: Path, 
     text = (tmp_path / "report.md").read_text()
     assert "measurements are finished" not in text
     assert "learning.png" in text
+
+
+def test_a_damaged_model_on_the_way_is_trained_again(tmp_path: Path) -> None:
+    study = tiny(**PARTS | {"finetune": PARTS["finetune"] | {"schemes": ["uniform"]}})
+    run_study(study, tmp_path)
+    (weights,) = tmp_path.glob("cells/finetune-*/model/steps/2/model.safetensors")
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-1] + b"x")
+    run_study(study, tmp_path)
+    assert weights.read_bytes() == before

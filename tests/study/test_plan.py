@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.study import Cell, find_study, load_study, plan
-from robustok.study.cells.inputs import BenchmarkCell, DataCell
+from robustok.study import Cell, Study, find_study, load_study, plan
+from robustok.study.cells.inputs import BenchmarkCell, CorpusCell, DataCell
 from robustok.study.cells.models import BaseCell, FinetuneCell
-from robustok.study.sources import External
+from robustok.study.sources import External, external_model
 from robustok.tasks import HUB
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
@@ -116,6 +116,16 @@ def test_text_counts_by_its_content(tmp_path: Path) -> None:
         key(tmp_path / "none.txt")
 
 
+def test_text_to_train_on_is_read_only_where_a_model_is_trained_on_it() -> None:
+    study = find_study("tiny-llm-perplexity")
+    (trained,) = (c for c in plan(study, read=False) if isinstance(c, CorpusCell))
+    assert study.corpus and study.corpus.hub and trained.text.documents == study.corpus.documents
+    fields = {"model": {"name": "gpt2"}, "pretrain": None, "tokenizer": None}
+    named = Study.model_validate(study.model_dump(exclude={"paper"}) | fields)
+    (measured,) = (c for c in plan(named, read=False) if isinstance(c, CorpusCell))
+    assert (measured.text.documents, measured.text.measured) == (0, trained.text.measured)
+
+
 def test_another_revision_of_the_hub_is_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     def keys(commit: str) -> set[str]:
         monkeypatch.setattr("robustok.study.sources.pinned", lambda name, kind: f"{name}@{commit}")
@@ -149,6 +159,17 @@ def test_a_training_has_the_key_of_its_own_scheme_only() -> None:
 def test_the_place_of_a_file_does_not_enter_the_key() -> None:
     here, there = (BaseCell(External(name, "digest"), 1e6) for name in ("a", "b"))
     assert here.key == there.key != BaseCell(External("a", "other"), 1e6).key
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "adapter_config.json"])
+def test_every_file_of_a_model_folder_that_is_read_enters_the_key(
+    tmp_path: Path, name: str
+) -> None:
+    identities = set()
+    for content in ("one", "other"):
+        (tmp_path / name).write_text(content)
+        identities.add(external_model(str(tmp_path)).identity)
+    assert len(identities) == 2
 
 
 def test_a_version_enters_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from tests.study.conftest import tiny
 
 from robustok import RobustokError
 from robustok.study import plan
-from robustok.study.cells.inputs import DataCell
+from robustok.study.cells.inputs import BenchmarkCell, DataCell
+from robustok.study.sources import external_file
 from robustok.tasks import Item, frequent_words, langgame, read_items, write_items
 
 ITEMS = langgame(frequent_words(500), 12, seed=9)
@@ -38,6 +39,27 @@ def test_the_content_of_the_files_is_in_the_key(tmp_path: Path) -> None:
     same = data_cell(tmp_path, ITEMS[:8], ITEMS[8:], name="elsewhere")
     other = data_cell(tmp_path, ITEMS[1:8], ITEMS[8:], name="other")
     assert first.key == same.key != other.key
+
+
+def test_two_test_questions_of_one_key_are_an_error_before_anything_is_trained(
+    tmp_path: Path,
+) -> None:
+    cell = data_cell(tmp_path, ITEMS[:8], [ITEMS[8]] * 4)
+    cell.path(tmp_path).mkdir(parents=True)
+    with pytest.raises(RobustokError, match="two items have the key"):
+        cell.run(tmp_path, lambda *_: None)
+
+
+def test_a_benchmark_has_more_questions_than_examples(tmp_path: Path) -> None:
+    write_items(tmp_path / "own.jsonl", ITEMS[:5])
+    benchmark = BenchmarkCell("own", 15, external_file(tmp_path / "own.jsonl"))
+    benchmark.path(tmp_path).mkdir(parents=True)
+    benchmark.run(tmp_path, lambda *_: None)
+    items, examples = benchmark.test_and_examples(tmp_path, 4)
+    assert {item.key for item in items}.isdisjoint(item.key for item in examples)
+    for count in (5, 10):
+        with pytest.raises(RobustokError, match=rf"own has 5 questions: .* is {count}, give less"):
+            benchmark.test_and_examples(tmp_path, count)
 
 
 def test_too_few_questions_are_one_line(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.study.conftest import tiny, tiny_text
 
 from robustok.errors import RobustokError
 from robustok.report import write_report
+from robustok.report.frame import merged_layers
 from robustok.study import Cell, Watch, load_study, plan, run_study
 from robustok.study.cells.inputs import DataCell
 from robustok.study.work import run_cells
@@ -160,6 +161,24 @@ def test_more_repeats_continue_in_the_same_folder(tmp_path: Path, works: Works) 
     assert not {"data", "tokenizer", "pretrain canonical"} & set(works.done)
     assert [row["seed"] for row in rows] == [seed for seed in range(3) for _ in first]
     assert json.loads((tmp_path / "study.json").read_text())["repeats"] == 3
+
+
+def test_a_new_title_is_that_of_the_report(tmp_path: Path, works: Works) -> None:
+    run_study(STUDY, tmp_path)
+    works.done.clear()
+    run_study(tiny(**PARTS, title="Another title"), tmp_path)
+    assert not works.done
+    assert json.loads((tmp_path / "study.json").read_text())["title"] == "Another title"
+
+
+def test_layers_of_models_that_differ_in_pretraining_have_names(tmp_path: Path) -> None:
+    study = tiny(
+        pretrain={"schemes": ["canonical", "uniform"]}, finetune=None, evaluate=None,
+        embeddings={"words": 3, "draws": 2},
+    )  # fmt: skip
+    layers = merged_layers(run_study(study, tmp_path).rows)
+    assert set(layers["model"]) == {"before fine-tuning", "uniform before fine-tuning"}
+    assert set(layers["seeds"]) == {1}
 
 
 def test_a_run_killed_at_its_first_write_starts_again(tmp_path: Path, works: Works) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.conftest import TRAINING, rows_of, tiny
+from tests.study.conftest import TRAINING, rows_of, tiny, tiny_text
 
 from robustok.errors import RobustokError
-from robustok.study import Study, plan, run_study
+from robustok.report import write_report
+from robustok.runtime.files import locked
+from robustok.study import Study, load_study, plan, run_study
 
 
 def small(name: str, *schemes: str, threads: int | None = None) -> Study:
@@ -54,3 +56,50 @@ def test_a_run_keeps_its_cells_and_finds_moved_ones(tmp_path: Path, finished: Pa
     run_study(tiny(), run, cells_folder=tmp_path / "moved")
     assert (run / "cells").resolve() == tmp_path / "moved"
     assert (run / "results.jsonl").read_bytes() == results
+
+
+def test_one_run_at_a_time_works_in_shared_cells(tmp_path: Path, finished: Path) -> None:
+    for name in ("one", "own"):
+        shutil.copytree(finished, tmp_path / name)
+    shutil.copytree(finished / "cells", tmp_path / "cells")
+    shutil.rmtree(tmp_path / "one" / "cells")
+    run_study(tiny(), tmp_path / "one", cells_folder=tmp_path / "cells")
+    for cells, folder in (("cells", "one"), ("own/cells", "own")):
+        with (
+            locked(tmp_path / cells),  # as by a run with --cells
+            pytest.raises(RobustokError, match="another run is at work in"),
+        ):
+            run_study(tiny(), tmp_path / folder)
+
+
+def test_the_examples_are_those_of_the_study(tmp_path: Path) -> None:
+    shared, few = tmp_path / "cells", {"items": 2, "draws": 1}
+    for name, texts in (("one", ["a tree"]), ("two", ["a stone"]), ("three", None)):
+        examples = {"texts": texts, "draws": 1} if texts else None
+        run_study(
+            tiny(name=name, examples=examples, evaluate=few), tmp_path / name, cells_folder=shared
+        )
+    pages = [write_report(tmp_path / name).read_text() for name in ("one", "two", "three")]
+    shown = [[text for text in ("a tree", "a stone") if f">{text}<" in page] for page in pages]
+    assert shown == [["a tree"], ["a stone"], []]
+
+
+def test_a_model_that_was_moved_is_found_at_its_new_place(tmp_path: Path, finished: Path) -> None:
+    (trained,) = finished.glob("cells/pretrain-*/model")
+    shared = tmp_path / "cells"
+    for name, scheme in (("here", "canonical"), ("there", "uniform")):
+        if name == "here":
+            shutil.copytree(trained, tmp_path / "here")
+        else:
+            (tmp_path / "here").rename(tmp_path / "there")
+        study = of_model(tmp_path / name, eval_schemes=[scheme], items=2, draws=1)
+        (row,) = run_study(study, tmp_path / f"run-{name}", cells_folder=shared).rows
+        assert row["model"]["name"] == str(tmp_path / name)
+
+
+def of_model(folder: Path, **evaluate: Any) -> Study:
+    """A study that evaluates a model that exists."""
+    fields = json.loads(tiny_text(name="exists", evaluate=evaluate))
+    for section in ("tokenizer", "pretrain", "finetune"):
+        del fields[section]
+    return load_study(json.dumps(fields | {"model": {"name": str(folder)}}), "exists.yaml")

@@ -103,3 +103,13 @@ def test_transfer_changes_no_key_of_a_suite() -> None:
     without = [cell.key for cell in plan(transferring(transfer=False))]
     keys = [cell.key for cell in plan(transferring())]
     assert keys[:-2] == without
+
+
+def test_attacks_transfer_between_models_and_not_between_tasks() -> None:
+    other = {"kind": "cute", "format": "short", "words": 40, "train": 8, "test": 12}
+    suite = [SUITE | {"transfer": True}]
+    schemes = {"schemes": ["canonical", "uniform"]}
+    cells = plan(tiny(attacks=suite, other_tasks=[other], finetune=schemes))
+    transfers = [cell for cell in cells if isinstance(cell, TransferCell)]
+    assert [cell.data.task for cell in transfers] == ["langgame", "langgame", "cute", "cute"]
+    assert all([one.data for one in cell.others] == [cell.data] for cell in transfers)

@@ -82,7 +82,9 @@ def loading(kind: str, path_or_name: str | Path) -> Iterator[None]:
         yield
     except RobustokError:
         raise
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as e:
+    except (
+        OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError, SafetensorError,
+    ) as e:  # fmt: skip
         reason = hub_failure(e) + packaged_hint(path_or_name)
         raise RobustokError(f"could not load the {kind} '{path_or_name}': {reason}") from e
 

@@ -27,6 +27,7 @@ from robustok.report.style import (
     colors,
     figure_style,
     new_figure,
+    plain,
     save_all,
 )
 from robustok.runtime.display import Z95
@@ -59,16 +60,15 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
         if "within" in name:
             tint, marker = MUTED, "^"
         # Ends with the draws, or where the distribution becomes too small to see.
-        most = min(
-            max(len(bars), int(np.flatnonzero(distribution > 1e-3)[-1]) + 1), len(distribution)
-        )
+        visible = int(np.flatnonzero(distribution > 1e-3).max(initial=-1)) + 1
+        most = min(max(len(bars), visible), len(distribution))
         widest = max(widest, most)
         axes.plot(
             range(most), 100 * distribution[:most], marker=marker, color=tint, markersize=4.5,
             linewidth=1.2, label=name, markerfacecolor="white",
         )  # fmt: skip
     axes.set_xticks(range(0, widest, 1 if widest < 16 else 5))
-    _label(axes, counts.scheme, f"splits of “{counts.token}”", "share, %")
+    _label(axes, counts.scheme, f"splits of “{plain(counts.token)}”", "share, %")
     axes.legend(fontsize=8.5)
 
 
@@ -101,7 +101,7 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
                 axes = panels[level * len(by_tokenizer) + column]
                 _draw_level(axes, result, level)
                 splits = f"{level + 1} split" + ("s" if level else "")
-                axes.set_title(f"{name}: “{result.token}”, {splits}")
+                axes.set_title(f"{name}: “{plain(result.token)}”, {splits}")
                 if column == 0:
                     axes.set_ylabel("share, %")
         _shared_legend(figure, panels[0], ncols=len(next(iter(by_tokenizer.values())).shares))
@@ -129,7 +129,7 @@ def _draw_level(axes: Axes, result: Segmentations, level: int) -> None:
         axes.set_xlabel(f"{len(segmentations)} segmentations")
         return
     size = 8 if len(segmentations) <= 24 else 6 if len(segmentations) <= 40 else 4.5
-    names = [segmentations[i] for i in order]
+    names = [plain(segmentations[i]) for i in order]
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size, family="DejaVu Sans Mono")
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 from robustok.attack.settings import is_suite
 from robustok.errors import RobustokError
 from robustok.report.frame import Row
+from robustok.report.names import last_parts
 from robustok.runtime.files import read_rows
 
 FORMAT = 1  # of a card's line
@@ -120,12 +121,10 @@ def cards_in(path: Path) -> list[Card]:
 
 def by_name(cards: Sequence[Card]) -> dict[str, Card]:
     """Each model by as many of its name's last parts as tell all apart, or by all and a number."""
-    parts = [Path(card["model"].partition("@")[0]).parts for card in cards]
-    for count in range(1, max(map(len, parts)) + 1):
-        short = ["/".join(part[-count:]) for part in parts]
-        if len(set(short)) == len(short):
-            return dict(zip(short, cards, strict=True))
     full = [card["model"] for card in cards]
+    short = last_parts(full)
+    if len(set(short)) == len(short):
+        return dict(zip(short, cards, strict=True))
     names = [f"{n} #{full[:i].count(n) + 1}" if full.count(n) > 1 else n
              for i, n in enumerate(full)]  # fmt: skip
     return dict(zip(names, cards, strict=True))

@@ -119,10 +119,14 @@ def learning_curve(rows: Sequence[Row]) -> list[Row]:
     Args:
         rows: rows of results.jsonl. Without rows of models kept on the way there is no curve.
     """
-    curves = {(row["train_scheme"], row["eval_scheme"]) for row in rows if "step" in row}
+
+    def curve(row: Row) -> tuple[Any, ...]:
+        return row["train_scheme"], row["eval_scheme"], row.get("task")
+
+    curves = {curve(row) for row in rows if "step" in row}
     by_step: dict[int, list[Row]] = {}
     for row in rows:
-        if "accuracy" in row and (row["train_scheme"], row["eval_scheme"]) in curves:
+        if "accuracy" in row and curve(row) in curves:
             model = row["configuration"]["inputs"]["model"]
             step = row["step"] if "step" in row else model["options"]["steps"]
             finished = {name: value for name, value in row.items() if name != "step"}

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from robustok.attack.settings import is_attack, is_suite
+from robustok.errors import RobustokError
 from robustok.report.comparison import DataFrame, Difference, difference, over_seeds
-from robustok.report.names import scheme_and_strength
+from robustok.report.names import last_parts, scheme_and_strength
 from robustok.report.style import colors, family
 from robustok.samplers.spec import Spec, find_scheme
 from robustok.samplers.strength import splits_in
@@ -20,7 +21,9 @@ from robustok.study.cells.models import FINETUNED
 
 Row = dict[str, Any]
 
-VARYING = ("study", "scale", "task", "pretrain_scheme")  # fields that name a model if they vary
+# Fields that name a model if they vary; `model` is the name of one that exists.
+SOURCES = ("study", "scale", "model")
+VARYING = (*SOURCES, "task", "pretrain_scheme")
 MEASURES = ("accuracy", "perplexity", "layers")  # the field that tells what a row measured
 DEFAULTS = {
     "study": "", "scale": "full", "task": "", "pretrain_scheme": "canonical", "file": "",
@@ -43,7 +46,42 @@ def rows_with(rows: Sequence[Mapping[str, Any]], measure: str | None) -> DataFra
         chosen = [row for row in distinct if not any(name in row for name in MEASURES)]
     else:
         chosen = [row for row in distinct if measure in row]
-    return pd.DataFrame([{**DEFAULTS, "answers": None, **row} for row in chosen])
+    names = last_parts([model_name(row) for row in chosen])
+    return pd.DataFrame([
+        {**DEFAULTS, "answers": None, **row, "model": name}
+        for row, name in zip(chosen, names, strict=True)
+    ])  # fmt: skip
+
+
+def model_name(row: Mapping[str, Any]) -> str:
+    """The name of a model that exists; empty for one from random weights."""
+    model = row.get("model")
+    return model.get("name") or "" if isinstance(model, dict) else ""
+
+
+def name_panels(frame: DataFrame, fields: Sequence[str] = VARYING) -> list[str]:
+    """Set `panel`, the fields that differ between rows, as text; returns the names of these fields.
+
+    A model is named by its last training within a panel, so this counts only where models are named
+    by their few-shot examples. How it was pre-trained counts only where it was trained further.
+    """
+    if (frame["few_shot_scheme"] != "").any():
+        fields = (*fields, "train_scheme")
+    finetuned = (frame["training"] == FINETUNED).any()
+    varying = [
+        name for name in fields
+        if frame[name].nunique() > 1 and (finetuned or name != "pretrain_scheme")
+    ]  # fmt: skip
+    frame["panel"] = [", ".join(filter(None, map(str, row))) for row in frame[varying].to_numpy()]
+    return varying
+
+
+def in_panel(panel: str, name: str) -> str:
+    """
+    >>> in_panel("copa", "uniform"), in_panel("", "uniform")
+    ('copa → uniform', 'uniform')
+    """
+    return f"{panel} → {name}" if panel else name
 
 
 class Results:
@@ -74,17 +112,14 @@ class Results:
         self.frame: DataFrame = measured
         if measured.empty:
             return
-        self.varying = [name for name in VARYING if measured[name].nunique() > 1]
-        if (measured["training"] != FINETUNED).all() and "pretrain_scheme" in self.varying:
-            self.varying.remove("pretrain_scheme")  # the bar names it
+        self.varying = name_panels(measured)
         few_shot = measured["few_shot_scheme"]
         measured["bar"] = few_shot.where(few_shot != "", measured["train_scheme"])
-        measured["panel"] = [", ".join(map(str, row)) for row in measured[self.varying].to_numpy()]
         measured[["scheme", "strength"]] = [scheme_and_strength(bar) for bar in measured["bar"]]
+        measured["name"] = list(map(in_panel, measured["panel"], measured["bar"]))
+        _check_seeds(measured)
         groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
-        panel, bar = self.frame["panel"], self.frame["bar"]
-        self.frame["name"] = bar.where(panel == "", panel + " → " + bar)
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -181,6 +216,17 @@ class Results:
         return difference(*rows) if rows else None
 
 
+def _check_seeds(measured: DataFrame) -> None:
+    """Refuse two results of one seed, which are no repeats: of runs with other settings."""
+    repeated = measured[measured.duplicated(["name", "eval_scheme", "seed"])]
+    if not repeated.empty:
+        row = repeated.iloc[0]
+        raise RobustokError(
+            f"two results of '{row['name']}' on {row['eval_scheme']} have the seed {row['seed']}: "
+            "merge runs of other seeds, or of studies with other names"
+        )
+
+
 def _over_seeds(group: DataFrame) -> Row:
     """One row from those of several seeds."""
     row: Row = group.iloc[0].to_dict()
@@ -199,8 +245,11 @@ def merged_perplexities(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     frame = rows_with(rows, "perplexity")
     if frame.empty:
         return frame
+    name_panels(frame, SOURCES)
+    frame["name"] = list(map(in_panel, frame["panel"], frame["pretrain_scheme"]))
     frame["log"] = np.log(frame["perplexity"])
-    groups = frame.groupby(["pretrain_scheme", "eval_scheme"], sort=False, as_index=False)
+    names = ["name", "pretrain_scheme", "eval_scheme"]
+    groups = frame.groupby(names, sort=False, as_index=False)
     merged = groups.agg(
         log=("log", "mean"),
         lowest=("perplexity", "min"),
@@ -227,10 +276,14 @@ def merged_layers(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     Every seed has the same words, so more seeds do not shrink the part of the words.
     """
     measured = rows_with(rows, "layers")
-    layers: DataFrame = pd.DataFrame([layer for row in measured.get("layers", ()) for layer in row])
-    if layers.empty:
-        return layers
-    layers["model"] = [re.sub(r" #\d+$", "", name) for name in layers["model"]]
+    if measured.empty:
+        return measured
+    name_panels(measured, SOURCES)
+    layers: DataFrame = pd.DataFrame([
+        layer | {"model": in_panel(panel, re.sub(r" #\d+$", "", layer["model"]))}
+        for panel, row in zip(measured["panel"], measured["layers"], strict=True)
+        for layer in row
+    ])  # fmt: skip
     merged = []
     for _, group in layers.groupby(["model", "sentence", "layer"], sort=False):
         row = group.iloc[0].to_dict() | {"seeds": len(group)}

@@ -29,6 +29,7 @@ from robustok.report.style import (
     figure_style,
     new_figure,
     percent_axis,
+    plain,
     save_all,
     save_figure,
 )
@@ -80,7 +81,7 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
         axes.grid(True, axis="y")
         keys = [_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
         if len(sentences) > 1 or sentences[0]:
-            names = [fill(f"“{s}”", 34) if s else "the word alone" for s in sentences]
+            names = [fill(f"“{plain(s)}”", 34) if s else "the word alone" for s in sentences]
             keys += [_key(color=MUTED, linestyle=dash, label=name)
                      for name, dash in zip(names, dashes, strict=True)]  # fmt: skip
         axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
@@ -210,7 +211,8 @@ def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
     """
     with figure_style():
         figure, (axes,) = new_figure((6.4, 4.0))
-        for (name, rows), color in zip(curves.items(), (INK, *OTHERS), strict=False):
+        tints = cycled((INK, *OTHERS), [*curves])
+        for (name, rows), color in zip(curves.items(), tints, strict=True):
             draw_line(axes, rows, "n_scored", "accuracy", scale=100, color=color, label=name,
                       linewidth=1.8, drawstyle="steps-post")  # fmt: skip
         axes.set_xscale("log")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 from robustok.attack.settings import AttackSettings, is_attack, is_suite
 from robustok.report.style import family
@@ -67,6 +69,23 @@ def _settings(spec: str, *, strength: bool = True) -> list[str]:
             plain = name == scheme.strength or len(params) == 1
             values.append(show(value) if plain else f"{show(value)} {name}")
     return values
+
+
+def last_parts(names: Sequence[str]) -> list[str]:
+    """Models by as many of the last parts of their names as tell different ones apart.
+
+    >>> last_parts(["runs/a/model", "runs/b/model"]), last_parts(["org/gpt2@1a2b", "org/gpt2@1a2b"])
+    (['a/model', 'b/model'], ['gpt2', 'gpt2'])
+
+    Args:
+        names: hub names, which lose their revision where the rest differs, or folders.
+    """
+    parts = [Path(name.partition("@")[0]).parts for name in names]
+    for count in range(1, max(map(len, parts), default=0) + 1):
+        short = ["/".join(part[-count:]) for part in parts]
+        if len(set(short)) == len(set(names)):
+            return short
+    return list(names)
 
 
 def one_line(text: str) -> str:

@@ -41,7 +41,7 @@ def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | No
 
     Args:
         paper: ``paper`` of the study; may be empty.
-        rows: rows of results.jsonl.
+        rows: rows of results.jsonl, of this study alone.
 
     ``not run`` marks a missing result.
     """
@@ -103,8 +103,7 @@ def _perplexities(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
 
 
 def _accuracies(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
-    # A study's own rows differ in pre-training and task only.
-    results = Results([{**row, "study": "", "scale": ""} for row in of_kinds(rows, papers)])
+    results = Results(of_kinds(rows, papers))
     ours: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in results.rows:
         names = row["pretrain_scheme"], row["task"], row["bar"]

@@ -11,7 +11,16 @@ from robustok.evaluation.intervals import clustered
 from robustok.report.frame import Row, percent
 from robustok.report.model_figures import draw_gap
 from robustok.report.page import Section, Table
-from robustok.report.style import ATTACKED, GRID, INK, MUTED, figure_style, new_figure, save_all
+from robustok.report.style import (
+    ATTACKED,
+    GRID,
+    INK,
+    MUTED,
+    figure_style,
+    new_figure,
+    plain,
+    save_all,
+)
 
 CERTIFICATES = {"key", "certificates"}
 ATTACKS = {"key", "text", "ids", "lengths", "vocabulary", "score", "canonical_score"}
@@ -125,7 +134,7 @@ def _draw_scores(rows: Sequence[Row], stem: Path) -> None:
 
 
 def _label(row: Row) -> str:
-    return _at_most(str(row["text"] if len(str(row["key"])) < 3 else row["key"]), 28)
+    return plain(_at_most(str(row["text"] if len(str(row["key"])) < 3 else row["key"]), 28))
 
 
 def _at_most(text: str, most: int) -> str:

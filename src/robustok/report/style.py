@@ -170,6 +170,15 @@ def draw_line(
     axes.plot(at, mean, color=color, **style)
 
 
+def plain(text: str) -> str:
+    """A text for a figure, where matplotlib would set what is between dollar signs as a formula.
+
+    >>> plain("from $5 to $9")
+    'from \\\\$5 to \\\\$9'
+    """
+    return text.replace("$", "\\$")
+
+
 def percent_axis(axes: Axes) -> None:
     """The vertical axis of shares in percent, from 0 to 100."""
     axes.set_ylim(0, 100)

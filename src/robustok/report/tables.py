@@ -29,8 +29,11 @@ from robustok.report.frame import (
     Row,
     bounds,
     change_text,
+    in_panel,
     merged_layers,
     merged_perplexities,
+    model_name,
+    name_panels,
     percent,
     rows_with,
 )
@@ -66,7 +69,11 @@ def settings_table(study: Mapping[str, Any]) -> Table:
 
 def _value_text(value: Any) -> str:
     if isinstance(value, dict):
-        fields = {name: one for name, one in value.items() if one not in (None, False, [])}
+        fields = {
+            name: one
+            for name, one in value.items()
+            if not (one is None or one is False or one == [])
+        }
         texts = (
             name if one is True else f"{name} {_value_text(one)}" for name, one in fields.items()
         )
@@ -89,8 +96,10 @@ def what_intervals_cover(rows: Sequence[Row]) -> str:
     if not measured:
         return ""
     what = "words" if all("layers" in row for row in measured) else "questions"
-    names = ["study", "pretrain_scheme", "train_scheme", "few_shot_scheme", "task", "eval_scheme"]
-    frame: DataFrame = pd.DataFrame(measured).reindex(columns=[*names, "seed"])
+    names = ["study", "scale", "model", "pretrain_scheme", "train_scheme", "few_shot_scheme",
+             "task", "eval_scheme"]  # fmt: skip
+    named = [{**row, "model": model_name(row)} for row in measured]
+    frame: DataFrame = pd.DataFrame(named).reindex(columns=[*names, "seed"])
     seeds = frame.groupby(names, dropna=False)["seed"].nunique()
     if seeds.max() <= 1:
         return f"Intervals of one seed cover the choice of {what} only."
@@ -112,7 +121,8 @@ def missing_table(missing: Sequence[Row]) -> Table:
     names = ["pretrain_scheme", "train_scheme", "few_shot_scheme", "seed"]
     frame: DataFrame = pd.DataFrame(missing).reindex(columns=names)
     frame = frame.loc[:, frame.notna().any()]
-    counts = frame.groupby(list(frame.columns), sort=False, dropna=False).size().reset_index()
+    frame = frame.fillna("")
+    counts = frame.groupby(list(frame.columns), sort=False).size().reset_index()
     head = ["pre-trained", "fine-tuned", FEW_SHOT, "seed", "missing"]
     titles = dict(zip([*names, 0], head, strict=True))
     lines = [[str(value) for value in row] for row in counts.to_numpy()]
@@ -263,7 +273,7 @@ def perplexity_section(rows: Sequence[Row]) -> Section | None:
         return None
     merged["text"] = [_perplexity(row) for _, row in merged.iterrows()]
     trained = merged["training"].astype(bool).any()
-    table = _pivot(merged, "pretrain_scheme", "eval_scheme", "pre-trained" if trained else "model")
+    table = _pivot(merged, "name", "eval_scheme", "pre-trained" if trained else "model")
     return Section(
         "perplexity",
         "Perplexity of held-out text",
@@ -310,7 +320,9 @@ def other_section(rows: Sequence[Row]) -> Section | None:
         return None
     known = {"seed", "seconds", "draws", "chance", "start_accuracy"}
     numbers = [c for c in frame.select_dtypes("number").dropna(axis=1, how="all") if c not in known]
-    names = ["train_scheme", "eval_scheme"]
+    name_panels(frame)
+    frame["name"] = list(map(in_panel, frame["panel"], frame["train_scheme"]))
+    names = ["name", "eval_scheme"]
     means = frame.groupby(names, sort=False)[numbers].mean().reset_index()
     lines = [[*row[:2], *(f"{value:.4g}" for value in row[2:])] for row in means.to_numpy()]
     table = Table([first_title(rows), "measured", *numbers], lines)
@@ -479,7 +491,7 @@ def _canonical(results: Results, bases: Sequence[str]) -> str:
 def _group(results: Results, name: str) -> str:
     """What a model shares with the models that it is compared with, such as the task."""
     names = [field for field in results.varying if field != "pretrain_scheme"]
-    return ", ".join(str(results.models[name][field]) for field in names)
+    return ", ".join(filter(None, (str(results.models[name][field]) for field in names)))
 
 
 # Model cards

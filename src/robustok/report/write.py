@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
@@ -27,7 +28,7 @@ from robustok.report.figures import (
     strength_section,
     with_figure,
 )
-from robustok.report.frame import Results, Row, merged_layers
+from robustok.report.frame import Results, Row, merged_layers, model_name
 from robustok.report.model_figures import draw_curve, draw_embeddings
 from robustok.report.page import Section, example_groups, render
 from robustok.report.paper import paper_section
@@ -79,12 +80,15 @@ def write_report(
     for `table`.
     """
     paths = (folder, *others)
+    out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
     cards_of = {path: cards_in(path) for path in paths}
     if any(cards_of.values()) and (others or not (folder / "results.jsonl").is_file()):
         if missing := next((path for path in paths if not cards_of[path]), None):
             raise RobustokError(f"{missing} is no model card: cards have a report of their own")
+        if table is not None:
+            raise RobustokError("--table is for results, not for model cards: leave it out")
         cards = [card for path in paths for card in cards_of[path]]
-        return write_cards(cards, out or folder.with_name(f"{folder.stem}-report"))
+        return write_cards(cards, out)
     sources = [read_source(path) for path in paths]
     names = [path.stem for path, source in zip(paths, sources, strict=True) if source.is_file]
     if repeated := next((name for name in names if names.count(name) > 1), None):
@@ -92,15 +96,15 @@ def write_report(
     rows = [row for source in sources for row in source.rows]
     title = f"Results of {', '.join(path.name for path in paths)}"
     study = sources[0].study or {"name": "", "title": title}
-    out = out or (folder.with_name(f"{folder.stem}-report") if folder.is_file() else folder)
-    if not others and (cards := study_cards(study, rows, folder)):
-        return write_cards(cards, out)
     results = Results(rows)
     if table is not None:
         write_table(table, results)
+    run = folder if folder.is_dir() else folder.parent
+    if not others and (cards := study_cards(study, rows, run)):
+        return write_cards(cards, out)
     missing = [row for source in sources for row in source.record.get("missing", ())]
     finished = len({row.get("cell") for row in rows})
-    examples = sorted(folder.glob("cells/examples-*/examples.json"))[:1]
+    examples = folder / "examples.json"
     with disk_full_in_one_line(out):
         figures = out / "figures"
         sections = [
@@ -116,7 +120,7 @@ def write_report(
             perplexity_section(rows),
             other_section(rows),
             *(source.section(figures) for source in sources if source.section),
-            paper_section(study.get("paper") or {}, rows),
+            paper_section(study.get("paper") or {}, _of_one_study(rows)),
         ]
         values = {
             "study": study,
@@ -126,7 +130,7 @@ def write_report(
             "progress": f"{finished} of {finished + len(missing)} measurements are finished",
             "headlines": find_headlines(results),
             "sections": [section for section in sections if section],
-            "examples": [group for path in examples for group in example_groups(read_json(path))],
+            "examples": example_groups(read_json(examples)) if examples.is_file() else [],
             "settings": settings_table(study),
             "measurements": measurement_table(results),
             "configuration": json.dumps(study, indent=2, ensure_ascii=False),
@@ -175,18 +179,31 @@ def _subtitle(rows: Sequence[Row]) -> list[str]:
     facts = []
     if not rows:
         return facts
-    if model := rows[0].get("model"):
-        size = f"{model['parameters'] / 1e6:.1f}M parameters"
+    models: dict[str, str] = {}
+    for model in (row["model"] for row in rows if row.get("model")):
         shape = ARCHITECTURES[model.get("architecture", "llama")] + " architecture, "
         shape += f"{model.get('layers')} layers of width {model.get('width')}"
-        facts.append(f"{model.get('name') or shape}, {size}")
+        size = f"{model['parameters'] / 1e6:.1f}M parameters"
+        models.setdefault(model.get("name") or shape, size)
+    if models:
+        facts.append("; ".join(f"{name}, {size}" for name, size in models.items()))
     if counts := sorted({row["n"] for row in rows if "n" in row}):
         facts.append(f"{' or '.join(map(str, counts))} held-out questions for each measurement")
     if seeds := sorted({row["seed"] for row in rows if "seed" in row}):
         facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
-    if (scale := rows[0].get("scale", "full")) != "full":
-        facts.append(f"at {scale} scale, not the paper's")
+    scales = {row.get("scale", "full") for row in rows}
+    if len(scales) == 1 and scales != {"full"}:
+        facts.append(f"at {scales.pop()} scale, not the paper's")
     return facts
+
+
+def _of_one_study(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the first study, which have its scale and its model."""
+
+    def source(row: Row) -> tuple[Any, ...]:
+        return row.get("study"), row.get("scale"), model_name(row)
+
+    return [row for row in rows if source(row) == source(rows[0])]
 
 
 def write_cards(cards: Sequence[Card], out: Path) -> Path:

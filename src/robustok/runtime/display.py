@@ -50,11 +50,16 @@ def visible(token: bytes) -> str:
 def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, its first column aligned to the left and the others to the right.
 
+    A cell is one line: the lines of a text are joined.
+
     >>> print(markdown_table(["task", "n"], [["copa", "100"]]))
     | task | n |
     | --- | --: |
     | copa | 100 |
     """
     rule = ["---", *["--:"] * (len(head) - 1)]
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in (head, rule, *lines)]
+    cells = [
+        [" ".join(cell.splitlines()).replace("|", "\\|") for cell in line]
+        for line in (head, rule, *lines)
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)

@@ -17,6 +17,7 @@ from robustok.models import Shape
 from robustok.samplers.strength import at_splits
 from robustok.study.schema import Strict, Study
 from robustok.study.sources import added_start_token
+from robustok.tasks import HUB
 
 FieldPath = tuple[str | int, ...]
 
@@ -111,14 +112,14 @@ def load_study(
         held_out: text file that replaces the held-out text of the corpus.
         benchmarks: folder that replaces that of the benchmarks.
         repeats: number of seeds, in place of the study's.
-        model: folder or hub name that replaces the named model of the study. Its start token is
-            the one that its tokenizer puts before a text, if any.
+        model: folder or hub name that replaces the named model of the study and its tokenizer. Its
+            start token is the one that its tokenizer puts before a text, if any.
 
     Raises RobustokError, one line with the line number, the field and the nearest valid name, and
     for a replacement in a section that the study does not have.
     """
     data, lines = _parsed(text, source)
-    scales = data.pop("scales", None) or {}
+    scales = {str(name): fields for name, fields in (data.pop("scales", None) or {}).items()}
     if scale is not None:
         if scale not in scales:
             known = nearest(scale, list(scales)) if scales else "it has none"
@@ -138,7 +139,10 @@ def load_study(
     if repeats is not None:
         data["repeats"] = repeats
     if model is not None:
-        data["model"] = _replaced_model(data.get("model"), model, source)
+        section = _replaced_model(data.get("model"), model, source)
+        if section != data["model"]:  # whose tokenizer is not that of the other
+            data.pop("tokenizer", None)
+        data["model"] = section
     places = _Places(source, lines, scale)
     try:
         study = _at_strengths(Study.model_validate(data), places)
@@ -185,7 +189,7 @@ def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[FieldPath, int
     except UnicodeEncodeError:
         message = "a string has a lone surrogate; give the whole character"
         raise RobustokError(f"{source}: {message}") from None
-    except ValueError as error:  # such as a date that no calendar has
+    except (ValueError, TypeError) as error:  # such as a date that no calendar has, or as a name
         raise RobustokError(f"{source} has a value that cannot be read: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -328,9 +332,13 @@ def _too_large(study: Study) -> Iterator[tuple[FieldPath, str]]:
         return len(getattr(part, name)) if part else 0
 
     bases = study.repeats * max(length(study.pretrain, "schemes"), 1)
-    models = bases * (1 + length(study.finetune, "schemes"))
-    measured = length(study.evaluate, "eval_schemes") + len(study.attacks)
-    measured *= (1 + length(study.benchmarks, "names")) * max(length(study.few_shot, "schemes"), 1)
+    every = study.finetune and study.finetune.keep_every
+    kept = study.finetune.steps // every if study.finetune and every else 0
+    models = bases * (1 + length(study.finetune, "schemes") * (1 + kept))
+    # A scheme is evaluated by each draw and by an ensemble.
+    measured = 2 * length(study.evaluate, "eval_schemes") + len(study.attacks)
+    measured *= 1 + len(study.other_tasks or ()) + length(study.benchmarks, "names")
+    measured *= max(length(study.few_shot, "schemes"), 1)
     cells = models * (2 + measured + length(study.perplexity, "eval_schemes"))
     if cells > MAX_CELLS:
         yield (
@@ -341,10 +349,6 @@ def _too_large(study: Study) -> Iterator[tuple[FieldPath, str]]:
 
 def _contradictions(study: Study) -> Iterator[tuple[FieldPath, str]]:
     """Errors across fields, each with the path of a field."""
-    limits: list[tuple[FieldPath, int]] = []
-    if study.evaluate:
-        limits.append((("evaluate", "items"), study.evaluate.items))
-    limits += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
     if study.task is None and (study.finetune or study.attacks):
         yield ("task",), "there is no task to fine-tune on or to attack: give a task section"
     if study.strength and not (study.finetune or study.evaluate):
@@ -354,9 +358,49 @@ def _contradictions(study: Study) -> Iterator[tuple[FieldPath, str]]:
             ("evaluate",),
             "there are no questions to evaluate on: give a task or benchmarks section",
         )
+    if study.benchmarks and study.benchmarks.folder is None:
+        for i, name in enumerate(study.benchmarks.names):
+            if name not in HUB:
+                yield ("benchmarks", "names", i), f"no benchmark '{name}': {nearest(name, HUB)}"
+    yield from _too_few_questions(study)
+    names = [attack.eval_scheme for attack in study.attacks]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield ("attacks", i), f"{name} is already in the list"
+    yield from _wrong_model(study)
+    on_text = study.pretrain is not None and study.pretrain.source == "corpus"
+    corpus = study.corpus
+    if study.pretrain and not on_text and study.task is None:
+        yield (
+            ("pretrain",),
+            "there is no task to pre-train on: give a task section, or source: corpus",
+        )
+    if on_text or (study.perplexity and not study.task):
+        if corpus is None or not (corpus.hub or corpus.train or not on_text):
+            yield ("corpus",), "this study needs text: give --corpus FILE... and --held-out FILE"
+        elif study.perplexity and not (corpus.hub or corpus.held_out):
+            yield ("corpus", "held_out"), "perplexity needs text held out: give --held-out FILE"
+
+
+def _too_few_questions(study: Study) -> Iterator[tuple[FieldPath, str]]:
+    limits: list[tuple[FieldPath, int]] = []
+    if study.evaluate:
+        limits.append((("evaluate", "items"), study.evaluate.items))
+    limits += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
     for path, items in limits if study.task else ():
         if study.task and items > study.task.test:
             yield path, f"{items} questions, but task.test is {study.task.test}"
+    examples = study.few_shot.examples if study.few_shot else 0
+    for task in (study.task, *(study.other_tasks or ())):
+        if task and examples > task.train:
+            yield (
+                ("few_shot", "examples"),
+                f"{examples} examples, but {task.kind} has {task.train} questions to train on",
+            )
+
+
+def _wrong_model(study: Study) -> Iterator[tuple[FieldPath, str]]:
+    """Sections that the model, from random weights or one that exists, lacks or has no use for."""
     if study.model.name is None:
         try:
             Shape(**study.model.sizes())
@@ -366,10 +410,8 @@ def _contradictions(study: Study) -> Iterator[tuple[FieldPath, str]]:
             yield ("model",), "random weights need a pretrain section, or give model.name"
         if study.tokenizer is None:
             yield ("tokenizer",), "a model from random weights needs a tokenizer section"
-    on_text = study.pretrain is not None and study.pretrain.source == "corpus"
-    corpus = study.corpus
-    if on_text or (study.perplexity and not study.task):
-        if corpus is None or not (corpus.hub or corpus.train or not on_text):
-            yield ("corpus",), "this study needs text: give --corpus FILE... and --held-out FILE"
-        elif study.perplexity and not (corpus.hub or corpus.held_out):
-            yield ("corpus", "held_out"), "perplexity needs text held out: give --held-out FILE"
+        return
+    if study.pretrain is not None:
+        yield ("pretrain",), "only random weights are pre-trained: leave it or model.name out"
+    if study.tokenizer is not None and study.tokenizer.size is not None:
+        yield ("tokenizer",), "a model with a name has a tokenizer: leave the section out"

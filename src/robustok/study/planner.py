@@ -91,7 +91,7 @@ class _Planner:
         text = None
         corpus = study.corpus
         if corpus and (self.on_text or (study.perplexity and (corpus.hub or corpus.held_out))):
-            text = _text(corpus, read)
+            text = _text(corpus, read, train=self.on_text)
         self.tokenizer = self._tokenizer(text if self.on_text else None)
         self.corpus = CorpusCell(text, self.tokenizer) if text else None
         self.benchmarks = tuple(self._benchmarks())
@@ -107,7 +107,8 @@ class _Planner:
                 for cell in self._trained_from(origin, repeat):
                     yield cell
                     if isinstance(cell, AttackCell) and cell.attack.transfer:
-                        suites.setdefault((cell.attack, cell.few_shot), []).append(cell)
+                        group = cell.attack, cell.data, cell.few_shot
+                        suites.setdefault(group, []).append(cell)
             for attacks in suites.values():
                 yield from _transfers(attacks)
 
@@ -232,14 +233,17 @@ def _data(study: Study, task: WordTask, read: bool) -> DataCell:
     if task.data is not None:
         files = tuple(external_file(p, read=read) for p in (task.data.train, task.data.test))
         return DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
-    words = task.words if task.words_file is None else tuple(read_words(task.words_file))
+    words: int | tuple[str, ...] = task.words
+    if task.words_file is not None and read:
+        words = tuple(read_words(task.words_file))
     return DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
 
 
-def _text(corpus: CorpusSection, read: bool) -> Text:
+def _text(corpus: CorpusSection, read: bool, *, train: bool) -> Text:
+    """The text that is held out, and that to train on where a model is trained on text."""
     if corpus.hub:
         name = pinned(corpus.hub, "dataset") if read else corpus.hub
-        return HubText(corpus.documents, corpus.measured, name)
-    train = tuple(external_file(path, read=read) for path in corpus.train)
+        return HubText(corpus.documents if train else 0, corpus.measured, name)
+    files = tuple(external_file(path, read=read) for path in corpus.train) if train else ()
     held_out = external_file(corpus.held_out, read=read) if corpus.held_out else None
-    return FileText(corpus.documents, corpus.measured, train, held_out, corpus.sample_by)
+    return FileText(corpus.documents, corpus.measured, files, held_out, corpus.sample_by)

@@ -67,14 +67,14 @@ def rows_and_missing(
 ) -> tuple[list[Row], list[Row]]:
     """A row for each finished measurement, in the order of the plan, and the names of the others.
 
-    A measurement whose model has no record, because its folder was removed, counts as unfinished
-    until the model is trained again.
+    A measurement whose model or tokenizer has no record, because its folder was removed, counts as
+    unfinished until that is made again.
     """
     rows, missing = [], []
     for cell in cells:
         if not isinstance(cell, MeasurementCell):
             continue
-        if cell.key in records and cell.model.key in records:
+        if all(one.key in records for one in (cell, cell.model, cell.tokenizer)):
             rows.append(_row(study, cell, records))
         else:
             missing.append(_names(study, cell))

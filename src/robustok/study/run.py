@@ -2,7 +2,8 @@
 
 A folder holds `study.json` (the resolved study), `cells/KEY/` (one folder a cell, finished when
 it has a `cell.json`), `results.jsonl` (a row for every finished measurement), `items/` (the results
-for each question) and `run.json` (what to cite: versions, seeds and digests).
+for each question), `examples.json` (draws that the report shows) and `run.json` (what to cite:
+versions, seeds and digests).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from robustok.runtime.files import (
     write_whole,
 )
 from robustok.study.cells.base import Cell
-from robustok.study.cells.measurements import MeasurementCell
+from robustok.study.cells.measurements import ExamplesCell, MeasurementCell
 from robustok.study.planner import plan
 from robustok.study.results import Row, rows_and_missing
 from robustok.study.schema import Study
@@ -99,39 +100,39 @@ def run_study(
     """
     watch = watch or Watch()
     cells = plan(study)
-    with disk_full_in_one_line(folder), locked(folder), _sharing(folder, cells_folder):
+    with disk_full_in_one_line(folder), locked(folder):
         _claim(study, folder)
-        read = {cell.key: record_of(cell, folder) for cell in cells}
-        records = {key: record for key, record in read.items() if record is not None}
-        _remove_damaged_copies(records, folder)
-        watch.plan(cells, dict(records))
-        todo = [cell for cell in cells if cell.key not in records]
-        for cell in run_cells(
-            todo, folder, watch, records, engine=engine, threads=study.threads, jobs=jobs
-        ):
-            record = record_of(cell, folder)
-            if record is None:
-                raise RobustokError(
-                    f"the files of '{cell.label}' changed right after they were written: check the"
-                    " disk, and that no other program writes to them"
-                )
-            records[cell.key] = record
-            watch.finish(cell, record)
-            _write_results(study, cells, records, folder)
-        return Run(folder, _write_results(study, cells, records, folder))
+        with _cells_locked(folder, cells_folder):
+            read = {cell.key: record_of(cell, folder) for cell in cells}
+            records = {key: record for key, record in read.items() if record is not None}
+            _remove_old_copies(cells, records, folder)
+            watch.plan(cells, dict(records))
+            todo = [cell for cell in cells if cell.key not in records]
+            for cell in run_cells(
+                todo, folder, watch, records, engine=engine, threads=study.threads, jobs=jobs
+            ):
+                record = record_of(cell, folder)
+                if record is None:
+                    raise RobustokError(
+                        f"the files of '{cell.label}' changed right after they were written: check "
+                        "the disk, and that no other program writes to them"
+                    )
+                records[cell.key] = record
+                watch.finish(cell, record)
+                _write_results(study, cells, records, folder)
+            return Run(folder, _write_results(study, cells, records, folder))
 
 
 def _write_results(
     study: Study, cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
 ) -> list[Row]:
-    """Write results.jsonl and run.json, and copy the items of finished measurements to `items`."""
+    """Write results.jsonl and run.json, and copy what the run keeps of finished cells."""
     rows, missing = rows_and_missing(study, cells, records)
     write_rows(folder / "results.jsonl", rows)
-    for cell in cells:
-        items, copy = cell.path(folder) / "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
-        measured = isinstance(cell, MeasurementCell) and cell.key in records and items.exists()
-        if measured and not copy.exists():
-            write_whole(copy, items.read_bytes())
+    for cell, name, copy in _copies(cells, folder):
+        file = cell.path(folder) / name
+        if cell.key in records and file.exists() and not copy.exists():
+            write_whole(copy, file.read_bytes())
     results = (folder / "results.jsonl").read_bytes()
     write_json(
         folder / "run.json",
@@ -160,29 +161,38 @@ def _hub_names(cells: Sequence[Cell]) -> list[str]:
     return sorted(name for name in names if not Path(name).exists())
 
 
-def _remove_damaged_copies(records: Mapping[str, dict[str, Any]], folder: Path) -> None:
-    """Remove files in `items` that differ from those of their cells; they are copied again."""
-    for key, record in records.items():
-        copy = folder / "items" / f"{key}.jsonl"
-        digest = record.get("files", {}).get("items.jsonl")
-        if digest and copy.exists() and sha256_of(copy) != digest:
+def _copies(cells: Sequence[Cell], folder: Path) -> Iterator[tuple[Cell, str, Path]]:
+    """The files of cells that a run has a copy of, whatever becomes of a shared folder of cells."""
+    for cell in cells:
+        if isinstance(cell, MeasurementCell):
+            yield cell, "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
+        elif isinstance(cell, ExamplesCell):
+            yield cell, "examples.json", folder / "examples.json"
+
+
+def _remove_old_copies(
+    cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
+) -> None:
+    """Remove copies that differ from the files of their cells, or whose cells run again."""
+    for cell, name, copy in _copies(cells, folder):
+        digest = records[cell.key]["files"].get(name) if cell.key in records else None
+        if copy.exists() and sha256_of(copy) != digest:
             copy.unlink()
 
 
 @contextmanager
-def _sharing(folder: Path, cells_folder: Path | None) -> Iterator[None]:
-    """Link `cells` of a run to a folder that several studies share."""
+def _cells_locked(folder: Path, cells_folder: Path | None) -> Iterator[None]:
+    """Hold the folder of the cells, and link to it where it is one that several runs share."""
     link = folder / "cells"
-    if cells_folder is None:
-        if link.is_symlink() and not link.exists():
-            raise RobustokError(
-                f"{folder} has its cells in {link.readlink()}, which is gone: give the folder that "
-                "they are in as --cells, or --out another folder"
-            )
-        yield
-        return
-    with locked(cells_folder):
-        if not link.exists():
+    if cells_folder is None and link.is_symlink() and not link.exists():
+        raise RobustokError(
+            f"{folder} has its cells in {link.readlink()}, which is gone: give the folder that "
+            "they are in as --cells, or --out another folder"
+        )
+    with locked((cells_folder or link).resolve()):
+        if cells_folder is None:
+            pass
+        elif not link.exists():
             link.unlink(missing_ok=True)  # a link to a folder that was moved or removed
             link.symlink_to(cells_folder.resolve(), target_is_directory=True)
         elif link.resolve() != cells_folder.resolve():
@@ -207,14 +217,13 @@ def _claim(study: Study, folder: Path) -> None:
         write_json(path, wanted)
         return
     written = read_object(path)
-    difference = _difference(_decisive(written), _decisive(wanted))
-    if not difference and written.get("repeats") != wanted["repeats"]:
-        write_json(path, wanted)
-    if difference:
+    if difference := _difference(_decisive(written), _decisive(wanted)):
         raise RobustokError(
             f"{folder} holds a run with another configuration ({difference}):"
             " give --out another folder, or remove this one"
         )
+    if written != wanted:
+        write_json(path, wanted)
 
 
 def _decisive(study: dict[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from pydantic import (
     model_validator,
 )
 
-from robustok.attack.settings import AttackSettings, is_attack
+from robustok.attack.settings import SUITE_LIMIT, AttackSettings, is_attack, suite_label
 from robustok.errors import RobustokError
 from robustok.samplers.spec import Spec
+from robustok.training.recipe import Recipe
 
 _ATTACK = AttackSettings()  # its defaults
 
@@ -149,6 +150,15 @@ class TrainingSection(Strict):
     save_every: int = Field(200, ge=1)  # steps between checkpoints
     dropout: float | None = Field(None, ge=0, lt=1)  # None: the model's own
 
+    @model_validator(mode="after")
+    def _valid_recipe(self) -> TrainingSection:
+        options = {name: getattr(self, name) for name in TrainingSection.model_fields}
+        try:
+            _ = Recipe(**options).rows_per_device
+        except RobustokError as error:
+            raise ValueError(str(error)) from None
+        return self
+
 
 class PretrainSection(TrainingSection):
     """Models trained from random weights, on the task's questions or on the corpus."""
@@ -240,6 +250,13 @@ class AttackSection(Strict):
             stop_when_wrong=self.stop_when_wrong,
         )  # fmt: skip
 
+    @property
+    def eval_scheme(self) -> str:
+        """The attack or the suite as results name it."""
+        if self.suite:
+            return suite_label(self.suite, self.max_scored or SUITE_LIMIT)
+        return str(self.settings)
+
 
 class PerplexitySection(Strict):
     """Held-out text under each scheme, for every pre-trained model; without text the questions."""
@@ -297,6 +314,12 @@ class PaperTable(Strict):
     @model_validator(mode="after")
     def _as_measured(self) -> PaperTable:
         """The specs as results name them. Columns of embeddings are layers."""
+        for row in self.rows:
+            if len(row.values) != len(self.columns):
+                raise ValueError(
+                    f"the row of {row.train_scheme} has {len(row.values)} values for "
+                    f"{len(self.columns)} columns"
+                )
         if self.measure == "embeddings":
             return self
         columns = tuple(c if is_attack(c) else _schedule_or_spec(c) for c in self.columns)

@@ -20,6 +20,7 @@ from robustok.study.schema import NOT_IN_KEY
 from robustok.tasks import HUB, read_items, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary
 
+_CONFIGS = ("config.json", "adapter_config.json")  # of a model, and of LoRA weights
 TOKENIZER_CHARACTERS = 20_000_000  # of the training text that a tokenizer is trained on
 
 
@@ -71,8 +72,11 @@ def _content_or_name(name: str) -> str:
         return _digest(path)
     if not path.is_dir():
         return name
-    patterns = ("*.safetensors", "tokenizer.json", "config.json")
-    digests = [_digest(file) for pattern in patterns for file in sorted(path.glob(pattern))]
+    tokenizers = [path / file for file in ("tokenizer.json", "tokenizer.model")]
+    tokenizer = [file for file in tokenizers if file.is_file()][:1]  # as `Vocabulary.load` chooses
+    configs = [file for name in _CONFIGS if (file := path / name).is_file()]
+    files = [*sorted(path.glob("*.safetensors")), *tokenizer, *configs]
+    digests = [_digest(file) for file in files]
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
 
 

@@ -24,7 +24,8 @@ from robustok.runtime.files import (
 CHECKSUMS = "checksums.json"
 RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_config.json")
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_config.json")
+WEIGHTS = (*_WEIGHTS, *(f"steps/*/{name}" for name in _WEIGHTS))  # and of models kept on the way
 
 _log = logging.getLogger(__name__)
 

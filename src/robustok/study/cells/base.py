@@ -13,12 +13,10 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from robustok.runtime.display import Progress
-from robustok.runtime.files import read_json
 from robustok.study.schema import NOT_IN_KEY
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
 
-NAME = "name.json"  # the name of an existing tokenizer or model, which is not copied
 FORMAT = 3  # of all keys; raise it when the fields of every kind mean another result
 
 
@@ -101,16 +99,6 @@ class Cell(ABC):
     def path(self, folder: Path) -> Path:
         """The folder of the cell's files in the folder of a run."""
         return folder / "cells" / self.key
-
-    def name_or_path(self, folder: Path, file: str) -> str:
-        """The name of a model or tokenizer that exists, or the path of the cell's own file.
-
-        Args:
-            folder: the folder of the run.
-            file: the name of the file.
-        """
-        path = self.path(folder)
-        return read_json(path / NAME) if (path / NAME).is_file() else str(path / file)
 
 
 def _is_cells(value: Any) -> bool:

@@ -22,7 +22,7 @@ from robustok.models import train_tokenizer
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.runtime.files import read_json, write_json, write_whole
-from robustok.study.cells.base import NAME, Cell, Summary
+from robustok.study.cells.base import Cell, Summary
 from robustok.study.sources import External, Text
 from robustok.tasks import HUB, Item, cute, frequent_words, langgame, read_items, write_items
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -108,13 +108,16 @@ class DataCell(QuestionsCell):
         return {"words": len(words), **counts}
 
     def _read(self, split: str, count: int) -> list[Item]:
+        from robustok.evaluation.questions import check_keyed  # torch
+
         name = self.files[0 if split == "train" else 1].name
         items = read_items(name, limit=count)
         if len(items) < count:
             raise RobustokError(
                 f"{name} has {len(items)} questions: task.{split} is {count}, give less"
             )
-        return items
+        # Before anything is trained.
+        return items if split == "train" else check_keyed("item", items)
 
     def training_items(self, folder: Path) -> list[Item]:
         return read_items(self.path(folder) / "train.jsonl")
@@ -173,6 +176,10 @@ class BenchmarkCell(QuestionsCell):
         items = read_items(self.path(folder) / "test.jsonl")
         if self.examples:
             return items, read_items(self.path(folder) / "examples.jsonl", limit=count)
+        if count >= len(items):
+            raise RobustokError(
+                f"{self.name} has {len(items)} questions: few_shot.examples is {count}, give less"
+            )
         return items[: len(items) - count], items[len(items) - count :]
 
 
@@ -183,7 +190,7 @@ class TokenizerCell(Cell):
 
     def source(self, folder: Path) -> str:
         """What `Vocabulary.load` takes."""
-        return self.name_or_path(folder, "tokenizer.json")
+        return str(self.path(folder) / "tokenizer.json")
 
     def vocabulary(self, folder: Path) -> Vocabulary:
         return Vocabulary.load(self.source(folder))
@@ -199,8 +206,10 @@ class ExistingTokenizerCell(TokenizerCell):
     def hub_names(self) -> tuple[str, ...]:
         return self.tokenizer.hub_names
 
+    def source(self, folder: Path) -> str:
+        return self.tokenizer.name
+
     def run(self, folder: Path, progress: Progress) -> Summary:
-        write_json(self.path(folder) / NAME, self.tokenizer.name)
         vocab = self.vocabulary(folder)
         return {"size": vocab.size, "fingerprint": vocab.fingerprint}
 

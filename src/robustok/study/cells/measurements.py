@@ -176,6 +176,8 @@ class EmbeddingsCell(MeasurementCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         # The name in a figure, different for a pre-trained model and the models trained from it.
+        scheme = self.model.scheme
+        before = "before fine-tuning" if scheme == "canonical" else f"{scheme} before fine-tuning"
         fine_tuned = self.model.training == FINETUNED
         vocab = self.tokenizer.vocabulary(folder)
         result = evaluation.embedding_distances(
@@ -185,7 +187,7 @@ class EmbeddingsCell(MeasurementCell):
             draws=self.draws,
             seed=self.seed,
             prefix=self.model.start_ids(vocab) or None,
-            name=self.model.description if fine_tuned else "before fine-tuning",
+            name=self.model.description if fine_tuned else before,
             progress=progress,
         )
         return {"layers": result.table()}
@@ -322,9 +324,7 @@ class AttackCell(AccuracyCell):
 
     @property
     def eval_scheme(self) -> str:
-        if self.attack.suite:
-            return suite_label(self.attack.suite, self.max_scored)
-        return str(self.attack.settings)
+        return self.attack.eval_scheme
 
     @property
     def tokens(self) -> float:

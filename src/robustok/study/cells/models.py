@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 from robustok import training
 from robustok.models import Shape, add_lora, load_model, save_tokenizer, small_model
 from robustok.runtime.display import Progress
-from robustok.runtime.files import write_json
 from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
-from robustok.study.cells.base import NAME, Cell, Summary
+from robustok.study.cells.base import Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, TokenizerCell
 from robustok.study.cost import training_seconds
 from robustok.study.schema import (
@@ -58,7 +57,7 @@ class ModelCell(Cell):
 
     def source(self, folder: Path) -> str | Path:
         """What `load_model` takes."""
-        return self.name_or_path(folder, "model")
+        return self.path(folder) / "model"
 
     def load(self, folder: Path, dtype: str = "auto") -> Any:
         return load_model(self.source(folder), dtype=dtype)
@@ -95,8 +94,10 @@ class BaseCell(OriginCell):
     def hub_names(self) -> tuple[str, ...]:
         return self.model.hub_names
 
+    def source(self, folder: Path) -> str:
+        return self.model.name
+
     def run(self, folder: Path, progress: Progress) -> Summary:
-        write_json(self.path(folder) / NAME, self.model.name)
         return {"parameters": self.load(folder).num_parameters()}
 
 
