@@ -86,7 +86,7 @@ class SegmentEncoder:
         ):  # nearly all batches: every id is canonical, and none is special
             same = np.ones(len(texts), np.bool_)
         else:
-            same = self._same_text(encoded, texts)
+            same = self.same_text(encoded, texts)
         if same.all():
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
@@ -106,7 +106,8 @@ class SegmentEncoder:
     def _decoded(self, rows: Ragged) -> list[bytes]:
         return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
 
-    def _same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
+    def same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
+        """Whether each row spells its text, bool [rows]."""
         pairs = zip(self._decoded(rows), texts, strict=True)
         return np.fromiter((a == b for a, b in pairs), np.bool_, len(texts))
 
@@ -133,7 +134,7 @@ class SegmentEncoder:
         self, rows: list[np.ndarray], same: np.ndarray, chosen: list[int], texts: list[bytes],
         encoded: Ragged,
     ) -> None:  # fmt: skip
-        fits = self._same_text(encoded, [texts[i] for i in chosen])
+        fits = self.same_text(encoded, [texts[i] for i in chosen])
         for i, row, fit in zip(chosen, encoded, fits.tolist(), strict=True):
             if fit:
                 rows[i], same[i] = row, True
