@@ -30,6 +30,14 @@ def test_arrow_shares_the_memory() -> None:
     assert rt.Ragged.from_arrow(column.slice(1)) == rt.Ragged.from_rows([[], [3]])
 
 
+def test_arrow_columns_of_lists_of_one_length_and_of_no_lists() -> None:
+    pa = pytest.importorskip("pyarrow")
+    pairs = pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int64(), 2))
+    assert rt.Ragged.from_arrow(pairs.slice(1)) == rt.Ragged.from_rows([[3, 4], [5, 6]])
+    with pytest.raises(rt.RobustokError, match="column of lists of integers is needed"):
+        rt.Ragged.from_arrow(pa.array([1, 2]))
+
+
 def test_wrong_offsets_are_errors() -> None:
     for offsets in ([1, 2], [0, 1], [0, 2, 1, 3]):
         with pytest.raises(rt.RobustokError, match="offsets"):

@@ -58,6 +58,11 @@ class Ragged:
 
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
+        kind = column.type
+        if pa.types.is_fixed_size_list(kind):
+            column = column.cast(pa.large_list(kind.value_type))
+        elif not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            raise RobustokError(f"an Arrow column of lists of integers is needed here, not {kind}")
         if column.null_count:
             raise RobustokError("the Arrow column has null rows: fill or drop them first")
         offsets = column.offsets.to_numpy().astype(np.int64, copy=False)

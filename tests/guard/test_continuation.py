@@ -87,6 +87,16 @@ def test_a_canonical_text_is_allowed_id_by_id(vocab: rt.Vocabulary) -> None:
             assert follow.allowed(ids[:size])[ids[size]], (text, size)
 
 
+def test_a_text_goes_on_after_spaces_where_the_encoder_adds_one_only_where_there_is_none() -> None:
+    vocab = byte_level(None, prefix=True)
+    follow = Continuation(vocab)
+    for text in ("the  rest", "  the", "the   !", "12  \n the"):
+        ids = vocab.encode(text)
+        assert follow.is_start(ids), text
+        for size in range(len(ids)):
+            assert follow.allowed(ids[:size])[ids[size]], (text, size)
+
+
 def test_what_is_allowed_within_a_character_can_be_ended(gpt2_like: rt.Vocabulary) -> None:
     follow, guard = Continuation(gpt2_like), rt.Guard(gpt2_like, allow_special=True)
     random = np.random.default_rng(0)

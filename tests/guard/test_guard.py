@@ -202,6 +202,15 @@ def test_the_tokenizers_own_frame_passes() -> None:
     assert kinds(guard.check([*text, 2])) == [SPECIAL_ID]
 
 
+def test_a_vocabulary_of_a_few_letters_is_judged() -> None:
+    from tokenizers import Tokenizer, models
+
+    vocab = rt.Vocabulary.load(Tokenizer(models.BPE({"G": 0, "T": 1, "GT": 2}, [("G", "T")])))
+    assert Guard(vocab).check(vocab.encode("GTTG")).canonical
+    assert Guard(vocab).check_batch([[0, 1], [9]]).distance.tolist() == [2, 1]
+    assert Guard(vocab).repair([0, 1]).tolist() == [2]
+
+
 def test_round_trip_is_what_decoding_and_encoding_gives(vocab: rt.Vocabulary) -> None:
     rows = [vocab.encode(t) for t in ("the rest", "", "12", "é")]
     rows += [np.array([1, *vocab.encode("the").tolist()]), np.array([1, 1, *rows[0].tolist()])]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.guard.tokenizers_of import metaspace
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 import robustok as rt
@@ -202,6 +203,27 @@ def test_only_the_turns_of_the_user_are_perturbed(template, specials):
     assert vocab.decode_bytes(new) == vocab.decode_bytes(ids)
     assert len(new) > len(ids)
     assert new[~turns(new)].tolist() == ids[~turns(ids)].tolist()
+
+
+def test_a_header_without_a_space_is_kept_where_the_encoder_adds_spaces():
+    vocab = metaspace(prefix=True)
+    template = "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}"
+    chat: Any = PreTrainedTokenizerFast(tokenizer_object=vocab.data.source, chat_template=template)
+    messages = [{"role": "user", "content": "the"}, {"role": "assistant", "content": "rest"}]
+    text = chat.apply_chat_template(messages, tokenize=False)
+    ids = np.asarray(chat.encode(text, add_special_tokens=False))
+    assert vocab.decode(ids[user_turns(chat, vocab)(ids)]) == "the"
+
+
+def test_user_turns_that_no_special_token_ends_are_refused():
+    """As those of Llama 2, whose answers would be perturbed, too."""
+    template = (
+        "{% for m in messages %}{% if m['role'] == 'user' %}<|start|>[INST] {{ m['content'] }} "
+        "[/INST]{% else %} {{ m['content'] }}<|end|>{% endif %}{% endfor %}"
+    )
+    chat = chat_tokenizer(template, ["<|start|>", "<|end|>"])
+    with pytest.raises(RobustokError, match="marks no user turns"):
+        user_turns(chat, rt.Vocabulary.load(chat))
 
 
 def test_bad_input_is_one_line():

@@ -37,6 +37,13 @@ def test_stochastok_uniform_of_a_token_with_many_segmentations(support: str) -> 
     assert_distribution(draws(scheme, [3]), samplers.stochastok_uniform(vocab, (3,), 4, support))
 
 
+def test_starts_of_tokenizations_without_an_end_cost_no_time() -> None:
+    """A last character that is no token: the letters before it have 2 ** 40 segmentations."""
+    names = {"a": 0, "aa": 1, "a" * 60 + "x": 2}
+    vocab = rt.Vocabulary.load(Tokenizer(models.BPE(names, [("a", "a")], ignore_merges=True)))
+    assert rt.StochasTokUniform(vocab, alpha=1).sample([2], seed=0).tolist() == [2]
+
+
 def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of more words than a small store holds, each text fitting alone."""
     from robustok.kernels import store as stores
@@ -101,6 +108,20 @@ def test_bpe_dropout_of_characters(rule: str) -> None:
 def test_bpe_dropout_of_characters_without_a_token_and_of_long_text() -> None:
     vocab, text = characters(), "aéb" + "abc" * 120
     assert vocab.decode(rt.BpeDropout(vocab, p=0.2).sample(text, seed=1)) == text
+
+
+def test_bpe_dropout_of_short_texts_is_not_by_blocks_in_any_thread(monkeypatch) -> None:
+    from robustok.kernels import dropout as kernels
+
+    merge_texts, blocks = kernels.merge_texts, []
+
+    def spy(*arguments: object) -> object:
+        blocks.append(arguments[-2])
+        return merge_texts(*arguments)
+
+    monkeypatch.setattr(kernels, "merge_texts", spy)
+    rt.BpeDropout(characters(), p=0.2).sample_batch(["abc" * 100] * 300, seed=1, threads=2)
+    assert blocks == [None, None]
 
 
 def test_special_tokens_and_kept_ids_stay() -> None:

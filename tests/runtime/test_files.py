@@ -35,6 +35,28 @@ def test_a_write_that_fails_leaves_the_old_file(
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="acts like Windows elsewhere")
+def test_a_file_is_written_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where folders cannot be opened, and only handles that write can be synced."""
+    import fcntl
+
+    def open_file(path: Path, flags: int) -> int:
+        if Path(path).is_dir():
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return os_open(path, flags)
+
+    def sync(handle: int) -> None:
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+    os_open = os.open
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "open", open_file)
+    monkeypatch.setattr(os, "fsync", sync)
+    files.write_json(tmp_path / "a.json", {"whole": True})
+    assert files.read_json(tmp_path / "a.json") == {"whole": True}
+
+
 @pytest.mark.parametrize(
     "error",
     [

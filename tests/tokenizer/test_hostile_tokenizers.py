@@ -19,6 +19,7 @@ from robustok.errors import RobustokError
 from robustok.tokenizer.pattern import Symbol, automaton, read_pattern
 from robustok.tokenizer.pre_tokenizer import PreTokenizer
 from robustok.tokenizer.tokenizer_json import from_json
+from robustok.tokenizer.vocabulary import MOST_BYTES
 
 SPEC: dict[str, Any] = json.loads(bpe())
 
@@ -141,6 +142,16 @@ def test_an_empty_token_is_in_no_tokenization() -> None:
     for sampler in (rt.Uniform(vocab), dropout(vocab)):
         drawn = sampler.sample("abc abc", seed=0)
         assert vocab.decode_bytes(drawn) == b"abc abc"
+
+
+def test_a_token_beyond_what_kernels_hold_is_refused() -> None:
+    for size in (MOST_BYTES, MOST_BYTES + 1):
+        tokenizer = Tokenizer(models.BPE({"a": 0, "a" * size: 1}, [], ignore_merges=True))
+        if size == MOST_BYTES:
+            assert rt.Vocabulary.load(tokenizer).encode("a" * size).tolist() == [1]
+            continue
+        with pytest.raises(RobustokError, match=r"a token of 65,535 bytes"):
+            rt.Vocabulary.load(tokenizer)
 
 
 def test_many_added_tokens_that_begin_alike_are_searched_in_linear_time() -> None:

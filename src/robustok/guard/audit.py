@@ -207,11 +207,11 @@ class Audit:
             if len(self._first_rows) < _FIRST_ROWS:
                 self._first_rows.append(self._totals["rows"] + row)
                 self._examples += _example(verdicts, row, self._totals["rows"], turns, roles)
-            if self._exchanges.total() >= _MOST_EXCHANGES:
+            if self._totals["exchanges"] >= _MOST_EXCHANGES:
                 break
-            self._exchanges.update(
-                (f.ids, f.canonical) for f in verdicts[row].findings if f.kind == NOT_CANONICAL
-            )
+            runs = [f for f in verdicts[row].findings if f.kind == NOT_CANONICAL]
+            self._exchanges.update((f.ids, f.canonical) for f in runs)
+            self._totals["exchanges"] += len(runs)
         self._totals["rows"] += len(verdicts)
         return verdicts
 

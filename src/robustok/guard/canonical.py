@@ -6,10 +6,12 @@ Handles tokenizers that add a space before a text or normalize it.
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
 
+from robustok.errors import RobustokError
 from robustok.kernels import guard as kernels
 from robustok.kernels.guard import CanonicalIds, Segments
 from robustok.ragged import Ragged
@@ -32,18 +34,33 @@ class SegmentEncoder:
         self.vocab = vocab
 
     @cached_property
+    def word(self) -> str:
+        """A text that the tokenizer can encode: "a", else a token; empty where it has none."""
+        tokens = (self.vocab.tokens[i] for i in np.flatnonzero(self.vocab.ordinary).tolist())
+        for token in itertools.chain([b"a"], tokens):
+            with suppress(UnicodeDecodeError, RobustokError):
+                word = token.decode().strip()
+                if len(self.vocab.encode(word)):
+                    return word
+        return ""
+
+    @cached_property
     def adds_space(self) -> bool:
         """Whether the encoder puts a space before a text."""
-        return self.vocab.decode_bytes(self.vocab.encode("a")) == b" a"
+        return self._has_space_before(self.vocab.encode(self.word))
+
+    def _has_space_before(self, ids: np.ndarray) -> bool:
+        """Whether ``ids``, those of `word`, spell a space before it."""
+        return self.vocab.decode_bytes(ids) == b" " + self.word.encode()
 
     @cached_property
     def adds_space_later(self) -> bool:
         """Whether the encoder puts a space before a text that follows a special token."""
         for i in sorted(self.vocab.special):
             name = self.vocab.tokens[i].decode(errors="replace")
-            ids = self.vocab.encode(f"{name}a", parse_special=True)
+            ids = self.vocab.encode(f"{name}{self.word}", parse_special=True)
             if len(ids) > 1 and ids[0] == i:
-                return self.vocab.decode_bytes(ids[1:]) == b" a"
+                return self._has_space_before(ids[1:])
         return True  # the encoder parses no special token: each text is encoded alone
 
     def decode(self, segments: Segments) -> tuple[bytes, list[bytes]]:
@@ -69,7 +86,7 @@ class SegmentEncoder:
         ):  # nearly all batches: every id is canonical, and none is special
             same = np.ones(len(texts), np.bool_)
         else:
-            same = self._same_text(encoded, texts)
+            same = self.same_text(encoded, texts)
         if same.all():
             return CanonicalIds(encoded.values, encoded.offsets, same)
         rows = list(encoded)
@@ -89,7 +106,8 @@ class SegmentEncoder:
     def _decoded(self, rows: Ragged) -> list[bytes]:
         return self.decode(Segments(rows.values, rows.offsets[:-1], rows.offsets[1:]))[1]
 
-    def _same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
+    def same_text(self, rows: Ragged, texts: list[bytes]) -> np.ndarray:
+        """Whether each row spells its text, bool [rows]."""
         pairs = zip(self._decoded(rows), texts, strict=True)
         return np.fromiter((a == b for a, b in pairs), np.bool_, len(texts))
 
@@ -116,7 +134,7 @@ class SegmentEncoder:
         self, rows: list[np.ndarray], same: np.ndarray, chosen: list[int], texts: list[bytes],
         encoded: Ragged,
     ) -> None:  # fmt: skip
-        fits = self._same_text(encoded, [texts[i] for i in chosen])
+        fits = self.same_text(encoded, [texts[i] for i in chosen])
         for i, row, fit in zip(chosen, encoded, fits.tolist(), strict=True):
             if fit:
                 rows[i], same[i] = row, True

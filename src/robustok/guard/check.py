@@ -393,7 +393,8 @@ class Guard:
         source = self.vocab.data.source
         if type(source).__module__.split(".")[0] != "tokenizers":
             return [], []
-        ids, plain = source.encode("a").ids, self.vocab.encode("a").tolist()
+        word = self._encoder.word
+        ids, plain = source.encode(word).ids, self.vocab.encode(word).tolist()
         at = next((i for i in range(len(ids)) if ids[i : i + len(plain)] == plain), len(ids))
         return ids[:at], ids[at + len(plain) :]
 

@@ -157,9 +157,20 @@ class Continuation:
             )
             fits[left] = known & _begin_with(encoded, tail, rest)
             left[left] = ~known
-        rest = attempts.where(left)
-        texts = self._encoder.without_space(rest.texts(head))
-        fits[left] = _begin_with(self.vocab.encode_batch(texts), tail, rest)
+        fits[left] = self._fits_one_by_one(tail, head, attempts.where(left))
+        return fits
+
+    def _fits_one_by_one(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
+        """As :meth:`_fits`, each text encoded by itself."""
+        texts = attempts.texts(head)
+        encoded = self.vocab.encode_batch(self._encoder.without_space(texts))
+        fits = _begin_with(encoded, tail, attempts)
+        if self._encoder.adds_space:  # some encoders add a space only where there is none
+            spaced = ~fits & np.array([text[:2] == b"  " for text in texts], np.bool_)
+            whole = [texts[i] for i in np.flatnonzero(spaced).tolist()]
+            encoded = self.vocab.encode_batch(whole)
+            begin = _begin_with(encoded, tail, attempts.where(spaced))
+            fits[spaced] = begin & self._encoder.same_text(encoded, whole)
         return fits
 
     def _encoded_anew(self, head: bytes, ends: Ragged) -> np.ndarray:

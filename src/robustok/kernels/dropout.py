@@ -598,7 +598,7 @@ def merge_texts(trie, merges, pre_tokens, batch, p, rule, by_blocks, rows):
     for x in range(MOST_TRIALS + 1):
         keep[x] = np.exp(x * log_keep) if x else 1.0
     n = np.int64(1)
-    begin = np.int64(0)
+    begin = batch.offsets[0]
     for x in range(len(pre_tokens.end)):
         n = max(n, pre_tokens.end[x] - begin)
         begin = pre_tokens.end[x]
@@ -619,6 +619,6 @@ def draw_bpe_dropout(
     Where no pre-token is merged by blocks, by a kernel without that code: it takes half the time to
     compile.
     """
-    longest = np.diff(pre_tokens.end, prepend=0).max(initial=0)
+    longest = np.diff(pre_tokens.end, prepend=batch.offsets[0]).max(initial=0)
     blocks = by_blocks if rule == PROVILKOV and longest >= by_blocks else None
     return merge_texts(trie, merges, pre_tokens, batch, p, rule, blocks, rows)

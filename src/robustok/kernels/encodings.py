@@ -55,7 +55,7 @@ def rewrite(state, old, new, token_bytes, token_offsets, names, name_offsets, ty
     of id i is names[name_offsets[i]:name_offsets[i + 1] - 1]. ``type_id``: int64, of all tokens.
 
     Returns no bytes where ``state`` is not what this release of the library writes for ``old``, or
-    the bytes of the ids differ: every position is compared with the ends of the arrays.
+    the ids have another number of bytes: every position is compared with the ends of the arrays.
     """
     state, old, new = borrow(state), borrow(old), borrow(new)
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)

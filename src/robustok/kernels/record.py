@@ -164,12 +164,13 @@ def set_number(store, record, stamp, number):
 
 @njit(cache=True, nogil=True)
 def write_list(store, edges, body, counts, strides):
-    """Write the groups and all paths of a list, by depth-first search.
+    """Write the groups and all paths of a list, by depth-first search of nodes that reach the end.
 
     ``edges``: those of the block, n bytes. ``body``: the slot to write from (`body_of`).
-    ``counts``: float64 [degrees + 1], the paths of each degree. ``strides``: int64 [degrees + 1],
-    int32s for a path of each degree, one more than the ids of the longest. Every step is at least a
-    byte, so a path has at most n ids. The caller makes sure that groups and paths fit in the store.
+    ``counts``: float64 [n + 1, degrees + 1 or more], the paths from each node by degree.
+    ``strides``: int64 [degrees + 1], int32s for a path of each degree, one more than the ids of the
+    longest. Every step is at least a byte, so a path has at most n ids. The caller makes sure that
+    groups and paths fit in the store.
     """
     first, token, step = edges.first, edges.token, edges.step
     n = len(first) - 1
@@ -178,7 +179,10 @@ def write_list(store, edges, body, counts, strides):
     for g in range(len(strides)):
         group[g] = ints
         store.words[body + g] = _pack_group(ints, strides[g])
-        ints += np.int64(counts[g]) * strides[g]
+        ints += np.int64(counts[0, g]) * strides[g]
+    reaches_end = np.empty(n + 1, np.bool_)
+    for i in range(n + 1):
+        reaches_end[i] = counts[i].sum() > 0.0
     edge, node, degree = 0, 1, 2
     stack = np.empty((n + 1, 3), np.int64)  # by depth: the edge, its node, the degree before it
     stack[0, edge], stack[0, node], stack[0, degree] = first[0], 0, 0
@@ -191,6 +195,9 @@ def write_list(store, edges, body, counts, strides):
                 stack[depth, edge] += 1
             continue
         end, g = stack[depth, node] + (step[e] >> 1), stack[depth, degree] + (step[e] & 1)
+        if not reaches_end[end]:
+            stack[depth, edge] += 1
+            continue
         if end < n:
             depth += 1
             stack[depth, edge], stack[depth, node], stack[depth, degree] = first[end], end, g

@@ -270,7 +270,7 @@ def _build(store, tokens, mode, key, text):
         end = (ints + 1) // 2
         if end > len(store.words):
             return np.int64(NO_ROOM)
-        write_list(store, edges, body, counts[0], strides)
+        write_list(store, edges, body, counts, strides)
     else:
         size = row_of(n, n, degrees) + 1
         end = body + (n + 2) // 2 + edges.first[n] + ((size + 1) // 2 if short else size)

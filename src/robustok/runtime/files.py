@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import os
+import sys
 import uuid
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -326,7 +327,11 @@ def _reason(error: BaseException) -> str:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    """Write a file or the entries of a folder to disk; Windows opens no folder."""
+    is_windows = sys.platform == "win32"
+    if is_windows and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if is_windows else os.O_RDONLY)  # it syncs no reader's handle
     try:
         os.fsync(handle)
     finally:

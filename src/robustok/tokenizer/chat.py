@@ -114,12 +114,17 @@ def user_turns(tokenizer: Any, vocab: Vocabulary) -> Callable[[np.ndarray], np.n
     Raises RobustokError without a chat template, and if special tokens do not mark its turns.
     """
     check_template(tokenizer, "choose where='unlabeled'")
-    opening = _openings(tokenizer, vocab).get("user")
+    before, special = _before_contents(tokenizer, vocab), ~vocab.readable
+    opening = _openings(before, special).get("user")
+    answered = before["assistant"]  # a user turn, and what the template puts before the answer
+    if opening is not None and answered is not None:
+        starts = _occurrences(np.asarray(answered), opening) + len(opening)
+        if len(starts) and not special[answered[starts[-1] :]].any():
+            opening = None
     if opening is None:
         raise RobustokError(
             "the chat template marks no user turns by special tokens: choose where='unlabeled'"
         )
-    special = ~vocab.readable
 
     def mask(ids: np.ndarray) -> np.ndarray:
         ids = np.asarray(ids)
@@ -142,7 +147,7 @@ def template_headers(
     """
     if getattr(tokenizer, "chat_template", None) is None:
         return None
-    openings = list(_openings(tokenizer, vocab).values())
+    openings = list(_openings(_before_contents(tokenizer, vocab), ~vocab.readable).values())
 
     def mask(ids: np.ndarray) -> np.ndarray:
         headers = np.zeros(len(ids), np.bool_)
@@ -154,8 +159,8 @@ def template_headers(
     return mask if openings else None
 
 
-def _openings(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
-    """The ids that open a turn of each role and of no other."""
+def _before_contents(tokenizer: Any, vocab: Vocabulary) -> dict[str, list[int] | None]:
+    """The ids before the content of each role; before that of the assistant is a user turn."""
     user_turn = {"role": "user", "content": "x"}
     before = {
         role: _ids_before_content(
@@ -165,7 +170,12 @@ def _openings(tokenizer: Any, vocab: Vocabulary) -> dict[str, np.ndarray]:
     }
     system = [{"role": "system", "content": placeholder()}, user_turn]
     before["system"] = _ids_before_content(tokenizer, vocab, system)
-    special, openings = ~vocab.readable, {}
+    return before
+
+
+def _openings(before: dict[str, list[int] | None], special: np.ndarray) -> dict[str, np.ndarray]:
+    """The ids that open a turn of each role and of no other."""
+    openings = {}
     for role, ids in before.items():
         others = [o for r, o in before.items() if r != role and o is not None]
         opening = _shortest_opening(ids, others, special)
@@ -194,10 +204,12 @@ def _ids_before_content(
     if not numbers:
         return None
     head = literals[0]
-    # Encoded with a word after it: what comes before a word is cut differently from an end.
-    ids = tokenizer.encode(head + "word", add_special_tokens=False)
+    # Encoded with a word after it: what comes before a word is cut differently from an end. Its
+    # bytes are counted from the end, for an encoder may add spaces before it.
+    word = "word"
+    ids = tokenizer.encode(head + word, add_special_tokens=False)
     ends = np.cumsum([len(vocab.tokens[i]) for i in ids])
-    return ids[: int(np.searchsorted(ends, len(head.encode()), side="right"))]
+    return ids[: int(np.searchsorted(ends, ends.max(initial=0) - len(word), side="right"))]
 
 
 def _shortest_opening(

@@ -34,6 +34,7 @@ END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>")
 Text = str | bytes
 T = TypeVar("T")
 
+MOST_BYTES = (1 << 16) - 2  # of a token of text: kernels keep one more in 16 bits
 _MANY_IDS = 1024  # from which on a kernel joins the bytes of ids
 
 
@@ -88,6 +89,12 @@ class Vocabulary:
         # A draw has at most one token a byte, so a token without bytes must stand in no text.
         self.ordinary &= lengths > 0
         self.readable &= lengths > 0
+        longest = int((lengths * self.readable).max(initial=0))
+        if longest > MOST_BYTES:
+            raise RobustokError(
+                f"the vocabulary has a token of {longest:,} bytes: at most {MOST_BYTES:,} can be"
+                " drawn from"
+            )
         self._forget_derived()
 
     @classmethod
