@@ -252,6 +252,16 @@ def test_overflow_is_explicit():
         assert int((labels != -100).any(dim=1).sum()) == 50 - empty
 
 
+def test_a_step_of_dropped_rows_changes_no_weight_to_nan(tmp_path):
+    model = small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 40), seed=0)
+    done = finetune(
+        model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, overflow="drop", steps=20,
+        batch_size=1, learning_rate=1e-3,
+    )  # fmt: skip
+    assert 0 < done.overflowed < 20
+    assert all(np.isfinite(loss) for _, loss in done.losses)
+
+
 def test_an_answer_longer_than_the_context_is_refused_at_once():
     with pytest.raises(RobustokError, match="the answer of item"):
         data(items=[Item("k", "q", (" " + "z" * 50, " b"), 0)], max_length=8)

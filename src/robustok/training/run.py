@@ -291,9 +291,11 @@ class _Trainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         return super()._get_train_sampler(train_dataset) if self.order is None else self.order
 
-    def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         self.overflowed = self.overflowed + inputs.pop("overflowed").sum()
-        return super().training_step(model, inputs, *args, **kwargs)
+        if num_items_in_batch is not None:  # 0 where all rows of a step were dropped
+            num_items_in_batch = torch.as_tensor(num_items_in_batch).clamp(min=1)
+        return super().training_step(model, inputs, num_items_in_batch)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         here = torch.as_tensor(self.overflowed, device=self.args.device)
