@@ -132,7 +132,7 @@ def test_labels_are_the_canonical_answers_and_evaluation_is_canonical(tmp_path):
 
 @pytest.mark.parametrize("form", ["torch", "numpy"])
 def test_rows_of_arrays_are_rows_of_lists(tmp_path, form):
-    rows = Dataset.from_list([{**Rows()[i], "text": TEXTS[i]} for i in range(len(TEXTS))])
+    rows: Any = Dataset.from_list([{**Rows()[i], "text": TEXTS[i]} for i in range(len(TEXTS))])
     batches = []
     for data in (rows, rows.with_format(form)):
         arguments = TrainingArguments(str(tmp_path), report_to=[], dataloader_pin_memory=False)

@@ -343,12 +343,14 @@ def check_rows(rows: Sequence[Any]) -> None:
             )
         size = len(row["input_ids"])
         for name in ("labels", "attention_mask"):
-            if np.ndim(row.get(name)) and len(row[name]) != size:
+            values: Any = row.get(name)
+            if np.ndim(values) and len(values) != size:
                 raise RobustokError(
-                    f"a row has {size} input_ids and {len(row[name])} {name}: give as many"
+                    f"a row has {size} input_ids and {len(values)} {name}: give as many"
                 )
-        if np.ndim(row.get("labels")):
-            ids, labels = np.asarray(row["input_ids"]), np.asarray(row["labels"])
+        labels: Any = row.get("labels")
+        if np.ndim(labels):
+            ids, labels = np.asarray(row["input_ids"]), np.asarray(labels)
             wrong = np.flatnonzero((labels != ids) & (labels != -100))
             if len(wrong):
                 raise RobustokError(
