@@ -66,7 +66,8 @@ class BillingAudit:
         usage: dict[str, Any] = {}
         for event in events(response) if len(response) <= MAX_AUDITED else []:
             usage = event["usage"] if isinstance(event.get("usage"), dict) else usage
-            for choice in event.get("choices") or []:
+            choices = event.get("choices") or []
+            for choice in choices if isinstance(choices, list) else [choices]:
                 text = text_of(choice)
                 if text is None:
                     self.counters.add("unaudited")
@@ -120,8 +121,8 @@ def prompts_of(request: bytes) -> list[str]:
 
 
 def text_of(choice: Any) -> str | None:
-    """The text of a choice or of a part of one; None where it has content that is not text."""
-    if not isinstance(choice, dict):
+    """The text of a choice or of a part of one; None for anything else."""
+    if not isinstance(choice, dict) or type(choice.get("index", 0)) is not int:
         return None
     if "text" in choice:
         return choice["text"] if isinstance(choice["text"], str) else None

@@ -212,6 +212,7 @@ def test_help_is_no_error(shell: Shell) -> None:
         ("sample x -t T -s stochastok(alpha=nan) --seed 0", "alpha"),
         ("sample x -t nowhere.json -s uniform --seed 0", "nowhere.json"),
         ("count x -t BROKEN", "tokenizer.json"),
+        ("inspect x -t nowhere.json --html .", "is a folder: give a file"),
         ("study quik", "quick"),
         ("study nowhere.yaml", "nowhere.yaml"),
         ("study quick again", "again"),

@@ -98,7 +98,7 @@ def test_doctor_names_extras_with_their_brackets(
     out = capsys.readouterr().out
     for package, extra in (
         ("torch", "train"), ("datasets", "train"), ("lm_eval", "lm-eval"), ("pyarrow", "corpus"),
-        ("zstandard", "corpus"), ("starlette", "play"), ("uvicorn", "play"), ("ray", "ray"),
+        ("starlette", "play"), ("uvicorn", "play"), ("ray", "ray"),
     ):  # fmt: skip
         assert f"missing {package}, for " in out
         assert f"pip install 'robustok[{extra}]'" in out

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -66,6 +68,15 @@ def test_columns_are_kept(tmp_path: Path, tokenizer: Path) -> None:
     plain = tmp_path / "plain"
     run_corpus(tmp_path / "in", plain, tokenizer, SCHEME, seed=1, draws=2)
     assert [r["input_ids"] for r in rows_of(plain)][::2] == [row["input_ids"] for row in rows]
+
+
+def test_numbers_without_a_value_and_large_ones_are_kept(tmp_path: Path, tokenizer: Path) -> None:
+    scores = [*[0.5] * 100, math.nan, 1.7e308, 10**400, -(10**400), -math.inf]
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps({"text": "a b c", "x": x}) + "\n" for x in scores))
+    run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=1, keep_columns=["x"])
+    kept = [row["x"] for row in rows_of(tmp_path / "out")][100:]
+    np.testing.assert_array_equal(kept, [math.nan, 1.7e308, math.inf, -math.inf, -math.inf])
 
 
 def test_columns_that_cannot_be_kept(tmp_path: Path, tokenizer: Path) -> None:

@@ -233,6 +233,10 @@ def test_wrong_settings(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
     fails("unknown engine 'rays': did you mean 'ray'", engine="rays")
     fails("unknown format", format="csv")
     fails("workers=0", workers=0)
+    fails("shard_bytes=0", shard_bytes=0)
+    fails("draws must be an integer", draws=1.5)
+    fails("seed must be an integer", seed=1.5)
+    fails("epoch=9223372036854775808", epoch=2**63)
     fails("no such special token", format="packed", end="<end>")
     assert not (tmp_path / "out").exists()
 

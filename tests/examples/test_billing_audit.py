@@ -79,7 +79,9 @@ def test_a_stream_is_passed_on_and_audited(example, vocab):
 def test_what_cannot_be_audited_is_counted(example, vocab, monkeypatch):
     monkeypatch.setattr(example, "MAX_AUDITED", 500)
     tool = {"choices": [{"message": {"tool_calls": [{}]}}], "usage": {"completion_tokens": 1}}
-    bodies = [json.dumps(v).encode() for v in (tool, {"choices": []}, [1])]
+    index = {"choices": [{"index": [], "text": "x"}], "usage": {"completion_tokens": 9}}
+    odd = (tool, index, {"choices": []}, {"choices": 1}, [1])
+    bodies = [json.dumps(v).encode() for v in odd]
     for body in (*bodies, b"<html>", completion("x" * 600, 3)):
         assert audited(example, vocab, [body], {"prompt": "the"}).value("unaudited") == 1, body
 

@@ -119,6 +119,9 @@ def test_draws_are_averaged_with_their_spread(folder: Path) -> None:
     assert row["acc_stderr,none"] == pytest.approx(documents.std(ddof=1) / len(ITEMS) ** 0.5)
     single = evaluated(folder, "robustok", args | {"draws": 1, "seed": 1})
     assert answers(single) == answers(result)[: len(ITEMS)]
+    third = evaluated(folder, "robustok", args | {"draw": 2, "seed": 1})
+    assert {sample["draw"] for sample in third["samples"]["letters"]} == {2}
+    assert answers(third) == answers(result)[2 * len(ITEMS) :]
 
 
 def model(folder: Path, **args: Any) -> Any:
@@ -256,7 +259,7 @@ def test_errors_are_those_of_their_own_filter() -> None:
 
     strict, free = [[0.0, 0, 1, 0], [0.0, 1, 1, 0]], [[1.0, 1, 1, 1], [1.0, 1, 1, 1]]
     runs = [run({"strict": strict[d], "free": free[d]}) for d in range(2)]
-    row = merged(runs)["results"]["t"]
+    row = merged(runs, [0, 1])["results"]["t"]
     assert row["exact_match_stderr,free"] == 0
     wanted = np.mean(strict, axis=0).std(ddof=1) / 2
     assert row["exact_match_stderr,strict"] == pytest.approx(wanted)

@@ -516,6 +516,7 @@ def test_rows_that_can_only_be_canonical_are_counted(caplog: pytest.LogCaptureFi
         ([{"text": "a text"}], "not columns text: encode the texts first"),
         ([{"input_ids": "a text"}], "not columns input_ids: encode the texts first"),
         ([{"input_ids": [1, 2], "labels": [1, 2, 3]}], "2 input_ids and 3 labels"),
+        ([{"input_ids": [1, 2], "labels": [-100, 3]}], "label 3 for id 2: a label is the id"),
     ],
 )
 def test_rows_of_another_form_are_refused_in_one_line(rows: Any, message: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from tests.guard.tokenizers_of import metaspace
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
@@ -128,6 +129,31 @@ def test_labels_are_the_canonical_answers_and_evaluation_is_canonical(tmp_path):
     assert sorted(labels) == answers
     row = Rows()[len(TEXTS) - 1]["input_ids"]
     assert seen.evaluated[-1][: len(row)].tolist() == row
+
+
+@pytest.mark.parametrize("form", ["torch", "numpy"])
+def test_rows_of_arrays_are_rows_of_lists(tmp_path, form):
+    rows: Any = Dataset.from_list([{**Rows()[i], "text": TEXTS[i]} for i in range(len(TEXTS))])
+    batches = []
+    for data in (rows, rows.with_format(form)):
+        arguments = TrainingArguments(str(tmp_path), report_to=[], dataloader_pin_memory=False)
+        trainer = Trainer(
+            small_model(VOCAB.size, Shape(1, 16, 2, 1, 16, 256), seed=0), arguments,
+            train_dataset=data, processing_class=TOKENIZER,
+            data_collator=DataCollatorForSeq2Seq(TOKENIZER),
+        )  # fmt: skip
+        robustify(trainer, "uniform", seed=0)
+        batches.append(next(iter(trainer.get_train_dataloader())))
+        # The Trainer drops the column of text, as before.
+        assert len(trainer.predict(rows).predictions) == len(TEXTS)
+    assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
+
+
+def test_one_label_for_a_row_stays():
+    ids = VOCAB.encode(TEXTS[0]).tolist()
+    (row,) = Perturb(rt.sampler("uniform-k(k=2)", VOCAB), seed=0)([{"input_ids": ids, "labels": 1}])
+    assert row["input_ids"] != ids
+    assert row["labels"] == 1
 
 
 def test_masks_move_with_the_splits():

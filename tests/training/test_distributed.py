@@ -24,7 +24,8 @@ SCRIPT = """
     from tests.training.test_finetune import ITEMS, UNIFORM, VOCAB, tiny
 
     for out in sys.argv[1:]:
-        finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, **PLAN)
+        pack = 128 if out.endswith("packed") else None
+        finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, pack=pack, **PLAN)
 """
 
 
@@ -44,14 +45,14 @@ def losses(out: Path) -> dict[int, float]:
     return dict(record["training"]["losses"])
 
 
-def alone(out: Path, stop: int = -1) -> None:
+def alone(out: Path, stop: int = -1, pack: int | None = None) -> None:
     def progress(step: int, total: int) -> None:
         if step == stop:
             raise KeyboardInterrupt
 
     finetune(
         tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, gradient_accumulation_steps=2,
-        progress=progress, **PLAN,
+        progress=progress, pack=pack, **PLAN,
     )  # fmt: skip
 
 
@@ -60,9 +61,12 @@ def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(t
     alone(one)
     with pytest.raises(KeyboardInterrupt):
         alone(both, stop=13)
-    on_two_processes(tmp_path, two, both)
+    packed, two_packed = tmp_path / "one-packed", tmp_path / "two-packed"
+    alone(packed, pack=128)
+    on_two_processes(tmp_path, two, both, two_packed)
     for out in (two, both):
         assert losses(out) == pytest.approx(losses(one), rel=1e-4)
+    assert losses(two_packed) == pytest.approx(losses(packed), rel=1e-4)
 
 
 def test_a_batch_that_does_not_divide_is_one_line(tmp_path, monkeypatch):

@@ -154,6 +154,29 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, straight):
         assert torch.equal(model.eval()(ids).logits, expected)
 
 
+@pytest.mark.parametrize("pack", [None, 40])
+def test_what_is_measured_goes_on_after_a_stop(tmp_path, pack):
+    def run(name, stop=-1):
+        def progress(step, total):
+            if step == stop:
+                raise KeyboardInterrupt
+
+        return finetune(
+            small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 40), seed=0), VOCAB, ITEMS,
+            sampler=UNIFORM, seed=0, out=tmp_path / name, overflow="drop", pack=pack, steps=40,
+            batch_size=8, learning_rate=1e-2, save_every=10, progress=progress,
+        )  # fmt: skip
+
+    straight = run("straight")
+    with pytest.raises(KeyboardInterrupt):
+        run("stopped", stop=35)
+    state = tmp_path / "stopped" / "checkpoints" / "checkpoint-30" / "trainer_state.json"
+    at_30 = json.loads(state.read_text())["log_history"][-1]
+    resumed = run("stopped")
+    assert resumed.overflowed == straight.overflowed > at_30["overflowed"] > 0
+    assert resumed.seconds > at_30["seconds"] > 0
+
+
 def test_workers_change_nothing(tmp_path):
     runs = [
         finetune(
@@ -163,6 +186,7 @@ def test_workers_change_nothing(tmp_path):
         for workers in (0, 2)
     ]  # fmt: skip
     assert runs[0].losses == runs[1].losses
+    assert runs[0].overflowed == runs[1].overflowed
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
@@ -220,12 +244,22 @@ def test_overflow_is_explicit():
     for policy in ("drop", "left", "canonical"):
         dataset = data(max_length=max_length, overflow=policy)
         rows = dataset.__getitems__(range(50))
-        assert int(dataset.overflowed) > 0
+        assert any(row["overflowed"] for row in rows)
         assert all(len(r["input_ids"]) <= max_length for r in rows)
         empty = sum(r["answer"] == 0 for r in rows)
         assert (empty > 0) == (policy == "drop")
         labels = AnswerCollator(pad_id=0)(rows)["labels"]
         assert int((labels != -100).any(dim=1).sum()) == 50 - empty
+
+
+def test_a_step_of_dropped_rows_changes_no_weight_to_nan(tmp_path):
+    model = small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 40), seed=0)
+    done = finetune(
+        model, VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=tmp_path, overflow="drop", steps=20,
+        batch_size=1, learning_rate=1e-3,
+    )  # fmt: skip
+    assert 0 < done.overflowed < 20
+    assert all(np.isfinite(loss) for _, loss in done.losses)
 
 
 def test_an_answer_longer_than_the_context_is_refused_at_once():

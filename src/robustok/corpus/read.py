@@ -6,6 +6,7 @@ JSON Lines and text are read here, with a bound on the memory of a line; Parquet
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
@@ -333,7 +334,10 @@ def _kept_value(value: Any, field: pa.Field) -> Any:
     if kind == pa.bool_() and isinstance(value, bool):
         return value
     if kind == pa.float64() and number:
-        return float(value) if abs(value) < 1e308 else float("inf") * (1 if value > 0 else -1)
+        try:
+            return float(value)
+        except OverflowError:  # an integer
+            return math.inf if value > 0 else -math.inf
     if kind == pa.int64() and number and isinstance(value, int) and in_int64(value):
         return value
     raise _NoDocument(f"field '{field.name}' is not of type {kind}, as in the first rows")

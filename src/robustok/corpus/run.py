@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from robustok.checks import check_epoch, check_integer
 from robustok.corpus.read import find_column, find_kept
 from robustok.corpus.shard import (
     COUNTED,
@@ -162,8 +163,14 @@ def run_corpus(
     Raises RobustokError for settings that are wrong or have no effect, an ``out`` that holds
     another run, a full disk, and for a run that changed nothing, unless its scheme is canonical.
     """
-    _check(engine, format, draws=draws, block_size=block_size, workers=workers,
-           max_row_bytes=max_row_bytes)  # fmt: skip
+    _check(engine, format)
+    seed, epoch = check_integer("seed", seed), check_epoch(epoch)
+    draws = check_integer("draws", draws, 1)
+    max_row_bytes = check_integer("max_row_bytes", max_row_bytes, 1)
+    given = {"block_size": block_size, "workers": workers, "shard_bytes": shard_bytes}
+    block_size, workers, shard_bytes = (
+        None if value is None else check_integer(name, value, 1) for name, value in given.items()
+    )
     _check_format_options(format, block_size=block_size, end=end, keep_columns=keep_columns)
     vocab = Vocabulary.load(tokenizer)
     spec = sampler(scheme, vocab).spec
@@ -212,14 +219,11 @@ def _check_format_options(format: str, **options: Any) -> None:
             )
 
 
-def _check(engine: str, format: str, **counts: int | None) -> None:
+def _check(engine: str, format: str) -> None:
     if engine not in ENGINES:
         raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
     if format not in FORMATS:
         raise RobustokError(f"unknown format '{format}': {nearest(format, FORMATS)}")
-    for name, value in counts.items():
-        if value is not None and value < 1:
-            raise RobustokError(f"{name}={value}: give at least 1")
 
 
 def _work(

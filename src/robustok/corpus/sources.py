@@ -291,10 +291,6 @@ def next_or_reject(rows: Iterator[Any]) -> Any:
         if error.errno is not None:  # an error of the disk, not of the file: it may be temporary
             raise
         return _damage(error)
-    except Exception as error:
-        if type(error).__name__ != "ZstdError":
-            raise
-        return _damage(error)
 
 
 def too_long(position: int, size: int, limit: int) -> Reject:

@@ -256,6 +256,8 @@ def draw_by_draw() -> Iterator[None]:
 def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> Any:
     """Run lm-eval once for each draw and average: every metric, with its error and its spread.
 
+    A model with ``draw`` is asked for that draw alone.
+
     The standard error treats documents as the sample, each with the mean of its draws; the spread
     is the standard deviation between draws, under ``METRIC_spread``. Samples carry their draw.
     """
@@ -272,22 +274,25 @@ def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> An
     logged = options.pop("log_samples", True)
     cache = options.pop("use_cache", None)
     tracker = options.pop("evaluation_tracker", None)
-    for number in range(lm.draws):
+    numbers = range(lm.draws) if lm.draw is None else [lm.draw]
+    for number in numbers:
         lm.draw = number
         # One file for each draw, so that no draw reads the answers of another.
         slug = "".join(c if c.isalnum() or c in ".=-" else "_" for c in lm.identity)
         kept = f"{cache}.{slug}" if cache else None
-        first = tracker if lm.draw == 0 else None
+        first = None if runs else tracker
         runs.append(
             once(model=lm, use_cache=kept, log_samples=True, evaluation_tracker=first, **options)
         )
     if runs[0] is None:  # not the main process
         return None
-    return merged(runs, keep_samples=logged)
+    return merged(runs, numbers, keep_samples=logged)
 
 
-def merged(runs: Sequence[Mapping[str, Any]], *, keep_samples: bool = True) -> dict[str, Any]:
-    """The results of one run a draw as one."""
+def merged(
+    runs: Sequence[Mapping[str, Any]], numbers: Sequence[int], *, keep_samples: bool = True
+) -> dict[str, Any]:
+    """The results of one run a draw as one; ``numbers`` are those of the draws."""
     result = dict(runs[0])
     result["results"] = {
         task: _task(task, [run["results"][task] for run in runs], runs)
@@ -302,7 +307,7 @@ def merged(runs: Sequence[Mapping[str, Any]], *, keep_samples: bool = True) -> d
     samples = {
         task: [
             {**sample, "draw": draw}
-            for draw, run in enumerate(runs)
+            for draw, run in zip(numbers, runs, strict=True)
             for sample in run["samples"][task]
         ]
         for task in runs[0].get("samples", {})

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from robustok.checks import check_epoch
 from robustok.errors import RobustokError, nearest
 from robustok.guard import TEXT_CHANGES, Guard
 from robustok.integrations.rows import (
@@ -18,6 +19,7 @@ from robustok.integrations.rows import (
     join_packed,
     padded,
     split_packed,
+    with_lists,
     with_padding,
     without_padding,
 )
@@ -103,6 +105,7 @@ class Perturb:
     def __call__(self, rows: Sequence[Row], numbers: Sequence[int] | None = None) -> list[Row]:
         """The rows drawn anew; equal rows with different ``numbers`` have different draws."""
         check_rows(rows)
+        rows = [with_lists(row) for row in rows]
         bare = [without_padding(row) for row in rows]
         split = [split_packed(row) for row, _ in bare]
         given = numbers or [0] * len(rows)
@@ -195,7 +198,7 @@ class Perturb:
         answers = np.zeros(len(ids), np.bool_)
         if self.where == "all":
             return answers
-        if row.get("labels") is not None:
+        if is_per_id(row.get("labels"), len(ids)):
             answers |= np.asarray(row["labels"]) != -100
         for name in ("completion_mask", "assistant_masks"):
             if row.get(name) is not None:
@@ -246,13 +249,13 @@ class Perturb:
         for name, value in row.items():
             if name == "input_ids":
                 moved[name] = new.tolist()
-            elif name == "labels" and value is not None:
+            elif not is_per_id(value, len(old)):
+                moved[name] = value
+            elif name == "labels":
                 labelled = np.asarray(value)[source] != -100
                 moved[name] = np.where(labelled, new, -100).tolist()
-            elif is_per_id(value, len(old)):
-                moved[name] = np.asarray(value)[source].tolist()
             else:
-                moved[name] = value
+                moved[name] = np.asarray(value)[source].tolist()
         return moved
 
 
@@ -309,7 +312,7 @@ class TorchCollator:
         """
         self.perturb.log_epoch()
         self.perturb.counts.zero_()
-        self.perturb.state.epoch = epoch
+        self.perturb.state.epoch = check_epoch(epoch)
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
         full = padded(self.perturb(rows), self.pad_id)
@@ -324,6 +327,8 @@ def check_rows(rows: Sequence[Any]) -> None:
     """Raise RobustokError unless rows are dictionaries of input_ids and as many labels and masks.
 
     >>> check_rows([{"input_ids": [1, 2], "labels": [-100, 2]}])
+
+    A label is the id itself or -100. One label for the whole row, as of a classifier, stays.
     """
     for row in rows:
         if (
@@ -338,9 +343,19 @@ def check_rows(rows: Sequence[Any]) -> None:
             )
         size = len(row["input_ids"])
         for name in ("labels", "attention_mask"):
-            if row.get(name) is not None and len(row[name]) != size:
+            values: Any = row.get(name)
+            if np.ndim(values) and len(values) != size:
                 raise RobustokError(
-                    f"a row has {size} input_ids and {len(row[name])} {name}: give as many"
+                    f"a row has {size} input_ids and {len(values)} {name}: give as many"
+                )
+        labels: Any = row.get("labels")
+        if np.ndim(labels):
+            ids, labels = np.asarray(row["input_ids"]), np.asarray(labels)
+            wrong = np.flatnonzero((labels != ids) & (labels != -100))
+            if len(wrong):
+                raise RobustokError(
+                    f"a row has label {labels[wrong[0]]} for id {ids[wrong[0]]}: a label is the id "
+                    "itself, or -100 outside of the loss"
                 )
 
 

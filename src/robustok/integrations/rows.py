@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from robustok.errors import RobustokError
 
@@ -50,6 +51,15 @@ class EncodeText:
         options = {"truncation": True, "max_length": self.max_length} if self.max_length else {}
         ids = canonical(row[self.column], **options)["input_ids"]
         return {"input_ids": ids, "labels": list(ids)}
+
+
+def with_lists(row: Row) -> Row:
+    """The row with lists in place of tensors and tuples, which data sets may give.
+
+    >>> with_lists({"input_ids": (5, 6), "labels": 1})
+    {'input_ids': [5, 6], 'labels': 1}
+    """
+    return {name: _as_list(value) for name, value in row.items()}
 
 
 def without_padding(row: Row) -> tuple[Row, int]:
@@ -197,6 +207,12 @@ def repacked(rows: Sequence[Row], block_size: int) -> list[Row]:
 def is_per_id(value: Any, size: int) -> bool:
     """Whether a field of a row holds one value for each id."""
     return isinstance(value, (list, np.ndarray)) and len(value) == size
+
+
+def _as_list(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.ndim == 1:
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _lengths(row: Row, size: int) -> list[int] | None:

@@ -69,9 +69,9 @@ def robustify(
     share, also on the number in the group): not on workers, batches, processes, or a restart.
 
     Raises RobustokError for an unknown scheme or ``where``, a tokenizer that cannot be read, rows
-    or packing of an unknown form, rows that another tokenizer encoded, rows of which nothing may be
-    perturbed, reference probabilities computed before training, a trainer of TRL whose tokenizer
-    draws itself, and a trainer that is robustified already.
+    or packing of an unknown form, labels that are not the ids, rows that another tokenizer encoded,
+    rows of which nothing may be perturbed, reference probabilities computed before training, a
+    trainer of TRL whose tokenizer draws itself, and a trainer that is robustified already.
     """
     where = check_where(where)
     if not hasattr(trainer, "get_train_dataloader"):
@@ -146,16 +146,14 @@ def _collate_with(trainer: Any, for_training: Any, for_evaluation: Any, column: 
 
     def during(make: Callable[..., Any], wrap: Callable[[Any], Any]) -> Callable[..., Any]:
         def get_dataloader(*args: Any, **kwargs: Any) -> Any:
-            plain = trainer.data_collator
-            if hasattr(trainer, "_set_signature_columns_if_needed"):
-                trainer._set_signature_columns_if_needed()
-                if column not in trainer._signature_columns:  # else the Trainer drops the text
-                    trainer._signature_columns.append(column)
+            trainer._set_signature_columns_if_needed()
+            plain, columns = trainer.data_collator, trainer._signature_columns
             trainer.data_collator = wrap(plain)
+            trainer._signature_columns = [*columns, column]  # else the Trainer drops the text
             try:
                 return make(*args, **kwargs)
             finally:
-                trainer.data_collator = plain
+                trainer.data_collator, trainer._signature_columns = plain, columns
 
         return get_dataloader
 

@@ -181,7 +181,7 @@ def decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
     if suffix == ".zst":
         import pyarrow as pa
 
-        # Unlike zstandard's own reader, Arrow's reports a file that ends too early.
+        # Unlike the reader of the package zstandard, Arrow's reports a file that ends too early.
         reader = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
         return io.BufferedReader(reader, 1 << 20)  # type: ignore[arg-type]
     return raw

@@ -138,22 +138,15 @@ class PackedPrompts(IterableDataset):
             yields every n-th batch, so that their number changes nothing.
 
     A row is a dictionary of int64 arrays [max_length]: ``input_ids``; ``labels``, -100 outside the
-    answers; ``position_ids``, which restart at each question and at the padding. A question that
-    does not fit begins the next row. Each epoch goes through all questions in a new order.
+    answers; ``position_ids``, which restart at each question and at the padding; and the number of
+    its questions whose draw was too long, ``overflowed``. A question that does not fit begins the
+    next row. Each epoch goes through all questions in a new order.
     """
 
     def __init__(self, prompts: PromptDataset, *, pad_id: int = 0, batch_size: int = 1) -> None:
         self.prompts, self.pad_id, self.batch_size = prompts, pad_id, batch_size
 
-    @property
-    def overflowed(self) -> torch.Tensor:
-        """Questions so far whose draw was longer than a row."""
-        return self.prompts.overflowed
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        worker = get_worker_info()
-        # Each worker draws every question.
-        self.prompts.counts_overflow = worker is None or worker.id == 0
         for questions in _of_this_worker(self._rows(), self.batch_size):
             yield self._row(questions)
 
@@ -170,10 +163,9 @@ class PackedPrompts(IterableDataset):
                     if size + length > self.prompts.max_length:
                         yield questions
                         questions, size, n_rows = [], 0, n_rows + 1
-                    if length:  # empty: dropped for its length
-                        questions.append(question)
-                        size += length
-            if not (questions or n_rows):
+                    questions.append(question)  # without ids where its draw was too long
+                    size += length
+            if not (size or n_rows):
                 raise RobustokError(
                     f"no question fits into a row of {self.prompts.max_length} tokens: choose "
                     "overflow left or canonical, or a larger pack"
@@ -192,16 +184,18 @@ class PackedPrompts(IterableDataset):
             positions[begin:end] = np.arange(end - begin)
             begin = end
         positions[begin:] = np.arange(length - begin)
-        return {"input_ids": ids, "labels": labels, "position_ids": positions}
+        overflowed = sum(question["overflowed"] for question in questions)
+        return {"input_ids": ids, "labels": labels, "position_ids": positions,
+                "overflowed": overflowed}  # fmt: skip
 
 
 def packed_batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Packed rows as a batch of int64 tensors [rows, max_length].
 
-    There is no attention mask and no cache: only then do models separate by positions.
+    Models separate by positions only without an attention mask and without a cache, which
+    `run.trainer_arguments` switches off.
     """
-    batch: dict[str, Any] = {
+    return {
         name: torch.from_numpy(np.stack([row[name] for row in rows]))
         for name in ("input_ids", "labels", "position_ids")
     }
-    return batch | {"use_cache": False}

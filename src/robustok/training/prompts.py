@@ -140,9 +140,9 @@ class PromptDataset(Dataset):
         fixed_draws: number of draws of each prompt, at least 1, which the epochs use in turn; by
             default every epoch draws anew.
 
-    A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer) and ``answer``, the
-    number of ids at its end that are the answer. The trainer changes the epoch with
-    :meth:`set_epoch`.
+    A row is a dictionary with ``input_ids`` (int64 [n]: prefix, prompt, answer), ``answer``, the
+    number of ids at its end that are the answer, and ``overflowed``, whether its draw was too long.
+    The trainer changes the epoch with :meth:`set_epoch`.
 
     Raises RobustokError without items, for a schedule without ``total``, and at once for an answer
     that does not fit, or with ``"canonical"`` a canonical row that does not.
@@ -176,8 +176,6 @@ class PromptDataset(Dataset):
         self.prefix = np.asarray(prefix, dtype=np.int32)
         self.max_length = max_length or int(np.iinfo(np.int64).max)
         self.state = State()
-        self.overflowed = torch.zeros(1, dtype=torch.int64).share_memory_()
-        self.counts_overflow = True
         self.total = total
         self.adversary, self.batch_size = adversary, batch_size
         if is_scheduled(sampler) and total is None:
@@ -235,8 +233,8 @@ class PromptDataset(Dataset):
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
         room = self.max_length - len(answer) - len(self.prefix)
-        if len(prompt) > room:
-            self.overflowed += self.counts_overflow
+        overflowed = len(prompt) > room
+        if overflowed:
             if self.overflow == "error":
                 raise RobustokError(
                     f"a perturbed prompt has {len(prompt)} tokens and its answer {len(answer)}, "
@@ -244,11 +242,12 @@ class PromptDataset(Dataset):
                     "canonical, or a larger max_length"
                 )
             if self.overflow == "drop":
-                return {"input_ids": np.empty(0, np.int64), "answer": 0}
+                return {"input_ids": np.empty(0, np.int64), "answer": 0, "overflowed": True}
             prompt = canonical if self.overflow == "canonical" else prompt[len(prompt) - room :]
         return {
             "input_ids": np.concatenate([self.prefix, prompt, answer]).astype(np.int64),
             "answer": len(answer),
+            "overflowed": overflowed,
         }
 
     def _check(self, items: Sequence[Item | Pair]) -> None:

@@ -60,7 +60,7 @@ class Training:
         output_dir: the output folder.
         steps: number of optimizer steps.
         losses: (step, mean loss of the steps since the last entry), in nats, every 10 steps.
-        tokens: ids trained on, padding not counted.
+        tokens: ids trained on. Padding is not counted, but that at the end of packed rows is.
         seconds: wall-clock time of the steps. Time before a restart counts as far as the last
             checkpoint.
         waiting: share of ``seconds`` spent on waiting for batches, from 0 to 1.

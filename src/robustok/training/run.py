@@ -50,6 +50,7 @@ SAVE_SECONDS = 600  # greatest age of the last checkpoint
 
 _log = logging.getLogger(__name__)  # commands print it
 
+_MEASURED = ("seconds", "waiting", "overflowed")  # by a TrainingWatch
 _FIRST = "_robustok_first"  # attribute of a model: its training's folder and first fingerprint
 # Options that may change when a run continues: they do not change its steps.
 _HOW = ("gradient_accumulation_steps", "torch_compile", "workers", "save_every", "keep_every")
@@ -91,6 +92,7 @@ def trainer_arguments(recipe: Recipe, seed: int, folder: Path, precision: str) -
         dataloader_pin_memory=torch.cuda.is_available(),
         dataloader_drop_last=False,
         remove_unused_columns=False,
+        use_cache=False,  # with a cache, packed questions would attend to each other
         disable_tqdm=True,
         report_to=[],
     )
@@ -118,16 +120,20 @@ def check_launch() -> None:
 class TrainingWatch(TrainerCallback):
     """Sets the epoch of the data set, measures time, reports progress, and stops at a NaN loss.
 
-    It also asks for a checkpoint where the last one is ten minutes old.
+    It also asks for a checkpoint where the last one is ten minutes old. What it has measured is in
+    the log of each checkpoint, from which a continued run goes on.
     """
 
     def __init__(self, dataset: Any, steps: int, progress: Progress | None) -> None:
         self.dataset, self.steps, self.progress = dataset, steps, progress
         self.seconds = self.waiting = 0.0
+        self.overflowed = 0
         self._mark = self._saved = time.perf_counter()
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         self._mark = self._saved = time.perf_counter()
+        for row in state.log_history:
+            vars(self).update({name: row[name] for name in _MEASURED if name in row})
         if self.progress:
             self.progress(state.global_step, self.steps)
 
@@ -249,25 +255,54 @@ def train(
                 model=model,
                 args=arguments,
                 train_dataset=dataset,
-                data_collator=collator,
+                data_collator=_Collate(collator),
                 callbacks=[watch, *keepers, *callbacks],
             )
             trainer.remove_callback(PrinterCallback)
-            trainer.order = order
+            trainer.order, trainer.watch = order, watch
             trainer.train(resume_from_checkpoint=_resumed_from(trainer, out / CHECKPOINTS))
-            training = _result(trainer, watch, dataset, out, precision)
+            training = _result(trainer, watch, out, precision)
             with write_errors_in_one_line(out):
                 _save(trainer, out, identity, training)
     return training
 
 
+class _Collate:
+    """Batches of a collator, each with the number of draws of every row that were too long."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        overflowed = torch.tensor([int(row.get("overflowed", 0)) for row in rows])
+        return {**self.collate(rows), "overflowed": overflowed}
+
+
 class _Trainer(Trainer):
-    """A Trainer that seals its checkpoints, and may take the rows in a given order."""
+    """A Trainer that seals its checkpoints, and may take the rows in a given order.
+
+    It adds up what overflowed in the batches that it trains on: data loaders read ahead.
+    """
 
     order: Any = None
+    watch: Any = None
+    overflowed: Any = 0  # since the last log, in this process
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         return super()._get_train_sampler(train_dataset) if self.order is None else self.order
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        self.overflowed = self.overflowed + inputs.pop("overflowed").sum()
+        if num_items_in_batch is not None:  # 0 where all rows of a step were dropped
+            num_items_in_batch = torch.as_tensor(num_items_in_batch).clamp(min=1)
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        here = torch.as_tensor(self.overflowed, device=self.args.device)
+        self.watch.overflowed += int(self.accelerator.reduce(here))  # type: ignore[arg-type]
+        self.overflowed = 0
+        measured = {name: getattr(self.watch, name) for name in _MEASURED}
+        super().log({**logs, **measured}, *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(str(self.args.output_dir))
@@ -296,9 +331,7 @@ def _precision(recipe: Recipe, model: PreTrainedModel, out: Path) -> str:
     return resolve_precision(recipe.precision, model.num_parameters(), device=device)
 
 
-def _result(
-    trainer: Trainer, watch: TrainingWatch, dataset: Any, out: Path, precision: str
-) -> Training:
+def _result(trainer: Trainer, watch: TrainingWatch, out: Path, precision: str) -> Training:
     history: list[dict[str, Any]] = trainer.state.log_history
     return Training(
         output_dir=str(out),
@@ -307,7 +340,7 @@ def _result(
         tokens=int(trainer.state.num_input_tokens_seen),
         seconds=watch.seconds,
         waiting=watch.waiting / max(watch.seconds, 1e-9),
-        overflowed=int(getattr(dataset, "overflowed", 0)),
+        overflowed=watch.overflowed,
         precision=precision,
         perplexities=tuple(
             Perplexity(*(row[name] for name in Perplexity._fields))

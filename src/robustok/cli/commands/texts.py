@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from robustok.cli.options import Draws, Json, Scheme, Seed, Tokenizer, option
+from robustok.cli.options import Draws, Json, Scheme, Seed, Tokenizer, option, output_file
 from robustok.cli.printing import as_str, print_json, print_tokens, text_of, texts_of
 from robustok.errors import RobustokError
 from robustok.lattice import distance
@@ -108,7 +108,10 @@ class InspectOptions:
     seed: int = option("the same seed, the same draws", default=0)
     draws: int = option("draws shown for each scheme", "--draws", "-n", default=3, min=1)
     samples: int = option("uniform draws for the histogram", default=5000, min=1)
-    html: Path | None = option("also write an HTML page to this file", default=None, metavar="FILE")
+    html: Path | None = option(
+        "also write an HTML page to this file", default=None, metavar="FILE",
+        callback=output_file(),
+    )  # fmt: skip
 
 
 def inspect(
