@@ -93,7 +93,8 @@ if __name__ == "__main__":
 
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<|endoftext|>")
     args = TrainingArguments("runs", report_to=[], dataloader_pin_memory=False, use_cpu=True)
-    rows = [{"input_ids": vocab.encode(t).tolist(), "labels": [-100, 275]} for t in texts]
+    encoded = [vocab.encode(text).tolist() for text in texts]
+    rows = [{"input_ids": ids, "labels": [-100, *ids[1:]]} for ids in encoded]
     trainer = Trainer(small_model(vocab.size, "quick", seed=0, end_id=0), args, train_dataset=rows)
     robustify(trainer, "spell-dropout(p=1)", seed=0, tokenizer=tokenizer, where="all")
     batch = next(iter(trainer.get_train_dataloader()))["input_ids"]

@@ -37,7 +37,8 @@ def robustify(
 
     >>> from transformers import Trainer, TrainingArguments
     >>> args = TrainingArguments("runs/t", report_to=[], dataloader_pin_memory=False, use_cpu=True)
-    >>> rows = [{"input_ids": vocab.encode(t).tolist(), "labels": [-100, 275]} for t in texts]
+    >>> encoded = [vocab.encode(text).tolist() for text in texts]
+    >>> rows = [{"input_ids": ids, "labels": [-100, *ids[1:]]} for ids in encoded]
     >>> trainer = Trainer(model, args, train_dataset=rows)
     >>> robustify(trainer, "uniform-k(alpha=1)", seed=0, tokenizer=tokenizer)
     >>> next(iter(trainer.get_train_dataloader()))["input_ids"].shape[0]

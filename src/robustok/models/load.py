@@ -80,7 +80,7 @@ def loading(kind: str, path_or_name: str | Path) -> Iterator[None]:
 
     try:
         yield
-    except RobustokError:
+    except (RobustokError, ModuleNotFoundError):  # the latter: an extra that is not installed
         raise
     except (
         OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError, SafetensorError,
