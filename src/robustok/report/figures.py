@@ -152,6 +152,9 @@ def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
                 )  # fmt: skip
         axes.axhline(100 * points[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
         axes.set_ylim(0, 100)
+        steps = sorted({row["step"] for row in points})
+        if len(steps) <= 10:
+            axes.set_xticks(steps)
         axes.set_xlabel("steps of fine-tuning")
         axes.set_ylabel("accuracy, %")
         axes.grid(visible=True, axis="y")
