@@ -30,7 +30,7 @@ from robustok.report.style import (
     plain,
     save_all,
 )
-from robustok.runtime.display import Z95
+from robustok.runtime.display import Z95, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,7 +100,7 @@ def draw_segmentations(by_tokenizer: Mapping[str, Segmentations], folder: Path) 
             for level in range(levels):
                 axes = panels[level * len(by_tokenizer) + column]
                 _draw_level(axes, result, level)
-                splits = f"{level + 1} split" + ("s" if level else "")
+                splits = counted(level + 1, "split")
                 axes.set_title(f"{name}: “{plain(result.token)}”, {splits}")
                 if column == 0:
                     axes.set_ylabel("share, %")
