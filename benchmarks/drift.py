@@ -22,7 +22,7 @@ from robustok.guard import Audit
 from robustok.models import load_model, load_tokenizer
 from robustok.report.style import figure_style, new_figure, save_figure
 from robustok.runtime.files import read_rows, write_rows
-from robustok.runtime.packaged import packaged_folder
+from robustok.runtime.hub import packaged_folder
 
 TEMPERATURES = (0.7, 1.0, 1.3)
 PROMPTS = [

@@ -36,7 +36,7 @@ import torch
 import robustok as rt
 from robustok.models import SHAPES, add_lora, load_model, small_model, train_tokenizer
 from robustok.models.devices import resolve_precision
-from robustok.runtime.packaged import is_packaged, packaged_folder
+from robustok.runtime.hub import is_packaged, packaged_folder
 from robustok.tasks import frequent_words, langgame
 from robustok.training import AnswerCollator, PromptDataset, Recipe, Training
 from robustok.training.model_changes import fast_steps

@@ -1,7 +1,7 @@
 """Write the code points that gigatoken must not get, and check them against both libraries.
 
-    python benchmarks/unicode_ranges.py                 # check the installed releases
-    python benchmarks/unicode_ranges.py --write FILE    # also write gigatoken_ranges.py
+    python benchmarks/unicode_ranges.py            # check the installed releases
+    python benchmarks/unicode_ranges.py --write    # also write gigatoken_ranges.json
 
 For every kind of pre-tokenizer that gigatoken knows, both libraries encode each of the 1,112,064
 code points in several contexts (`tokenizer.gigatoken_check.differences`). Prints how many differ,
@@ -13,18 +13,24 @@ each of them first on PYTHONPATH. `--write` needs a Python whose `unicodedata` i
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import textwrap
 import time
 import unicodedata
 from collections.abc import Iterable
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 
-from robustok.tokenizer import gigatoken_ranges
-from robustok.tokenizer.gigatoken_check import SIZE, differences, safe_points, unsafe_table
+from robustok.tokenizer.gigatoken_check import (
+    CHECKED,
+    RANGES_FILE,
+    SIZE,
+    differences,
+    safe_points,
+    unsafe_table,
+)
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -97,24 +103,15 @@ def unassigned() -> set[int]:
     return {point for point in range(SIZE) if unicodedata.category(chr(point)) == "Cn"}
 
 
-def write(path: Path, unsafe: set[int], checked: dict[str, tuple[str, ...]]) -> None:
+def write(unsafe: set[int], checked: dict[str, list[str]]) -> None:
     lines = textwrap.wrap(" ".join(spans(sorted(unsafe))), 96, break_on_hyphens=False)
-    releases = "".join(
-        f'    "{key}": (\n' + "".join(f'        "{release}",\n' for release in value) + "    ),\n"
-        for key, value in checked.items()
-    )
-    path.write_text(
-        '"""Written by benchmarks/unicode_ranges.py: see gigatoken_check.py."""\n\n'
-        "# The releases of gigatoken and tokenizers that cut alike around all other characters.\n"
-        f"CHECKED: dict[str, tuple[str, ...]] = {{\n{releases}}}\n\n"
-        "# The code points that Unicode 14 does not assign, hexadecimal.\n"
-        'RANGES = """\n' + "\n".join(lines) + '\n"""\n'
-    )
+    content = {"checked": checked, "unassigned": lines}
+    RANGES_FILE.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Code points that gigatoken must not get.")
-    parser.add_argument("--write", type=Path, help="the module to write")
+    parser.add_argument("--write", action="store_true", help="write the file")
     parser.add_argument("--only", nargs="*", default=[*PATTERNS], help="kinds of pre-tokenizers")
     parser.add_argument("--quick", action="store_true", help="only what is compared at load time")
     options = parser.parse_args()
@@ -137,9 +134,8 @@ def main() -> None:
     if not safe:
         sys.exit("the libraries differ where they must not")
     if options.write:
-        checked = dict(gigatoken_ranges.CHECKED)
-        checked[ours[0]] = tuple(sorted({*checked.get(ours[0], ()), ours[1]}))
-        write(options.write, unsafe, checked)
+        releases = sorted({*CHECKED.get(ours[0], ()), ours[1]})
+        write(unsafe, CHECKED | {ours[0]: releases})
 
 
 if __name__ == "__main__":

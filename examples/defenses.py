@@ -24,7 +24,7 @@ from robustok.attack import Adversary, DefenseTable, measure_defenses
 from robustok.evaluation import certify_smoothed
 from robustok.models import load_model
 from robustok.report.style import GRID, INK, OTHERS, figure_style, new_figure, save_all
-from robustok.runtime.packaged import packaged_folder
+from robustok.runtime.hub import packaged_folder
 from robustok.tasks import Item
 from robustok.training import finetune
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from robustok import Vocabulary
-from robustok.cli import progress
+from robustok.cli import printing
 from robustok.cli.app import run
 from robustok.kernels.compiler import message
 from robustok.models import Shape, small_model, train_tokenizer
@@ -29,7 +29,7 @@ ITEMS = [
 def silent() -> None:
     """Nothing on stderr that depends on time: compilation, and progress in a log."""
     message.DELAY = threading.TIMEOUT_MAX
-    progress.EVERY = threading.TIMEOUT_MAX
+    printing.EVERY = threading.TIMEOUT_MAX
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.cli.conftest import TEXT, Shell
 
 import robustok as rt
-from robustok.cli import progress
+from robustok.cli import printing
 from robustok.cli.app import run
 from robustok.cli.bars import Bars
 from robustok.samplers.spec import SCHEMES
@@ -167,8 +167,8 @@ def test_a_log_says_how_much_time_is_left() -> None:
 
 def test_a_log_has_lines_of_a_running_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress, "EVERY", 30.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(printing, "EVERY", 30.0)
+    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
     (cell,) = cells_of_a_minute(1)
     log = io.StringIO()
     with Bars(Console(file=log, width=200)) as bars:

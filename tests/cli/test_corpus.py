@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.corpus.conftest import documents, inline, tokenizer, write_jsonl
 
-from robustok.cli.progress import log_line
+from robustok.cli.printing import log_line
 
 __all__ = ["inline", "tokenizer"]
 pytestmark = pytest.mark.usefixtures("inline")

@@ -15,10 +15,10 @@ from tests.cli.conftest import Shell
 from typer.testing import CliRunner
 
 from robustok.attack.settings import AttackSettings, CertifySettings, ObjectiveSettings
-from robustok.cli import progress
+from robustok.cli import printing
 from robustok.cli.app import application
 from robustok.cli.options import add_commands, option
-from robustok.runtime import packaged
+from robustok.runtime import hub
 from robustok.training.recipe import Recipe
 
 
@@ -144,9 +144,9 @@ def test_a_log_gets_a_line_every_30_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress, "EVERY", 30.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with progress.bar("evaluate") as report:
+    monkeypatch.setattr(printing, "EVERY", 30.0)
+    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+    with printing.bar("evaluate") as report:
         for done in range(1, 11):
             now[0] += 10.0
             report(done, 20, "items uniform")
@@ -160,13 +160,13 @@ def test_lm_eval_takes_packaged_names(model: Path, monkeypatch: pytest.MonkeyPat
     from robustok.integrations.lm_eval import RobustokLM
 
     monkeypatch.setattr("robustok.integrations.lm_eval.packaged_folder", lambda name: model)
-    assert packaged.is_packaged("smollm2-135m")
+    assert hub.is_packaged("smollm2-135m")
     wrapped: Any = RobustokLM  # its decorator hides its type
     assert wrapped("smollm2-135m", device="cpu").vocab.size == 290
 
 
 def test_lm_eval_sets_the_type_of_the_weights() -> None:
-    from robustok.cli.commands.lm_eval import _with_dtype
+    from robustok.cli.commands.evaluate import _with_dtype
 
     given = ["run", "--model_args", "pretrained=a", "--tasks", "b"]
     assert _with_dtype(given, "float32")[2] == "pretrained=a,dtype=float32"

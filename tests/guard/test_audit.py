@@ -93,7 +93,7 @@ def in_file(path: Path, rows: list[list[int]]) -> Path:
 def test_all_files_are_read_alike(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("robustok.guard.readers.ROWS", 2)
+    monkeypatch.setattr("robustok.guard.audit.ROWS", 2)
     rows = [[1, 2], [], [3], [2**31, -5], [4, 5, 6]]
     read = list(read_sequences(in_file(tmp_path / name, rows)))
     assert [row.tolist() for batch, _ in read for row in batch] == [

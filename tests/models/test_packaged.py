@@ -12,7 +12,7 @@ import pytest
 from robustok.errors import RobustokError
 from robustok.models import small_model, train_tokenizer
 from robustok.models.load import pinned
-from robustok.runtime import packaged
+from robustok.runtime import hub as packaged
 from robustok.runtime.files import sha256_of
 from robustok.study.sources import external_model
 

@@ -27,7 +27,6 @@ from robustok.errors import RobustokError
 from robustok.guard import Guard
 from robustok.ragged import Ragged
 from robustok.tokenizer import gigatoken as gigatoken_encoder
-from robustok.tokenizer import gigatoken_long
 from robustok.tokenizer.gigatoken import GigatokenEncoder
 from robustok.tokenizer.gigatoken_check import KINDS, check_texts, has_unsafe
 from robustok.tokenizer.vocabulary import Text, Vocabulary
@@ -186,7 +185,7 @@ def test_bytes_that_are_no_text() -> None:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"PART": 300, "LONGEST": 700, "WHOLE": 1500, "OVERLAP": 64}
     for name, value in sizes.items():
-        monkeypatch.setattr(gigatoken_long, name, value)
+        monkeypatch.setattr(gigatoken_encoder, name, value)
 
 
 def test_a_long_text_is_cut_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +223,7 @@ def test_a_long_text_without_words(
 @pytest.mark.parametrize("part", ["the", "日", "7", " ", "e\u0301\u0323", "\U0001f468\u200d", "a!"])
 def test_a_text_that_is_long_without_words(name: str, part: str) -> None:
     text = part * (300_000 // len(part))
-    assert len(text) > gigatoken_long.LONGEST
+    assert len(text) > gigatoken_encoder.LONGEST
     (encoded,) = loaded(VOCABS[name]).encode([text])
     assert encoded is not None
     assert encoded.tolist() == by_tokenizer(VOCABS[name], [text])[0].tolist()

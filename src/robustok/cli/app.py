@@ -19,11 +19,11 @@ from robustok.version import __version__
 
 # The module of each command, in the order of --help.
 _MODULES = {
-    "report": "study", "sample": "texts", "count": "texts", "inspect": "texts", "play": "play",
+    "report": "study", "sample": "texts", "count": "texts", "inspect": "texts", "play": "texts",
     "corpus": "corpus", "data": "corpus", "pretrain": "training", "finetune": "training",
     "evaluate": "evaluate", "icl": "evaluate", "attack": "attack", "perplexity": "evaluate",
-    "lm-eval": "lm_eval", "certify": "certify", "embeddings": "representations",
-    "bound": "representations", "guard": "guard", "audit": "guard", "doctor": "doctor",
+    "lm-eval": "evaluate", "certify": "certify", "embeddings": "certify", "bound": "certify",
+    "guard": "guard", "audit": "guard", "doctor": "doctor",
     "study": "study", "analyze": "analyze",
 }  # fmt: skip
 _GROUPS = ("study", "analyze")  # commands that have commands
@@ -64,7 +64,7 @@ def application(only: str | None = None) -> typer.Typer:
         if name in _GROUPS:
             app.add_typer(commands.app, name=name)
         else:
-            settings = commands.SETTINGS if name == "lm-eval" else {}
+            settings = commands.LM_EVAL if name == "lm-eval" else {}
             add_commands(app, getattr(commands, name.replace("-", "_")), **settings)
     return app
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column
 from rich.text import Text
 
-from robustok.cli.progress import ProgressCallback, log_lines
+from robustok.cli.printing import ProgressCallback, log_lines
 from robustok.study import Cell, Watch
 from robustok.study.cost import Estimate
 

@@ -6,6 +6,9 @@ text. It does not judge the text itself.
 
 from robustok.guard.audit import Audit as Audit
 from robustok.guard.audit import Drift as Drift
+from robustok.guard.audit import read_rollouts as read_rollouts
+from robustok.guard.audit import read_sequences as read_sequences
+from robustok.guard.audit import rollout_files as rollout_files
 from robustok.guard.check import Guard as Guard
 from robustok.guard.findings import NOT_CANONICAL as NOT_CANONICAL
 from robustok.guard.findings import NOT_UTF8 as NOT_UTF8
@@ -18,6 +21,3 @@ from robustok.guard.findings import Findings as Findings
 from robustok.guard.findings import Verdict as Verdict
 from robustok.guard.findings import Verdicts as Verdicts
 from robustok.guard.findings import describe as describe
-from robustok.guard.readers import read_rollouts as read_rollouts
-from robustok.guard.readers import read_sequences as read_sequences
-from robustok.guard.readers import rollout_files as rollout_files

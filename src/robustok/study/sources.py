@@ -14,8 +14,7 @@ from tokenizers import Tokenizer
 from robustok.errors import RobustokError
 from robustok.models.load import load_config, pinned
 from robustok.runtime.files import sha256_of
-from robustok.runtime.hub import hub_failure, split_revision
-from robustok.runtime.packaged import is_packaged, packaged_identity
+from robustok.runtime.hub import hub_failure, is_packaged, packaged_identity, split_revision
 from robustok.study.schema import NOT_IN_KEY
 from robustok.tasks import HUB, read_items, read_texts
 from robustok.tokenizer.vocabulary import Vocabulary

@@ -6,27 +6,37 @@ are hard for a hash table or a merge queue.
 
 Each library has the properties of its own release of Unicode: gigatoken 0.10 those of Unicode 17,
 ``tokenizers`` those of 14 up to 0.21.1 and of 16 since. A pre-tokenizer of another release may cut
-a text elsewhere. :data:`RANGES` has every code point that Unicode 14 does not assign, and thereby
-every one that a later release can add. ``benchmarks/unicode_ranges.py`` writes it, and checks with
-:func:`differences` that the two libraries cut alike around all other code points.
+a text elsewhere. :data:`UNASSIGNED` has every code point that Unicode 14 does not assign, and
+thereby every one that a later release can add. ``benchmarks/unicode_ranges.py`` writes its file,
+and checks with :func:`differences` that the two libraries cut alike around all other code points.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from robustok.tokenizer.data import byte_alphabet
-from robustok.tokenizer.gigatoken_ranges import CHECKED, RANGES
 from robustok.tokenizer.stages import tokenizer_json
 
+RANGES_FILE = Path(__file__).with_name("gigatoken_ranges.json")
+_RANGES = json.loads(RANGES_FILE.read_text())
+# By release of gigatoken: those of tokenizers that cut alike around all assigned characters.
+CHECKED: dict[str, list[str]] = _RANGES["checked"]
+# First and last code point of each range that Unicode 14 does not assign.
+UNASSIGNED = [
+    tuple(int(end, 16) for end in span.split("-"))
+    for span in " ".join(_RANGES["unassigned"]).split()
+]
 SIZE = 0x110000  # code points, surrogates included
 # Ranges of Unicode 14 whose code points all have the same properties.
 _UNIFORM = (
@@ -41,12 +51,12 @@ _CONTEXTS = (
 )  # fmt: skip
 
 _SHORT = 256  # characters that a search takes less time for than arrays do
-# Where no character is above this one, none is in RANGES.
-_LATER = re.compile(f"[{chr(int(RANGES[: RANGES.index('-')], 16))}-\U0010ffff]")
+# Where no character is above this one, all are assigned.
+_LATER = re.compile(f"[{chr(UNASSIGNED[0][0])}-\U0010ffff]")
 
 
 def has_unsafe(text: str) -> bool:
-    """Whether a code point of ``text``, a str without surrogates, is in :data:`RANGES`.
+    """Whether a code point of ``text``, a str without surrogates, is in :data:`UNASSIGNED`.
 
     >>> has_unsafe("größer, 中"), has_unsafe("\\u0c5c;d")
     (False, True)
@@ -59,21 +69,20 @@ def has_unsafe(text: str) -> bool:
 
 @functools.cache
 def unsafe_table() -> np.ndarray:
-    """bool [code points]: whether each is in :data:`RANGES`."""
+    """bool [code points]: whether each is in :data:`UNASSIGNED`."""
     table = np.zeros(SIZE, np.bool_)
-    for span in RANGES.split():
-        first, _, last = span.partition("-")
-        table[int(first, 16) : int(last, 16) + 1] = True
+    for first, last in UNASSIGNED:
+        table[first : last + 1] = True
     return table
 
 
 def are_checked() -> bool:
-    """Whether :data:`RANGES` was checked with the installed releases of both libraries."""
+    """Whether :data:`UNASSIGNED` was checked with the installed releases of both libraries."""
     return version("tokenizers") in CHECKED.get(version("gigatoken"), ())
 
 
 def first_difference(pre_tokenizer: dict) -> str | None:
-    """A character outside :data:`RANGES` around which the two libraries cut differently.
+    """A character outside :data:`UNASSIGNED` around which the two libraries cut differently.
 
     Args:
         pre_tokenizer: the stage of a tokenizer.json, of a kind that gigatoken knows.
@@ -84,7 +93,7 @@ def first_difference(pre_tokenizer: dict) -> str | None:
 
 
 def safe_points() -> list[int]:
-    """The code points outside :data:`RANGES`; of long ranges with equal properties a few."""
+    """The code points outside :data:`UNASSIGNED`; of long ranges with equal properties a few."""
     kept = ~unsafe_table()
     kept[0xD800:0xE000] = False
     for first, last in _UNIFORM:

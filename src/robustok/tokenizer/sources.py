@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
-from robustok.runtime.hub import check_hub_name, hub_failure, is_unreachable, split_revision
-from robustok.runtime.packaged import is_packaged, packaged_folder, packaged_hint
+from robustok.runtime.hub import (
+    check_hub_name,
+    hub_failure,
+    is_packaged,
+    is_unreachable,
+    packaged_folder,
+    packaged_hint,
+    split_revision,
+)
 from robustok.tokenizer.data import IdSet, TokenizerData, library_errors
 from robustok.tokenizer.stages import Stages
 from robustok.tokenizer.tokenizer_json import from_json

@@ -24,8 +24,7 @@ from robustok.cli.options import (
     figure_folder,
     option,
 )
-from robustok.cli.printing import print_json, print_table, print_written
-from robustok.cli.progress import bar
+from robustok.cli.printing import bar, print_json, print_table, print_written
 from robustok.report import analyses as figures
 from robustok.runtime.display import Z95
 from robustok.runtime.files import write_csv

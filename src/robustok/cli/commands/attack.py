@@ -14,8 +14,7 @@ from robustok import attack as attacks
 from robustok.attack.registry import function_named
 from robustok.attack.settings import SCALES, SUITE_LIMIT, AttackSettings, ObjectiveSettings
 from robustok.cli.options import FrameOptions, Json, Model, option, output_file
-from robustok.cli.printing import print_json, print_result, print_tokens
-from robustok.cli.progress import bar
+from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
 from robustok.report.model_figures import draw_curve

@@ -18,8 +18,7 @@ from robustok.cli.options import (
     option,
     output_folder,
 )
-from robustok.cli.printing import print_json
-from robustok.cli.progress import bar
+from robustok.cli.printing import bar, print_json
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.display import counted
 from robustok.tasks import cute, langgame

@@ -15,7 +15,7 @@ from robustok.cli.printing import print_json, print_table
 from robustok.kernels.compiler.cache import cache_directory, packaged_directory
 from robustok.models.devices import devices
 from robustok.runtime.environment import EXTRAS, versions
-from robustok.runtime.packaged import model_cache
+from robustok.runtime.hub import model_cache
 from robustok.runtime.processes import available_cores
 
 

@@ -1,8 +1,12 @@
-"""robustok evaluate, icl and perplexity: a model under drawn tokenizations of questions or text."""
+"""robustok evaluate, icl, perplexity and lm-eval: a model under drawn tokenizations.
+
+`lm-eval` is the command line of lm-eval, with the model `robustok` registered.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -28,9 +32,8 @@ from robustok.cli.options import (
     option,
     output_file,
 )
-from robustok.cli.printing import print_json, print_result
-from robustok.cli.progress import bar
-from robustok.errors import RobustokError
+from robustok.cli.printing import bar, print_json, print_result
+from robustok.errors import RobustokError, nearest
 from robustok.evaluation.comparison import (
     FewShot,
     TaskResult,
@@ -39,7 +42,7 @@ from robustok.evaluation.comparison import (
     model_table,
     table,
 )
-from robustok.models.devices import precision_of
+from robustok.models.devices import PRECISIONS, precision_of
 from robustok.runtime.files import write_rows, write_whole
 from robustok.tasks import Item, benchmark_files, read_items, read_texts
 
@@ -336,3 +339,66 @@ def _marginal_line(text: str, one: Any) -> str:
         f"tokenizations, {gain:.3f} above the canonical one; worth {one.effective:.1f} of "
         f"{one.draws} draws: {text[:50]!r}"
     )
+
+
+LM_EVAL_HELP = """\
+robustok lm-eval runs lm-eval with contexts tokenized by a scheme. Its own settings are in
+--model_args, as pretrained=PATH,scheme=uniform,draws=10,seed=0:
+  pretrained  a model's folder or hub name
+  scheme      such as 'uniform-k(alpha=0.5)'; default canonical
+  draws       tokenizations of each context, over which accuracies are averaged
+  seed        the same seed gives the same draws
+  dtype       type of the weights; --dtype float32 sets it too; default as saved
+--model is robustok if not given. All other arguments are lm-eval's:
+"""
+LM_EVAL = {
+    "add_help_option": False,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+}
+
+
+def lm_eval(
+    context: typer.Context,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="TYPE", help="auto, float32 or bfloat16")
+    ] = None,
+) -> None:
+    """Run lm-eval with contexts tokenized by a scheme.
+
+    All arguments are lm-eval's own; --model is robustok if not given, and --model_args takes
+    pretrained=PATH,scheme=uniform,draws=10,seed=0. Accuracies are averaged over the draws, with
+    the spread between them beside the standard error.
+    """
+    from lm_eval._cli import HarnessCLI
+
+    from robustok.integrations.lm_eval import draw_by_draw
+
+    args = list(context.args)
+    subcommand = args[0] if args and not args[0].startswith("-") else "run"
+    if subcommand == "run" and not {"--model", "-M"} & {arg.split("=")[0] for arg in args}:
+        args = [*(["run"] if args[:1] != ["run"] else []), *args]
+        args[1:1] = ["--model", "robustok"]
+    if dtype is not None:
+        args = _with_dtype(args, dtype)
+    if {"-h", "--help"} & set(args) or not args:
+        typer.echo(LM_EVAL_HELP)
+    before, sys.argv = sys.argv, ["lm-eval", *(args or ["--help"])]
+    try:
+        harness = HarnessCLI()
+        with draw_by_draw():
+            harness.execute(harness.parse_args())
+    finally:
+        sys.argv = before
+
+
+def _with_dtype(args: list[str], dtype: str) -> list[str]:
+    """The arguments with the type of the weights in --model_args."""
+    if dtype not in PRECISIONS:
+        raise RobustokError(f"unknown dtype '{dtype}': {nearest(dtype, PRECISIONS)}")
+    for number, arg in enumerate(args):
+        if arg.startswith("--model_args="):
+            return [*args[:number], f"{arg},dtype={dtype}", *args[number + 1 :]]
+        if arg == "--model_args" and number + 1 < len(args):
+            value = f"{args[number + 1]},dtype={dtype}"
+            return [*args[: number + 1], value, *args[number + 2 :]]
+    raise RobustokError("--dtype is of a model: name one with --model_args pretrained=MODEL")

@@ -13,11 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from robustok.cli.options import Json, Tokenizer, option, output_file
-from robustok.cli.printing import print_json, print_table
-from robustok.cli.progress import bar
+from robustok.cli.printing import bar, print_json, print_table
 from robustok.errors import RobustokError
 from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
-from robustok.guard.readers import id_columns
+from robustok.guard.audit import id_columns
 from robustok.report.page import drift_tables, share, write_drift
 from robustok.tokenizer.vocabulary import Vocabulary
 

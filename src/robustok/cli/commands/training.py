@@ -20,8 +20,7 @@ from robustok.cli.options import (
     Tokenizer,
     option,
 )
-from robustok.cli.printing import print_json
-from robustok.cli.progress import bar, training_log
+from robustok.cli.printing import bar, print_json, training_log
 from robustok.errors import RobustokError
 from robustok.models import SHAPES, add_lora, load_model, save_tokenizer, small_model
 from robustok.samplers import sampler, schedule

@@ -22,7 +22,7 @@ from robustok.integrations.stochastic.draws import SeededScheme
 from robustok.integrations.stochastic.switch import Switch
 from robustok.kernels.encodings import rewrite
 from robustok.runtime.environment import ForkSafeLock
-from robustok.tokenizer.encoder import plain_twin
+from robustok.tokenizer.tokenizer_json import plain_twin
 from robustok.tokenizer.vocabulary import Vocabulary
 
 # Texts of which only some characters may be drawn anew: rendered chats. Each thread has its own.
