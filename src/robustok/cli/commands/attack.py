@@ -18,7 +18,7 @@ from robustok.cli.printing import print_json, print_result, print_tokens
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
-from robustok.report.model_figures import draw_curve
+from robustok.report.analyses import draw_curve
 from robustok.runtime.files import write_rows
 from robustok.tasks import read_items
 

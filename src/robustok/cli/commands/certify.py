@@ -16,7 +16,7 @@ from robustok.cli.printing import print_figure, print_json, print_result, print_
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
 from robustok.models.devices import precision_of
-from robustok.report.model_figures import draw_gap
+from robustok.report.analyses import draw_gap
 from robustok.tasks import read_items
 
 

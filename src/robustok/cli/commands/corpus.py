@@ -23,7 +23,7 @@ from robustok.cli.progress import bar
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.display import counted
 from robustok.tasks import cute, langgame
-from robustok.tasks.card import baselines, write_dataset
+from robustok.tasks.item import baselines, write_dataset
 
 GAMES = {
     "langgame": (

@@ -25,7 +25,7 @@ from robustok.cli.options import (
 from robustok.cli.printing import print_figure, print_json, print_result, print_table
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
-from robustok.report.model_figures import draw_bound, draw_embeddings
+from robustok.report.analyses import draw_bound, draw_embeddings
 from robustok.tasks import read_items
 
 
