@@ -14,7 +14,7 @@ from robustok.models import small_model, train_tokenizer
 from robustok.models.load import pinned
 from robustok.runtime import hub as packaged
 from robustok.runtime.files import sha256_of
-from robustok.study.sources import external_model
+from robustok.study.cells.inputs import external_model
 
 NAME = "smollm2-135m"
 

@@ -14,11 +14,15 @@ import pytest
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import compare_answers
 from robustok.report import Results, write_report
-from robustok.report.comparison import clear_differences, difference, over_seeds
 from robustok.report.figures import draw_bars, heat_panels, learning_curve, strength_panels
-from robustok.report.frame import merged_layers, merged_perplexities
-from robustok.report.paper import paper_section
-from robustok.report.tables import other_section
+from robustok.report.frame import (
+    clear_differences,
+    difference,
+    merged_layers,
+    merged_perplexities,
+    over_seeds,
+)
+from robustok.report.tables import other_section, paper_section
 from robustok.runtime.display import Z95
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"

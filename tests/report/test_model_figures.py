@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from robustok.report.model_figures import draw_bound, draw_curve, draw_embeddings, draw_gap
+from robustok.report.analyses import draw_bound, draw_curve, draw_embeddings, draw_gap
 
 
 def distances(model: str, sentence: str, layers: int = 3) -> list[dict[str, Any]]:

@@ -14,12 +14,12 @@ from robustok.cli.app import run
 from robustok.errors import RobustokError
 from robustok.report import Results, find_headlines, write_report
 from robustok.report.figures import heat_panels
-from robustok.report.paper import paper_section
 from robustok.report.sources import read_source
 from robustok.report.style import colors
 from robustok.report.tables import (
     accuracy_table,
     measurement_table,
+    paper_section,
     settings_table,
     versus_canonical,
     what_intervals_cover,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from robustok.report import write_report
-from robustok.report.paper import paper_section
 from robustok.report.sources import read_source
+from robustok.report.tables import paper_section
 from robustok.study import find_study
 from robustok.tasks.benchmarks import TOKSUITE
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from robustok.cli.app import application
+from robustok.study.cells.inputs import open_on_hub
 from robustok.study.planner import hub_names
-from robustok.study.sources import open_on_hub
 from robustok.tasks import HUB
 
 NAMES = hub_names()
@@ -38,7 +38,8 @@ def test_a_failure_is_reported_with_the_studies_and_exit_code_1(
     entries = {("text", "a/b"): ["one"], ("model", "c/d"): ["two"]}
     monkeypatch.setattr("robustok.study.planner.hub_names", lambda: entries)
     monkeypatch.setattr(
-        "robustok.study.sources.open_on_hub", lambda kind, _: "gone" if kind == "text" else None
+        "robustok.study.cells.inputs.open_on_hub",
+        lambda kind, _: "gone" if kind == "text" else None,
     )
     result = CliRunner().invoke(application(), ["doctor", "--hub"])
     assert result.exit_code == 1

@@ -9,8 +9,7 @@ from tests.study.conftest import tiny
 
 from robustok import RobustokError
 from robustok.study import plan
-from robustok.study.cells.inputs import BenchmarkCell, DataCell
-from robustok.study.sources import external_file
+from robustok.study.cells.inputs import BenchmarkCell, DataCell, external_file
 from robustok.tasks import Item, frequent_words, langgame, read_items, write_items
 
 ITEMS = langgame(frequent_words(500), 12, seed=9)

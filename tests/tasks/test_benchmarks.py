@@ -137,8 +137,7 @@ def test_examples_come_from_the_training_split_with_keys_of_their_own(
 
 
 def test_every_start_of_blimp_has_all_paradigms(tmp_path: Path) -> None:
-    from robustok.study.cells.inputs import BenchmarkCell
-    from robustok.study.sources import external_file
+    from robustok.study.cells.inputs import BenchmarkCell, external_file
 
     file = external_file(data_path("benchmarks", "blimp.jsonl"))
     cell = BenchmarkCell("blimp", 134, file)

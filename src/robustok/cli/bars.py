@@ -14,7 +14,7 @@ from rich.text import Text
 
 from robustok.cli.printing import ProgressCallback, log_lines
 from robustok.study import Cell, Watch
-from robustok.study.cost import Estimate
+from robustok.study.cells.base import Estimate
 
 LABEL = 44  # columns; longer labels are cut off, so that the bars keep their place
 
@@ -22,8 +22,8 @@ LABEL = 44  # columns; longer labels are cut off, so that the bars keep their pl
 class Bars(Watch):
     """Shows the progress of a run: bars on a terminal, lines in a log.
 
-    The time left is that of :class:`robustok.study.cost.Estimate`, divided by ``at_once``, the
-    number of cells that run at once.
+    The time left is that of :class:`robustok.study.cells.base.Estimate`, divided by ``at_once``,
+    the number of cells that run at once.
     """
 
     def __init__(self, console: Console, at_once: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Model cards: one model in one line of JSON. The page is that of `robustok.report.write`.
+"""Model cards: one model in one line of JSON, and the page of one card or of several.
 
 A card is made of the rows of a study whose `page` is `card`. It holds every answer, so that each
 interval can be derived again from the line alone.
@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
+import pandas as pd
+
 from robustok.attack.settings import is_suite
 from robustok.errors import RobustokError
-from robustok.report.frame import Row
-from robustok.report.names import last_parts
-from robustok.runtime.files import read_rows
+from robustok.report.figures import SPLITS_AXIS, Panel, draw_bars, with_figure
+from robustok.report.frame import Row, bounds, percent
+from robustok.report.page import Section, Table, render
+from robustok.report.style import colors, last_parts
+from robustok.report.tables import NOT_RUN, Headline, perplexity_text, pivot
+from robustok.runtime.files import read_rows, write_whole
 
 FORMAT = 1  # of a card's line
 CARD = "card.jsonl"  # in the folder of a run
@@ -24,6 +30,7 @@ _FIELDS = ("eval_scheme", "accuracy", "low", "high", "n", "draws", "chance", "co
 _PERPLEXITY = ("eval_scheme", "perplexity", "bits_per_byte", "low", "high", "texts", "splits")
 _DRIFT = ("completions", "drifted", "low", "high", "drifted_ids", "changed")
 _TITLES = {"langgame": "LangGame", "cute": "CUTE"}
+_WORST = "worst"  # the group of a suite in the figure
 
 
 class Card(TypedDict):
@@ -60,23 +67,18 @@ def card_of(rows: Sequence[Row], folder: Path) -> Card:
     first = rows[0]
     model = first["configuration"]["inputs"]["model"]
     name, _, commit = model["model"]["identity"].partition("@")
+    measured = [row for row in rows if "accuracy" in row]
     labels: dict[str, dict[str, int]] = {}
     answers: dict[str, dict[str, dict[str, Any]]] = {}
-    results = []
-    for row in rows:
-        if "accuracy" not in row:
-            continue
-        results.append({"task": row["task"]} | {f: row[f] for f in _FIELDS if f in row})
-        items = read_rows(folder / "items" / f"{row['cell']}.jsonl")
+    for row in measured:
         given = answers.setdefault(row["task"], {}).setdefault(row["eval_scheme"], {})
-        for item in items:
+        for item in read_rows(folder / "items" / f"{row['cell']}.jsonl"):
             if "predictions" in item:
                 given[item["key"]] = item["predictions"]
                 labels.setdefault(row["task"], {})[item["key"]] = item["label"]
             else:  # a suite has a row for each search: whether no search changed the answer
                 given[item["key"]] = given.get(item["key"], True) and not item["success"]
-    drift = next((row for row in rows if "drifted" in row), {})
-    versions = {n: v for n, v in first["versions"].items() if n != "robustok"}
+    drifts = [_fields(row, _DRIFT) for row in rows if "drifted" in row]
     return Card(
         card=FORMAT,
         model=first["model"]["name"],
@@ -86,15 +88,18 @@ def card_of(rows: Sequence[Row], folder: Path) -> Card:
         start_token=model.get("start_token"),
         tokenizer=first.get("tokenizer", ""),
         robustok=first["versions"]["robustok"],
-        versions=versions,
+        versions={n: v for n, v in first["versions"].items() if n != "robustok"},
         seed=first["seed"],
-        results=results,
-        perplexity=[{f: row[f] for f in _PERPLEXITY if f in row}
-                    for row in rows if "perplexity" in row],
-        drift={f: drift[f] for f in _DRIFT if f in drift},
+        results=[{"task": row["task"]} | _fields(row, _FIELDS) for row in measured],
+        perplexity=[_fields(row, _PERPLEXITY) for row in rows if "perplexity" in row],
+        drift=drifts[0] if drifts else {},
         labels=labels,
         answers=answers,
-    )  # fmt: skip
+    )
+
+
+def _fields(row: Row, names: Sequence[str]) -> Row:
+    return {name: row[name] for name in names if name in row}
 
 
 def cards_in(path: Path) -> list[Card]:
@@ -119,27 +124,52 @@ def cards_in(path: Path) -> list[Card]:
     return cards
 
 
-def by_name(cards: Sequence[Card]) -> dict[str, Card]:
+def write_cards(cards: Sequence[Card], out: Path) -> Path:
+    """Write the page of one card or of several beside each other, and return its report.html.
+
+    Args:
+        cards: the cards.
+        out: output folder: report.html, report.md, figures/card.png and .svg, and the cards.
+    """
+    named = _by_name(cards)
+    names, is_one = list(named), len(cards) == 1
+    draw = partial(draw_bars, _panels(named))
+    lines = "".join(json.dumps(card, ensure_ascii=False) + "\n" for card in cards)
+    write_whole(out / CARD, lines)
+    values = {
+        "title": names[0] if is_one else f"{len(cards)} models beside each other",
+        "headlines": _headlines(cards[0], colors(names)[0]) if is_one else [],
+        "attacked": _are_attacked(cards),
+        "figure": with_figure(Section("card", "Accuracy"), out / "figures", draw).images,
+        "sections": _sections(named),
+        "identities": _identities(named),
+        "versions": " · ".join(f"{n} {v}" for n, v in cards[0]["versions"].items()),
+        "chance": [name for name, card in named.items() if _is_at_chance(card)],
+    }
+    for suffix in ("html", "md"):
+        write_whole(out / f"report.{suffix}", render(f"card.{suffix}", **values))
+    return out / "report.html"
+
+
+def _by_name(cards: Sequence[Card]) -> dict[str, Card]:
     """Each model by as many of its name's last parts as tell all apart, or by all and a number."""
     full = [card["model"] for card in cards]
-    short = last_parts(full)
-    if len(set(short)) == len(short):
-        return dict(zip(short, cards, strict=True))
-    names = [f"{n} #{full[:i].count(n) + 1}" if full.count(n) > 1 else n
-             for i, n in enumerate(full)]  # fmt: skip
+    names = last_parts(full)
+    if len(set(names)) < len(names):
+        names = [f"{n} #{full[:i].count(n) + 1}" if full.count(n) > 1 else n
+                 for i, n in enumerate(full)]  # fmt: skip
     return dict(zip(names, cards, strict=True))
 
 
-def task_title(task: str) -> str:
+def _title(task: str) -> str:
     return _TITLES.get(task, task)
 
 
-def tasks_of(cards: Iterable[Card]) -> list[str]:
-    """The tasks of all cards."""
+def _tasks_of(cards: Iterable[Card]) -> list[str]:
     return list(dict.fromkeys(row["task"] for card in cards for row in card["results"]))
 
 
-def by_strength(card: Card, task: str) -> tuple[Row | None, list[Row], Row | None]:
+def _by_strength(card: Card, task: str) -> tuple[Row | None, list[Row], Row | None]:
     """The results for a task: canonical, drawn from weak to strong, and of the suite."""
     rows = [row for row in card["results"] if row["task"] == task]
     canonical = next((row for row in rows if row["eval_scheme"] == "canonical"), None)
@@ -147,19 +177,146 @@ def by_strength(card: Card, task: str) -> tuple[Row | None, list[Row], Row | Non
     return canonical, [row for row in rows if row not in (canonical, worst)], worst
 
 
-def are_attacked(cards: Iterable[Card]) -> bool:
+def _are_attacked(cards: Iterable[Card]) -> bool:
     """Whether a card has the accuracy under the worst attack of a suite."""
     return any(is_suite(row["eval_scheme"]) for card in cards for row in card["results"])
 
 
-def is_at_chance(card: Card) -> bool:
+def _is_at_chance(card: Card) -> bool:
     """Whether no task's canonical accuracy is clearly above that of a guess."""
     canonical = [row for row in card["results"] if row["eval_scheme"] == "canonical"]
     return bool(canonical) and all(row["low"] <= row["chance"] for row in canonical)
 
 
-def study_cards(study: Mapping[str, Any], rows: Sequence[Row], folder: Path) -> list[Card]:
-    """The card of a study's folder; none for a study with another page, or without results."""
-    if study.get("page") != "card" or not any("accuracy" in row for row in rows):
-        return []
-    return [card_of(rows, folder)]
+def _headlines(card: Card, color: str) -> list[Headline]:
+    """The accuracy of each task on canonical and on the most perturbed questions, in a sentence."""
+    headlines = []
+    for task in _tasks_of([card]):
+        canonical, drawn, worst = _by_strength(card, task)
+        if canonical is None or not drawn:
+            continue
+        last = drawn[-1]
+        text = f"{_title(task)}: accuracy on canonical questions, and at {last['splits']:.2f} "
+        text += f"splits per canonical token; chance is {percent(canonical['chance'])}%. "
+        if "consistency" in last:
+            changes = percent(1 - last["consistency"])
+            text += f"{changes}% of the questions change their answer between {last['draws']} draws"
+        if worst is not None:
+            text += f", and the worst attack leaves {percent(worst['accuracy'])}% of "
+            text += f"{percent(worst['start_accuracy'])}% ({worst['n']} questions)"
+        number = f"{percent(canonical['accuracy'])} → {percent(last['accuracy'])}%"
+        headlines.append(Headline(number, text + ".", color))
+    return headlines
+
+
+def _sections(cards: Mapping[str, Card]) -> list[Section]:
+    """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
+    worst = (
+        " The worst is over all searches of the suite, on fewer questions, beside their canonical "
+        "accuracy."
+    )
+    sections = [
+        Section(
+            "accuracy",
+            "Accuracy",
+            "In percent, with 95% intervals over the questions. Consistency is the share of "
+            "questions with the same answer, right or wrong, in all draws."
+            + (worst if _are_attacked(cards.values()) else ""),
+            [_accuracies(cards)],
+        ),
+        Section(
+            "perplexity",
+            "Perplexity",
+            "Of the questions, or of the text given. Perplexity is per token of the drawn "
+            "sequence; bits per byte are comparable between strengths and vocabularies.",
+            [_perplexities(cards)],
+        ),
+        Section(
+            "drift",
+            "Drift",
+            "Completions that the model sampled at temperature 1 after canonical questions, and "
+            "how many have other ids than the encoder gives for their text.",
+            [_drifts(cards)],
+        ),
+    ]
+    return [section for section in sections if section.tables[0].lines]
+
+
+def _accuracies(cards: Mapping[str, Card]) -> Table:
+    rows = {(row["task"], name, row["eval_scheme"]): row
+            for name, card in cards.items() for row in card["results"]}  # fmt: skip
+    schemes = sorted(dict.fromkeys(scheme for *_, scheme in rows), key=is_suite)
+    several, one_suite = len(cards) > 1, sum(map(is_suite, schemes)) == 1
+    head = ["task", "model"] if several else ["task"]
+    head += ["worst attack" if is_suite(scheme) and one_suite else scheme for scheme in schemes]
+    lines = [
+        [_title(task), *([name] if several else []),
+         *(_accuracy_text(rows.get((task, name, scheme))) for scheme in schemes)]
+        for task in _tasks_of(cards.values()) for name in cards
+    ]  # fmt: skip
+    return Table(head, lines)
+
+
+def _accuracy_text(row: Row | None) -> str:
+    if row is None:
+        return NOT_RUN
+    text = f"{percent(row['accuracy'])} {bounds(row)}"
+    if "consistency" in row:
+        text += f", consistency {percent(row['consistency'])}"
+    if "start_accuracy" in row:
+        text += f", canonical {percent(row['start_accuracy'])}"
+    return f"{text}, n = {row['n']}"
+
+
+def _perplexities(cards: Mapping[str, Card]) -> Table:
+    rows = [
+        {"model": name, "eval_scheme": row["eval_scheme"], "text": perplexity_text(row)}
+        for name, card in cards.items()
+        for row in card["perplexity"]
+    ]
+    return pivot(pd.DataFrame(rows), "model", "eval_scheme", "model") if rows else Table([], [])
+
+
+def _drifts(cards: Mapping[str, Card]) -> Table:
+    head = ["model", "completions", "not canonical", "ids not canonical", "changed by re-encoding"]
+    lines = [
+        [name, str(drift["completions"]), f"{percent(drift['drifted'])}% {bounds(drift)}",
+         f"{100 * drift['drifted_ids']:.2f}%", f"{percent(drift['changed'])}%"]
+        for name, card in cards.items() if (drift := card["drift"])
+    ]  # fmt: skip
+    return Table(head, lines)
+
+
+def _identities(cards: Mapping[str, Card]) -> Table:
+    """What exactly was measured."""
+    head = ["model", "revision or hash of the weights", "tokenizer", "parameters", "precision",
+            "start token", "seed", "robustok"]  # fmt: skip
+    lines = [
+        [name, card["revision"], card["tokenizer"][:16], f"{card['parameters'] / 1e6:.1f}M",
+         card["precision"], card["start_token"] or "none", str(card["seed"]), card["robustok"]]
+        for name, card in cards.items()
+    ]  # fmt: skip
+    return Table(head, lines)
+
+
+def _panels(cards: Mapping[str, Card]) -> list[Panel]:
+    """A panel for each task: a group for each strength and the suite, a bar for each model."""
+    tints = dict(zip(cards, colors([*cards]), strict=True))
+    panels = []
+    for task in _tasks_of(cards.values()):
+        groups, splits = {"canonical": "0\ncanonical"}, {}
+        cells, attacked = {}, {}
+        for name, card in cards.items():
+            canonical, drawn, worst = _by_strength(card, task)
+            cells |= {(name, row["eval_scheme"]): row for row in (canonical, *drawn) if row}
+            attacked |= {(name, _WORST): worst} if worst else {}
+            for row in drawn:
+                splits.setdefault(row["eval_scheme"], []).append(row["splits"])
+        for scheme, own in splits.items():
+            alpha = scheme.partition("alpha=")[2].rstrip(")")
+            groups[scheme] = f"{sum(own) / len(own):.2f}\n{f'α = {alpha}' if alpha else scheme}"
+        groups |= {_WORST: "worst\nattack"} if attacked else {}
+        cells |= attacked
+        series = {name: name for name in cards}
+        panels.append(Panel(_title(task), series, groups, cells, set(cells), tints, SPLITS_AXIS))
+    return panels

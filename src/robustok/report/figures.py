@@ -6,7 +6,7 @@ phone, once narrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from robustok.report.cards import Card, by_strength, task_title, tasks_of
 from robustok.report.frame import Results, Row, nominal_splits
-from robustok.report.names import one_line, panel_title, short
 from robustok.report.page import Section
 from robustok.report.style import (
     DASHES,
@@ -29,9 +27,12 @@ from robustok.report.style import (
     draw_line,
     figure_style,
     new_figure,
+    one_line,
+    panel_title,
     percent_axis,
     save_all,
     saved,
+    short,
 )
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ _BAR_HEIGHTS = {False: 4.3, True: 5.4}
 _ACROSS = 3  # panels of bars in a row
 _CELL = 0.62, 0.34  # inches, of a heat map
 _NOT_RUN = "#f1f3f5"
-_SPLITS = "measured splits per canonical token of the questions  →"
-_WORST = "worst"  # the group of a suite on a card
+SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
 
 
@@ -267,7 +267,7 @@ def _strength_axis(results: Results, panel: str) -> tuple[dict[str, str], str]:
         groups = {scheme: f"{x:g}" for scheme, (x, _) in strengths.items()}
         return groups, "α of the scheme of the questions  →"
     groups = {scheme: f"{mean:.2f}\nα = {x:g}" for scheme, (x, mean) in strengths.items()}
-    return groups, _SPLITS
+    return groups, SPLITS_AXIS
 
 
 def under_attack(results: Results) -> list[Panel]:
@@ -317,30 +317,6 @@ def draw_bars(panels: list[Panel], narrow: bool) -> Figure:
         handlelength=1, handleheight=1, columnspacing=1.6, fontsize=9,
     )  # fmt: skip
     return figure
-
-
-def card_panels(cards: Mapping[str, Card]) -> list[Panel]:
-    """A panel for each task: a group for each strength and the suite, a bar for each model."""
-    tints = dict(zip(cards, colors([*cards]), strict=True))
-    panels = []
-    for task in tasks_of(cards.values()):
-        parts = {name: by_strength(card, task) for name, card in cards.items()}
-        groups = {"canonical": "0\ncanonical"}
-        drawn = [row for _, rows, _ in parts.values() for row in rows]
-        for scheme in dict.fromkeys(row["eval_scheme"] for row in drawn):
-            splits = [row["splits"] for row in drawn if row["eval_scheme"] == scheme]
-            alpha = scheme.partition("alpha=")[2].rstrip(")")
-            groups[scheme] = (
-                f"{sum(splits) / len(splits):.2f}\n{f'α = {alpha}' if alpha else scheme}"
-            )
-        cells = {(name, row["eval_scheme"]): row for name, (canonical, rows, _) in parts.items()
-                 for row in (canonical, *rows) if row}  # fmt: skip
-        if attacked := {(name, _WORST): worst for name, (_, _, worst) in parts.items() if worst}:
-            cells |= attacked
-            groups[_WORST] = "worst\nattack"
-        series = {name: name for name in cards}
-        panels.append(Panel(task_title(task), series, groups, cells, set(cells), tints, _SPLITS))
-    return panels
 
 
 def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:

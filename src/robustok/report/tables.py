@@ -1,44 +1,42 @@
-"""Tables and headlines of reports and of model cards.
+"""Tables and headlines of reports.
 
-Those of a report are made from rows of results.jsonl, or the
-:class:`~robustok.report.frame.Results` of them; a section is None where the rows have nothing for
-it. Those of model cards are made from :class:`~robustok.report.cards.Card`, by the model's name.
+They are made from rows of results.jsonl, or the :class:`~robustok.report.frame.Results` of them; a
+section is None where the rows have nothing for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from robustok.attack.settings import is_attack, is_suite
+from robustok.attack.settings import AttackSettings, is_attack, is_suite, named_settings
 from robustok.errors import RobustokError
-from robustok.report.cards import Card, are_attacked, by_strength, task_title, tasks_of
-from robustok.report.comparison import (
+from robustok.evaluation.intervals import clustered
+from robustok.report.frame import (
     LEAST_SEEDS,
     DataFrame,
     Difference,
-    clear_differences,
-    difference,
-)
-from robustok.report.frame import (
     Results,
     Row,
     bounds,
     change_text,
+    clear_differences,
+    difference,
     in_panel,
     merged_layers,
     merged_perplexities,
     model_name,
     name_panels,
     percent,
+    points,
     rows_with,
 )
-from robustok.report.names import one_line, short
 from robustok.report.page import Entry, Section, Table
+from robustok.report.style import one_line, short
 from robustok.runtime.display import markdown_table
 from robustok.runtime.files import write_whole
 from robustok.study.cells.models import FINETUNED, PRETRAINED, UNTRAINED
@@ -46,6 +44,21 @@ from robustok.study.cells.models import FINETUNED, PRETRAINED, UNTRAINED
 FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
+PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
+Value = Callable[[PaperRow, str, float | None], str]
+"""A cell of a table, from the paper's row, the column, and the paper's value."""
+
+_NOTES = {
+    "accuracy": (
+        "Each cell: our value with its 95% interval / the paper's value, and the difference in "
+        "points."
+    ),
+    "perplexity": (
+        "Each cell: our value / the paper's value. Perplexities of different vocabularies do not "
+        "compare as numbers."
+    ),
+    "embeddings": "Each cell: our value / the paper's value, by the number of the layer.",
+}
 
 
 def settings_table(study: Mapping[str, Any]) -> Table:
@@ -271,9 +284,9 @@ def perplexity_section(rows: Sequence[Row]) -> Section | None:
     merged = merged_perplexities(rows)
     if merged.empty:
         return None
-    merged["text"] = [_perplexity(row) for _, row in merged.iterrows()]
+    merged["text"] = [perplexity_text(row) for _, row in merged.iterrows()]
     trained = merged["training"].astype(bool).any()
-    table = _pivot(merged, "name", "eval_scheme", "pre-trained" if trained else "model")
+    table = pivot(merged, "name", "eval_scheme", "pre-trained" if trained else "model")
     return Section(
         "perplexity",
         "Perplexity of held-out text",
@@ -283,7 +296,7 @@ def perplexity_section(rows: Sequence[Row]) -> Section | None:
     )
 
 
-def _perplexity(row: Any) -> str:
+def perplexity_text(row: Any) -> str:
     text = f"{row['perplexity']:.1f}"
     if row.get("seeds", 1) > 1:
         text += f" [{row['lowest']:.1f}, {row['highest']:.1f}]"
@@ -298,11 +311,11 @@ def layer_section(rows: Sequence[Row]) -> Section | None:
     layers["text"] = [
         f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
     ]
-    table = _pivot(layers.sort_values("layer", kind="stable"), "layer", "model", "layer", "–")
+    table = pivot(layers.sort_values("layer", kind="stable"), "layer", "model", "layer", "–")
     return Section("layers", "Distances by layer", tables=[table])
 
 
-def _pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NOT_RUN) -> Table:
+def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NOT_RUN) -> Table:
     """The `text` of each row of a frame, by two of its columns in the order of the rows."""
     lines, columns = frame[line].unique(), frame[column].unique()
     texts = frame.pivot_table("text", line, column, "first").reindex(lines, columns=columns)
@@ -344,9 +357,6 @@ def measurement_table(results: Results) -> Table:
         for row in results.rows
     ]  # fmt: skip
     return Table(head, lines)
-
-
-# Headlines: a number and what it is of, each clear of chance
 
 
 @dataclass(frozen=True)
@@ -494,115 +504,135 @@ def _group(results: Results, name: str) -> str:
     return ", ".join(filter(None, (str(results.models[name][field]) for field in names)))
 
 
-# Model cards
+def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | None:
+    """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
+
+    Args:
+        paper: ``paper`` of the study; may be empty.
+        rows: rows of results.jsonl, of this study alone.
+
+    ``not run`` marks a missing result.
+    """
+    tables = [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
+    claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
+    where = f"Comparison with the paper: {paper.get('where')}"
+    return Section("paper", where, claims, tables) if tables else None
 
 
-def card_headlines(card: Card, color: str) -> list[Headline]:
-    """The accuracy of each task on canonical and on the most perturbed questions, in a sentence."""
-    headlines = []
-    for task in tasks_of([card]):
-        canonical, drawn, worst = by_strength(card, task)
-        if canonical is None or not drawn:
-            continue
-        last = drawn[-1]
-        text = f"{task_title(task)}: accuracy on canonical questions, and at {last['splits']:.2f} "
-        text += f"splits per canonical token; chance is {percent(canonical['chance'])}%. "
-        if "consistency" in last:
-            changes = percent(1 - last["consistency"])
-            text += f"{changes}% of the questions change their answer between {last['draws']} draws"
-        if worst is not None:
-            text += f", and the worst attack leaves {percent(worst['accuracy'])}% of "
-            text += f"{percent(worst['start_accuracy'])}% ({worst['n']} questions)"
-        number = f"{percent(canonical['accuracy'])} → {percent(last['accuracy'])}%"
-        headlines.append(Headline(number, text + ".", color))
-    return headlines
-
-
-def card_sections(cards: Mapping[str, Card]) -> list[Section]:
-    """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
-    worst = (
-        " The worst is over all searches of the suite, on fewer questions, beside their canonical "
-        "accuracy."
-    )
-    sections = [
-        Section(
-            "accuracy",
-            "Accuracy",
-            "In percent, with 95% intervals over the questions. Consistency is the share of "
-            "questions with the same answer, right or wrong, in all draws."
-            + (worst if are_attacked(cards.values()) else ""),
-            [_card_accuracies(cards)],
-        ),
-        Section(
-            "perplexity",
-            "Perplexity",
-            "Of the questions, or of the text given. Perplexity is per token of the drawn "
-            "sequence; bits per byte are comparable between strengths and vocabularies.",
-            [_card_perplexities(cards)],
-        ),
-        Section(
-            "drift",
-            "Drift",
-            "Completions that the model sampled at temperature 1 after canonical questions, and "
-            "how many have other ids than the encoder gives for their text.",
-            [_card_drifts(cards)],
-        ),
-    ]
-    return [section for section in sections if section.tables[0].lines]
-
-
-def _card_accuracies(cards: Mapping[str, Card]) -> Table:
-    rows = {(row["task"], name, row["eval_scheme"]): row
-            for name, card in cards.items() for row in card["results"]}  # fmt: skip
-    schemes = sorted(dict.fromkeys(scheme for *_, scheme in rows), key=is_suite)
-    several, one = len(cards) > 1, sum(map(is_suite, schemes)) == 1
-    head = ["task", "model"] if several else ["task"]
-    head += ["worst attack" if is_suite(scheme) and one else scheme for scheme in schemes]
-    lines = [
-        [task_title(task), *([name] if several else []),
-         *(_card_accuracy(rows.get((task, name, scheme))) for scheme in schemes)]
-        for task in tasks_of(cards.values()) for name in cards
+def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+    papers, measure = table["rows"], table["measure"]
+    value = _VALUES[measure](rows, papers)
+    cells = [
+        [value(row, column, theirs) for column, theirs in
+         zip(table["columns"], row["values"], strict=True)]
+        for row in papers
     ]  # fmt: skip
-    return Table(head, lines)
+    note = f"{table.get('note', '')} {_NOTES[measure]}".lstrip()
+    if measure == "embeddings":  # a line a layer
+        head = ["layer", *(row["train_scheme"] for row in papers)]
+        columns = zip(table["columns"], zip(*cells, strict=True), strict=True)
+        return Table(head, [[layer, *line] for layer, line in columns], note)
+    titles = {"task": "task", "pretrain_scheme": "pre-trained", "train_scheme": first_title(rows)}
+    names = [name for name in titles if any(row.get(name) for row in papers)]
+    if measure == "perplexity":
+        titles, names = {"pretrain_scheme": first_title(rows)}, ["pretrain_scheme"]
+    named = [[row[name] or "pre-trained" for name in names] for row in papers]
+    head = [*(titles[name] for name in names), *map(title, table["columns"])]
+    return Table(head, [[*line, *own] for line, own in zip(named, cells, strict=True)], note)
 
 
-def _card_accuracy(row: Row | None) -> str:
-    if row is None:
-        return NOT_RUN
-    text = f"{percent(row['accuracy'])} {bounds(row)}"
-    if "consistency" in row:
-        text += f", consistency {percent(row['consistency'])}"
-    if "start_accuracy" in row:
-        text += f", canonical {percent(row['start_accuracy'])}"
-    return f"{text}, n = {row['n']}"
+def _layers(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
+    """Mean distances; a model of another depth has other layers."""
+    frame = merged_layers(rows)
+    ours: dict[Any, float] = {}
+    if not frame.empty:
+        ours = frame.set_index(["model", frame["layer"].astype(str)])["mean"].to_dict()
+    models = {model for model, _ in ours}
+
+    def value(row: PaperRow, layer: str, theirs: float | None) -> str:
+        mean = ours.get((row["train_scheme"], layer))
+        missing = "–" if row["train_scheme"] in models else NOT_RUN
+        return f"{missing if mean is None else f'{mean:.3f}'} / {_theirs(theirs, 3)}"
+
+    return value
 
 
-def _card_perplexities(cards: Mapping[str, Card]) -> Table:
+def _perplexities(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
+    frame = merged_perplexities(rows)
+    ours: dict[Any, float] = {}
+    if not frame.empty:
+        ours = frame.set_index(["pretrain_scheme", "eval_scheme"])["perplexity"].to_dict()
+
+    def value(row: PaperRow, scheme: str, theirs: float | None) -> str:
+        mean = ours.get((row["pretrain_scheme"] or "canonical", scheme))
+        return f"{NOT_RUN if mean is None else f'{mean:.1f}'} / {_theirs(theirs)}"
+
+    return value
+
+
+def _accuracies(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
+    results = Results(of_kinds(rows, papers))
+    ours: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in results.rows:
+        names = row["pretrain_scheme"], row["task"], row["bar"]
+        ours.setdefault(names, {})[row["eval_scheme"]] = row
+    only = next((task for _, task, _ in ours), None)
+
+    def value(row: PaperRow, scheme: str, theirs: float | None) -> str:
+        model = row["pretrain_scheme"] or "canonical", row.get("task") or only, row["train_scheme"]
+        own = _measured(ours.get(model, {}), scheme)  # type: ignore[arg-type]
+        if own is None:
+            return f"{NOT_RUN} / {_theirs(theirs)}"
+        text = f"{percent(own['accuracy'])} {bounds(own)}"
+        change = "" if theirs is None else f" ({points(own['accuracy'] - theirs / 100)})"
+        return f"{text} / {_theirs(theirs)}{change}"
+
+    return value
+
+
+_VALUES: dict[str, Callable[[Sequence[Row], Sequence[PaperRow]], Value]] = {
+    "accuracy": _accuracies,
+    "perplexity": _perplexities,
+    "embeddings": _layers,
+}
+
+
+def _theirs(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _measured(ours: Mapping[str, Row], scheme: str) -> Row | None:
+    """Our row for a column of the paper: of an attack, that with the settings that it names."""
+    if not is_attack(scheme):
+        return ours.get(scheme)
+    wanted = named_settings(scheme)
     rows = [
-        {"model": name, "eval_scheme": row["eval_scheme"], "text": _perplexity(row)}
-        for name, card in cards.items()
-        for row in card["perplexity"]
+        row
+        for measured, row in ours.items()
+        if is_attack(measured)
+        and all(getattr(AttackSettings.parse(measured), n) == v for n, v in wanted.items())
     ]
-    return _pivot(pd.DataFrame(rows), "model", "eval_scheme", "model") if rows else Table([], [])
+    return rows[0] if len(rows) == 1 else None
 
 
-def _card_drifts(cards: Mapping[str, Card]) -> Table:
-    head = ["model", "completions", "not canonical", "ids not canonical", "changed by re-encoding"]
-    lines = [
-        [name, str(drift["completions"]), f"{percent(drift['drifted'])}% {bounds(drift)}",
-         f"{100 * drift['drifted_ids']:.2f}%", f"{percent(drift['changed'])}%"]
-        for name, card in cards.items() if (drift := card["drift"])
-    ]  # fmt: skip
-    return Table(head, lines)
+def of_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:
+    """The rows, and those of the subsets of a task that the paper names, as ``toksuite/lowercase``.
 
-
-def identity_table(cards: Mapping[str, Card]) -> Table:
-    """What exactly was measured."""
-    head = ["model", "revision or hash of the weights", "tokenizer", "parameters", "precision",
-            "start token", "seed", "robustok"]  # fmt: skip
-    lines = [
-        [name, card["revision"], card["tokenizer"][:16], f"{card['parameters'] / 1e6:.1f}M",
-         card["precision"], card["start_token"] or "none", str(card["seed"]), card["robustok"]]
-        for name, card in cards.items()
-    ]  # fmt: skip
-    return Table(head, lines)
+    The accuracy of a subset is that over its questions, with Wilson's interval.
+    """
+    named = [str(row["task"]).partition("/") for row in papers if "/" in str(row.get("task"))]
+    subsets = dict.fromkeys((task, kind) for task, _, kind in named)
+    parts = list(rows)
+    for row in rows:
+        for task, kind in subsets:
+            keys = [key for key, own in row.get("kinds", {}).items() if own == kind]
+            if row.get("task") != task or not keys:
+                continue
+            answers = {key: row["answers"][key] for key in keys}
+            accuracy, low, high = clustered(list(answers.values()), row.get("draws", 1))
+            parts.append(
+                row
+                | {"task": f"{task}/{kind}", "cell": f"{row.get('cell')}/{kind}", "n": len(keys)}
+                | {"accuracy": accuracy, "low": low, "high": high, "answers": answers}
+            )
+    return parts

@@ -4,47 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
-from robustok.report.cards import (
-    CARD,
-    Card,
-    are_attacked,
-    by_name,
-    cards_in,
-    is_at_chance,
-    study_cards,
-)
+from robustok.report.analyses import draw_curve, draw_embeddings
+from robustok.report.cards import card_of, cards_in, write_cards
 from robustok.report.figures import (
     attack_section,
-    card_panels,
-    draw_bars,
     heatmap_section,
     learning_section,
     strength_section,
-    with_figure,
 )
 from robustok.report.frame import Results, Row, merged_layers, model_name
-from robustok.report.model_figures import draw_curve, draw_embeddings
 from robustok.report.page import Section, example_groups, render
-from robustok.report.paper import paper_section
 from robustok.report.sources import ReportSource, read_source
-from robustok.report.style import colors
 from robustok.report.tables import Headline as Headline
 from robustok.report.tables import (
     accuracy_section,
-    card_headlines,
-    card_sections,
     find_headlines,
-    identity_table,
     layer_section,
     measurement_table,
     missing_table,
     other_section,
+    paper_section,
     perplexity_section,
     settings_table,
     versus_canonical,
@@ -100,8 +84,8 @@ def write_report(
     if table is not None:
         write_table(table, results)
     run = folder if folder.is_dir() else folder.parent
-    if not others and (cards := study_cards(study, rows, run)):
-        return write_cards(cards, out)
+    if not others and study.get("page") == "card" and any("accuracy" in row for row in rows):
+        return write_cards([card_of(rows, run)], out)
     missing = [row for source in sources for row in source.record.get("missing", ())]
     finished = len({row.get("cell") for row in rows})
     examples = folder / "examples.json"
@@ -204,31 +188,3 @@ def _of_one_study(rows: Sequence[Row]) -> list[Row]:
         return row.get("study"), row.get("scale"), model_name(row)
 
     return [row for row in rows if source(row) == source(rows[0])]
-
-
-def write_cards(cards: Sequence[Card], out: Path) -> Path:
-    """Write the page of one card or of several beside each other, and return its report.html.
-
-    Args:
-        cards: the cards.
-        out: output folder: report.html, report.md, figures/card.png and .svg, and the cards.
-    """
-    named = by_name(cards)
-    panels, names = card_panels(named), list(named)
-    figure = with_figure(Section("card", "Accuracy"), out / "figures", partial(draw_bars, panels))
-    lines = "".join(json.dumps(card, ensure_ascii=False) + "\n" for card in cards)
-    write_whole(out / CARD, lines)
-    one = len(cards) == 1
-    values = {
-        "title": names[0] if one else f"{len(cards)} models beside each other",
-        "headlines": card_headlines(cards[0], colors(names)[0]) if one else [],
-        "attacked": are_attacked(cards),
-        "figure": figure.images,
-        "sections": card_sections(named),
-        "identities": identity_table(named),
-        "versions": " · ".join(f"{n} {v}" for n, v in cards[0]["versions"].items()),
-        "chance": [name for name, card in named.items() if is_at_chance(card)],
-    }
-    for suffix in ("html", "md"):
-        write_whole(out / f"report.{suffix}", render(f"card.{suffix}", **values))
-    return out / "report.html"

@@ -3,8 +3,7 @@
 from robustok.study.cells.base import Cell
 from robustok.study.config import find_study, load_study, studies
 from robustok.study.planner import plan
-from robustok.study.results import Row
-from robustok.study.run import Run, run_study
+from robustok.study.run import Row, Run, run_study
 from robustok.study.schema import Study
 from robustok.study.work import Watch
 

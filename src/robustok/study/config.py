@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from robustok.errors import RobustokError, nearest
 from robustok.models import Shape
 from robustok.samplers.strength import at_splits
+from robustok.study.cells.inputs import added_start_token
 from robustok.study.schema import Strict, Study
-from robustok.study.sources import added_start_token
 from robustok.tasks import HUB
 
 FieldPath = tuple[str | int, ...]

@@ -9,15 +9,20 @@ from pathlib import Path
 from robustok.errors import RobustokError
 from robustok.evaluation.comparison import FewShot
 from robustok.models.load import pinned
-from robustok.study.cells.base import Cell
+from robustok.study.cells.base import Cell, parameters
 from robustok.study.cells.inputs import (
     BenchmarkCell,
     CorpusCell,
     DataCell,
     ExistingTokenizerCell,
+    FileText,
+    HubText,
     QuestionsCell,
+    Text,
     TokenizerCell,
     TrainedTokenizerCell,
+    external_file,
+    external_model,
 )
 from robustok.study.cells.measurements import (
     MEASUREMENTS,
@@ -36,9 +41,7 @@ from robustok.study.cells.models import (
     StepCell,
 )
 from robustok.study.config import find_study, studies
-from robustok.study.cost import parameters
 from robustok.study.schema import CorpusSection, Study, WordTask
-from robustok.study.sources import FileText, HubText, Text, external_file, external_model
 from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
 

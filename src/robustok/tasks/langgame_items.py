@@ -28,11 +28,10 @@ from itertools import product
 from typing import NamedTuple
 
 from robustok.errors import RobustokError, nearest
-from robustok.tasks.item import Item
+from robustok.tasks.item import SPLITS, Item
 
 FORMATS = ("paper", "short")
 KINDS = ("most", "contains", "starts", "ends", "longest", "shortest")
-SPLITS = ("train", "test")
 TEST_SHARE = 0.2
 
 _OPTIONS = 4

@@ -17,7 +17,7 @@ from robustok.cli.options import FrameOptions, Json, Model, option, output_file
 from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
-from robustok.report.model_figures import draw_curve
+from robustok.report.analyses import draw_curve
 from robustok.runtime.files import write_rows
 from robustok.tasks import read_items
 

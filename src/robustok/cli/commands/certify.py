@@ -38,7 +38,7 @@ from robustok.cli.printing import (
 )
 from robustok.errors import RobustokError
 from robustok.models.devices import precision_of
-from robustok.report.model_figures import draw_bound, draw_embeddings, draw_gap
+from robustok.report.analyses import draw_bound, draw_embeddings, draw_gap
 from robustok.tasks import read_items
 
 

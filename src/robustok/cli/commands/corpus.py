@@ -22,7 +22,7 @@ from robustok.cli.printing import bar, print_json
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.display import counted
 from robustok.tasks import cute, langgame
-from robustok.tasks.card import baselines, write_dataset
+from robustok.tasks.item import baselines, write_dataset
 
 GAMES = {
     "langgame": (

@@ -50,11 +50,12 @@ def doctor(
 
 def _check_hub(as_json: bool) -> None:
     """Open a row of each data set, each tokenizer and model configuration; exit 1 on failure."""
-    from robustok.study import planner, sources
+    from robustok.study import planner
+    from robustok.study.cells import inputs
 
     failed = 0
     for (kind, name), studies in planner.hub_names().items():
-        problem = sources.open_on_hub(kind, name)
+        problem = inputs.open_on_hub(kind, name)
         failed += problem is not None
         if as_json:
             print_json({"kind": kind, "name": name, "ok": problem is None, "problem": problem,

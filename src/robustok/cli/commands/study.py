@@ -226,7 +226,7 @@ def _study_at_scale(name: str, scale: str | None) -> Study:
 def _needs(study: Study) -> str:
     """The model and the text that a study needs, and the number and time of its cells."""
     from robustok.study import plan as plan_cells
-    from robustok.study.cost import parameters
+    from robustok.study.cells.base import parameters
 
     cells = plan_cells(study, read=False)
     family = ARCHITECTURES[study.model.architecture]
@@ -241,7 +241,7 @@ def _needs(study: Study) -> str:
 
 def _time(work: list[float]) -> str:
     """The estimated time of cells on two cores, of long ones on a GPU too."""
-    from robustok.study.cost import gpu_hours
+    from robustok.study.cells.base import gpu_hours
 
     minutes = sum(work) / 2 / 60
     if minutes > 600:

@@ -27,10 +27,9 @@ from robustok.runtime.display import Progress
 from robustok.runtime.files import read_rows, write_json, write_rows
 from robustok.samplers import Spec, measure, sampler, schedule
 from robustok.samplers.strength import sampler_at_splits, splits_in
-from robustok.study.cells.base import Cell, Summary
+from robustok.study.cells.base import QUESTION_TOKENS, Cell, Summary, scoring_seconds
 from robustok.study.cells.inputs import CorpusCell, DataCell, QuestionsCell, TokenizerCell
 from robustok.study.cells.models import FINETUNED, ModelCell
-from robustok.study.cost import QUESTION_TOKENS, scoring_seconds
 from robustok.study.schema import NOT_IN_KEY, AttackSection, DriftSection, Study
 from robustok.tasks import Item, frequent_words
 from robustok.tokenizer.vocabulary import Vocabulary

@@ -13,9 +13,8 @@ from robustok.models import Shape, add_lora, load_model, save_tokenizer, small_m
 from robustok.runtime.display import Progress
 from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
-from robustok.study.cells.base import Cell, Summary
-from robustok.study.cells.inputs import CorpusCell, DataCell, TokenizerCell
-from robustok.study.cost import training_seconds
+from robustok.study.cells.base import Cell, Summary, training_seconds
+from robustok.study.cells.inputs import CorpusCell, DataCell, External, TokenizerCell
 from robustok.study.schema import (
     NOT_IN_KEY,
     FinetuneSection,
@@ -23,7 +22,6 @@ from robustok.study.schema import (
     PretrainSection,
     TrainingSection,
 )
-from robustok.study.sources import External
 from robustok.tokenizer.vocabulary import Vocabulary, end_of_text, special_token
 from robustok.training.recipe import step_folder
 
