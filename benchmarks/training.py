@@ -13,7 +13,7 @@ learning-rate schedule) on full blocks of the same shape that are in memory alre
 time of the matrix products alone. Each line gives medians over the steps, in processor seconds.
 
 With --price: the processor seconds of a fine-tuning step on LangGame, all weights and LoRA, without
-and with what `robustok.training.model_changes` and the order of rows do, in turns. Without: rows in
+and with what `robustok.training.run` and the order of rows do, in turns. Without: rows in
 random order, PyTorch's attention, the head as it is, in float32 and in bfloat16. With: the
 precision that `auto` chooses here. The ratio is the median over the rounds. Then the products
 alone, in both types and libraries.
@@ -39,9 +39,8 @@ from robustok.models.devices import resolve_precision
 from robustok.runtime.hub import is_packaged, packaged_folder
 from robustok.tasks import frequent_words, langgame
 from robustok.training import AnswerCollator, PromptDataset, Recipe, Training
-from robustok.training.model_changes import fast_steps
 from robustok.training.pretraining import pretrain
-from robustok.training.run import train
+from robustok.training.run import fast_steps, train
 
 SCHEMES = (
     "canonical", "stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform-k(alpha=1)",

@@ -26,8 +26,7 @@ from pydantic import TypeAdapter
 
 import robustok as rt
 from robustok.integrations.asgi import IN_THREAD, GuardMiddleware
-from robustok.integrations.serving import PromptGuard
-from robustok.integrations.serving.bodies import FIELDS, IDS, OTHER, TEXT
+from robustok.integrations.serving import FIELDS, IDS, OTHER, TEXT, PromptGuard
 
 POLICIES = ("reject", "repair", "strict")
 OWN = "own_field"  # named by the setting

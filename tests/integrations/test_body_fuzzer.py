@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from fuzz import bodies as fuzz
 
-from robustok.integrations import asgi
-from robustok.integrations.serving import bodies
+from robustok.integrations import asgi, serving
 
 
 def findings(calls: int) -> int:
@@ -33,18 +32,18 @@ def test_nothing_reaches_the_application_unjudged() -> None:
 )
 def test_a_hole_is_found(hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if hole == "digits":
-        monkeypatch.setattr(bodies, "_can_be_integers", lambda values: False)
+        monkeypatch.setattr(serving, "_can_be_integers", lambda values: False)
     elif hole == "numbers":
-        monkeypatch.setattr(bodies, "_NUMBERS", set())
+        monkeypatch.setattr(serving, "_NUMBERS", set())
     elif hole == "doubled keys":
-        monkeypatch.setattr(bodies, "_unique", dict)
+        monkeypatch.setattr(serving, "_unique", dict)
     elif hole == "label":
         monkeypatch.setattr(fuzz, "TYPES", (b"multipart/form-data",))
         monkeypatch.setattr(asgi.GuardMiddleware, "_read", _by_label)
     elif hole == "top":
-        prompts = bodies._prompts
+        prompts = serving._prompts
         monkeypatch.setattr(
-            bodies, "_prompts",
+            serving, "_prompts",
             lambda body, *rest: prompts(body if isinstance(body, dict) else 0, *rest),
         )  # fmt: skip
     else:

@@ -18,8 +18,7 @@ from tests.guard.tokenizers_of import LLAMA3, byte_level
 
 import robustok as rt
 from robustok.integrations.asgi import GuardMiddleware
-from robustok.integrations.serving import PromptGuard, Refused
-from robustok.integrations.serving.bodies import FIELDS, MAX_NAME
+from robustok.integrations.serving import FIELDS, MAX_NAME, PromptGuard, Refused
 
 ROOT = Path(__file__).parents[2]
 

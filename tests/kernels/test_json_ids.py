@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from robustok.integrations.serving.bodies import _DIGITS
+from robustok.integrations.serving import _DIGITS
 from robustok.kernels import json_ids
 from robustok.kernels.json_ids import (
     LARGEST,

@@ -17,9 +17,8 @@ import pytest
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import Shape, small_model, train_tokenizer
-from robustok.play import answers, application
-from robustok.play.answers import SAMPLES, attack_steps, picture, probabilities
-from robustok.play.server import LONGEST
+from robustok.play import application, server
+from robustok.play.server import LONGEST, SAMPLES, attack_steps, picture, probabilities
 from robustok.scoring import score
 
 TEXT = "Which word starts with 'm': one, two, me? Answer:"
@@ -68,7 +67,7 @@ def test_an_attack_is_streamed_step_by_step() -> None:
 def test_an_attack_stops_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
     counted = MODEL.register_forward_pre_hook(lambda *_: passes.append(1))
-    monkeypatch.setattr(answers, "MODEL_SECONDS", -1.0)
+    monkeypatch.setattr(server, "MODEL_SECONDS", -1.0)
     with pytest.raises(RobustokError, match="takes more than"):
         attack_steps(MODEL, VOCAB, TEXT, OPTIONS)
     assert len(passes) <= 1

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import train_tokenizer
-from robustok.play import allowed_hosts, answers, application
+from robustok.play import allowed_hosts, application, server
 from robustok.play.server import Connection
 
 TEXT = "hello world, the quick brown fox"
@@ -38,7 +38,7 @@ def post(body: bytes, host: str = "127.0.0.1:8765", **headers: str) -> tuple[int
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time limit, for kernels may have to be compiled first."""
-    monkeypatch.setattr(answers, "SECONDS", float("inf"))
+    monkeypatch.setattr(server, "SECONDS", float("inf"))
 
 
 def draw(scheme: str) -> tuple[int, dict[str, Any]]:
@@ -179,7 +179,7 @@ def test_schemes_inside_schemes_are_drawn(scheme: str) -> None:
 
 
 def test_drawing_stops_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "SECONDS", 0.0)
+    monkeypatch.setattr(server, "SECONDS", 0.0)
     code, answer = post(QUESTION, Content_Type="application/json")
     assert code == 400 and "shorten the text" in answer["error"]
 

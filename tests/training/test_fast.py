@@ -11,8 +11,7 @@ from tests.training.test_finetune import ITEMS, PLAN, UNIFORM, VOCAB, tiny
 
 from robustok.models import add_lora
 from robustok.training import finetune, run
-from robustok.training.model_changes import fast_steps
-from robustok.training.run import step_folder
+from robustok.training.run import fast_steps, step_folder
 
 ON_PROCESSOR = pytest.mark.skipif(
     torch.accelerator.is_available(), reason="eager attention is for processors"

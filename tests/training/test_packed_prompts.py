@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from robustok.errors import RobustokError
 from robustok.samplers import schedule
 from robustok.training import AnswerCollator, finetune
-from robustok.training.model_changes import dropout_of
-from robustok.training.packed import PackedPrompts, packed_batch
+from robustok.training.prompts import PackedPrompts, packed_batch
+from robustok.training.run import dropout_of
 
 LENGTH = 128
 

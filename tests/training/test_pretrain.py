@@ -19,7 +19,7 @@ from robustok.samplers import sampler
 from robustok.tasks import frequent_words
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training import PackedStream, pretrain
-from robustok.training.packed import block_batch
+from robustok.training.pretraining import block_batch
 
 WORDS = frequent_words(60)
 RNG = np.random.default_rng(0)

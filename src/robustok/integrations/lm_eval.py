@@ -25,8 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import item_key
-from robustok.models.load import check_model, load_config
-from robustok.models.lora import base_of_lora, has_lora, merge_lora
+from robustok.models.load import base_of_lora, check_model, has_lora, load_config, merge_lora
 from robustok.ragged import Ragged
 from robustok.runtime.hub import is_packaged, is_unreachable, packaged_folder
 from robustok.samplers import sampler

@@ -23,7 +23,7 @@ from robustok.integrations.rows import (
     with_padding,
     without_padding,
 )
-from robustok.integrations.stochastic.draws import row_key
+from robustok.integrations.stochastic.switch import row_key
 from robustok.ragged import Ragged
 from robustok.runtime.processes import State
 from robustok.samplers import Sampler, UniformK

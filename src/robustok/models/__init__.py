@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from robustok.models.load import check_fit, load_model, load_tokenizer, save_tokenizer
-from robustok.models.lora import add_lora
+from robustok.models.load import add_lora, check_fit, load_model, load_tokenizer, save_tokenizer
 from robustok.models.small import ARCHITECTURES, SHAPES, Shape, small_model, train_tokenizer
 
 __all__ = [

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 from robustok.errors import RobustokError
 from robustok.models.load import check_fit, max_length_of
 from robustok.runtime.display import Progress
-from robustok.training.packed import PackedPrompts, packed_batch
-from robustok.training.prompts import AnswerCollator, Ids, PromptDataset, QuestionAdversary
+from robustok.training.prompts import (
+    AnswerCollator,
+    Ids,
+    PackedPrompts,
+    PromptDataset,
+    QuestionAdversary,
+    packed_batch,
+)
 from robustok.training.recipe import Recipe
 from robustok.training.record import Training
 from robustok.training.run import pad_id, train

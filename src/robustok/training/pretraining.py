@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
 from robustok.errors import RobustokError
@@ -18,7 +21,7 @@ from robustok.runtime.display import Progress
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.text import text_losses
 from robustok.tokenizer.vocabulary import end_of_text
-from robustok.training.packed import PackedStream, block_batch
+from robustok.training.prompts import is_scheduled, of_this_worker, order_of, scheme_at
 from robustok.training.recipe import Recipe
 from robustok.training.record import Training
 from robustok.training.run import train
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from robustok.tokenizer.vocabulary import Vocabulary
 
 _CHUNK = 1_000
+_GROUP_IDS = 1 << 16
 
 
 def pretrain(
@@ -120,6 +124,95 @@ def pretrain(
         callbacks=callbacks,
         row_length=block_size,
     )
+
+
+class PackedStream(IterableDataset):
+    """Blocks of ``block_size`` ids: documents drawn, shuffled, ended and concatenated.
+
+    >>> uniform = rt.sampler("uniform", vocab)
+    >>> stream = PackedStream(vocab.encode_batch(texts), uniform, seed=0, block_size=64, end=0)
+    >>> next(iter(stream))["input_ids"].shape
+    (64,)
+
+    Args:
+        documents: canonical ids, a row for each document.
+        sampler: draws the tokenization of each document, anew in every epoch.
+        seed: any integer. The order and the draws depend on it and the epoch only.
+        block_size: ids in a block.
+        end: id that is put after each document.
+        batch_size: the data loader's batch size, by default 1. With worker processes, each worker
+            yields every n-th batch, so that their number changes nothing.
+        total: number of blocks over which a schedule moves from its start to its end. Needed for a
+            schedule, without effect on other samplers.
+
+    A block is a dictionary with ``input_ids``, int64 [block_size]. The stream is endless: each
+    epoch goes through all documents in a new order.
+
+    Raises RobustokError for documents without ids, and for a schedule without ``total``.
+    """
+
+    def __init__(
+        self,
+        documents: Ragged,
+        sampler: Sampler | Schedule,
+        *,
+        seed: int,
+        block_size: int,
+        end: int,
+        batch_size: int = 1,
+        total: int | None = None,
+    ) -> None:
+        if not len(documents.values):
+            raise RobustokError("there is no text to train on: every document is empty")
+        self.documents, self.sampler, self.seed = documents, sampler, seed
+        self.block_size, self.end, self.batch_size = block_size, end, batch_size
+        self.total = total
+        if is_scheduled(sampler) and total is None:
+            raise RobustokError(
+                f"{sampler.spec} is a schedule: say over how many blocks in total it moves"
+            )
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for block in of_this_worker(self._blocks(), self.batch_size):
+            yield {"input_ids": block}
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        waiting: list[np.ndarray] = []
+        size = n_blocks = 0
+        for epoch in itertools.count():
+            for rows, keys in self._groups(epoch):
+                drawn = self._drawn(rows, keys, epoch, n_blocks)
+                waiting.append(drawn)
+                size += len(drawn)
+                if size < self.block_size:
+                    continue
+                joined = np.concatenate(waiting)
+                full = size // self.block_size * self.block_size
+                n_blocks += full // self.block_size
+                yield from joined[:full].astype(np.int64).reshape(-1, self.block_size)
+                waiting, size = [joined[full:]], size - full
+
+    def _drawn(self, rows: Ragged, keys: np.ndarray, epoch: int, n_blocks: int) -> np.ndarray:
+        """Drawn documents with the end token after each, after ``n_blocks`` earlier blocks."""
+        sampler = scheme_at(self.sampler, n_blocks, self.total)
+        drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
+        return np.insert(drawn.values, drawn.offsets[1:], self.end)
+
+    def _groups(self, epoch: int) -> Iterator[tuple[Ragged, np.ndarray]]:
+        """Some documents at a time and their numbers: enough that a call of the sampler pays."""
+        order = order_of(len(self.documents), self.seed, epoch)
+        ends = np.cumsum(self.documents.lengths[order])
+        marks = np.searchsorted(ends, np.arange(_GROUP_IDS, ends[-1], _GROUP_IDS), side="left") + 1
+        for keys in np.split(order, np.unique(marks)):
+            if not len(keys):
+                continue
+            yield Ragged.from_rows([self.documents[i] for i in keys]), keys
+
+
+def block_batch(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Full blocks as a batch: int64 of shape [rows, block_size], every id in the loss."""
+    ids = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
+    return {"input_ids": ids, "labels": ids}
 
 
 def _end_id(model: PreTrainedModel, vocab: Vocabulary, end: str | int | None) -> int:

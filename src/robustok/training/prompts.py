@@ -1,13 +1,19 @@
-"""Questions as training rows, with new draws each time a row is read, and their batches."""
+"""Questions as training rows, with new draws each time a row is read, and their batches.
+
+A row is one question (`PromptDataset`), or as many whole ones as fit (`PackedPrompts`). Each
+question of a packed row attends to itself only, and only answers are in the loss. Positions restart
+at every question, by which transformers separates the questions of a row.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torch.utils.data import Sampler as Order
 
 from robustok.errors import RobustokError
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
 Ids = Sequence[int] | np.ndarray
 IGNORED = -100  # label of a position that adds nothing to the loss
 STAGES = 1000  # steps of a schedule, to limit the number of samplers
+_GROUP = 256  # questions that one call of the sampler draws
 
 
 def is_scheduled(sampler: Sampler | Schedule) -> bool:
@@ -266,6 +273,84 @@ class PromptDataset(Dataset):
                 raise RobustokError(f"the {what} of item '{key}' has no tokens: give it some text")
 
 
+class PackedPrompts(IterableDataset):
+    """An endless stream of rows that hold as many whole questions as fit.
+
+    >>> data = PromptDataset(vocab, items, rt.sampler("uniform", vocab), seed=0, max_length=64)
+    >>> row = next(iter(PackedPrompts(data)))
+    >>> row["input_ids"].shape, row["position_ids"][:3]
+    ((64,), array([0, 1, 2]))
+
+    Args:
+        prompts: the questions, whose ``max_length`` is the length of a row.
+        pad_id: id that fills a row up after its last question.
+        batch_size: the data loader's batch size, by default 1. With worker processes, each worker
+            yields every n-th batch, so that their number changes nothing.
+
+    A row is a dictionary of int64 arrays [max_length]: ``input_ids``; ``labels``, -100 outside the
+    answers; ``position_ids``, which restart at each question and at the padding; and the number of
+    its questions whose draw was too long, ``overflowed``. A question that does not fit begins the
+    next row. Each epoch goes through all questions in a new order.
+    """
+
+    def __init__(self, prompts: PromptDataset, *, pad_id: int = 0, batch_size: int = 1) -> None:
+        self.prompts, self.pad_id, self.batch_size = prompts, pad_id, batch_size
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for questions in of_this_worker(self._rows(), self.batch_size):
+            yield self._row(questions)
+
+    def _rows(self) -> Iterator[list[dict[str, Any]]]:
+        """The questions of each row."""
+        questions: list[dict[str, Any]] = []
+        size = n_rows = 0
+        for epoch in itertools.count():
+            order = order_of(len(self.prompts), self.prompts.seed, epoch)
+            for begin in range(0, len(order), _GROUP):
+                keys = order[begin : begin + _GROUP]
+                for question in self.prompts.rows(keys, epoch, n_rows):
+                    length = len(question["input_ids"])
+                    if size + length > self.prompts.max_length:
+                        yield questions
+                        questions, size, n_rows = [], 0, n_rows + 1
+                    questions.append(question)  # without ids where its draw was too long
+                    size += length
+            if not (size or n_rows):
+                raise RobustokError(
+                    f"no question fits into a row of {self.prompts.max_length} tokens: choose "
+                    "overflow left or canonical, or a larger pack"
+                )
+
+    def _row(self, questions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        length = self.prompts.max_length
+        ids = np.full(length, self.pad_id, np.int64)
+        labels = np.full(length, IGNORED, np.int64)
+        positions = np.zeros(length, np.int64)
+        begin = 0
+        for question in questions:
+            end = begin + len(question["input_ids"])
+            ids[begin:end] = question["input_ids"]
+            labels[end - question["answer"] : end] = ids[end - question["answer"] : end]
+            positions[begin:end] = np.arange(end - begin)
+            begin = end
+        positions[begin:] = np.arange(length - begin)
+        overflowed = sum(question["overflowed"] for question in questions)
+        return {"input_ids": ids, "labels": labels, "position_ids": positions,
+                "overflowed": overflowed}  # fmt: skip
+
+
+def packed_batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Packed rows as a batch of int64 tensors [rows, max_length].
+
+    Models separate by positions only without an attention mask and without a cache, which
+    `run.trainer_arguments` switches off.
+    """
+    return {
+        name: torch.from_numpy(np.stack([row[name] for row in rows]))
+        for name in ("input_ids", "labels", "position_ids")
+    }
+
+
 class RowOrder(Order):
     """A new order of the rows in each epoch, whose numbers hold a row and its place in the epoch.
 
@@ -295,3 +380,12 @@ def order_of(rows: int, seed: int, epoch: int) -> np.ndarray:
     """
     generator = np.random.default_rng([abs(seed), int(seed < 0), epoch])
     return generator.permutation(rows)
+
+
+def of_this_worker(rows: Iterator[Any], batch_size: int) -> Iterator[Any]:
+    """Every n-th batch of the rows in one of n worker processes of a data loader, else all."""
+    worker = get_worker_info()
+    worker_id, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    for number, row in enumerate(rows):
+        if number // batch_size % workers == worker_id:
+            yield row

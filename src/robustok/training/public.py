@@ -5,7 +5,7 @@ from robustok.runtime.environment import require
 require("torch", "transformers")
 
 from robustok.training.finetuning import finetune as finetune
-from robustok.training.packed import PackedStream as PackedStream
+from robustok.training.pretraining import PackedStream as PackedStream
 from robustok.training.pretraining import pretrain as pretrain
 from robustok.training.prompts import AnswerCollator as AnswerCollator
 from robustok.training.prompts import PromptDataset as PromptDataset

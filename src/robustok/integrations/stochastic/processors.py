@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.integrations.stochastic.draws import SeededScheme
-from robustok.integrations.stochastic.switch import Switch
+from robustok.integrations.stochastic.switch import SeededScheme, Switch
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
