@@ -1,6 +1,6 @@
 """Intervals and differences of rows over seeds and questions; Holm's method for several.
 
-The statistics are those of :mod:`robustok.evaluation.comparison`.
+The statistics are those of :mod:`robustok.evaluation.intervals`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from robustok.evaluation.comparison import compare_answers, interval
+from robustok.evaluation.intervals import compare_answers, interval
 from robustok.runtime.display import Z95
 
 Row = Mapping[str, Any]

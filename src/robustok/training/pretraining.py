@@ -16,7 +16,7 @@ from robustok.models.load import check_fit
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.samplers.base import check_vocabulary_of
-from robustok.scoring.text import text_losses
+from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training.packed import PackedStream, block_batch
 from robustok.training.recipe import Recipe

@@ -31,7 +31,7 @@ from robustok.cli.options import (
 from robustok.cli.printing import print_json, print_result
 from robustok.cli.progress import bar
 from robustok.errors import RobustokError
-from robustok.evaluation.comparison import (
+from robustok.evaluation.results import (
     FewShot,
     TaskResult,
     compare_models,
