@@ -18,8 +18,7 @@ import math
 import numpy as np
 from scipy.stats import t
 
-from robustok.evaluation.comparison import LEVEL, compare_answers, interval
-from robustok.evaluation.intervals import clustered
+from robustok.evaluation.intervals import LEVEL, clustered, compare_answers, interval
 
 QUESTIONS = 300
 POPULATION = 20_000  # questions that the true accuracy is taken over

@@ -23,8 +23,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from robustok import Ragged, Vocabulary
-from robustok.evaluation.representations.embeddings import draw_others, spell
-from robustok.evaluation.representations.states import last_states
+from robustok.evaluation.embeddings import draw_others, spell
+from robustok.evaluation.states import last_states
 from robustok.lattice import Lattice
 from robustok.tasks.words import frequent_words
 

@@ -198,7 +198,7 @@ def test_an_objective_of_another_package_has_its_name(vocab, monkeypatch) -> Non
         known = group == "robustok.objectives" and name in (None, "shortest")
         return [Entry()] if known else []
 
-    monkeypatch.setattr("robustok.attack.registry.entry_points", entry_points)
+    monkeypatch.setattr("robustok.attack.settings.entry_points", entry_points)
     made = objective_by_name(None, vocab, ObjectiveSettings("shortest"))(PROMPTS[0])
     assert attack_prompt(vocab, TEXT, made, start="characters", seed=0).objective == "shortest"
     with pytest.raises(RobustokError, match="did you mean 'shortest'"):

@@ -10,8 +10,7 @@ from scipy.stats import binomtest, t
 
 from robustok.errors import RobustokError
 from robustok.evaluation import Evaluation, Outcome, paired
-from robustok.evaluation.comparison import LEVEL, compare_answers, interval
-from robustok.evaluation.intervals import exact_mcnemar
+from robustok.evaluation.intervals import LEVEL, compare_answers, exact_mcnemar, interval
 
 
 def evaluation_of(answers: np.ndarray) -> Evaluation:

@@ -12,7 +12,7 @@ from tests.oracles.scoring import score_naively
 from robustok import Ragged, RobustokError, sampler
 from robustok.evaluation import evaluate, marginal, perplexity
 from robustok.models import small_model
-from robustok.scoring.text import text_losses
+from robustok.scoring.engine import text_losses
 from robustok.tasks import Item
 
 TEXTS = ["which word", "starts with s", "house, street or water? Answer: house"]
@@ -50,7 +50,7 @@ def test_a_long_text_is_read_in_chunks_that_predict_each_id_once(model) -> None:
 def test_memory_is_bounded_by_the_tokens_of_a_pass(model, vocab, monkeypatch, tokens: int) -> None:
     """No pass reads more, but one chunk is always read, and losses in blocks are the same."""
     rows = vocab.encode_batch([*TEXTS, "a", "hello world, " * 9])
-    monkeypatch.setattr("robustok.scoring.text._LOSS_TOKENS", 5)
+    monkeypatch.setattr("robustok.scoring.engine._LOSS_TOKENS", 5)
     read: list[tuple[int, int]] = []
     forward = model.forward
 

@@ -17,7 +17,7 @@ from robustok.evaluation import (
     paired,
     solved_examples,
 )
-from robustok.evaluation.comparison import item_rows, model_table, table
+from robustok.evaluation.results import item_rows, model_table, table
 from robustok.models import Shape, small_model
 
 

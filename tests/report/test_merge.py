@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from robustok.errors import RobustokError
-from robustok.evaluation.comparison import compare_answers
+from robustok.evaluation.intervals import compare_answers
 from robustok.report import Results, write_report
 from robustok.report.figures import draw_bars, heat_panels, learning_curve, strength_panels
 from robustok.report.frame import (

@@ -3,8 +3,6 @@
 All of it from a tokenizer alone; the figures are in :mod:`robustok.report.analyses`.
 """
 
-from robustok.analysis.draws import DRAWS as DRAWS
-from robustok.analysis.draws import SENTENCE as SENTENCE
 from robustok.analysis.lengths import DROPOUT as DROPOUT
 from robustok.analysis.lengths import DropoutRow as DropoutRow
 from robustok.analysis.lengths import Growth as Growth
@@ -19,5 +17,7 @@ from robustok.analysis.split_bias import Segmentations as Segmentations
 from robustok.analysis.split_bias import bias as bias
 from robustok.analysis.split_bias import segmentations as segmentations
 from robustok.analysis.split_bias import summarize as summarize
+from robustok.analysis.splits import DRAWS as DRAWS
+from robustok.analysis.splits import SENTENCE as SENTENCE
 from robustok.analysis.splits import SplitCounts as SplitCounts
 from robustok.analysis.splits import split_counts as split_counts

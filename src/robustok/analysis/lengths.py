@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.analysis.draws import in_blocks, one_of
+from robustok.analysis.splits import in_blocks
 from robustok.checks import check_list
-from robustok.runtime.display import Progress
+from robustok.runtime.display import Progress, part_of_progress
 from robustok.samplers import BpeDropout, measure, sampler
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
@@ -179,7 +179,7 @@ def dropout_splits(
     results, jobs = [], [(rule, p) for rule in rules for p in probabilities]
     for number, (rule, p) in enumerate(jobs):
         scheme = BpeDropout(vocab, p=p, rule=rule)
-        share = one_of(number, len(jobs), progress)
+        share = part_of_progress(progress, number * draws, len(jobs) * draws)
         splits = np.concatenate([
             measure(vocab, rows, drawn).splits
             for rows, drawn in in_blocks(scheme, canonical, draws, seed, share)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.analysis.draws import boundaries_inside, in_blocks, one_of, place_of
+from robustok.analysis.splits import boundaries_inside, in_blocks, place_of
 from robustok.checks import check_list
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
-from robustok.runtime.display import Progress, visible
+from robustok.runtime.display import Progress, part_of_progress, visible
 from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
@@ -95,7 +95,7 @@ def segmentations(
     for number, spec in enumerate(specs):
         scheme = sampler(spec, vocab)
         seen: Counter[tuple[int, ...]] = Counter()
-        scheme_progress = one_of(number, len(specs), progress)
+        scheme_progress = part_of_progress(progress, number * draws, len(specs) * draws)
         for _, drawn in in_blocks(scheme, place.canonical, draws, seed, scheme_progress):
             seen.update(_cuts(vocab, drawn, place.begin, place.end, splits))
         totals = [sum(seen[cut] for cut in level) for level in levels]

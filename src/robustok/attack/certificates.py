@@ -28,8 +28,7 @@ from robustok.attack.settings import AttackSettings, CertifySettings
 from robustok.checks import check_integer, check_seed
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_upper
-from robustok.evaluation.overflow import NO_FIT
-from robustok.evaluation.questions import Ids, check_options, check_questions, margins
+from robustok.evaluation.questions import NO_FIT, Ids, check_options, check_questions, margins
 from robustok.evaluation.resume import RowFile
 from robustok.lattice import Lattice, distance
 from robustok.ragged import Ragged

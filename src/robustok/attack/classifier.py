@@ -15,8 +15,12 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from robustok.errors import RobustokError, nearest
-from robustok.evaluation.overflow import check_max_candidate_length, max_candidate_length
-from robustok.evaluation.questions import Ids, append
+from robustok.evaluation.questions import (
+    Ids,
+    append,
+    check_max_candidate_length,
+    max_candidate_length,
+)
 from robustok.models.load import check_model, hub_arguments, load_config, loading
 from robustok.ragged import Ragged
 from robustok.scoring.forward import quiet

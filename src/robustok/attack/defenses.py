@@ -317,9 +317,6 @@ class _Task:
         return row, curve
 
 
-# Detection
-
-
 @dataclass(frozen=True)
 class Roc:
     """How well a score separates attacks from benign inputs.
@@ -445,9 +442,6 @@ def scheme_scores(
 
 def _canonical(vocab: Vocabulary, row: Ids) -> np.ndarray:
     return np.asarray(vocab.encode(vocab.decode_bytes(np.asarray(row, np.int32))), np.int32)
-
-
-# Adversarial training
 
 
 class Adversary:

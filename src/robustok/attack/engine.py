@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.attack.constraints import Constraint
-from robustok.attack.objectives import Margin, Objective
+from robustok.attack.objectives import Constraint, Margin, Objective
 from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in
 from robustok.attack.search import (
     POOL,
@@ -25,15 +24,17 @@ from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.overflow import NO_FIT, Window, check_candidate_length
 from robustok.evaluation.questions import (
+    NO_FIT,
     Ids,
+    Window,
+    check_candidate_length,
     check_keyed,
     check_options,
     check_questions,
     plain_ids,
 )
-from robustok.evaluation.result import Accuracy
+from robustok.evaluation.results import Accuracy
 from robustok.evaluation.resume import RowFile
 from robustok.models.load import model_fingerprint
 from robustok.runtime.display import Progress

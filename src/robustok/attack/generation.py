@@ -15,8 +15,7 @@ import torch
 
 from robustok.attack.records import Attack
 from robustok.errors import RobustokError
-from robustok.evaluation.overflow import check_generated_length
-from robustok.evaluation.questions import Ids, plain_ids
+from robustok.evaluation.questions import Ids, check_generated_length, plain_ids
 from robustok.runtime.display import Progress
 from robustok.scoring.forward import quiet
 

@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from robustok.attack.constraints import Constraint
-from robustok.attack.objectives import CausalObjective, Objective
+from robustok.attack.objectives import CausalObjective, Constraint, Objective
 from robustok.attack.records import Attack, Prompt, Step
-from robustok.attack.registry import Registry
-from robustok.attack.settings import AttackSettings
+from robustok.attack.settings import AttackSettings, Registry
 from robustok.checks import check_seed
 from robustok.errors import RobustokError
-from robustok.evaluation.overflow import check_candidate_length
-from robustok.evaluation.questions import append, item_key, plain_ids
+from robustok.evaluation.questions import append, check_candidate_length, item_key, plain_ids
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
@@ -381,8 +378,6 @@ def run_trials(
         for (trial, driver, _), scored in zip(batch, results, strict=True):
             advance(trial, driver, scored)
 
-
-# Searches by name
 
 SEARCHES: Registry[Callable[[Trial], Search]] = Registry("search", "robustok.searches")
 

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from robustok.evaluation.intervals import clustered
-from robustok.evaluation.overflow import check_generated_length
-from robustok.evaluation.questions import Ids
+from robustok.evaluation.questions import Ids, check_generated_length
 from robustok.guard import Guard
 from robustok.models.load import max_length_of
 from robustok.runtime.display import Progress

@@ -18,19 +18,17 @@ import numpy as np
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clopper_pearson_lower
-from robustok.evaluation.overflow import (
-    check_candidate_length,
-    check_generated_length,
-    check_max_candidate_length,
-    max_candidate_length,
-)
 from robustok.evaluation.questions import (
     Ids,
     append,
     as_sampler,
+    check_candidate_length,
+    check_generated_length,
+    check_max_candidate_length,
     check_options,
     encode_options,
     item_key,
+    max_candidate_length,
 )
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler

@@ -1,14 +1,31 @@
-"""Intervals and tests for accuracies: Wilson, Clopper-Pearson, McNemar, and draws as clusters."""
+"""Intervals and tests for accuracies: Wilson, Clopper-Pearson, McNemar, draws as clusters, seeds.
+
+The model of a difference over seeds is one of crossed random effects: an answer depends on the seed
+(initialization, order of the data, draws), on the question, and on both. The variance of a mean is
+the variance between seeds over their number plus the variance between questions over theirs. Every
+seed has the same questions, so more seeds do not shrink the second part. Each part has a quantile
+of Student's t with its own degrees of freedom (for two seeds 12.7, not 1.96), and the half-width is
+the root of the sum of their squares. It is exact where one part is everything, and wider than
+needed in between.
+
+One quantile for the sum, with Satterthwaite's degrees of freedom, is not used: with three seeds 7%
+of tests at 5% are false alarms where the seeds vary most, since a variance that happens to come out
+small also raises the degrees of freedom. `benchmarks/intervals.py` simulates both.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.runtime.display import Z95
+
+LEVEL = 0.05  # of an interval, and of a family of comparisons
+_LEAST_P = 1e-100  # smaller ones are 0
 
 
 def wilson(correct: float, n: float) -> tuple[float, float]:
@@ -121,3 +138,71 @@ def clustered(
         worth = mean * (1 - mean) / variance if variance > 0 else float(n * draws)
         effective = min(max(worth, float(n)), float(n * draws))
     return mean, *wilson(min(mean * effective, effective), effective)
+
+
+def compare_answers(
+    before: np.ndarray, after: np.ndarray, *, comparisons: int = 1
+) -> tuple[float, float, float]:
+    """95% bounds of the mean of ``after - before``, and the two-sided p of no difference.
+
+    >>> low, high, p = compare_answers(np.zeros((1, 30)), np.ones((1, 30)))
+    >>> low > 0.8, high
+    (True, 1.0)
+
+    Args:
+        before: float64 [seeds, questions], the share of draws with the right answer.
+        after: the same of the other model or scheme, for the same seeds and questions.
+        comparisons: number of differences whose intervals hold at once.
+
+    One seed has no variance between seeds: then the interval covers the questions only.
+    """
+    changes = after - before
+    seeds, questions = changes.shape
+    parts = [(_between_questions(changes.mean(0)), max(questions - 1, 1))]
+    if seeds > 1:
+        parts.append((float(changes.mean(1).var(ddof=1)) / seeds, seeds - 1))
+    low, high, p = interval(float(changes.mean()), parts, comparisons=comparisons)
+    return max(low, -1.0), min(high, 1.0), p
+
+
+def _between_questions(changes: np.ndarray) -> float:
+    """Variance of the mean change from the choice of the questions.
+
+    Two more questions, half of one better, half of one worse and one the same, keep it above 0
+    where all questions change alike (Agresti and Min, 2005).
+    """
+    n = len(changes) + 2
+    return float(((changes**2).sum() + 1) / n - (changes.sum() / n) ** 2) / n
+
+
+def interval(
+    mean: float, parts: Sequence[tuple[float, float]], *, comparisons: int = 1
+) -> tuple[float, float, float]:
+    """Lower and upper 95% bounds of a mean, and the two-sided p of 0.
+
+    >>> low, high, p = interval(0.0, [(1.0, 1)])
+    >>> round(high, 1), p
+    (12.7, 1.0)
+
+    Args:
+        mean: the mean.
+        parts: for each source of error, the variance of the mean from it and its degrees of
+            freedom.
+        comparisons: number of means that the bounds hold for at once, by Bonferroni's inequality.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import t
+
+    def half_width(level: float) -> float:
+        return math.sqrt(
+            math.fsum(part * t.isf(level / 2, degrees) ** 2 for part, degrees in parts if part)
+        )
+
+    half = half_width(LEVEL / comparisons)
+    if not half:
+        return mean, mean, float(mean == 0)
+    if mean == 0 or half_width(_LEAST_P) <= abs(mean):
+        return mean - half, mean + half, float(mean == 0)
+    # p is the level whose interval ends at 0.
+    log_p: Any = brentq(lambda x: half_width(math.exp(x)) - abs(mean), math.log(_LEAST_P), 0.0)
+    return mean - half, mean + half, math.exp(log_p)

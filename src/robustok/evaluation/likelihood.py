@@ -15,8 +15,7 @@ from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_
 from robustok.models.load import max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress, counted
-from robustok.scoring.engine import check_embedded
-from robustok.scoring.text import text_losses
+from robustok.scoring.engine import check_embedded, text_losses
 
 if TYPE_CHECKING:
     from robustok.samplers import Sampler

@@ -1,7 +1,7 @@
 """Rows of results.jsonl as data frames: seeds merged, models named by what differs.
 
 Also their intervals over seeds and questions, differences of two rows, and Holm's method for
-several. The statistics are those of :mod:`robustok.evaluation.comparison`.
+several. The statistics are those of :mod:`robustok.evaluation.intervals`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pandas as pd
 
 from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
-from robustok.evaluation.comparison import compare_answers, interval
+from robustok.evaluation.intervals import compare_answers, interval
 from robustok.report.style import Row, colors, family, last_parts, scheme_and_strength
 from robustok.runtime.display import Z95
 from robustok.samplers.spec import Spec, find_scheme

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robustok.errors import RobustokError
-from robustok.evaluation.comparison import FewShot
+from robustok.evaluation.results import FewShot
 from robustok.models.load import pinned
 from robustok.study.cells.base import Cell, parameters
 from robustok.study.cells.inputs import (

@@ -19,7 +19,7 @@ from robustok.models.load import check_fit
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.samplers.base import check_vocabulary_of
-from robustok.scoring.text import text_losses
+from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training.prompts import is_scheduled, of_this_worker, order_of, scheme_at
 from robustok.training.recipe import Recipe

@@ -11,8 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from robustok import attack as attacks
-from robustok.attack.registry import function_named
-from robustok.attack.settings import SCALES, SUITE_LIMIT, AttackSettings, ObjectiveSettings
+from robustok.attack.settings import (
+    SCALES,
+    SUITE_LIMIT,
+    AttackSettings,
+    ObjectiveSettings,
+    function_named,
+)
 from robustok.cli.options import FrameOptions, Json, Model, option, output_file
 from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError

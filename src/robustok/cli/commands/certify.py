@@ -180,7 +180,7 @@ def _certify_items(
 def _with_place(sentences: list[str] | None) -> list[str] | None:
     """The sentences, or RobustokError where one has no place for the word."""
     if sentences:
-        from robustok.evaluation.representations.embeddings import check_sentence
+        from robustok.evaluation.embeddings import check_sentence
 
         for sentence in sentences:
             check_sentence(sentence)
@@ -300,7 +300,7 @@ def _measure(
 
 def _rows(bound: Any, ratios: Any, tokens: int | None) -> list[dict[str, Any]]:
     """Rows of the bound and of the measured ratios, all per square root of a distance."""
-    from robustok.evaluation.representations.bound import readings
+    from robustok.evaluation.bound import readings
 
     rows = [] if ratios is None else ratios.table()
     for reading, n in readings(tokens).items():

@@ -34,7 +34,7 @@ from robustok.cli.options import (
 )
 from robustok.cli.printing import bar, print_json, print_result
 from robustok.errors import RobustokError, nearest
-from robustok.evaluation.comparison import (
+from robustok.evaluation.results import (
     FewShot,
     TaskResult,
     compare_models,

@@ -19,8 +19,8 @@ import numpy as np
 from robustok import attack as attacks
 from robustok import evaluation
 from robustok.attack.settings import SUITE_LIMIT, ObjectiveSettings, suite_label
-from robustok.evaluation.comparison import FewShot
 from robustok.evaluation.intervals import clustered
+from robustok.evaluation.results import FewShot
 from robustok.models.devices import precision_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress

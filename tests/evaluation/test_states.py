@@ -15,7 +15,7 @@ from robustok import Ragged, RobustokError, sampler
 from robustok.attack import attack_items
 from robustok.evaluation import lipschitz_ratios
 from robustok.evaluation.questions import item_key
-from robustok.evaluation.representations.states import last_states
+from robustok.evaluation.states import last_states
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])

@@ -12,7 +12,7 @@ from tests.oracles.models import tiny_model
 
 from robustok import RobustokError
 from robustok.evaluation import lipschitz_bound
-from robustok.evaluation.representations.bound import spectral_norm
+from robustok.evaluation.bound import spectral_norm
 
 
 def norm(matrix: Any) -> float:

@@ -1,16 +1,4 @@
-"""Paired comparison of accuracies on the same questions: intervals, tests over seeds, tables.
-
-The model is one of crossed random effects: an answer depends on the seed (initialization, order of
-the data, draws), on the question, and on both. The variance of a mean is the variance between seeds
-over their number plus the variance between questions over theirs. Every seed has the same
-questions, so more seeds do not shrink the second part. Each part has a quantile of Student's t with
-its own degrees of freedom (for two seeds 12.7, not 1.96), and the half-width is the root of the sum
-of their squares. It is exact where one part is everything, and wider than needed in between.
-
-One quantile for the sum, with Satterthwaite's degrees of freedom, is not used: with three seeds 7%
-of tests at 5% are false alarms where the seeds vary most, since a variance that happens to come out
-small also raises the degrees of freedom. `benchmarks/intervals.py` simulates both.
-"""
+"""Results of evaluations: outcomes, accuracies, their paired comparison, and tables."""
 
 from __future__ import annotations
 
@@ -23,12 +11,155 @@ import numpy as np
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.evaluation.intervals import exact_mcnemar
-from robustok.evaluation.result import Evaluation
+from robustok.evaluation.intervals import compare_answers, exact_mcnemar
 from robustok.runtime.display import markdown_table
 
-LEVEL = 0.05  # of an interval, and of a family of comparisons
-_LEAST_P = 1e-100  # smaller ones are 0
+
+@dataclass(frozen=True)
+class Outcome:
+    """One item's predictions, one for each draw.
+
+    >>> from robustok.evaluation import evaluate
+    >>> outcome = evaluate(model, vocab, items, "uniform", draws=3, seed=0).outcomes[1]
+    >>> outcome.key, outcome.label, len(outcome.predictions)
+    ('q1', 1, 3)
+
+    Args:
+        key: key of the item.
+        kind: group of the item; empty for none.
+        label: index of the right option, from 0.
+        predictions: index of the option with the greatest log-probability, [draws].
+        margins: greatest log-probability of a wrong option minus that of the right one, in nats,
+            [draws]; above 0 the draw is wrong.
+        norm_predictions: as ``predictions``, with each log-probability divided by the number of
+            characters of the option, [draws].
+    """
+
+    key: str
+    kind: str
+    label: int
+    predictions: tuple[int, ...]
+    margins: tuple[float, ...]
+    norm_predictions: tuple[int, ...]
+
+    @property
+    def correct(self) -> float:
+        """Fraction of draws that got the label."""
+        return sum(p == self.label for p in self.predictions) / len(self.predictions)
+
+    @property
+    def correct_norm(self) -> float:
+        """Fraction of draws that got the label by ``norm_predictions``."""
+        return sum(p == self.label for p in self.norm_predictions) / len(self.norm_predictions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Accuracy over items, drawn or attacked, and the work that it took.
+
+    >>> from robustok.attack import attack_items
+    >>> isinstance(attack_items(model, vocab, items, seed=0), Accuracy)
+    True
+
+    Args:
+        accuracy: mean over items of the fraction of correct draws; over attacked items, the share
+            that the attack did not break.
+        low: lower 95% bound of ``accuracy``, with items as clusters.
+        high: upper 95% bound.
+        n: number of items.
+        draws: draws of each item; 1 for an attack.
+        eval_scheme: spec of the scheme that drew the questions, or the settings of the attack.
+        seed: seed of the draws and of all random choices.
+        seconds: wall-clock time.
+        mode: scoring mode: ``"tree"``, ``"cache"`` or ``"plain"``; see
+            :func:`~robustok.scoring.scoring_mode`.
+        tokens_computed: positions that went through the model, padding included, without those of a
+            resume file.
+        tokens_naive: positions of one unpadded sequence for each tokenization and option, counted
+            likewise.
+        overflowed: number of tokenizations that did not fit the model's longest input.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    n: int
+    draws: int
+    eval_scheme: str
+    seed: int
+    seconds: float
+    mode: str
+    tokens_computed: int
+    tokens_naive: int
+    overflowed: int = 0
+
+    def _line(self, details: str) -> str:
+        interval = f"{self.accuracy:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        overflowed = f", {self.overflowed} longer than the model's max_length"
+        return f"{self.eval_scheme}: accuracy {interval}, {details}" + (
+            overflowed if self.overflowed else ""
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Accuracy):
+    """Accuracy over items, each under several tokenizations of its question.
+
+    >>> from robustok.evaluation import evaluate
+    >>> result = evaluate(model, vocab, items, "uniform", draws=3, seed=0)
+    >>> result.eval_scheme, result.n, result.draws, len(result.outcomes)
+    ('uniform', 8, 3, 8)
+
+    Args:
+        outcomes: the predictions for each item.
+        acc_norm: accuracy where each log-probability is divided by the number of characters of its
+            option, without the space before it: `acc_norm` of lm-eval.
+        acc_norm_low: lower 95% bound of ``acc_norm``.
+        acc_norm_high: upper 95% bound.
+        precision: type of the model's weights, as ``"float32"`` or ``"bfloat16"``.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    acc_norm: float
+    acc_norm_low: float
+    acc_norm_high: float
+    precision: str = "float32"
+
+    @property
+    def consistency(self) -> float | None:
+        """Share of items with one prediction in all draws; None where an item has one only.
+
+        The other items change their answer between draws. A wrong answer counts as consistent.
+        """
+        if max(len(one.predictions) for one in self.outcomes) < 2:
+            return None
+        return sum(len(set(one.predictions)) == 1 for one in self.outcomes) / self.n
+
+    def __str__(self) -> str:
+        normalized = f"{self.acc_norm:.3f} [{self.acc_norm_low:.3f}, {self.acc_norm_high:.3f}]"
+        same = "" if self.consistency is None else f", consistency {self.consistency:.3f}"
+        return self._line(f"acc_norm {normalized}, {self.n} items × {self.draws} draws{same}")
+
+    def table(self) -> list[dict[str, object]]:
+        """One plain dictionary per item, ready for JSON lines.
+
+        ``predictions[j]`` and ``margins[j]`` are those of draw j of ``draws``.
+        """
+        return [
+            {
+                "key": o.key,
+                "kind": o.kind,
+                "label": o.label,
+                "predictions": list(o.predictions),
+                "margins": [round(m, 6) for m in o.margins],
+                "correct": o.correct,
+                "norm_predictions": list(o.norm_predictions),
+                "correct_norm": o.correct_norm,
+                "seed": self.seed,
+                "draws": len(o.predictions),
+            }
+            for o in self.outcomes
+        ]
 
 
 @dataclass(frozen=True)
@@ -94,77 +225,6 @@ def paired(first: Evaluation, second: Evaluation) -> Paired:
         squares = math.fsum(changes**2)
         p = math.erfc(abs(math.fsum(changes)) / math.sqrt(2 * squares)) if squares else 1.0
     return Paired(math.fsum(changes) / len(changes), low, high, lost, won, len(changes), p)
-
-
-def compare_answers(
-    before: np.ndarray, after: np.ndarray, *, comparisons: int = 1
-) -> tuple[float, float, float]:
-    """95% bounds of the mean of ``after - before``, and the two-sided p of no difference.
-
-    >>> low, high, p = compare_answers(np.zeros((1, 30)), np.ones((1, 30)))
-    >>> low > 0.8, high
-    (True, 1.0)
-
-    Args:
-        before: float64 [seeds, questions], the share of draws with the right answer.
-        after: the same of the other model or scheme, for the same seeds and questions.
-        comparisons: number of differences whose intervals hold at once.
-
-    One seed has no variance between seeds: then the interval covers the questions only.
-    """
-    changes = after - before
-    seeds, questions = changes.shape
-    parts = [(_between_questions(changes.mean(0)), max(questions - 1, 1))]
-    if seeds > 1:
-        parts.append((float(changes.mean(1).var(ddof=1)) / seeds, seeds - 1))
-    low, high, p = interval(float(changes.mean()), parts, comparisons=comparisons)
-    return max(low, -1.0), min(high, 1.0), p
-
-
-def _between_questions(changes: np.ndarray) -> float:
-    """Variance of the mean change from the choice of the questions.
-
-    Two more questions, half of one better, half of one worse and one the same, keep it above 0
-    where all questions change alike (Agresti and Min, 2005).
-    """
-    n = len(changes) + 2
-    return float(((changes**2).sum() + 1) / n - (changes.sum() / n) ** 2) / n
-
-
-def interval(
-    mean: float, parts: Sequence[tuple[float, float]], *, comparisons: int = 1
-) -> tuple[float, float, float]:
-    """Lower and upper 95% bounds of a mean, and the two-sided p of 0.
-
-    >>> low, high, p = interval(0.0, [(1.0, 1)])
-    >>> round(high, 1), p
-    (12.7, 1.0)
-
-    Args:
-        mean: the mean.
-        parts: for each source of error, the variance of the mean from it and its degrees of
-            freedom.
-        comparisons: number of means that the bounds hold for at once, by Bonferroni's inequality.
-    """
-    from scipy.optimize import brentq
-    from scipy.stats import t
-
-    def half_width(level: float) -> float:
-        return math.sqrt(
-            math.fsum(part * t.isf(level / 2, degrees) ** 2 for part, degrees in parts if part)
-        )
-
-    half = half_width(LEVEL / comparisons)
-    if not half:
-        return mean, mean, float(mean == 0)
-    if mean == 0 or half_width(_LEAST_P) <= abs(mean):
-        return mean - half, mean + half, float(mean == 0)
-    # p is the level whose interval ends at 0.
-    log_p: Any = brentq(lambda x: half_width(math.exp(x)) - abs(mean), math.log(_LEAST_P), 0.0)
-    return mean - half, mean + half, math.exp(log_p)
-
-
-# Several tasks, schemes and models
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 from robustok.checks import check_integer, check_list
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import Ids, append, item_key, plain_ids
-from robustok.evaluation.representations.states import last_states
 from robustok.evaluation.resume import RowFile
+from robustok.evaluation.states import last_states
 from robustok.lattice import Lattice
 from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged

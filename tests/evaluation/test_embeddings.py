@@ -16,7 +16,7 @@ from tests.oracles.lattice import tokenizations
 
 from robustok import RobustokError, Vocabulary
 from robustok.evaluation import embedding_distances
-from robustok.evaluation.representations.embeddings import draw_others, spell
+from robustok.evaluation.embeddings import draw_others, spell
 from robustok.models import Shape, small_model
 
 WORDS = ["rain", "happen", "differ", "garden"]
@@ -113,7 +113,7 @@ def test_a_resumed_run_gives_the_same_bits(model: Any, vocab: Vocabulary, tmp_pa
 def test_a_stopped_run_goes_on_and_measures_nothing_twice(
     model: Any, vocab: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from robustok.evaluation.representations import embeddings
+    from robustok.evaluation import embeddings
 
     monkeypatch.setattr(embeddings, "_ROWS", 1)  # a word at a time
     whole = embedding_distances(model, vocab, WORDS, draws=5, seed=1)

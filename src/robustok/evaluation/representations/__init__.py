@@ -1,1 +1,0 @@
-"""Inside a model: hidden states, embedding distances, weight norms, and the Lipschitz bound."""
