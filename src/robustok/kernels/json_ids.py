@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
+from robustok.kernels.pre_tokens import decode_character
 
 SCANNED, TOO_MANY, TOO_DEEP = range(3)  # states that `scan` returns
 LARGEST = 2**31 - 1  # integers beyond it, and beyond its negative, are stored as these
@@ -156,7 +156,8 @@ def _string(text, at, kinds):
         if byte == _BACKSLASH:
             code, at = _escaped(text, at)
         elif byte >= 128:
-            code, at = _character(text, at)
+            code, length = decode_character(text, at, size)
+            code, at = (code, at + length) if length else (np.int64(-1), at + 1)
         else:
             code = byte if byte >= _SPACE else np.int64(-1)
             at += 1
@@ -244,31 +245,6 @@ def _hexadecimal(text, at):
                 return np.int64(-1)
         code = code * 16 + digit
     return code
-
-
-@njit(cache=True, nogil=True)
-def _character(text, at):
-    """The code point of several bytes at ``text[at]``, -1 where they are not UTF-8, and its end.
-
-    ``text``: uint8 [bytes]. Surrogates pass, as in Python's JSON.
-    """
-    byte = np.int64(text[at])
-    if byte >= 0xF0:
-        length, code, least = 4, byte & 7, 0x10000
-    elif byte >= 0xE0:
-        length, code, least = 3, byte & 15, 0x800
-    else:
-        length, code, least = 2, byte & 31, 0x80
-    if byte < 0xC2 or byte > 0xF4 or at + length > len(text):
-        return np.int64(-1), at + 1
-    for i in range(at + 1, at + length):
-        following = np.int64(text[i])
-        if following & 0xC0 != 0x80:
-            return np.int64(-1), at + 1
-        code = code << 6 | following & 63
-    if code < least or code > 0x10FFFF:
-        return np.int64(-1), at + 1
-    return code, at + length
 
 
 @njit(cache=True, nogil=True)

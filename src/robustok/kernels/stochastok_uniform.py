@@ -18,13 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import copy_to
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.batch import copy_to
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.numbers import stream, uniform
-from robustok.kernels.record import counts_of, degrees_of, draw, is_listed, paths_of
 from robustok.kernels.stochastok import picks_of
-from robustok.kernels.store import NO_ROOM, NOT_DRAWN, lookup_token
+from robustok.kernels.store import (
+    NO_ROOM,
+    NOT_DRAWN,
+    counts_of,
+    degrees_of,
+    draw,
+    is_listed,
+    lookup_token,
+    paths_of,
+)
 from robustok.kernels.trie import ROOT, child, token_of
 
 MOST = 256  # bytes of the longest token that is split under support="pairwise"

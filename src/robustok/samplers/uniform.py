@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from robustok.kernels.uniform import draw_uniform
+from robustok.kernels.walk import draw_blocks
 from robustok.lattice import Lattice
 from robustok.samplers.stored import StoredSampler
 
@@ -35,4 +35,4 @@ class Uniform(StoredSampler):
         return -Lattice(self.vocab, ids).log_count()
 
     def _kernel(self) -> Any:
-        return draw_uniform, self.vocab.kernel_tokens, ()
+        return draw_blocks, self.vocab.kernel_tokens, (None,)

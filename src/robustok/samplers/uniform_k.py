@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.kernels.record import DISTANCE
+from robustok.kernels.store import DISTANCE
 from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.lattice import Lattice, distance
 from robustok.samplers.parameters import count, per_token
