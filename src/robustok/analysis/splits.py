@@ -19,7 +19,7 @@ from robustok.lattice import Lattice
 from robustok.lattice.counting import product
 from robustok.runtime.display import Progress
 from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
-from robustok.samplers.stochastok_uniform import segmentation_counts
+from robustok.samplers.stochastok import segmentation_counts
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
 
