@@ -23,7 +23,7 @@ from robustok.kernels.conditional import (
     largest,
     probability_of,
 )
-from robustok.kernels.stochastok_uniform import is_pairwise, reachable_sizes, spans
+from robustok.kernels.stochastok_uniform import Pairwise, is_pairwise, reachable_sizes, spans
 
 MODES = {
     "all": stores.ALL, "segments": stores.SEGMENTS, "distance": stores.DISTANCE,
@@ -256,8 +256,8 @@ def test_pairwise_is_that_some_order_of_two_way_splits_reaches_it() -> None:
     sizes = Counter[int]()
     for path, _ in oracle.paths(oracle.lattice(vocab, b"abcab")):
         size = len(path)
-        scratch = np.empty(size + 1, np.int64), np.empty((size + 1, size + 1), np.bool_)
-        reached = is_pairwise(table, np.array(path), size, vocab.token_offsets, *scratch)
+        scratch = Pairwise(np.empty(size + 1, np.int64), np.empty((size + 1,) * 2, np.bool_))
+        reached = is_pairwise(table, np.array(path), size, vocab.token_offsets, scratch)
         assert reached == splits.is_pairwise(vocab, token, path)
         sizes[size] += bool(reached)
     assert np.flatnonzero(reachable_sizes(table)).tolist() == sorted(s for s in sizes if sizes[s])

@@ -104,7 +104,8 @@ def scan(text, skeleton, values, spans, offsets, max_depth, kinds):
         byte = np.int64(text[at])
         if byte == _QUOTE:
             after, state = _string(text, at, kinds)
-            is_key = _is_at(text, after, _COLON)
+            following = _skip(text, after)
+            is_key = following < size and text[following] == _COLON
             if is_key and after - at <= LONG_KEY:
                 skeleton[end : end + after - at] = text[at:after]
                 end += after - at
@@ -170,13 +171,6 @@ def _string(text, at, kinds):
     if is_broken or at >= size:
         return min(at + 1, size), _BROKEN
     return at + 1, _NUMBER if has_digit and not has_other else _TEXT
-
-
-@njit(cache=True, nogil=True)
-def _is_at(text, at, byte):
-    """Whether ``byte`` is the first of ``text`` (uint8 [bytes]) from ``at`` on that is no space."""
-    at = _skip(text, at)
-    return at < len(text) and text[at] == byte
 
 
 @njit(cache=True, nogil=True)

@@ -331,39 +331,17 @@ def pack_header(key_slots, size, degrees, listed, short):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _key_slots(header):
-    """Slots of the key."""
-    return header & 0xFFFF
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _size(header):
-    """Bytes of the block."""
-    return (header >> 16) & 0xFFFF
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _degrees(header):
-    """The largest degree that has a tokenization."""
-    return (header >> 32) & 0xFFFF
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _listed(header):
-    """Whether the record is a list."""
-    return (header >> 48) & 1 != 0
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _short(header):
-    """Whether the nodes' counts are int32."""
-    return (header >> 49) != 0
+def unpack_header(header):
+    """The arguments of `pack_header`, the flags as bools."""
+    listed, short = (header >> 48) & 1 != 0, (header >> 49) != 0
+    return header & 0xFFFF, (header >> 16) & 0xFFFF, (header >> 32) & 0xFFFF, listed, short
 
 
 @njit(cache=True, nogil=True, inline="always")
 def body_of(record, header):
     """The slot after a record's counts by degree: of its groups, or of its nodes."""
-    return record + HEAD + _key_slots(header) + _degrees(header) + 1
+    key_slots, _, degrees, _, _ = unpack_header(header)
+    return record + HEAD + key_slots + degrees + 1
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -388,19 +366,19 @@ def row_of(i, n, degrees):
 @njit(cache=True, nogil=True, inline="always")
 def degrees_of(store, record):
     """The largest degree that has a tokenization."""
-    return _degrees(store.words[record + 1])
+    return unpack_header(store.words[record + 1])[2]
 
 
 @njit(cache=True, nogil=True, inline="always")
 def counts_of(store, record):
     """The index in ``store.floats`` of the number of tokenizations of degree 0."""
-    return record + HEAD + _key_slots(store.words[record + 1])
+    return record + HEAD + unpack_header(store.words[record + 1])[0]
 
 
 @njit(cache=True, nogil=True, inline="always")
 def is_listed(store, record):
     """Whether the record is a list of tokenizations."""
-    return _listed(store.words[record + 1])
+    return unpack_header(store.words[record + 1])[3]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -531,9 +509,9 @@ def draw(store, record, degree, state, out, at):
     read those of the record, and ``out`` needs no more space than the block has bytes.
     """
     header = store.words[record + 1]
-    degrees = _degrees(header)
+    _, n, degrees, listed, short = unpack_header(header)
     body = body_of(record, header)
-    if _listed(header):
+    if listed:
         group = store.words[body + degree]
         count = store.floats[body - degrees - 1 + degree]
         u, after = uniform(state)
@@ -550,9 +528,7 @@ def draw(store, record, degree, state, out, at):
             for x in range(size):
                 out[at + x] = store.ints[source + 1 + x]
         return at + size, state
-    n = _size(header)
     edges = body + (n + 2) // 2
-    short = _short(header)
     counts = edges + store.ints[body * 2 + n]
     i = np.int64(0)
     g = np.int64(degree)

@@ -21,7 +21,7 @@ from robustok.kernels.stochastok import (
     draw_stochastok_listed,
     pairs_of,
 )
-from robustok.kernels.stochastok_uniform import draw_stochastok_uniform, is_pairwise
+from robustok.kernels.stochastok_uniform import Pairwise, draw_stochastok_uniform, is_pairwise
 from robustok.kernels.stochastok_uniform import spans as spans_of
 from robustok.lattice import Lattice
 from robustok.samplers.parameters import Choice, count, per_token
@@ -185,9 +185,9 @@ class StochasTokUniform(StoredSampler):
         v = self.vocab
         spans = spans_of(v.trie, v.token_bytes, v.token_offsets[token], v.token_offsets[token + 1])
         size = len(cut) + 1
-        scratch = np.empty(size, np.int64), np.empty((size, size), np.bool_)
+        scratch = Pairwise(np.empty(size, np.int64), np.empty((size, size), np.bool_))
         segments = np.asarray(cut, np.int32)
-        return bool(is_pairwise(spans, segments, len(cut), v.token_offsets, *scratch))
+        return bool(is_pairwise(spans, segments, len(cut), v.token_offsets, scratch))
 
     def _max_ids(self, texts: int, tokens: int, size: int) -> int:
         return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
