@@ -132,12 +132,9 @@ def test_splits_and_distance() -> None:
             len({e for _, e, _ in lattice.spans(VOCAB, u)} - ends) for u in paths
         ]
         assert rt.distance(VOCAB, old, paths[0]) == lattice.distance(VOCAB, old, paths[0])
-
-
-@pytest.mark.parametrize("row", [[0, 1], [0], [5, 0], [1, 0, 2]])
-def test_rows_of_another_text_are_refused(row: list[int]) -> None:
-    with pytest.raises(rt.RobustokError, match="drawn row 1 does not spell"):
-        measure(VOCAB, [[0], [1, 2]], [[0], row])
+    for row in ([0, 1], [0], [5, 0], [1, 0, 2]):
+        with pytest.raises(rt.RobustokError, match="drawn row 1 does not spell"):
+            measure(VOCAB, [[0], [1, 2]], [[0], row])
 
 
 def test_segments_are_decoded_compared_and_repaired() -> None:
