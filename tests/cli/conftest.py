@@ -14,7 +14,7 @@ import pytest
 from robustok import Vocabulary
 from robustok.cli import printing
 from robustok.cli.app import run
-from robustok.kernels.compiler import message
+from robustok.kernels.compiler import dispatcher
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
 
@@ -28,7 +28,7 @@ ITEMS = [
 @pytest.fixture(scope="session", autouse=True)
 def silent() -> None:
     """Nothing on stderr that depends on time: compilation, and progress in a log."""
-    message.DELAY = threading.TIMEOUT_MAX
+    dispatcher.DELAY = threading.TIMEOUT_MAX
     printing.EVERY = threading.TIMEOUT_MAX
 
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from robustok.kernels.compiler import message as module
-from robustok.kernels.compiler.message import message
+from robustok.kernels.compiler import dispatcher as module
+from robustok.kernels.compiler.dispatcher import message
 
 
 class Terminal(io.StringIO):
@@ -54,7 +54,7 @@ def test_a_short_compilation_is_silent(
 def test_the_reason_is_given_where_every_process_compiles(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "cache_directory", lambda: None)
+    monkeypatch.setattr(module.cache, "cache_directory", lambda: None)
     compile_for(0.2)
     assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
 

@@ -94,7 +94,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of the kernels', with what a wheel brings for this environment."""
     folder = tmp_path / "kernels"
     (folder / "compiler").mkdir(parents=True)
-    (folder / "walk.py").write_text("x = 1\n")
+    for source in ("walk.py", "compiler/cache.py"):
+        (folder / source).write_text("x = 1\n")
     monkeypatch.setattr(cache, "_KERNELS", folder)
     name = cache._directory_name((cache.BASELINE, ""))
     (folder / cache.PACKAGED / name).mkdir(parents=True)
@@ -124,9 +125,10 @@ def test_kernels_of_another_environment_are_not_taken(
     assert cache.packaged_directory.__wrapped__() is None
 
 
-def test_kernels_of_other_sources_are_not_taken(sources: Path) -> None:
+@pytest.mark.parametrize("name", ["walk.py", "compiler/cache.py"])
+def test_kernels_of_other_sources_are_not_taken(sources: Path, name: str) -> None:
     assert cache.packaged_directory.__wrapped__() is not None
-    (sources / "walk.py").write_text("x = 2\n")
+    (sources / name).write_text("x = 2\n")
     assert cache.packaged_directory.__wrapped__() is None
 
 

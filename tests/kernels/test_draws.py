@@ -24,12 +24,6 @@ def canonical(text: bytes) -> tuple[int, ...]:
     return tuple(ENGLISH.encode(text.decode()).tolist())
 
 
-@pytest.mark.parametrize("ways", [2, 3])
-def test_many_picks_split_all_that_splits(ways: int) -> None:
-    rows = draws(rt.StochasTok(ENGLISH, alpha=5000, ways=ways), canonical(b"abcab d"), 3)
-    assert [row.tolist() for row in rows] == [[0, 1, 2, 0, 1, 3, 4]] * 3
-
-
 @pytest.mark.parametrize("support", ["all", "pairwise"])
 def test_stochastok_uniform_of_a_token_with_many_segmentations(support: str) -> None:
     vocab = toy([b"a", b"aa", b"aaa", b"a" * 9])
@@ -122,19 +116,6 @@ def test_bpe_dropout_of_short_texts_is_not_by_blocks_in_any_thread(monkeypatch) 
     monkeypatch.setattr(kernels, "merge_texts", spy)
     rt.BpeDropout(characters(), p=0.2).sample_batch(["abc" * 100] * 300, seed=1, threads=2)
     assert blocks == [None, None]
-
-
-def test_special_tokens_and_kept_ids_stay() -> None:
-    vocab = toy([b"a", b"b", b"ab", b"aba"], special=[b"<s>", b"</s>"])
-    rows = [[4, 3, 2, 5, 2], [5], [], [2, 4]]
-    keep = np.array([False, False, True, False, False, False, False, False])
-    drawn = rt.Uniform(vocab).sample_batch(rows, seed=1, draws=40, keep=keep)
-    for i, row in enumerate(drawn):
-        given, ids = rows[i // 40], row.tolist()
-        assert [x for x in ids if x >= 4] == [x for x in given if x >= 4]
-        assert vocab.decode_bytes(ids) == vocab.decode_bytes(given)
-    assert all(2 in row.tolist() for row in list(drawn)[:40])
-    assert len({tuple(row.tolist()) for row in list(drawn)[:40]}) == 6
 
 
 @pytest.mark.parametrize(("size", "k"), [(120, 3), (120, 100), (1300, 40)])

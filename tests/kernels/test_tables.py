@@ -14,9 +14,8 @@ from tests.oracles import samplers as splits
 from tests.oracles.vocabulary import canonical, toy
 
 from robustok.kernels import distances, feasible
-from robustok.kernels import record as record_of
 from robustok.kernels import store as stores
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import njit
 from robustok.kernels.conditional import (
     build_tree,
     convolve_group,
@@ -24,11 +23,11 @@ from robustok.kernels.conditional import (
     largest,
     probability_of,
 )
-from robustok.kernels.stochastok_uniform import is_pairwise, reachable_sizes, spans
+from robustok.kernels.stochastok_uniform import Pairwise, is_pairwise, reachable_sizes, spans
 
 MODES = {
-    "all": record_of.ALL, "segments": record_of.SEGMENTS, "distance": record_of.DISTANCE,
-    "splits": record_of.SPLITS,
+    "all": stores.ALL, "segments": stores.SEGMENTS, "distance": stores.DISTANCE,
+    "splits": stores.SPLITS,
 }  # fmt: skip
 
 
@@ -67,20 +66,20 @@ def test_a_record_has_all_tokenizations_by_degree(store: stores.Store, mode: str
     records = [(text, insert(store, mode, text)) for text in TEXTS]
     for text, record in records:
         groups = by_degree(mode, text)
-        kinds.add(bool(record_of.is_listed(store, record)))
-        assert record_of.degrees_of(store, record) == max(groups)
-        at = record_of.counts_of(store, record)
+        kinds.add(bool(stores.is_listed(store, record)))
+        assert stores.degrees_of(store, record) == max(groups)
+        at = stores.counts_of(store, record)
         counts = store.floats[at : at + max(groups) + 1]
         assert counts.tolist() == [len(groups.get(g, [])) for g in range(max(groups) + 1)]
         for degree, expected in groups.items():
             out, state, drawn = np.empty(len(text), np.int32), np.uint64(degree), set()
             for _ in range(12 * len(expected)):
-                end, state = record_of.draw(store, record, degree, np.uint64(state), out, 0)
+                end, state = stores.draw(store, record, degree, np.uint64(state), out, 0)
                 drawn.add(tuple(out[:end].tolist()))
             assert drawn <= set(expected)
             assert len(drawn) > 0.9 * len(expected)
-            if record_of.is_listed(store, record):
-                begin, stride = record_of.paths_of(store, record, degree)
+            if stores.is_listed(store, record):
+                begin, stride = stores.paths_of(store, record, degree)
                 listed = [
                     tuple(store.ints[p + 1 : p + 1 + store.ints[p]].tolist())
                     for p in range(begin, begin + stride * len(expected), stride)
@@ -98,27 +97,27 @@ def test_a_larger_store_has_the_same_records_at_the_same_positions(store: stores
     assert np.array_equal(larger.words[:used], store.words[:used])
     for text, record in records.items():
         key = np.array(canonical(VOCAB, text), np.int32)
-        assert stores.find(larger, record_of.DISTANCE, key, 0, len(key)) == record
+        assert stores.find(larger, stores.DISTANCE, key, 0, len(key)) == record
     assert len(larger.slots) == 4 * len(store.slots)
 
 
 def test_a_number_counts_under_its_stamp_alone(store: stores.Store) -> None:
     stores.clear(store)
     record = insert(store, "distance", b"abcab")
-    first, second = record_of.next_stamp(store), record_of.next_stamp(store)
-    record_of.set_number(store, record, first, 7)
-    assert record_of.number_of(store, record, first) == 7
-    assert record_of.number_of(store, record, second) == -1
+    first, second = stores.next_stamp(store), stores.next_stamp(store)
+    stores.set_number(store, record, first, 7)
+    assert stores.number_of(store, record, first) == 7
+    assert stores.number_of(store, record, second) == -1
 
 
 def test_a_full_store_and_a_word_without_tokenization_are_codes(store: stores.Store) -> None:
     stores.clear(store)
     tokens = VOCAB.kernel_tokens
     key = as_bytes(b"Z")
-    assert stores.insert(store, tokens, record_of.ALL, key, key) == stores.NO_PATH
+    assert stores.insert(store, tokens, stores.ALL, key, key) == stores.NO_PATH
     small = store._replace(words=store.words[:8])
     key = as_bytes(b"abcab")
-    assert stores.insert(small, tokens, record_of.ALL, key, key) == stores.NO_ROOM
+    assert stores.insert(small, tokens, stores.ALL, key, key) == stores.NO_ROOM
     assert store.used[0] == store.used[1] == 0
 
 
@@ -174,9 +173,7 @@ def test_the_nearest_cost_of_words_is_that_of_their_sums(store: stores.Store) ->
                 ids = np.array(canonical(vocab, text), np.int32)
             except AssertionError:  # the vocabulary cannot spell the text
                 continue
-            record = stores.insert(
-                store, vocab.kernel_tokens, record_of.SPLITS, ids, as_bytes(text)
-            )
+            record = stores.insert(store, vocab.kernel_tokens, stores.SPLITS, ids, as_bytes(text))
             types = distances.read_types(store, np.array([record]), np.array([2]))
             lattice = oracle.lattice(vocab, text)
             costs = {len(path) for path, _ in oracle.paths(lattice)}
@@ -259,8 +256,8 @@ def test_pairwise_is_that_some_order_of_two_way_splits_reaches_it() -> None:
     sizes = Counter[int]()
     for path, _ in oracle.paths(oracle.lattice(vocab, b"abcab")):
         size = len(path)
-        scratch = np.empty(size + 1, np.int64), np.empty((size + 1, size + 1), np.bool_)
-        reached = is_pairwise(table, np.array(path), size, vocab.token_offsets, *scratch)
+        scratch = Pairwise(np.empty(size + 1, np.int64), np.empty((size + 1,) * 2, np.bool_))
+        reached = is_pairwise(table, np.array(path), size, vocab.token_offsets, scratch)
         assert reached == splits.is_pairwise(vocab, token, path)
         sizes[size] += bool(reached)
     assert np.flatnonzero(reachable_sizes(table)).tolist() == sorted(s for s in sizes if sizes[s])

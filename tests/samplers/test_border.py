@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,12 +48,6 @@ REFUSED = [
 
 def closed(spec: str) -> str:
     return spec + ")" * max(0, spec.count("(") - spec.count(")")) if len(spec) < 200 else spec
-
-
-@pytest.mark.parametrize("value", [np.zeros((2, 2)), ["all"], 1])
-def test_a_choice_that_is_no_word_is_one_line(value: Any) -> None:
-    with pytest.raises(RobustokError, match="support must be 'all' or 'pairwise', not"):
-        rt.StochasTokUniform(TOY, support=value)
 
 
 @pytest.mark.parametrize("spec", sorted({closed(s) for s in REFUSED}), ids=lambda s: s[:60])
@@ -112,12 +105,6 @@ def test_a_sampler_of_another_vocabulary_is_refused() -> None:
             call()
 
 
-def test_specs_name_every_digit() -> None:
-    for spec in ("uniform-k(k=1234567)", "stochastok(alpha=0.123456789)", "stochastok(alpha=0.1)",
-                 "exactly(uniform, splits=0.1234567)"):  # fmt: skip
-        assert rt.sampler(spec, TOY).spec == spec
-
-
 def test_a_string_or_bytes_is_no_batch() -> None:
     for texts in ("hello", b"hello", 5, None):
         for call in (rt.Uniform(TOY).sample_batch, TOY.encode_batch):
@@ -128,12 +115,6 @@ def test_a_string_or_bytes_is_no_batch() -> None:
             rt.Uniform(TOY).sample_batch(rows, seed=0)  # type: ignore[arg-type]
 
 
-def test_more_draws_than_memory_are_refused() -> None:
-    for draws in (2**31 - 1, 2**31, 2**70):
-        with pytest.raises(rt.RobustokError):
-            rt.Uniform(TOY).sample_batch(["abc" * 100_000] * 1000, seed=0, draws=draws)
-
-
 @pytest.mark.parametrize(
     "spec",
     [
@@ -142,12 +123,12 @@ def test_more_draws_than_memory_are_refused() -> None:
         "exactly(uniform, splits=0)",
     ],
 )
-def test_too_many_draws_of_nothing_are_refused(spec: str) -> None:
+def test_more_draws_than_memory_are_refused(spec: str) -> None:
     scheme = rt.sampler(spec, TOY)
-    with pytest.raises(rt.RobustokError, match="draw"):
-        scheme.sample_batch([""], seed=0, draws=2**31 - 1)
-    with pytest.raises(rt.RobustokError, match="draw"):
-        scheme.sample_batch([[]], seed=0, draws=2**31 - 1)
+    for rows in ([""], [[]], ["abc" * 100_000] * 3):
+        for draws in (2**31 - 1, 2**31, 2**70):
+            with pytest.raises(rt.RobustokError, match="draw"):
+                scheme.sample_batch(rows, seed=0, draws=draws)
 
 
 def test_ids_are_checked_in_threads_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,10 +120,11 @@ def fewest_tokens(vocab: rt.Vocabulary, text: bytes) -> int:
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_hostile_texts_have_the_strength_or_the_nearest_one(measure: str) -> None:
+def test_any_text_has_the_strength_or_the_nearest_one(measure: str) -> None:
     vocab = real("gpt2")
     rng = np.random.default_rng(0)
     for text in (b"\xff" * 3000, b"a" * 3000, b"he" * 2000, b"", b" ", rng.bytes(3000),
+                 b"A revolution is a rapid, fundamental transformation of a society. " * 20,
                  bytes(rng.choice(list(b"acgtehilnorsu"), 6000).tolist())):  # fmt: skip
         ids = vocab.lattice(text).reference.tolist()
         least = 0 if measure == "splits" else fewest_tokens(vocab, text)
@@ -147,18 +148,6 @@ def test_a_gap_is_left_for_the_nearest_strength() -> None:
     ):
         row = exactly_uniform(EVEN, "splits", wanted, ids).sample(ids, seed=4)
         assert strength_of(EVEN, ids, row, "splits") == strength
-
-
-def test_exactly_uniform_on_a_real_document() -> None:
-    vocab = real("gpt2")
-    ids = vocab.encode("A revolution is a rapid, fundamental transformation of a society. " * 20)
-    for name, target in (("length_ratio", 1.1), ("length_ratio", 3.5), ("splits", 0.3)):
-        rows = rt.sampler(f"exactly(uniform, {name}={target})", vocab).sample_batch(
-            rt.Ragged.from_rows([ids]), seed=1, draws=3
-        )
-        strength = rt.measure(vocab, rt.Ragged.from_rows([ids]), rows)
-        seen = strength.tokens if name == "length_ratio" else strength.splits
-        assert (seen == np.ceil(target * len(ids) - 1e-9)).all()
 
 
 def test_exactly_takes_the_nearest_where_nothing_fits() -> None:

@@ -92,14 +92,6 @@ def test_special_ids_and_kept_spans_stay(spec: str) -> None:
         assert TOY.decode_bytes(drawn) == TOY.decode_bytes(row)
 
 
-def test_each_segment_is_a_text_of_its_own() -> None:
-    text = TOY.encode("abc abcab").tolist()
-    k = rt.UniformK(TOY, k=2)
-    drawn = k.sample([*text, 8, *text], seed=1).tolist()
-    cut = drawn.index(8)
-    assert rt.distance(TOY, text, drawn[:cut]) == rt.distance(TOY, text, drawn[cut + 1 :]) == 2
-
-
 @pytest.mark.parametrize("spec", [*RANDOM, "mix(0.5 uniform, 0.5 mix(0.5 canonical, 0.5 grampa))"])
 def test_a_draw_depends_on_seed_epoch_key_and_number_alone(spec: str) -> None:
     assert_draws_of_keys(lambda: toy_sampler(spec), "abc abcab")

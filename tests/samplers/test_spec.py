@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,8 @@ from robustok.samplers.parameters import Ramp
         ("stochastok-uniform(support='pairwise')",
          'stochastok-uniform(alpha=0.5, support="pairwise")'),
         ("uniform-k(k=3.0)", "uniform-k(k=3)"),
+        ("uniform-k(k=1234567)", "uniform-k(k=1234567)"),
+        ("stochastok(alpha=0.123456789)", "stochastok(alpha=0.123456789)"),
         ("unigram(temperature=2)", "unigram(temperature=2)"),
         ("bpe-dropout(rule=hf)", 'bpe-dropout(p=0.1, rule="hf")'),
         ("grampa(min_length=1)", "grampa(temperature=1)"),
@@ -49,6 +53,12 @@ def test_a_spec_is_a_value() -> None:
         spec.replace(k=3)
     inner = rt.Spec.parse("exactly(mix(0.5 canonical, 0.5 uniform), splits=1)").params["scheme"]
     assert [str(part) for _, part in inner.params["parts"]] == ["canonical", "uniform"]
+
+
+@pytest.mark.parametrize("value", [np.zeros((2, 2)), ["all"], 1])
+def test_a_choice_that_is_no_word_is_one_line(value: Any) -> None:
+    with pytest.raises(rt.RobustokError, match="support must be 'all' or 'pairwise', not"):
+        rt.Spec("stochastok-uniform", {"support": value})
 
 
 def test_a_ramp_is_a_value_of_a_schedule() -> None:

@@ -21,7 +21,7 @@ from robustok.lattice.counting import product
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.samplers import Sampler, StochasTok, StochasTokUniform, Uniform, UniformK, sampler
-from robustok.samplers.stochastok_uniform import segmentation_counts
+from robustok.samplers.stochastok import segmentation_counts
 from robustok.tokenizer.vocabulary import Text, Vocabulary
 
 # With its final full stop GPT-2 cuts it into 20 tokens, and the paper's numbers are those of 20.

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.kernels import guard as kernels
-from robustok.kernels.guard import CanonicalIds, Segments
+from robustok.kernels import comparison as kernels
+from robustok.kernels.comparison import CanonicalIds, Segments
 from robustok.ragged import Ragged
 from robustok.tokenizer.vocabulary import Vocabulary
 

@@ -42,8 +42,8 @@ from robustok.guard.findings import (
     join_tables,
     join_verdicts,
 )
-from robustok.kernels import guard as kernels
-from robustok.kernels.guard import CanonicalIds, Comparison, Repaired, Segments
+from robustok.kernels import comparison as kernels
+from robustok.kernels.comparison import CanonicalIds, Comparison, Repaired, Segments
 from robustok.ragged import Ragged
 from robustok.tokenizer.data import broken_spans
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -303,7 +303,7 @@ class Guard:
             np.ones(ids, np.bool_), np.zeros(len(canonical.ids), np.bool_),
             np.zeros(count, np.int64), np.zeros(count, np.int64),
         )  # fmt: skip
-        kernels.compare(segments, canonical, self.vocab.token_offsets, comparison)
+        kernels.compare_segments(segments, canonical, self.vocab.token_offsets, comparison)
         size = ids - int((segments.end - segments.begin).sum()) + len(canonical.ids)
         repaired = Repaired(
             np.empty(size, np.int32), np.empty(size, np.bool_), np.empty_like(row_offsets)

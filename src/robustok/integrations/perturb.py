@@ -27,7 +27,7 @@ from robustok.integrations.stochastic.switch import row_key
 from robustok.ragged import Ragged
 from robustok.runtime.processes import State
 from robustok.samplers import Sampler, UniformK
-from robustok.samplers.uniform_k import ONLY_CANONICAL
+from robustok.samplers.uniform import ONLY_CANONICAL
 
 _log = logging.getLogger(__name__)
 

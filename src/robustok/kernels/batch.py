@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.trie import Trie
 
 
@@ -58,6 +57,18 @@ def tokens_of(trie: Trie, token_bytes: np.ndarray, token_offsets: np.ndarray) ->
     border[some] |= token_bytes[token_offsets[:-1][some]].astype(np.int64) << 8
     border[some] |= token_bytes[token_offsets[1:][some] - 1]
     return Tokens(trie, token_bytes, token_offsets, border)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def copy_to(source, size, target, at):
+    """Copy the first ``size`` values of ``source`` to ``target``, from index ``at`` on.
+
+    A loop, since numba compiles the formatted error message of an assignment to a slice: a second
+    for each kernel. ``source``: int32 [at least ``size``] or of any other dtype. ``target``: int32
+    [at least ``at + size``] or of any other dtype.
+    """
+    for i in range(size):
+        target[at + i] = source[i]
 
 
 @njit(cache=True, nogil=True)

@@ -17,10 +17,16 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.batch import spell
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
-from robustok.kernels.record import next_stamp, number_of, set_number
-from robustok.kernels.store import RARE, find, insert, priced_edges
+from robustok.kernels.compiler import borrow, njit
+from robustok.kernels.store import (
+    RARE,
+    find,
+    insert,
+    next_stamp,
+    number_of,
+    priced_edges,
+    set_number,
+)
 from robustok.kernels.trie import ROOT, descend, token_of
 
 LONG = 48  # bytes; shorter blocks are not searched for further cuts

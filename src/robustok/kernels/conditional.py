@@ -21,14 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import copy_to
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.batch import copy_to
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.distances import LANES
 from robustok.kernels.lattice import backward, edge_probabilities, joined, longest_edge
 from robustok.kernels.numbers import uniform
-from robustok.kernels.record import draw
-from robustok.kernels.store import NOT_DRAWN
+from robustok.kernels.store import NOT_DRAWN, draw
 
 NEGLIGIBLE = 1e-24  # probabilities below are rounding errors of a convolution
 LAST = 256  # bytes whose nodes all keep their distances

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import njit
 from robustok.kernels.lattice import (
     backward,
     edge_probabilities,
@@ -77,20 +77,6 @@ def block_counts(first, step, ends):
         counts[b] = paths[begin] if fits else -1
         begin = ends[b]
     return counts
-
-
-@njit(cache=True, nogil=True)
-def farthest(first, step):
-    """The largest total cost of a path from node 0 to the end, or -1 where there is no path."""
-    n = len(first) - 1
-    most = np.full(n + 1, -1, np.int64)
-    most[n] = 0
-    for i in range(n - 1, -1, -1):
-        for e in range(first[i], first[i + 1]):
-            j = i + (step[e] >> 1)
-            if most[j] >= 0:
-                most[i] = max(most[i], most[j] + (step[e] & 1))
-    return most[0]
 
 
 @njit(cache=True, nogil=True)

@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.lattice import extremes, moments, write_backward
 from robustok.kernels.numbers import STEEPEST, inside, logit_step
-from robustok.kernels.record import counts_of, degrees_of
+from robustok.kernels.store import counts_of, degrees_of
 
 LANES = 8  # thresholds that are compared at once
 SAMPLE = 64  # types of blocks that the first estimate of z is made from

@@ -31,12 +31,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import pop, push
 from robustok.kernels.batch import Batch, Rows
 from robustok.kernels.blocks import block_ends
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
-from robustok.kernels.merges import CELLS, FIRST, MOST_TRIALS, Merges, rank_of, symbols_of
+from robustok.kernels.compiler import borrow, njit
+from robustok.kernels.merges import (
+    CELLS,
+    FIRST,
+    MOST_TRIALS,
+    Merges,
+    pop,
+    push,
+    rank_of,
+    symbols_of,
+)
 from robustok.kernels.numbers import stream, uniform
 from robustok.kernels.pre_tokens import TO_MERGE, PreTokens
 from robustok.kernels.trie import Trie

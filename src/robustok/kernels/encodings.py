@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import copy_to
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.batch import copy_to
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.json_ids import write_number
 
 _QUOTE, _BACKSLASH, _COMMA, _OPEN, _CLOSE, _ZERO, _NINE, _N, _SPACE = (ord(c) for c in '"\\,[]09n ')

@@ -23,30 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.lattice import extremes, longest_edge
 
 SEGMENT = 256  # bytes of the longest segment whose distances are listed
 GROUP = 32  # bytes of segments that are tried together first
 MOST_BITS = np.int64(1) << 33  # edges times words of 64 distances; more is not attempted
-
-
-@njit(cache=True, nogil=True)
-def _farthest_path(edges):
-    """For each node the largest distance of a path to the end, and its first edge; int64 [n + 1].
-
-    Both are -1 where there is no path.
-    """
-    n = len(edges.first) - 1
-    most, best = np.full(n + 1, -1, np.int64), np.full(n + 1, -1, np.int64)
-    most[n] = 0
-    for i in range(n - 1, -1, -1):
-        for e in range(edges.first[i], edges.first[i + 1]):
-            j = i + (edges.step[e] >> 1)
-            if most[j] >= 0 and most[j] + (edges.step[e] & 1) > most[i]:
-                most[i], best[i] = most[j] + (edges.step[e] & 1), e
-    return most, best
 
 
 @njit(cache=True, nogil=True)
@@ -67,6 +49,40 @@ def costs_between(edges, begin, end, most):
 
 
 @njit(cache=True, nogil=True)
+def _path_nodes(edges, best):
+    """Which nodes the first path has whose costs to the end are ``best``: bool [n + 1].
+
+    ``best``: int64 [n + 1], one of the results of `lattice.extremes`, of a lattice with a path.
+    So a node of the path has an edge with this cost, and the search ends within its edges.
+    """
+    n = len(edges.first) - 1
+    on_path = np.zeros(n + 1, np.bool_)
+    i = np.int64(0)
+    while i < n:
+        on_path[i] = True
+        e = edges.first[i]
+        j = i + (edges.step[e] >> 1)
+        while best[j] < 0 or best[j] + (edges.step[e] & 1) != best[i]:
+            e += 1
+            j = i + (edges.step[e] >> 1)
+        i = j
+    on_path[n] = True
+    return on_path
+
+
+@njit(cache=True, nogil=True)
+def _meeting_nodes(edges, low, high):
+    """The nodes on both a cheapest and a dearest path, int64 in order, node 0 and the last one."""
+    on_cheapest, on_dearest = _path_nodes(edges, low), _path_nodes(edges, high)
+    meet, count = np.empty(len(edges.first), np.int64), 0
+    for i in range(len(edges.first)):
+        if on_cheapest[i] and on_dearest[i]:
+            meet[count] = i
+            count += 1
+    return meet[:count]
+
+
+@njit(cache=True, nogil=True)
 def flexible(edges):
     """(farthest, simple, three, gap) of a lattice; -1, 0, False, 0 where it has no path.
 
@@ -75,31 +91,14 @@ def flexible(edges):
     ``three``: one of them has distance 3; ``gap`` is the largest farthest distance of a segment.
     Stops as soon as ``simple`` exceeds ``gap``, which shows that all distances from 2 exist.
     """
-    n = len(edges.first) - 1
-    most, best = _farthest_path(edges)
+    low, most = extremes(edges)
     if most[0] < 0:
         return np.int64(-1), np.int64(0), False, np.int64(0)
-    on_reference = np.zeros(n + 1, np.bool_)
-    i = np.int64(0)
-    while i < n:
-        on_reference[i] = True
-        after = np.int64(n)
-        for e in range(edges.first[i], edges.first[i + 1]):
-            if edges.step[e] & 1 == 0:
-                after = i + (edges.step[e] >> 1)
-        i = after
-    on_reference[n] = True
-    meet = np.empty(n + 1, np.int64)
-    count, i, gap = 0, np.int64(0), np.int64(0)
-    while True:
-        if on_reference[i]:
-            meet[count] = i
-            if count > 0:
-                gap = max(gap, most[meet[count - 1]] - most[i])
-            count += 1
-        if i == n:
-            break
-        i += edges.step[best[i]] >> 1
+    meet = _meeting_nodes(edges, low, most)
+    count = len(meet)
+    gap = np.int64(0)
+    for c in range(count - 1):
+        gap = max(gap, most[meet[c]] - most[meet[c + 1]])
     simple, three = np.int64(0), False
     c = 0
     while c < count - 1 and not (three and simple > gap):
@@ -199,32 +198,6 @@ def _period(edges, low):
             if period != 1 and low[j] >= 0:
                 period = _gcd(period, low[j] + (edges.step[e] & 1) - low[i])
     return period
-
-
-@njit(cache=True, nogil=True)
-def _meeting_nodes(edges, low, high):
-    """The nodes on both a cheapest and a dearest path, int64 in order, node 0 and the last one."""
-    n = len(edges.first) - 1
-    on_cheapest = np.zeros(n + 1, np.bool_)
-    meet, count = np.empty(n + 1, np.int64), 0
-    for lowest in (True, False):
-        best = low if lowest else high
-        i = np.int64(0)
-        while True:
-            if lowest:
-                on_cheapest[i] = True
-            elif on_cheapest[i]:
-                meet[count] = i
-                count += 1
-            if i == n:
-                break
-            after = i
-            for e in range(edges.first[i], edges.first[i + 1]):
-                j = i + (edges.step[e] >> 1)
-                if best[j] >= 0 and best[j] + (edges.step[e] & 1) == best[i]:
-                    after = j
-            i = after
-    return meet[:count]
 
 
 @njit(cache=True, nogil=True)

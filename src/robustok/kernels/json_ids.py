@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
+from robustok.kernels.pre_tokens import decode_character
 
 SCANNED, TOO_MANY, TOO_DEEP = range(3)  # states that `scan` returns
 LARGEST = 2**31 - 1  # integers beyond it, and beyond its negative, are stored as these
@@ -104,7 +104,8 @@ def scan(text, skeleton, values, spans, offsets, max_depth, kinds):
         byte = np.int64(text[at])
         if byte == _QUOTE:
             after, state = _string(text, at, kinds)
-            is_key = _is_at(text, after, _COLON)
+            following = _skip(text, after)
+            is_key = following < size and text[following] == _COLON
             if is_key and after - at <= LONG_KEY:
                 skeleton[end : end + after - at] = text[at:after]
                 end += after - at
@@ -156,7 +157,8 @@ def _string(text, at, kinds):
         if byte == _BACKSLASH:
             code, at = _escaped(text, at)
         elif byte >= 128:
-            code, at = _character(text, at)
+            code, length = decode_character(text, at, size)
+            code, at = (code, at + length) if length else (np.int64(-1), at + 1)
         else:
             code = byte if byte >= _SPACE else np.int64(-1)
             at += 1
@@ -169,13 +171,6 @@ def _string(text, at, kinds):
     if is_broken or at >= size:
         return min(at + 1, size), _BROKEN
     return at + 1, _NUMBER if has_digit and not has_other else _TEXT
-
-
-@njit(cache=True, nogil=True)
-def _is_at(text, at, byte):
-    """Whether ``byte`` is the first of ``text`` (uint8 [bytes]) from ``at`` on that is no space."""
-    at = _skip(text, at)
-    return at < len(text) and text[at] == byte
 
 
 @njit(cache=True, nogil=True)
@@ -244,31 +239,6 @@ def _hexadecimal(text, at):
                 return np.int64(-1)
         code = code * 16 + digit
     return code
-
-
-@njit(cache=True, nogil=True)
-def _character(text, at):
-    """The code point of several bytes at ``text[at]``, -1 where they are not UTF-8, and its end.
-
-    ``text``: uint8 [bytes]. Surrogates pass, as in Python's JSON.
-    """
-    byte = np.int64(text[at])
-    if byte >= 0xF0:
-        length, code, least = 4, byte & 7, 0x10000
-    elif byte >= 0xE0:
-        length, code, least = 3, byte & 15, 0x800
-    else:
-        length, code, least = 2, byte & 31, 0x80
-    if byte < 0xC2 or byte > 0xF4 or at + length > len(text):
-        return np.int64(-1), at + 1
-    for i in range(at + 1, at + length):
-        following = np.int64(text[i])
-        if following & 0xC0 != 0x80:
-            return np.int64(-1), at + 1
-        code = code << 6 | following & 63
-    if code < least or code > 0x10FFFF:
-        return np.int64(-1), at + 1
-    return code, at + length
 
 
 @njit(cache=True, nogil=True)

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import copy_to
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.batch import copy_to
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.numbers import exponent_of, two_to, uniform
 from robustok.kernels.trie import ROOT, descend, token_of
 

@@ -1,4 +1,4 @@
-"""The merge list of a BPE vocabulary: ranks by pair of ids, and the symbols that merging takes.
+"""The merge list of a BPE vocabulary: ranks by pair of ids, symbols, and the queue of merges.
 
 Arguments of one meaning in this module: ``merges``: `Merges`.
 """
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import slot_of
-from robustok.kernels.compiler.jit import njit
-from robustok.kernels.trie import find_token
+from robustok.kernels.compiler import njit
+from robustok.kernels.pre_tokens import decode_character
+from robustok.kernels.trie import find_token, slot_of
 
 BITS = 21  # of an id or a rank
 MOST_TRIALS = 255  # trials that are counted for a token; pre-tokens with more are always merged
@@ -91,16 +91,10 @@ def _code_point(text, p, after):
 
     -1 where it needs more than 16 bits, or is not UTF-8.
     """
-    size, first = after - p, np.int64(text[p])
-    if size == 1 and first < 0x80:
-        return first
-    if size == 2 and 0xC2 <= first < 0xE0:
-        return (first & 0x1F) << 6 | (np.int64(text[p + 1]) & 0x3F)
-    if size == 3 and 0xE0 <= first < 0xF0:
-        code = (first & 0xF) << 12 | (np.int64(text[p + 1]) & 0x3F) << 6
-        code |= np.int64(text[p + 2]) & 0x3F
-        return code if code >= 0x800 else np.int64(-1)
-    return np.int64(-1)
+    if text[p] < 0x80:
+        return np.int64(text[p]) if after == p + 1 else np.int64(-1)
+    code, size = decode_character(text, p, after)
+    return code if 0 < size < 4 and p + size == after else np.int64(-1)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -143,6 +137,47 @@ def symbols_of(trie, merges, text, start, end, token, rank):
         plain = 0 <= code < 128 and known >= 0
         p = after
     return n
+
+
+@njit(cache=True, nogil=True, inline="always")
+def push(heap, size, key):
+    """Push ``key`` onto a binary min-heap of ``size`` entries; returns the new size.
+
+    ``heap``: int64 [more than ``size``].
+    """
+    at = size
+    while at > 0:
+        up = (at - 1) >> 1
+        if heap[up] <= key:
+            break
+        heap[at] = heap[up]
+        at = up
+    heap[at] = key
+    return size + 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def pop(heap, size):
+    """The smallest entry of a heap that is not empty, and the new size.
+
+    ``heap``: int64 [``size`` or more], its first ``size`` entries in use.
+    """
+    top = heap[0]
+    size -= 1
+    key = heap[size]
+    at = np.int64(0)
+    while True:
+        down = 2 * at + 1
+        if down >= size:
+            break
+        if down + 1 < size and heap[down + 1] < heap[down]:
+            down += 1
+        if heap[down] >= key:
+            break
+        heap[at] = heap[down]
+        at = down
+    heap[at] = key
+    return top, size
 
 
 def _shared_zeros(size: int) -> np.ndarray:

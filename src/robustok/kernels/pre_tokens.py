@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
 
 END = 128  # the symbol of the end of a span; smaller ones are ASCII, larger ones other classes
 UNKNOWN = 255  # the symbol of characters that were not looked up yet
@@ -25,8 +24,11 @@ class PreTokens(NamedTuple):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _decode(text, p, stop):
-    """The code point of text[p:stop] at ``p`` and its size in bytes; size 0 if it is not UTF-8."""
+def decode_character(text, p, stop):
+    """The code point of text[p:stop] (uint8) at ``p`` and its size in bytes; size 0 if not UTF-8.
+
+    For a character of several bytes. Surrogates pass, as in Python's JSON.
+    """
     a = np.int64(text[p])
     size = 2 if a < 0xE0 else 3 if a < 0xF0 else 4
     if a < 0xC2 or a > 0xF4 or p + size > stop:
@@ -37,10 +39,8 @@ def _decode(text, p, stop):
         if b & 0xC0 != 0x80:
             return np.int64(0), 0
         code = code << 6 | (b & 0x3F)
-    # Overlong, a surrogate, or beyond Unicode.
-    if (size == 3 and (code < 0x800 or 0xD800 <= code < 0xE000)) or (
-        size == 4 and (code < 0x10000 or code > 0x10FFFF)
-    ):
+    # Overlong, or beyond Unicode.
+    if (size == 3 and code < 0x800) or (size == 4 and (code < 0x10000 or code > 0x10FFFF)):
         return np.int64(0), 0
     return code, size
 
@@ -76,7 +76,8 @@ def cut(step, symbols, text, edges, whole, ends):
                     symbol = np.int64(text[p])
                     size = 1
                     if symbol >= 128:
-                        code, size = _decode(text, p, stop)
+                        code, size = decode_character(text, p, stop)
+                        size = 0 if 0xD800 <= code < 0xE000 else size  # a surrogate
                         symbol = np.int64(symbols[code]) if size else np.int64(END)
                         if symbol == UNKNOWN:
                             return np.int64(UNKNOWN_CHARACTER)

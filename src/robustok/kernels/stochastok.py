@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.numbers import below, stream, uniform
-from robustok.kernels.record import counts_of, degrees_of, draw
-from robustok.kernels.store import lookup_token
+from robustok.kernels.store import counts_of, degrees_of, draw, lookup_token
 from robustok.kernels.trie import ROOT, child, find_token, token_of
 
 MOST_PICKS = 2.0**62

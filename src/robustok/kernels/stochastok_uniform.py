@@ -18,13 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import copy_to
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.batch import copy_to
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.numbers import stream, uniform
-from robustok.kernels.record import counts_of, degrees_of, draw, is_listed, paths_of
 from robustok.kernels.stochastok import picks_of
-from robustok.kernels.store import NO_ROOM, NOT_DRAWN, lookup_token
+from robustok.kernels.store import (
+    NO_ROOM,
+    NOT_DRAWN,
+    counts_of,
+    degrees_of,
+    draw,
+    is_listed,
+    lookup_token,
+    paths_of,
+)
 from robustok.kernels.trie import ROOT, child, token_of
 
 MOST = 256  # bytes of the longest token that is split under support="pairwise"
@@ -85,15 +92,23 @@ def reachable_sizes(is_token):
     return sizes[0, n]
 
 
+class Pairwise(NamedTuple):
+    """Scratch of `is_pairwise` for a segmentation into fewer than ``len(cuts)`` segments."""
+
+    cuts: np.ndarray  # int64 [n]
+    merged: np.ndarray  # bool [n, n]
+
+
 @njit(cache=True, nogil=True)
-def is_pairwise(is_token, segments, count, token_offsets, cuts, merged):
+def is_pairwise(is_token, segments, count, token_offsets, scratch):
     """Whether a segmentation of a token merges into it, two segments at a time through tokens.
 
     ``is_token``: bool [n + 1, n + 1], from `spans` of the token, n bytes. ``segments``: int32
     [count or more], its first ``count`` are the ids of the segments, which together spell the
-    token. ``cuts``: int64 [count + 1 or more] and ``merged``: bool [count + 1 or more, the same],
-    scratch. A segment has at least a byte, so ``count`` and the cuts are at most n.
+    token. ``scratch``: `Pairwise` for more than ``count`` cuts. A segment has at least a byte, so
+    ``count`` and the cuts are at most n.
     """
+    cuts, merged = scratch
     cuts[0] = 0
     for p in range(count):
         cuts[p + 1] = cuts[p] + token_offsets[segments[p] + 1] - token_offsets[segments[p]]
@@ -107,13 +122,6 @@ def is_pairwise(is_token, segments, count, token_offsets, cuts, merged):
                         break
             merged[a, a + span] = ok
     return merged[0, count]
-
-
-class Pairwise(NamedTuple):
-    """Scratch of `is_pairwise` for any token that is split."""
-
-    cuts: np.ndarray  # int64 [MOST + 1]
-    merged: np.ndarray  # bool [MOST + 1, MOST + 1]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -130,7 +138,7 @@ def _record(tokens, store, key, pairwise):
         t = key[0]
         table = spans(tokens.trie, tokens.bytes, tokens.offsets[t], tokens.offsets[t + 1])
         if is_listed(store, record):
-            _keep_pairwise(store, record, table, tokens.offsets, pairwise.cuts, pairwise.merged)
+            _keep_pairwise(store, record, table, tokens.offsets, pairwise)
         else:
             reachable = reachable_sizes(table)
             for s in range(2, degrees_of(store, record) + 1):
@@ -140,10 +148,10 @@ def _record(tokens, store, key, pairwise):
 
 
 @njit(cache=True, nogil=True)
-def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
+def _keep_pairwise(store, record, table, token_offsets, scratch):
     """Remove from a record's lists what repeated two-way splits cannot reach.
 
-    ``table``: bool, the spans of the token (`spans`). ``cuts``, ``merged``: scratch.
+    ``table``: bool [n + 1, n + 1], from `spans` of the token. ``scratch``: `Pairwise`.
     """
     counts = counts_of(store, record)
     for s in range(3, degrees_of(store, record) + 1):
@@ -151,7 +159,7 @@ def _keep_pairwise(store, record, table, token_offsets, cuts, merged):
         kept = 0
         for p in range(np.int64(store.floats[counts + s])):
             path = store.ints[base + p * stride + 1 : base + p * stride + 1 + s]
-            if is_pairwise(table, path, s, token_offsets, cuts, merged):
+            if is_pairwise(table, path, s, token_offsets, scratch):
                 copy_to(path, s, store.ints, base + kept * stride + 1)
                 kept += 1
         store.floats[counts + s] = kept
@@ -203,9 +211,7 @@ def _segment(tokens, store, key, share, pairwise, state, out, at):
     if pairwise is not None and count > 2 and not is_listed(store, record):
         table = spans(tokens.trie, tokens.bytes, tokens.offsets[t], tokens.offsets[t + 1])
         tries = 1
-        while not is_pairwise(
-            table, out[at:end], count, tokens.offsets, pairwise.cuts, pairwise.merged
-        ):
+        while not is_pairwise(table, out[at:end], count, tokens.offsets, pairwise):
             if tries == TRIES:
                 return np.int64(NOT_DRAWN), state
             tries += 1

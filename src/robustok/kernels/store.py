@@ -1,10 +1,37 @@
-"""A store of records (`kernels.record`) of single blocks, kept by content because blocks repeat.
+"""A store of records: the tokenizations of single blocks, kept because blocks repeat.
 
 Whether a block is already in the store changes the time of a draw and never its result.
 
-Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS, DISTANCE or SPLITS of `record`,
-the degree that records are grouped by. ``key``: the bytes of the block under ALL (uint8 [bytes]),
-else its reference ids (int32 [ids]).
+A record has the tokenizations of one block, grouped by degree: all together, by number of segments,
+by distance from a reference, or by number of splits (boundaries that the reference does not have).
+A block with up to LISTED tokenizations has them as a list, so that a draw is one look-up. Any other
+block has, for every node of its lattice, the number of paths to the end by degree, and a draw walks
+through the nodes.
+
+A record is contiguous, because a draw costs about as many cache misses as it touches cache lines.
+In 8-byte slots of ``Store.words``, from position r on:
+
+    r       size of the key: bytes (ALL) or ids (SEGMENTS, DISTANCE, SPLITS)
+    r + 1   header, see `pack_header`
+    r + 2   stamp of the text that used the record last (`uniform-k`)
+    r + 3   number of the block's type within that text
+    r + 4   key: uint8 (ALL) or int32, padded to whole slots
+    then    number of tokenizations by degree, float64 [degrees + 1]
+
+    list:   int64 [degrees + 1], where the paths of each degree begin and their stride, see
+            `_pack_group`; then the paths in int32: number of ids, ids, padding up to the stride
+    nodes:  int32 [n + 1], the first edge of each byte, padded to whole slots; int64 [edges], token
+            << 32 | step (`kernels.lattice.Edges`); the counts of all nodes by degree, node i having
+            min(degrees, n - i) + 1 (`row_of`), in int32 if all are below 2**31, else in float64
+
+Only this module reads offsets; others call `degrees_of`, `counts_of`, `paths_of` and so on.
+
+Arguments of one meaning in this module: ``mode``: ALL, SEGMENTS, DISTANCE or SPLITS, the degree
+that records are grouped by. ``key``: the bytes of the block under ALL (uint8 [bytes]), else its
+reference ids (int32 [ids]). ``record``: int64, the position of a record in ``Store.words``.
+``header``: int64, from `pack_header`. ``degrees``: the largest degree that has a tokenization.
+``degree``: int64 in 0..degrees, both included. Invariant: a position is used only until the store
+is cleared, and all of a record is inside ``Store.words``.
 """
 
 from __future__ import annotations
@@ -14,30 +41,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import copy_to, hash_key
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.batch import copy_to
+from robustok.kernels.compiler import njit
 from robustok.kernels.lattice import edges_of, mark_boundaries, mark_reference
-from robustok.kernels.record import (
-    ALL,
-    DISTANCE,
-    HEAD,
-    LISTED,
-    SEGMENTS,
-    SPLITS,
-    body_of,
-    pack_header,
-    row_of,
-    write_list,
-    write_nodes,
-)
+from robustok.kernels.numbers import GOLDEN, uniform
 
+ALL, SEGMENTS, DISTANCE, SPLITS = 0, 1, 2, 3
+LISTED = 32  # tokenizations; blocks with more are walked
+COPIED = 8  # ids of a listed tokenization that are copied at once
+HEAD = 4  # slots of a record before its key
 NO_ROOM = -1  # the store is full
 NO_PATH = -2  # the vocabulary has no tokenization of the bytes: nothing may be drawn from a record
 NOT_DRAWN = -3  # too rare or too large to be drawn
 RARE = -4  # the text needs code that the compiled kernel leaves out
 _SINGLE = 1 << 18  # ids that are looked up without a hash: a vocabulary of today, and no more
-_BITS = np.uint64(36)
+_TAG_BITS = np.uint64(36)
 _OFFSET = np.int64((1 << 36) - 1)
+_HALF = np.uint64(32)
+_ODD = np.uint64(1)
 
 
 class Store(NamedTuple):
@@ -77,13 +98,28 @@ def clear(store):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def hash_key(seed, key, start, end):
+    """A hash of key[start:end], uint64.
+
+    ``key``: uint8 [bytes], or int32 [ids], none of them negative.
+    A polynomial whose factor follows from the secret ``seed``. Its high bits depend on the whole
+    key, so they are folded into the low ones.
+    """
+    h = np.uint64(seed)
+    factor = (h * GOLDEN) | _ODD
+    for p in range(start, end):
+        h = (h ^ np.uint64(key[p])) * factor
+    return h ^ (h >> _HALF)
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _first_slot(entry, mask):
     """The first slot to try for an entry of `Store.slots`, by the low bits of its tag alone.
 
     So an entry can be moved to a larger table without its key. ``mask``: the number of slots minus
     1; beyond 2**28 slots, only the first ones are tried first.
     """
-    return np.int64(np.uint64(entry) >> _BITS) & mask
+    return np.int64(np.uint64(entry) >> _TAG_BITS) & mask
 
 
 @njit(cache=True, nogil=True)
@@ -140,7 +176,7 @@ def find(store, mode, key, key_start, key_end):
         return store.single[key[key_start]] - 1
     mask = len(store.slots) - 1
     h = hash_key(store.used[3], key, key_start, key_end)
-    tag = np.int64((h >> _BITS) << _BITS)
+    tag = np.int64((h >> _TAG_BITS) << _TAG_BITS)
     slot = _first_slot(tag, mask)
     size = key_end - key_start
     record = np.int64(-1)
@@ -164,7 +200,7 @@ def add_slot(store, key, key_start, key_end, record):
     ``record``: its position in the store. At least half of the slots are free before.
     """
     h = hash_key(store.used[3], key, key_start, key_end)
-    _enter(store.slots, np.int64((h >> _BITS) << _BITS) | (record + 1))
+    _enter(store.slots, np.int64((h >> _TAG_BITS) << _TAG_BITS) | (record + 1))
 
 
 @njit(cache=True, nogil=True)
@@ -181,16 +217,6 @@ def insert(store, tokens, mode, key, text):
         store.single[key[0]] = record + 1
     elif record >= 0:
         add_slot(store, key, 0, len(key), record)
-    return record
-
-
-@njit(cache=True, nogil=True, inline="always")
-def lookup_block(store, tokens, text, start, end):
-    """The record (ALL) of the block text[start:end] (uint8), built if new; NO_ROOM or NO_PATH."""
-    record = find(store, ALL, text, start, end)
-    if record < 0:
-        block = text[start:end]
-        record = insert(store, tokens, ALL, block, block)
     return record
 
 
@@ -291,3 +317,240 @@ def _build(store, tokens, mode, key, text):
     store.used[0] = end
     store.used[1] += 1
     return record
+
+
+@njit(cache=True, nogil=True, inline="always")
+def pack_header(key_slots, size, degrees, listed, short):
+    """The header of a record, int64: ``key_slots``, ``size``, ``degrees`` and two flags.
+
+    ``key_slots``: 8-byte slots of the key. ``size``: bytes of the block. ``degrees``: the largest
+    degree with a tokenization. These three are below 2**16. ``listed``: 1 if the record is a list,
+    else 0. ``short``: 1 if the counts of the nodes are int32, else 0.
+    """
+    return key_slots | (size << 16) | (degrees << 32) | (listed << 48) | (short << 49)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def unpack_header(header):
+    """The arguments of `pack_header`, the flags as bools."""
+    listed, short = (header >> 48) & 1 != 0, (header >> 49) != 0
+    return header & 0xFFFF, (header >> 16) & 0xFFFF, (header >> 32) & 0xFFFF, listed, short
+
+
+@njit(cache=True, nogil=True, inline="always")
+def body_of(record, header):
+    """The slot after a record's counts by degree: of its groups, or of its nodes."""
+    key_slots, _, degrees, _, _ = unpack_header(header)
+    return record + HEAD + key_slots + degrees + 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pack_group(begin, stride):
+    """The paths of one degree: index of the first in ``ints``, and int32s from one to the next.
+
+    ``begin``: int64, the index, below 2**47. ``stride``: int64, below 2**16.
+    """
+    return (begin << 16) | stride
+
+
+@njit(cache=True, nogil=True, inline="always")
+def row_of(i, n, degrees):
+    """The number of counts before those of node ``i``, which has min(degrees, n - i) + 1.
+
+    ``i``: in 0..n, both included. ``n``: bytes of the block, at least ``degrees``.
+    """
+    late = max(i - (n - degrees), 0)
+    return i * (degrees + 1) - late * (late - 1) // 2
+
+
+@njit(cache=True, nogil=True, inline="always")
+def degrees_of(store, record):
+    """The largest degree that has a tokenization."""
+    return unpack_header(store.words[record + 1])[2]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def counts_of(store, record):
+    """The index in ``store.floats`` of the number of tokenizations of degree 0."""
+    return record + HEAD + unpack_header(store.words[record + 1])[0]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def is_listed(store, record):
+    """Whether the record is a list of tokenizations."""
+    return unpack_header(store.words[record + 1])[3]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def paths_of(store, record, degree):
+    """The paths of one degree of a list: index of the first in ``store.ints``, and the stride.
+
+    At that index is the number of ids, after it are the ids.
+    """
+    group = store.words[body_of(record, store.words[record + 1]) + degree]
+    return group >> 16, group & 0xFFFF
+
+
+@njit(cache=True, nogil=True, inline="always")
+def next_stamp(store):
+    """A new stamp for a text, to mark the records that it uses."""
+    store.used[2] += 1
+    return store.used[2]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def number_of(store, record, stamp):
+    """The number that `set_number` gave the record under this stamp, or -1.
+
+    ``stamp``: int64, from `next_stamp`.
+    """
+    return store.words[record + 3] if store.words[record + 2] == stamp else np.int64(-1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def set_number(store, record, stamp, number):
+    """Give the record a number under a stamp.
+
+    ``number``: int64, at least 0. ``stamp``: int64, from `next_stamp`.
+    """
+    store.words[record + 2], store.words[record + 3] = stamp, number
+
+
+@njit(cache=True, nogil=True)
+def write_list(store, edges, body, counts, strides):
+    """Write the groups and all paths of a list, by depth-first search of nodes that reach the end.
+
+    ``edges``: those of the block, n bytes. ``body``: the slot to write from (`body_of`).
+    ``counts``: float64 [n + 1, degrees + 1 or more], the paths from each node by degree.
+    ``strides``: int64 [degrees + 1], int32s for a path of each degree, one more than the ids of the
+    longest. Every step is at least a byte, so a path has at most n ids. The caller makes sure that
+    groups and paths fit in the store.
+    """
+    first, token, step = edges.first, edges.token, edges.step
+    n = len(first) - 1
+    group = np.empty(len(strides), np.int64)  # index in ints of the next path of each degree
+    ints = (body + len(strides)) * 2
+    for g in range(len(strides)):
+        group[g] = ints
+        store.words[body + g] = _pack_group(ints, strides[g])
+        ints += np.int64(counts[0, g]) * strides[g]
+    reaches_end = np.empty(n + 1, np.bool_)
+    for i in range(n + 1):
+        reaches_end[i] = counts[i].sum() > 0.0
+    edge, node, degree = 0, 1, 2
+    stack = np.empty((n + 1, 3), np.int64)  # by depth: the edge, its node, the degree before it
+    stack[0, edge], stack[0, node], stack[0, degree] = first[0], 0, 0
+    depth = 0
+    while depth >= 0:
+        e = stack[depth, edge]
+        if e == first[stack[depth, node] + 1]:
+            depth -= 1
+            if depth >= 0:
+                stack[depth, edge] += 1
+            continue
+        end, g = stack[depth, node] + (step[e] >> 1), stack[depth, degree] + (step[e] & 1)
+        if not reaches_end[end]:
+            stack[depth, edge] += 1
+            continue
+        if end < n:
+            depth += 1
+            stack[depth, edge], stack[depth, node], stack[depth, degree] = first[end], end, g
+            continue
+        at = group[g]
+        store.ints[at] = depth + 1
+        for x in range(depth + 1):
+            store.ints[at + 1 + x] = token[stack[x, edge]]
+        group[g] += strides[g]
+        stack[depth, edge] += 1
+
+
+@njit(cache=True, nogil=True)
+def write_nodes(store, edges, body, counts, degrees, short):
+    """Write the edges and the counts of all nodes.
+
+    ``edges``: those of the block, n bytes. ``body``: the slot to write from (`body_of`).
+    ``counts``: float64 [n + 1, degrees + 1 or more]. ``degrees``: the largest degree. ``short``:
+    write the counts as int32, else as float64. The caller makes sure that all of them fit in the
+    store.
+    """
+    n = len(edges.first) - 1
+    for i in range(n + 1):
+        store.ints[body * 2 + i] = edges.first[i]
+    at = body + (n + 2) // 2
+    for e in range(edges.first[n]):
+        store.words[at + e] = (np.int64(edges.token[e]) << 32) | edges.step[e]
+    at += edges.first[n]
+    for i in range(n + 1):
+        row = row_of(i, n, degrees)
+        for g in range(min(degrees, n - i) + 1):
+            if short:
+                store.ints[2 * at + row + g] = np.int32(counts[i, g])
+            else:
+                store.floats[at + row + g] = counts[i, g]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _count_at(store, short, counts, at):
+    """Count number ``at`` of the nodes' counts, which begin at slot ``counts``; float64.
+
+    ``short``: the counts are int32, else float64. ``at`` is at most `row_of` of the last
+    node.
+    """
+    return np.float64(store.ints[2 * counts + at]) if short else store.floats[counts + at]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def draw(store, record, degree, state, out, at):
+    """Append a uniform path of exactly this degree to ``out``; returns the end, the state.
+
+    ``record``: int64, its position in the store. ``out``: int32, with space for an id for each byte
+    of the block from index ``at`` on; ids after the returned end may be overwritten. The record
+    must have a path of this ``degree`` (`counts_of`): only then are the list and the nodes that are
+    read those of the record, and ``out`` needs no more space than the block has bytes.
+    """
+    header = store.words[record + 1]
+    _, n, degrees, listed, short = unpack_header(header)
+    body = body_of(record, header)
+    if listed:
+        group = store.words[body + degree]
+        count = store.floats[body - degrees - 1 + degree]
+        u, after = uniform(state)
+        state = after if count > 1.0 else state
+        chosen = min(np.int64(u * count), np.int64(count) - 1)
+        source = (group >> 16) + chosen * (group & 0xFFFF)
+        size = np.int64(store.ints[source])
+        if size <= COPIED and at + COPIED <= len(out) and source + COPIED < len(store.ints):
+            # A fixed number of ids, without unpredictable branches; later ones overwrite the rest.
+            a, b = np.uint64(at), np.uint64(source + 1)
+            for x in range(COPIED):
+                out[a + np.uint64(x)] = store.ints[b + np.uint64(x)]
+        else:
+            for x in range(size):
+                out[at + x] = store.ints[source + 1 + x]
+        return at + size, state
+    edges = body + (n + 2) // 2
+    counts = edges + store.ints[body * 2 + n]
+    i = np.int64(0)
+    g = np.int64(degree)
+    while i < n:
+        u, state = uniform(state)
+        left = u * _count_at(store, short, counts, row_of(i, n, degrees) + g)
+        chosen = np.int64(-1)
+        for e in range(edges + store.ints[body * 2 + i], edges + store.ints[body * 2 + i + 1]):
+            step = store.words[e] & 0xFFFFFFFF
+            cost = step & 1
+            j = i + (step >> 1)
+            if cost > g or g - cost > n - j:
+                continue
+            count = _count_at(store, short, counts, row_of(j, n, degrees) + g - cost)
+            if count > 0.0:
+                chosen = e
+                left -= count
+                if left < 0.0:
+                    break
+        edge = store.words[chosen]
+        out[at] = edge >> 32
+        at += 1
+        i += (edge & 0xFFFFFFFF) >> 1
+        g -= edge & 1
+    return at, state

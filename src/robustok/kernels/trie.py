@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import slot_of
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import njit
+from robustok.kernels.numbers import GOLDEN
 
 NODE_BITS = 28  # of a node
 ROOT = np.int64(1)  # the root has number 0 and children
 _NODE = (1 << NODE_BITS) - 1
+_HALF = np.uint64(32)
 
 
 class Trie(NamedTuple):
@@ -33,6 +34,15 @@ class Trie(NamedTuple):
     joined: np.ndarray  # bool [65536]: some token holds byte a directly followed by byte b
     size: int  # ids of the vocabulary
     longest: int  # bytes of the longest token
+
+
+@njit(cache=True, nogil=True, inline="always")
+def slot_of(key, mask):
+    """The first slot to try for an integer ``key`` (Fibonacci hashing); int64 in 0..mask.
+
+    ``mask``: the number of slots, a power of two, minus 1.
+    """
+    return np.int64((np.uint64(key) * GOLDEN) >> _HALF) & mask
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -27,11 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustok.kernels.arrays import copy_to
-from robustok.kernels.batch import Batch, Rows, Tokens, spell
+from robustok.kernels.batch import Batch, Rows, Tokens, copy_to, spell
 from robustok.kernels.blocks import index_blocks, new_text_blocks
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
 from robustok.kernels.conditional import (
     Draws,
     Target,
@@ -53,8 +51,7 @@ from robustok.kernels.feasible import (
 )
 from robustok.kernels.lattice import backward, draw_long, edges_of
 from robustok.kernels.numbers import stream, uniform
-from robustok.kernels.record import DISTANCE, draw
-from robustok.kernels.store import NO_ROOM, NOT_DRAWN, RARE, Store, priced_edges
+from robustok.kernels.store import DISTANCE, NO_ROOM, NOT_DRAWN, RARE, Store, draw, priced_edges
 
 STAGED = 1024  # bytes of unbroken blocks beyond which their last part is drawn by stages
 TREE = 1024  # blocks of the largest group that is convolved one block after another

@@ -1,8 +1,9 @@
-"""Schemes that walk a lattice from left to right: Unigram, GRaMPa and MaxMatch dropout.
+"""Schemes that draw each block of a text by itself: uniform, Unigram, GRaMPa and MaxMatch dropout.
 
-A backward pass sums the weights of all paths from each node to the end, as logarithms, so that no
-text is too long; a forward walk then picks each edge by its probability. Blocks are independent of
-each other, so a draw walks block by block.
+A uniform draw takes the record of a block from the store, or walks through a block that is too long
+for one. The other schemes walk from left to right by a `StepRule`. A backward pass sums the weights
+of all paths from each node to the end, as logarithms, so that no text is too long; a forward walk
+then picks each edge by its probability.
 
 The steps of each block are cached, because blocks repeat. The cache is a `store.Store` with records
 of its own kind: size and key as in every record, so that `store.find` looks them up, then the edges
@@ -21,12 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from robustok.kernels.blocks import LONG, block_ends
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
-from robustok.kernels.lattice import edges_of
+from robustok.kernels.compiler import borrow, njit
+from robustok.kernels.lattice import backward, draw_long, edges_of
 from robustok.kernels.numbers import stream, uniform
-from robustok.kernels.record import ALL, HEAD
-from robustok.kernels.store import NO_PATH, NO_ROOM, add_slot, find
+from robustok.kernels.store import ALL, HEAD, NO_PATH, NO_ROOM, add_slot, draw, find, insert
 from robustok.kernels.trie import find_token
 
 UNIGRAM, GRAMPA, MAXMATCH = 0, 1, 2
@@ -294,40 +293,68 @@ def _walk_record(store, record, state, out, at):
 
 
 @njit(cache=True, nogil=True)
-def _draw_blocks(trie, store, rule, text, edges, state, out, at):
-    """One draw of the blocks between ``edges``; the end is NO_ROOM or NO_PATH where it fails.
+def _draw_long(tokens, rule, text, start, end, state, out, at):
+    """One draw of the block text[start:end], too long to cache; returns the end and the state.
 
-    ``edges``: int64 [blocks + 1], ascending, positions in ``text`` (uint8). ``out``: int32, with
-    space for an id for each byte of the blocks from index ``at`` on.
+    ``text``: uint8. The end is NO_PATH where the block has no path. ``rule``: as for `draw_blocks`.
     """
-    trie, store, rule = borrow(trie), borrow(store), borrow(rule)
-    text, edges, out = borrow(text), borrow(edges), borrow(out)
-    for w in range(len(edges) - 1):
-        begin, end = edges[w], edges[w + 1]
-        if end - begin > LONG:  # too long to cache
-            steps, upto, possible = _steps(trie, rule, text, begin, end)
-            if not possible:
-                return np.int64(NO_PATH), state
-            at, state = _walk(steps, upto, end - begin, state, out, at)
-            continue
-        record = find(store, ALL, text, begin, end)
-        if record < 0:
-            record = _build(store, trie, rule, text, begin, end)
-            if record < 0:
-                return record, state
-        at, state = _walk_record(store, record, state, out, at)
+    if rule is None:
+        edges = edges_of(tokens.trie, text, start, end)
+        mantissa, exponent = backward(edges, 1.0)
+        if mantissa[0] == 0.0:
+            return np.int64(NO_PATH), state
+        at, _, state = draw_long(edges, 1.0, mantissa, exponent, state, out, at)
+    else:
+        steps, upto, possible = _steps(tokens.trie, rule, text, start, end)
+        if not possible:
+            return np.int64(NO_PATH), state
+        at, state = _walk(steps, upto, end - start, state, out, at)
     return at, state
 
 
 @njit(cache=True, nogil=True)
-def draw_walk(trie, store, batch, rule, first, last, rows):
+def _draw_text(tokens, store, rule, text, edges, state, out, at):
+    """One draw of the blocks between ``edges``; the end is NO_ROOM or NO_PATH where it fails.
+
+    ``edges``: int64 [blocks + 1], ascending, positions in ``text`` (uint8). ``rule``: as for
+    `draw_blocks`. ``out``: int32, with space for an id for each byte of the blocks from index
+    ``at`` on.
+    """
+    tokens, store = borrow(tokens), borrow(store)
+    text, edges, out = borrow(text), borrow(edges), borrow(out)
+    for w in range(len(edges) - 1):
+        begin, end = edges[w], edges[w + 1]
+        if end - begin > LONG:
+            at, state = _draw_long(tokens, rule, text, begin, end, state, out, at)
+            if at < 0:
+                return at, state
+            continue
+        record = find(store, ALL, text, begin, end)
+        if rule is None:
+            if record < 0:
+                record = insert(store, tokens, ALL, text[begin:end], text[begin:end])
+            if record < 0:
+                return record, state
+            at, state = draw(store, record, 0, state, out, at)
+        else:
+            if record < 0:
+                record = _build(store, tokens.trie, rule, text, begin, end)
+            if record < 0:
+                return record, state
+            at, state = _walk_record(store, record, state, out, at)
+    return at, state
+
+
+@njit(cache=True, nogil=True)
+def draw_blocks(tokens, store, batch, rule, first, last, rows):
     """Draw texts first..last, which are bytes; returns ``last``.
 
     Or the first text that the store had no space for, or NO_PATH where a text has no path.
-    ``rows``: `batch.Rows` of the texts first..last.
+    ``rule``: `StepRule`, or None: uniform over all tokenizations. ``rows``: `batch.Rows` of the
+    texts first..last.
     """
-    trie, store, batch = borrow(trie), borrow(store), borrow(batch)
-    rule, rows = borrow(rule), borrow(rows)
+    tokens, store = borrow(tokens), borrow(store)
+    batch, rows = borrow(batch), borrow(rows)
     longest = np.int64(0)
     for t in range(first, last):
         longest = max(longest, batch.offsets[t + 1] - batch.offsets[t])
@@ -336,11 +363,11 @@ def draw_walk(trie, store, batch, rule, first, last, rows):
     for t in range(first, last):
         begin, end = batch.offsets[t], batch.offsets[t + 1]
         edges[0] = begin
-        blocks = block_ends(trie, batch.values, begin, end, edges[1:])
+        blocks = block_ends(tokens.trie, batch.values, begin, end, edges[1:])
         for d in range(batch.draws):
             state = stream(batch.seed, batch.epoch, batch.keys[t], d, batch.parts[t])
-            at, state = _draw_blocks(
-                trie, store, rule, batch.values, edges[: blocks + 1], state, rows.ids, at
+            at, state = _draw_text(
+                tokens, store, rule, batch.values, edges[: blocks + 1], state, rows.ids, at
             )
             if at < 0:
                 return np.int64(t if at == NO_ROOM else at)

@@ -19,10 +19,10 @@ import numpy as np
 
 from robustok.checks import check_ids, check_integer
 from robustok.errors import RobustokError
-from robustok.kernels.counting import all_block_ends, block_counts, farthest, log_coefficient
+from robustok.kernels.comparison import compare_rows
+from robustok.kernels.counting import all_block_ends, block_counts, log_coefficient
 from robustok.kernels.feasible import largest_feasible
-from robustok.kernels.lattice import Edges, at_distance, backward, row_edges
-from robustok.kernels.strength import compare
+from robustok.kernels.lattice import Edges, at_distance, backward, extremes, row_edges
 from robustok.lattice.counting import integer_power, integer_product, paths_by_degree, product
 from robustok.ragged import Ragged
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -138,7 +138,7 @@ class Lattice:
     @cached_property
     def farthest(self) -> int:
         """The largest distance that a tokenization of this text has."""
-        return int(farthest(self._edges.first, self._edges.step))
+        return int(extremes(self._edges)[1][0])
 
     def feasible(self, distance: int) -> int:
         """The largest distance up to ``distance`` that a tokenization of this text has.
@@ -367,5 +367,5 @@ def distance(
         raise RobustokError("distance: the two id sequences spell different texts")
     splits, tokens = np.zeros((2, 1), np.int64)
     rows = old, np.array([0, len(old)]), new, np.array([0, len(new)]), 1
-    compare(vocab.token_offsets, *rows, splits, tokens)
+    compare_rows(vocab.token_offsets, *rows, splits, tokens)
     return int(tokens[0])

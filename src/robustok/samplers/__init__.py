@@ -1,17 +1,14 @@
-"""The schemes: each a probability distribution over the tokenizations of a text, one a file."""
+"""The schemes: each a probability distribution over the tokenizations of a text."""
 
 from robustok.samplers.base import Sampler, Schedule, sampler, schedule
 from robustok.samplers.bpe_dropout import BpeDropout
-from robustok.samplers.canonical import Canonical
-from robustok.samplers.characters import Characters
+from robustok.samplers.canonical import Canonical, Characters
 from robustok.samplers.exactly import Exactly
 from robustok.samplers.mix import Mix
 from robustok.samplers.spec import Spec, register, schemes
-from robustok.samplers.stochastok import StochasTok
-from robustok.samplers.stochastok_uniform import StochasTokUniform
+from robustok.samplers.stochastok import StochasTok, StochasTokUniform
 from robustok.samplers.strength import Strength, at_strength, measure
-from robustok.samplers.uniform import Uniform
-from robustok.samplers.uniform_k import UniformK
+from robustok.samplers.uniform import Uniform, UniformK
 from robustok.samplers.walk import Grampa, MaxMatchDropout, Unigram
 
 BUILT_IN: tuple[type[Sampler], ...] = (

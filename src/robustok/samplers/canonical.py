@@ -1,4 +1,8 @@
-"""`canonical`: the tokenization that the tokenizer returns."""
+"""The schemes whose draws of a text are all the same: `canonical` and `characters`.
+
+`characters` (paper: v^char) is the example of a scheme in plain Python: "A scheme of your own" in
+the documentation explains it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from robustok.samplers.base import Sampler
+from robustok.tokenizer.data import split_at_broken
 
 
 class Canonical(Sampler):
@@ -36,3 +41,73 @@ class Canonical(Sampler):
                 out[at : at + end - begin] = batch.values[begin:end]
                 at += end - begin
                 ends[t * draws + d] = at
+
+
+class Characters(Sampler):
+    """Each character is a token; a character that is no token is spelled by its bytes.
+
+    >>> [vocab.tokens[i] for i in Characters(vocab).sample("hello", seed=0)]
+    [b'h', b'e', b'l', b'l', b'o']
+
+    All draws of a text are the same. Bytes that are not UTF-8 are tokens of their own. Where the
+    vocabulary cannot spell a character, the canonical tokens that hold it stay.
+    """
+
+    name = "characters"
+    example = "characters"
+    exact = True
+    deterministic = True
+
+    def draw(self, ids: np.ndarray, random: np.random.Generator) -> list[int]:
+        """The ids of the characters of one text.
+
+        Args:
+            ids: canonical ids of the text, int32 [tokens].
+            random: unused, since all draws are the same.
+        """
+        tokens = [self.vocab.tokens[i] for i in ids.tolist()]
+        characters = iter(_characters(b"".join(tokens)))
+        drawn: list[int] = []
+        canonical: list[int] = []  # since the last boundary of a token and a character
+        spelled: list[list[int] | None] = []  # the ids of each character since then
+        token_end = character_end = 0
+        for i, token in zip(ids.tolist(), tokens, strict=True):
+            canonical.append(i)
+            token_end += len(token)
+            while character_end < token_end:
+                character = next(characters)
+                spelled.append(self._spell(character))
+                character_end += len(character)
+            if character_end == token_end:
+                known = [s for s in spelled if s is not None]
+                drawn += itertools.chain(*known) if len(known) == len(spelled) else canonical
+                canonical, spelled = [], []
+        return drawn
+
+    def _spell(self, character: bytes) -> list[int] | None:
+        """The ids of a character, or of its bytes; None where the vocabulary lacks one."""
+        ids = self.vocab.derived("ids of tokens", self._ids_of_tokens)
+        if character in ids:
+            return [ids[character]]
+        spelled = [ids.get(bytes([byte]), -1) for byte in character]
+        return None if -1 in spelled else spelled
+
+    def _ids_of_tokens(self) -> dict[bytes, int]:
+        ordinary = np.flatnonzero(self.vocab.ordinary).tolist()
+        return {self.vocab.tokens[i]: i for i in ordinary}
+
+    def _log_prob_text(self, ids: np.ndarray) -> float:
+        """0 for the characters of the text, minus infinity for any other tokenization."""
+        only = self.draw(self.vocab.canonicalize(ids), np.random.default_rng(0))
+        return 0.0 if ids.tolist() == only else -np.inf
+
+
+def _characters(text: bytes) -> list[bytes]:
+    """The characters of a text as bytes; each byte that is not UTF-8 is one."""
+    characters: list[bytes] = []
+    for begin, end, is_valid in split_at_broken(text):
+        part = text[begin:end]
+        characters += (
+            [c.encode() for c in part.decode()] if is_valid else [bytes([b]) for b in part]
+        )
+    return characters

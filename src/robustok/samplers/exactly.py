@@ -10,9 +10,9 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
+from robustok.kernels.comparison import compare_rows
 from robustok.kernels.numbers import mixed
-from robustok.kernels.record import DISTANCE, SEGMENTS, SPLITS
-from robustok.kernels.strength import compare
+from robustok.kernels.store import DISTANCE, SEGMENTS, SPLITS
 from robustok.kernels.uniform_k import Goal, draw_uniform_k
 from robustok.samplers.base import Sampler, sampler, write_rows
 from robustok.samplers.parameters import per_token
@@ -127,7 +127,7 @@ class Exactly(StoredSampler):
         draws = len(ends) - 1
         splits, distance = np.zeros((2, draws), np.int64)
         canonical = ids, np.array([0, len(ids)])
-        compare(self.vocab.token_offsets, *canonical, drawn, ends, draws, splits, distance)
+        compare_rows(self.vocab.token_offsets, *canonical, drawn, ends, draws, splits, distance)
         return splits if self.measure == "splits" else distance
 
 

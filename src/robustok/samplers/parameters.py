@@ -56,8 +56,26 @@ class Search(NamedTuple):
 _SHARE = Search(0.0, 1.0, 1.0)
 
 
+class Parameter:
+    """What a parameter takes, how it moves while a model trains, and its form in a spec string."""
+
+    default: Any
+
+    def check(self, scheme: str, name: str, value: Any) -> Any:
+        """The value, normalized; raises RobustokError for one that the scheme does not take."""
+        raise NotImplementedError
+
+    def at(self, value: Any, progress: float) -> Any:
+        """The value at a moment of training."""
+        return value
+
+    def show(self, name: str, value: Any) -> str:
+        """The parameter in a spec string."""
+        return f"{name}={show(value)}"
+
+
 @dataclass(frozen=True)
-class Number:
+class Number(Parameter):
     """A number from ``low`` to ``high``, or a :class:`Ramp` between two of them.
 
     ``whole`` numbers are rounded along a ramp. ``interactive_max`` is the largest value whose draws
@@ -80,24 +98,19 @@ class Number:
         return check_number(f"{scheme}: {name}", value, self.low, self.high)
 
     def at(self, value: Any, progress: float) -> Any:
-        """The value at a moment of training."""
         if not isinstance(value, Ramp):
             return value
         return round(value.at(progress)) if self.whole else value.at(progress)
 
-    def show(self, name: str, value: Any) -> str:
-        """The parameter in a spec string."""
-        return f"{name}={show(value)}"
-
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Parameter):
     """One of several words, the first by default."""
 
     options: tuple[str, ...]
 
     @property
-    def default(self) -> str:
+    def default(self) -> str:  # type: ignore[override]
         return self.options[0]
 
     def check(self, scheme: str, name: str, value: Any) -> str:
@@ -106,14 +119,6 @@ class Choice:
             options = " or ".join(repr(option) for option in self.options)
             raise RobustokError(f"{scheme}: {name} must be {options}, not {shown(value)}")
         return value
-
-    def at(self, value: str, progress: float) -> str:
-        """The value: a word does not change."""
-        return value
-
-    def show(self, name: str, value: str) -> str:
-        """The parameter in a spec string."""
-        return f"{name}={show(value)}"
 
 
 def per_token(default: float | None = None) -> Number:

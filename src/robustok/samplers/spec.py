@@ -23,9 +23,9 @@ from robustok.checks import check_list, check_number, shown
 from robustok.errors import RobustokError, nearest
 from robustok.samplers.parameters import (
     REQUIRED,
-    Choice,
     Need,
     Number,
+    Parameter,
     Ramp,
     read_value,
 )
@@ -43,7 +43,7 @@ _loaded: list[bool] = []  # not empty once the entry points were loaded
 
 
 @dataclass(frozen=True)
-class Inner:
+class Inner(Parameter):
     """Another scheme, written without a name: ``exactly(uniform, splits=1)``."""
 
     default: Any = field(default=REQUIRED, init=False)
@@ -57,16 +57,14 @@ class Inner:
         return _scheme(value)
 
     def at(self, value: Any, progress: float) -> Any:
-        """The scheme at a moment of training."""
         return value.at(progress)
 
     def show(self, name: str, value: Any) -> str:
-        """The scheme in a spec string."""
         return spec_of(value)
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Parameter):
     """Schemes with weights that add up to 1: ``mix(0.5 canonical, 0.5 uniform)``."""
 
     default: Any = field(default=REQUIRED, init=False)
@@ -85,18 +83,13 @@ class Parts:
         return parts
 
     def at(self, value: Sequence[tuple[Any, Any]], progress: float) -> tuple[tuple[Any, Any], ...]:
-        """The weights and schemes at a moment of training."""
         return tuple((_WEIGHT.at(w, progress), scheme.at(progress)) for w, scheme in value)
 
     def show(self, name: str, value: Sequence[tuple[Any, Any]]) -> str:
-        """The parts in a spec string."""
         return ", ".join(
             f"{weight if isinstance(weight, Ramp) else f'{weight:.9g}'} {spec_of(scheme)}"
             for weight, scheme in value
         )
-
-
-Parameter = Number | Choice | Inner | Parts
 
 
 class Scheme:

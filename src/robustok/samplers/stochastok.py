@@ -1,12 +1,18 @@
-"""`stochastok`: repeated random splits of random tokens (paper, Algorithm `stok`)."""
+"""`stochastok`: repeated random splits of random tokens, and `stochastok-uniform` (paper: `stok`).
+
+`stochastok-uniform` (paper: `Stok-uni`) has the split counts of `stochastok` and cuts each token
+uniformly.
+"""
 
 from __future__ import annotations
 
-from math import ceil
+from collections import Counter
+from math import ceil, comb, inf, log
 from typing import Any
 
 import numpy as np
 
+from robustok.errors import RobustokError
 from robustok.kernels.batch import Rows
 from robustok.kernels.stochastok import (
     MOST_PICKS,
@@ -15,9 +21,14 @@ from robustok.kernels.stochastok import (
     draw_stochastok_listed,
     pairs_of,
 )
-from robustok.samplers.parameters import count, per_token
+from robustok.kernels.stochastok_uniform import Pairwise, draw_stochastok_uniform, is_pairwise
+from robustok.kernels.stochastok_uniform import spans as spans_of
+from robustok.lattice import Lattice
+from robustok.samplers.parameters import Choice, count, per_token
 from robustok.samplers.stored import StoredSampler
 from robustok.tokenizer.vocabulary import Vocabulary
+
+_MOST_BYTES = 20  # of a token whose segmentations are enumerated
 
 
 class StochasTok(StoredSampler):
@@ -96,3 +107,160 @@ class StochasTok(StoredSampler):
             return
         offsets, rows = self.vocab.token_offsets, Rows(out, ends)
         draw_stochastok(self._pairs(), offsets, batch, self._rate(), first, last, rows)
+
+
+class StochasTokUniform(StoredSampler):
+    """⌈α·m⌉ splits spread over the tokens, each token then cut uniformly into its share.
+
+    >>> s = StochasTokUniform(vocab, alpha=1)
+    >>> [vocab.tokens[i] for i in s.sample("hello world", seed=0)]
+    [b'hell', b'o', b' wor', b'ld']
+
+    Args:
+        vocab: the vocabulary whose texts are tokenized.
+        alpha: α, splits for each canonical token, from 0 to 10,000; m is the number of these
+            tokens.
+        support: ``"all"`` (default), or ``"pairwise"`` for the segmentations only that repeated
+            two-way splits through tokens reach.
+
+    The shares are Dirichlet-multinomial with one unit per token; a share beyond what its token
+    allows is clipped to the greatest that it does.
+    """
+
+    name = "stochastok-uniform"
+    example = "stochastok-uniform(alpha=0.5)"
+    variants = ("stochastok-uniform(alpha=2, support=pairwise)",)
+    parameters = {"alpha": per_token(0.5), "support": Choice(("all", "pairwise"))}
+    strength = "alpha"
+    color = "#56b4e9"
+    exact = True
+    alpha: float
+    support: str
+    _too_rare = (
+        "too few segmentations of a token come from two-way splits: use "
+        "support='all' or another alpha"
+    )
+
+    def __init__(self, vocab: Vocabulary, *, alpha: float = 0.5, support: str = "all") -> None:
+        super().__init__(vocab, alpha=alpha, support=support)
+
+    def _log_prob_text(self, ids: np.ndarray) -> float:
+        """The probability of the split counts times that of each token's segmentation."""
+        canonical = self.vocab.canonicalize(ids).tolist()
+        wanted = ids.tolist()
+        segments = _segments_of(self.vocab, canonical, wanted)
+        if segments is None:
+            return -inf
+        splits = ceil(self.alpha * len(canonical))
+        if splits == 0 or not canonical:
+            return 0.0 if canonical == wanted else -inf
+        result = 0.0
+        shares = []  # split counts that clip to the one of ``ids``: (low, high), high None: any
+        for token, cut in zip(canonical, segments, strict=True):
+            counts = segmentation_counts(self.vocab, token, self.support)
+            if len(cut) >= len(counts) or not counts[len(cut)] or not self.allows(token, cut):
+                return -inf
+            result -= log(counts[len(cut)])
+            more = [s for s in range(len(cut) + 1, len(counts)) if counts[s]]
+            shares.append((len(cut) - 1, more[0] - 2 if more else None))
+        compositions = _compositions(splits, shares)
+        if not compositions:
+            return -inf
+        m = len(canonical)
+        return result + log(compositions) - log(comb(splits + m - 1, m - 1))
+
+    def allows(self, token: int, cut: list[int]) -> bool:
+        """Whether a draw may cut a token like this: whether the support holds the segmentation.
+
+        Args:
+            token: id of a canonical token.
+            cut: ids of its segments, which spell the token.
+        """
+        if len(cut) == 1:
+            return cut[0] == token
+        if not self.vocab.ordinary[cut].all():
+            return False
+        if self.support == "all" or len(cut) == 2:
+            return True
+        v = self.vocab
+        spans = spans_of(v.trie, v.token_bytes, v.token_offsets[token], v.token_offsets[token + 1])
+        size = len(cut) + 1
+        scratch = Pairwise(np.empty(size, np.int64), np.empty((size, size), np.bool_))
+        segments = np.asarray(cut, np.int32)
+        return bool(is_pairwise(spans, segments, len(cut), v.token_offsets, scratch))
+
+    def _max_ids(self, texts: int, tokens: int, size: int) -> int:
+        return min(size, tokens + int(self.alpha * tokens) + 2 * texts)  # rounded up in each text
+
+    def _kernel(self) -> Any:
+        settings = (np.float64(self.alpha), True if self.support == "pairwise" else None)
+        return draw_stochastok_uniform, self.vocab.kernel_tokens, settings
+
+
+def segmentation_counts(vocab: Vocabulary, token: int, support: str = "all") -> list[int]:
+    """[s]: the exact number of segmentations of one token into s segments, in the support.
+
+    Raises RobustokError for the pairwise support of a token of more than 20 bytes.
+    """
+    if support == "pairwise":
+        return _pairwise_counts(vocab, token)
+    return Lattice(vocab, [token]).counts(by="segments")
+
+
+def _pairwise_counts(vocab: Vocabulary, token: int) -> list[int]:
+    """[s]: the segmentations of a token into s segments that two-way splits reach.
+
+    Segmentations are enumerated as sets of cut positions (bits of an integer). Raises
+    RobustokError for a token of more than 20 bytes.
+    """
+    n = len(vocab.tokens[token])
+    if n > _MOST_BYTES:
+        raise RobustokError(
+            f"support='pairwise' has too many segmentations to list for a token of {n} bytes"
+        )
+    begin = vocab.token_offsets[token]
+    is_token = spans_of(vocab.trie, vocab.token_bytes, begin, begin + n)
+    cut_sets: dict[tuple[int, int], set[int]] = {}  # by span, for spans that are tokens
+    for span in range(1, n + 1):
+        for i in range(n - span + 1):
+            j = i + span
+            if not is_token[i, j]:
+                continue
+            cut_sets[i, j] = {0}
+            for cut in range(i + 1, j):
+                for left in cut_sets.get((i, cut), ()):
+                    cut_sets[i, j] |= {left | r | 1 << cut for r in cut_sets.get((cut, j), ())}
+    counts = Counter(cuts.bit_count() + 1 for cuts in cut_sets.get((0, n), {0}))
+    return [counts.get(s, 0) for s in range(n + 1)]
+
+
+def _segments_of(vocab: Vocabulary, canonical: list[int], ids: list[int]) -> list[list[int]] | None:
+    """The segments of each canonical token, or None if a token crosses a canonical boundary."""
+    segments: list[list[int]] = []
+    at = 0
+    for token in canonical:
+        left = len(vocab.tokens[token])
+        cut = []
+        while left > 0 and at < len(ids):
+            cut.append(ids[at])
+            left -= len(vocab.tokens[ids[at]])
+            at += 1
+        if left:
+            return None
+        segments.append(cut)
+    return segments
+
+
+def _compositions(total: int, shares: list[tuple[int, int | None]]) -> int:
+    """The number of ordered shares, each within its bounds, that add up to ``total``."""
+    rest = total - sum(low for low, _ in shares)
+    open_ended = sum(high is None for _, high in shares)
+    if rest < 0:
+        return 0
+    counts = [1] + [0] * rest  # by the sum of the bounded shares, less their lower bounds
+    for low, high in shares:
+        if high is not None and high > low:
+            counts = [sum(counts[max(0, r - high + low) : r + 1]) for r in range(rest + 1)]
+    if open_ended == 0:
+        return counts[rest]
+    return sum(w * comb(rest - r + open_ended - 1, open_ended - 1) for r, w in enumerate(counts))

@@ -17,7 +17,7 @@ import numpy as np
 
 from robustok.checks import MAX_STRENGTH, check_ids, check_list, check_number
 from robustok.errors import RobustokError
-from robustok.kernels.strength import compare, first_other_text
+from robustok.kernels.comparison import compare_rows, first_other_text
 from robustok.ragged import Ragged
 from robustok.samplers.base import Sampler, sampler
 from robustok.samplers.exactly import MEASURES, Exactly
@@ -98,7 +98,7 @@ def measure(
     if other >= 0:
         raise RobustokError(f"drawn row {other} does not spell the text of its canonical row")
     splits, distance = np.zeros((2, len(drawn)), np.int64)
-    compare(vocab.token_offsets, *rows, splits, distance)
+    compare_rows(vocab.token_offsets, *rows, splits, distance)
     return Strength(splits, distance, drawn.lengths, np.repeat(canonical.lengths, draws))
 
 

@@ -18,7 +18,7 @@ from robustok.kernels.walk import (
     MAXMATCH,
     UNIGRAM,
     StepRule,
-    draw_walk,
+    draw_blocks,
     log_prob_walk,
     log_totals,
     log_weights,
@@ -75,7 +75,7 @@ class WalkSampler(StoredSampler):
             ]
 
     def _kernel(self) -> Any:
-        return draw_walk, self.vocab.trie, (self._step_rule(),)
+        return draw_blocks, self.vocab.kernel_tokens, (self._step_rule(),)
 
 
 class Grampa(WalkSampler):

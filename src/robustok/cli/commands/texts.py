@@ -20,7 +20,7 @@ from robustok.models import load_model
 from robustok.report.page import write_inspection
 from robustok.runtime.display import counted
 from robustok.samplers import BUILT_IN, UniformK, measure, sampler
-from robustok.samplers.uniform_k import ONLY_CANONICAL
+from robustok.samplers.uniform import ONLY_CANONICAL
 from robustok.tokenizer.vocabulary import Vocabulary
 
 LONGEST = 400  # bytes; the exact distances of a longer text take too long

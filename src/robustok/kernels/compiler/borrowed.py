@@ -1,4 +1,4 @@
-"""The numba type of arrays without reference counts, and the code of `borrow.borrow`.
+"""The numba type of arrays without reference counts, and the compiled code of `borrow`.
 
 Numba counts references with atomic operations at every call that passes an array, which costs small
 functions ten times their own work.
@@ -13,13 +13,13 @@ that are called for every block or token are inlined too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from numba.core import cgutils, types
 from numba.core.datamodel.models import StructModel
 from numba.extending import lower_builtin, lower_cast, register_model, type_callable
-
-from robustok.kernels.compiler.borrow import borrow
 
 
 class Borrowed(types.Array):
@@ -86,17 +86,17 @@ def _cast_tuple(context: Any, builder: Any, source: Any, target: Any, value: Any
     return context.make_tuple(builder, target, cast)
 
 
-@type_callable(borrow)
-def _type_of_borrow(context: Any) -> Any:
-    def typer(value: Any) -> Any:
-        return _borrowed(value)
+@cache
+def declare(borrow: Callable) -> None:
+    """Tell numba the type and the code of ``borrow``, once a process."""
 
-    return typer
+    @type_callable(borrow)
+    def _type_of(context: Any) -> Any:
+        return lambda value: _borrowed(value)
 
-
-@lower_builtin(borrow, types.Any)
-def _borrow(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return _without_references(context, builder, signature.args[0], arguments[0])
+    @lower_builtin(borrow, types.Any)
+    def _code_of(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _without_references(context, builder, signature.args[0], arguments[0])
 
 
 def _without_references(context: Any, builder: Any, kind: Any, value: Any) -> Any:

@@ -1,31 +1,52 @@
 """numba's dispatchers of kernels: compiled once for all processes, and loaded from their files.
 
-The first import of numba: see `jit`.
+A compilation can take half a minute, so the user reads what he waits for.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numba
 import numpy as np
 from numba import config
+from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.serialize import dumps
 
-from robustok.kernels.compiler import (
-    borrowed,  # noqa: F401 (tells numba what `borrow` is)
-    cache,
-)
-from robustok.kernels.compiler.message import message
+from robustok.kernels.compiler import cache
+
+DELAY = 1.0  # seconds; kernels that take less are compiled without a message
+_running = False  # changed under numba's lock; a kernel may compile those that it calls
 
 # `numba_068` replaces internals of this release. With another one kernels are compiled and loaded
 # as numba does it: the results are the same, and a first call takes two to five times the time.
 if numba.__version__.startswith("0.68."):
     from robustok.kernels.compiler.numba_068 import dump, load, make_dispatcher, prepare
 else:
-    from robustok.kernels.compiler.numba_plain import dump, load, make_dispatcher, prepare
+
+    def make_dispatcher(function: Callable, options: dict[str, Any]) -> Any:
+        """``numba.njit(**options)(function)``."""
+        return numba.njit(**options)(function)
+
+    def prepare(target_context: Any) -> None:
+        """Import the types and functions that numba knows, before code is loaded or compiled."""
+        target_context.refresh()
+
+    def dump(result: Any) -> bytes:
+        """Compiled code as bytes."""
+        return dumps(result._reduce())
+
+    def load(content: bytes, target_context: Any) -> Any:
+        """The compiled code of `dump`."""
+        return CompileResult._rebuild(target_context, *pickle.loads(content))
 
 
 def make(function: Callable, options: dict[str, Any]) -> Callable:
@@ -86,3 +107,57 @@ class KernelCache:
     def _file(self, types: Any) -> str:
         digest = hashlib.sha256(repr((self._name, types)).encode()).hexdigest()
         return f"{self._name}.{digest[:16]}"
+
+
+@contextmanager
+def message(kernel: str) -> Iterator[None]:
+    """Context of a compilation that may take long: says so on stderr, and for how long it runs.
+
+    One line, or on a terminal and in a notebook the seconds that passed, until it is done.
+    """
+    global _running
+    if _running:
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_show, args=(kernel, done), daemon=True)
+    _running = True
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        _running = False
+
+
+def _show(kernel: str, done: threading.Event) -> None:
+    start = time.monotonic()
+    if done.wait(DELAY):
+        return
+    if cache.cache_directory() is None:
+        why = (
+            " in memory, in every process, for no cache directory is writable by this user alone:"
+            " set NUMBA_CACHE_DIR to one"
+        )
+    else:
+        why = ", which happens once"
+    line = f"robustok: compiling the kernel {kernel}{why}"
+    with suppress(OSError, ValueError, AttributeError):  # stderr is closed, or None
+        if not _is_interactive(sys.stderr):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+            return
+        is_done = False
+        while not is_done:
+            sys.stderr.write(f"\r{line} ({time.monotonic() - start:.0f} s)")
+            sys.stderr.flush()
+            is_done = done.wait(1)
+        sys.stderr.write("\n")
+        sys.stderr.flush()
+
+
+def _is_interactive(stream: object) -> bool:
+    """Whether a stream is a terminal or the output of a notebook's cell."""
+    is_notebook = type(stream).__module__.startswith("ipykernel.")
+    return is_notebook or bool(getattr(stream, "isatty", bool)())

@@ -12,8 +12,7 @@ import numba
 import numpy as np
 import pytest
 
-from robustok.kernels.compiler.borrow import borrow
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import borrow, njit
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled"
@@ -54,7 +53,7 @@ PROCESS = """
 import numba
 import numpy as np
 from numba.core.runtime import rtsys
-from robustok.kernels.compiler.jit import njit
+from robustok.kernels.compiler import njit
 
 def check(index):
     if index < 0:
@@ -132,9 +131,9 @@ def test_another_release_of_numba_compiles_kernels_to_the_same_results(tmp_path:
         command = [sys.executable, "-c", DRAWS, release, "stochastok"]
         runs.append(subprocess.run(command, env=env, capture_output=True, text=True))
         assert runs[-1].returncode == 0, runs[-1].stderr
-    known = "numba_068" if numba.__version__.startswith("0.68.") else "numba_plain"
+    known = "numba_068" if numba.__version__.startswith("0.68.") else "dispatcher"
     modules = [run.stderr.splitlines()[0].rpartition(".")[2] for run in runs]
-    assert modules == [known, known, "numba_plain", "numba_plain"]
+    assert modules == [known, known, "dispatcher", "dispatcher"]
     assert len({run.stdout for run in runs}) == 1
     assert runs[0].stdout.startswith("stochastok [")
     compiled = [len(list(d.iterdir())) for d in tmp_path.glob("robustok/*")]
@@ -142,7 +141,7 @@ def test_another_release_of_numba_compiles_kernels_to_the_same_results(tmp_path:
 
 
 def test_a_call_with_a_constant_compiles_no_function_of_its_own() -> None:
-    from robustok.kernels.compiler.jit import njit
+    from robustok.kernels.compiler import njit
 
     @njit(nogil=True)
     def add(a, b):
