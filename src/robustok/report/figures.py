@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -169,7 +169,7 @@ def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
     )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Panel:
     """One plot: bars in groups, or a heat map with a line a series and a column a group.
 
@@ -186,19 +186,6 @@ class Panel:
     colors: dict[str, str]
     axis: str = ""
 
-    @classmethod
-    def of(
-        cls, title: str, results: Results, rows: Iterable[Row], series: tuple[str, dict[str, str]],
-        groups: tuple[str, dict[str, str]], axis: str = "",
-    ) -> Panel:  # fmt: skip
-        """The rows by two of their fields, each with the names of its values."""
-        (by, names), (across, heads) = series, groups
-        cells = {(row[by], row[across]): row for row in rows}
-        rows_of = {key for key, _ in cells}
-        models = {(key, head) for key in names for head in heads if key in rows_of}
-        tints = results.colors if by == "bar" else dict(zip(names, colors([*names]), strict=True))
-        return cls(title, names, heads, cells, models, tints, axis)
-
     def transposed(self, series: dict[str, str], groups: dict[str, str]) -> Panel:
         """Lines and columns exchanged, with these names."""
         cells = {(head, key): row for (key, head), row in self.cells.items()}
@@ -206,31 +193,48 @@ class Panel:
         return Panel(self.title, series, groups, cells, models, self.colors)
 
 
-class Grid(NamedTuple):
-    """The schemes of a study that crosses them with training strengths, and the strengths."""
-
-    schemes: dict[str, str]
-    strengths: list[str]  # the first is empty where a scheme has none
-
-    def panel(self, title: str, results: Results, panel: str, eval_scheme: str, none: str) -> Panel:
-        """A series a scheme and a group a strength; ``none`` names that of no strength."""
-        own = [row for row in results.rows if row["panel"] == panel]
-        heads = {strength: strength or none for strength in self.strengths}
-        rows = [row for row in own if row["eval_scheme"] == eval_scheme]
-        series, groups = ("scheme", self.schemes), ("strength", heads)
-        made = Panel.of(title, results, rows, series, groups, "strength of training  →")
-        made.models = {(row["scheme"], row["strength"]) for row in own}
-        return made
+def _panel_of(
+    results: Results, title: str, rows: Iterable[Row], by: str, series: dict[str, str],
+    groups: dict[str, str], axis: str = "",
+) -> Panel:  # fmt: skip
+    """Rows by a field, whose values ``series`` names, and by evaluation scheme (``groups``)."""
+    cells = {(row[by], row["eval_scheme"]): row for row in rows}
+    models = set(product({key for key, _ in cells}, groups))
+    tints = results.colors if by == "bar" else dict.fromkeys(series, INK)
+    return Panel(title, series, groups, cells, models, tints, axis)
 
 
-def grid_of(results: Results) -> Grid | None:
-    """The grid of a study; None where fewer than two schemes were trained at several strengths."""
+def _grid_of(results: Results) -> tuple[list[str], list[str]] | None:
+    """The schemes of a study that crosses them with training strengths, and the strengths.
+
+    The first strength is empty where a scheme has none. None where fewer than two schemes were
+    trained at several strengths.
+    """
     trained = results.frame.drop_duplicates("bar")
     crossed = trained[trained["strength"] != ""].groupby("scheme")["strength"].nunique()
     if (crossed > 1).sum() < 2:
         return None
     strengths = sorted(set(trained["strength"]), key=lambda strength: float(strength or "-inf"))
-    return Grid({scheme: scheme for scheme in trained["scheme"]}, strengths)
+    return list(dict.fromkeys(trained["scheme"])), strengths
+
+
+def _grid_panels(results: Results, eval_schemes: Iterable[str], none: str) -> list[Panel]:
+    """A panel for each task or pre-training and evaluation scheme; none without a grid.
+
+    A series is a training scheme and a group its strength; ``none`` names that of no strength.
+    """
+    schemes, strengths = _grid_of(results) or ([], [])
+    series, groups = {s: s for s in schemes}, {s: s or none for s in strengths}
+    tints = dict(zip(schemes, colors(schemes), strict=True))
+    panels = []
+    for panel, eval_scheme in product(results.panels, eval_schemes if schemes else ()):
+        own = {(r["scheme"], r["strength"], r["eval_scheme"]): r
+               for r in results.rows if r["panel"] == panel}  # fmt: skip
+        cells = {key[:2]: row for key, row in own.items() if key[2] == eval_scheme}
+        title = panel_title(panel, one_line(short(eval_scheme)))
+        models = {key[:2] for key in own}
+        panels.append(Panel(title, series, groups, cells, models, tints, "strength of training  →"))
+    return panels
 
 
 def strength_panels(results: Results) -> list[Panel]:
@@ -239,18 +243,17 @@ def strength_panels(results: Results) -> list[Panel]:
     A panel for each task or pre-training. Where schemes are crossed with training strengths, each
     scheme has a panel too, with the models of no strength in all of them.
     """
-    grid = grid_of(results)
+    schemes, _ = _grid_of(results) or ([], [])
     panels = []
     for panel in results.panels:
         own = [row for row in results.rows if row["panel"] == panel]
         groups, axis = _strength_axis(results, panel)
         crossed = {row["scheme"] for row in own if row["strength"]}
-        for scheme in [s for s in grid.schemes if s in crossed] if grid else [None]:
+        for scheme in [s for s in schemes if s in crossed] if schemes else [None]:
             rows = [r for r in own if scheme is None or not r["strength"] or r["scheme"] == scheme]
             bars = {row["bar"]: row["bar"] for row in rows}
             title = panel_title(panel, scheme or "")
-            series, across = ("bar", bars), ("eval_scheme", groups)
-            panels.append(Panel.of(title, results, rows, series, across, axis))
+            panels.append(_panel_of(results, title, rows, "bar", bars, groups, axis))
     return panels
 
 
@@ -276,21 +279,15 @@ def under_attack(results: Results) -> list[Panel]:
     Without such a grid one panel for each task or pre-training: a group for each attack, a bar for
     each model.
     """
-    grid = grid_of(results)
-    if grid:
-        return [
-            grid.panel(panel_title(panel, one_line(short(attack))), results, panel, attack,
-                       "no strength")
-            for panel in results.panels for attack in results.attacks
-        ]  # fmt: skip
-    panels = []
     groups = {scheme: short(scheme) for scheme in ("canonical", *results.attacks)}
-    for panel in results.panels:
-        rows = [row for row in results.rows if row["panel"] == panel]
-        bars = {row["bar"]: row["bar"] for row in rows}
-        series, across = ("bar", bars), ("eval_scheme", groups)
-        panels.append(Panel.of(panel_title(panel), results, rows, series, across))
-    return panels
+    bars = {bar: bar for bar in results.colors}
+    return _grid_panels(results, results.attacks, "no strength") or [
+        _panel_of(
+            results, panel_title(panel), (r for r in results.rows if r["panel"] == panel), "bar",
+            bars, groups,
+        )
+        for panel in results.panels
+    ]  # fmt: skip
 
 
 def draw_bars(panels: list[Panel], narrow: bool) -> Figure:
@@ -362,7 +359,7 @@ def _draw_chance(axes: Axes, rows: list[Row], labeled: bool) -> None:
         )  # fmt: skip
 
 
-def heat_columns(results: Results) -> list[str]:
+def _heat_columns(results: Results) -> list[str]:
     """The evaluation schemes, attacks last; a strength of 0 is the canonical one."""
     schemes = [s for s in results.eval_schemes if s == "canonical" or nominal_splits(s) != 0]
     return [s for s in schemes if s not in results.attacks] + results.attacks
@@ -376,26 +373,24 @@ def heat_panels(results: Results, narrow: bool) -> list[Panel]:
     panel is a task or pre-training, a row a model and a column an evaluation scheme. Of many tasks
     a panel is a model, and a row a task.
     """
-    grid, bars = grid_of(results), list(results.colors)
-    heads = {scheme: short(scheme) for scheme in heat_columns(results)}
-    if grid:
-        return [
-            grid.panel(panel_title(panel, one_line(head)), results, panel, scheme, "–")
-            for panel in results.panels for scheme, head in heads.items()
-        ]  # fmt: skip
+    heads = {scheme: short(scheme) for scheme in _heat_columns(results)}
+    if panels := _grid_panels(results, heads, "–"):
+        return panels
     by, across, titles = "bar", "panel", {panel: panel_title(panel) for panel in results.panels}
-    names = {bar: one_line(short(bar)) for bar in bars}
+    names = {bar: one_line(short(bar)) for bar in results.colors}
     if len(results.panels) > _MANY:
         by, across, titles = "panel", "bar", names
         names = {panel: one_line(panel_title(panel)) for panel in results.panels}
     panels = [
-        Panel.of(title, results, [row for row in results.rows if row[across] == key], (by, names),
-                 ("eval_scheme", heads))
+        _panel_of(
+            results, title, (r for r in results.rows if r[across] == key), by, names, heads
+        )
         for key, title in titles.items()
     ]  # fmt: skip
     if narrow and len(heads) > 4 and by == "bar":
         lines = {scheme: one_line(head) for scheme, head in heads.items()}
-        return [panel.transposed(lines, {bar: short(bar) for bar in bars}) for panel in panels]
+        bars = {bar: short(bar) for bar in results.colors}
+        return [panel.transposed(lines, bars) for panel in panels]
     return panels
 
 
@@ -407,7 +402,7 @@ def draw_heatmap(results: Results, narrow: bool) -> Figure:
     one = max(len(heads) * _CELL[0], 1.2)
     fitting = int((_WIDTHS[narrow] - labels) // (one + 0.15))
     # The evaluation schemes of one task or pre-training start a line of panels.
-    chunk = len(panels) // len(results.panels) if grid_of(results) else len(panels)
+    chunk = len(panels) // len(results.panels) if _grid_of(results) else len(panels)
     columns = max(1, min(chunk, fitting))
     columns = -(-chunk // -(-chunk // columns))  # lines of equal length
     chunks = [panels[at : at + chunk] for at in range(0, len(panels), chunk)]

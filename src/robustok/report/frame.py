@@ -113,12 +113,27 @@ class Results:
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        measured = rows_with([row for row in rows if "step" not in row], "accuracy")
+        self.frame: DataFrame = rows_with([r for r in rows if "step" not in r], "accuracy")
         self.varying: list[str] = []
         """The fields that the panel of a model is made of."""
-        self.frame: DataFrame = measured
-        if measured.empty:
-            return
+        if not self.frame.empty:
+            self._merge_seeds(self.frame)
+        self.rows: list[Row] = self.frame.to_dict("records")
+        """The rows of `frame`, as dictionaries."""
+        self.names = self._distinct("name")
+        """The models."""
+        self.panels = self._distinct("panel")
+        """What models are grouped by, such as how they were pre-trained; one empty name if not."""
+        self.models = {row["name"]: row for row in reversed(self.rows)}
+        """The first row of each model."""
+        self.colors = dict(zip(self._distinct("bar"), colors(self._distinct("bar")), strict=True))
+        """A color for each spec that a model was trained with, the same in every panel."""
+        self.eval_schemes = self._distinct("eval_scheme")
+        self.attacks = [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
+        by_name = {(row["name"], row["eval_scheme"]): row for row in reversed(self.rows)}
+        self._by_name: dict[tuple[str, str], Row] = by_name
+
+    def _merge_seeds(self, measured: DataFrame) -> None:
         self.varying = name_panels(measured)
         few_shot = measured["few_shot_scheme"]
         measured["bar"] = few_shot.where(few_shot != "", measured["train_scheme"])
@@ -128,39 +143,8 @@ class Results:
         groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
 
-    @cached_property
-    def rows(self) -> list[Row]:
-        """The rows of `frame`, as dictionaries."""
-        return self.frame.to_dict("records")  # type: ignore[return-value]
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The models."""
-        return list(dict.fromkeys(row["name"] for row in self.rows))
-
-    @cached_property
-    def panels(self) -> list[str]:
-        """What models are grouped by, such as how they were pre-trained; one empty name if not."""
-        return list(dict.fromkeys(row["panel"] for row in self.rows))
-
-    @cached_property
-    def models(self) -> dict[str, Row]:
-        """The first row of each model."""
-        return {row["name"]: row for row in reversed(self.rows)}
-
-    @cached_property
-    def colors(self) -> dict[str, str]:
-        """A color for each spec that a model was trained with, the same in every panel."""
-        specs = list(dict.fromkeys(row["bar"] for row in self.rows))
-        return dict(zip(specs, colors(specs), strict=True))
-
-    @cached_property
-    def eval_schemes(self) -> list[str]:
-        return list(dict.fromkeys(row["eval_scheme"] for row in self.rows))
-
-    @cached_property
-    def attacks(self) -> list[str]:
-        return [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
+    def _distinct(self, field: str) -> list[str]:
+        return list(dict.fromkeys(row[field] for row in self.rows))
 
     @cached_property
     def hardest(self) -> str | None:
@@ -171,10 +155,6 @@ class Results:
                 return spec
         splits = [spec for strength, spec in self.splits() if strength > 0]
         return splits[-1] if splits else None
-
-    @cached_property
-    def _by_name(self) -> dict[tuple[str, str], Row]:
-        return {(row["name"], row["eval_scheme"]): row for row in reversed(self.rows)}
 
     def get(self, name: str | None, eval_scheme: str) -> Row | None:
         """The row of a model and an evaluation scheme; None without one.

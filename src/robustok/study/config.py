@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,10 @@ import yaml
 from pydantic import ValidationError
 
 from robustok.errors import RobustokError, nearest
-from robustok.models import Shape
 from robustok.samplers.strength import at_splits
 from robustok.study.cells.inputs import added_start_token
 from robustok.study.schema import Strict, Study
 from robustok.tasks import HUB
-
-FieldPath = tuple[str | int, ...]
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
@@ -125,6 +121,8 @@ def load_study(
             known = nearest(scale, list(scales)) if scales else "it has none"
             raise RobustokError(f"{source} has no scale '{scale}': {known}")
         data = _merged(data, scales[scale] or {}) | {"scale": scale}
+        section = f"scales.{scale}."
+        lines |= {f.removeprefix(section): lines[f] for f in lines if f.startswith(section)}
     texts = {"train": corpus, "held_out": held_out}
     texts = {name: value for name, value in texts.items() if value}
     for section, fields, flags in (
@@ -143,13 +141,22 @@ def load_study(
         if section != data["model"]:  # whose tokenizer is not that of the other
             data.pop("tokenizer", None)
         data["model"] = section
-    places = _Places(source, lines, scale)
+
+    def error(field: str, message: str) -> RobustokError:
+        """An error with the line of a field, or of the section around it."""
+        place = field
+        while place and place not in lines:
+            place = place.rpartition(".")[0]
+        return RobustokError(f"{source} line {lines.get(place, 1)}: {message}")
+
     try:
-        study = _at_strengths(Study.model_validate(data), places)
-    except ValidationError as error:
-        raise _first_error(error, places) from None
-    for path, message in itertools.chain(_too_large(study), _contradictions(study)):
-        raise places.error(path, f"{_dotted(path)}: {message}")
+        study = Study.model_validate(data)
+    except ValidationError as invalid:
+        raise error(*_first_problem(invalid)) from None
+    if study.strength is not None:
+        study = _at_strengths(study, study.strength.splits, error)
+    for field, message in _contradictions(study):
+        raise error(field, f"{field}: {message}")
     return study
 
 
@@ -172,8 +179,8 @@ def _merged(base: Any, over: Any) -> Any:
     return {name: value for name, value in both.items() if value is not None}
 
 
-def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[FieldPath, int]]:
-    """The values of a YAML text, and the line of every field."""
+def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """The values of a YAML text, and the line of every field by its dotted name."""
     if len(text) > MAX_BYTES:
         raise RobustokError(f"{source} is larger than {MAX_BYTES >> 10} KiB: not a study")
     loader = yaml.SafeLoader(text)
@@ -201,21 +208,21 @@ def _parsed(text: str, source: str) -> tuple[dict[str, Any], dict[FieldPath, int
     scales = data.get("scales") or {}
     if not isinstance(scales, dict) or not all(isinstance(s or {}, dict) for s in scales.values()):
         raise RobustokError(
-            f"{source} line {lines['scales',]}: scales holds names, each with the fields it changes"
+            f"{source} line {lines['scales']}: scales holds names, each with the fields it changes"
         )
     return data, lines
 
 
-def _lines_of(root: yaml.Node | None, source: str) -> dict[FieldPath, int]:
+def _lines_of(root: yaml.Node | None, source: str) -> dict[str, int]:
     """The line of every field; refuses YAML whose aliases make it large or endless."""
-    lines: dict[FieldPath, int] = {}
+    lines: dict[str, int] = {}
     around: set[int] = set()  # the nodes around the present one
     count = 0
 
     def error(node: yaml.Node, message: str) -> RobustokError:
         return RobustokError(f"{source} line {node.start_mark.line + 1}: {message}")
 
-    def visit(node: yaml.Node | None, at: FieldPath) -> None:
+    def visit(node: yaml.Node | None, at: str) -> None:
         nonlocal count
         count += 1
         if count > MAX_NODES:
@@ -231,62 +238,35 @@ def _lines_of(root: yaml.Node | None, source: str) -> dict[FieldPath, int]:
             key, value = child if isinstance(child, tuple) else (None, child)
             if key is not None and not isinstance(key, yaml.ScalarNode):
                 raise error(key, "a field's name must be plain text")
-            path = (*at, index if key is None else key.value)
-            if path in lines:
-                message = f"{_dotted(path)} is already given on line {lines[path]}"
-                raise error(key or value, message)
-            lines[path] = (key or value).start_mark.line + 1
-            visit(value, path)
+            field = f"{at}{index if key is None else key.value}"
+            if field in lines:
+                raise error(key or value, f"{field} is already given on line {lines[field]}")
+            lines[field] = (key or value).start_mark.line + 1
+            visit(value, f"{field}.")
         around.remove(id(node))
 
-    visit(root, ())
+    visit(root, "")
     return lines
 
 
-class _Places:
-    """Where each field of a study was written, for errors."""
-
-    def __init__(self, source: str, lines: dict[FieldPath, int], scale: str | None) -> None:
-        self._source, self._lines, self._scale = source, lines, scale
-
-    def error(self, path: FieldPath, message: str) -> RobustokError:
-        """An error with the line of a field, in its scale's section where that has the field."""
-        parents = [path[:i] for i in range(len(path), 0, -1)]
-        scaled = ("scales", str(self._scale))
-        fields = (field for parent in parents for field in ((*scaled, *parent), parent))
-        line = next((self._lines[field] for field in fields if field in self._lines), 1)
-        return RobustokError(f"{self._source} line {line}: {message}")
-
-
-def _dotted(path: FieldPath) -> str:
-    """A field as errors name it: task.words."""
-    return ".".join(map(str, path))
-
-
-def _first_error(error: ValidationError, places: _Places) -> RobustokError:
-    """One of the errors that pydantic found, with its line."""
+def _first_problem(invalid: ValidationError) -> tuple[str, str]:
+    """The field of one of the errors that pydantic found, and what is wrong."""
     # A misspelled field is also a missing one; the misspelling is what helps.
-    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    path: FieldPath = tuple(problem["loc"])
-    name = _dotted(path)
+    problem = min(invalid.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    field, value, reason = ".".join(map(str, problem["loc"])), problem["input"], problem["msg"]
     if problem["type"] == "extra_forbidden":
-        message = f"there is no field {name}; {nearest(str(path[-1]), _allowed(path))}"
-    elif problem["type"] == "missing":
-        message = f"the field {name} is missing"
-    else:
-        reason = problem["msg"].removeprefix("Value error, ")
-        value = problem["input"]
-        plain = value is None or isinstance(value, (str, int, float))
-        if "Value error, " in problem["msg"]:
-            message = f"{name}: {reason}"
-        else:
-            reason = reason[0].lower() + reason[1:]
-            message = f"{name} is {value!r}: {reason}" if plain else f"{name}: {reason}"
-    return places.error(path, message)
+        known = nearest(str(problem["loc"][-1]), _allowed(problem["loc"]))
+        return field, f"there is no field {field}; {known}"
+    if problem["type"] == "missing":
+        return field, f"the field {field} is missing"
+    if problem["type"] == "value_error":
+        return field, f"{field}: {reason.removeprefix('Value error, ')}"
+    shown = f" is {value!r}" if value is None or isinstance(value, (str, int, float)) else ""
+    return field, f"{field}{shown}: {reason[0].lower()}{reason[1:]}"
 
 
-def _allowed(path: FieldPath) -> list[str]:
-    """The allowed fields of the section that has `path`."""
+def _allowed(path: tuple[str | int, ...]) -> list[str]:
+    """The allowed fields of the section that has the last part of `path`."""
     model: Any = Study
     for part in path[:-1]:
         if isinstance(part, int):
@@ -299,34 +279,73 @@ def _allowed(path: FieldPath) -> list[str]:
     return list(model.model_fields)
 
 
-def _at_strengths(study: Study, places: _Places) -> Study:
-    """The study with each scheme at each measured strength, where it sets strengths."""
-    if study.strength is None:
-        return study
+def _at_strengths(
+    study: Study, strengths: tuple[float, ...], error: Callable[[str, str], RobustokError]
+) -> Study:
+    """The study with each scheme at each measured strength."""
     sections: dict[str, Any] = {}
     for part, name in (("finetune", "schemes"), ("evaluate", "eval_schemes")):
         section, specs = getattr(study, part), []
-        if section is None:
-            continue
-        for i, spec in enumerate(getattr(section, name)):
-            path = (part, name, i)
+        for i, spec in enumerate(getattr(section, name) if section else ()):
+            field = f"{part}.{name}.{i}"
             try:
-                own = dict.fromkeys(at_splits(spec, splits) for splits in study.strength.splits)
-            except RobustokError as error:
-                raise places.error(path, f"{_dotted(path)}: {error}") from None
+                own = dict.fromkeys(at_splits(spec, splits) for splits in strengths)
+            except RobustokError as wrong:
+                raise error(field, f"{field}: {wrong}") from None
             if repeated := next((one for one in own if one in specs), None):
-                raise places.error(
-                    path,
-                    f"{_dotted(path)}: {spec} at the given strength is {repeated}, which is already"
-                    " in the list",
-                )
+                known = f"{repeated}, which is already in the list"
+                raise error(field, f"{field}: {spec} at the given strength is {known}")
             specs += own
-        sections[part] = section.model_copy(update={name: tuple(specs)})
+        if section:
+            sections[part] = section.model_copy(update={name: tuple(specs)})
     return study.model_copy(update=sections)
 
 
-def _too_large(study: Study) -> Iterator[tuple[FieldPath, str]]:
-    """The error of a study with too many cells, by an upper bound from the lengths of its lists."""
+def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
+    """What is wrong across sections: a field and a message for each."""
+    if (cells := _most_cells(study)) > MAX_CELLS:
+        yield "repeats", f"the study has up to {cells:,} cells; at most {MAX_CELLS:,} are allowed"
+    if study.task is None and (study.finetune or study.attacks):
+        yield "task", "there is no task to fine-tune on or to attack: give a task section"
+    if study.strength and not (study.finetune or study.evaluate):
+        yield "strength", "there are no schemes to set: give a finetune or an evaluate section"
+    if study.evaluate and not (study.task or study.benchmarks):
+        yield "evaluate", "there are no questions to evaluate on: give a task or benchmarks section"
+    if study.benchmarks and study.benchmarks.folder is None:
+        for i, name in enumerate(study.benchmarks.names):
+            if name not in HUB:
+                yield f"benchmarks.names.{i}", f"no benchmark '{name}': {nearest(name, HUB)}"
+    yield from _too_few_questions(study)
+    names = [attack.eval_scheme for attack in study.attacks]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield f"attacks.{i}", f"{name} is already in the list"
+    yield from _wrong_model_or_text(study)
+
+
+def _wrong_model_or_text(study: Study) -> Iterator[tuple[str, str]]:
+    model, pretrain, corpus = study.model, study.pretrain, study.corpus
+    if model.name is None and pretrain is None:
+        yield "model", "random weights need a pretrain section, or give model.name"
+    if model.name is None and study.tokenizer is None:
+        yield "tokenizer", "a model from random weights needs a tokenizer section"
+    if model.name is not None and pretrain is not None:
+        yield "pretrain", "only random weights are pre-trained: leave it or model.name out"
+    if model.name is not None and study.tokenizer and study.tokenizer.size is not None:
+        yield "tokenizer", "a model with a name has a tokenizer: leave the section out"
+    on_text = pretrain is not None and pretrain.source == "corpus"
+    if pretrain and not on_text and study.task is None:
+        message = "there is no task to pre-train on: give a task section, or source: corpus"
+        yield "pretrain", message
+    if on_text or (study.perplexity and not study.task):
+        if corpus is None or not (corpus.hub or corpus.train or not on_text):
+            yield "corpus", "this study needs text: give --corpus FILE... and --held-out FILE"
+        elif study.perplexity and not (corpus.hub or corpus.held_out):
+            yield "corpus.held_out", "perplexity needs text held out: give --held-out FILE"
+
+
+def _most_cells(study: Study) -> int:
+    """An upper bound of the number of cells, from the lengths of the lists."""
 
     def length(part: Any, name: str) -> int:
         return len(getattr(part, name)) if part else 0
@@ -339,79 +358,18 @@ def _too_large(study: Study) -> Iterator[tuple[FieldPath, str]]:
     measured = 2 * length(study.evaluate, "eval_schemes") + len(study.attacks)
     measured *= 1 + len(study.other_tasks or ()) + length(study.benchmarks, "names")
     measured *= max(length(study.few_shot, "schemes"), 1)
-    cells = models * (2 + measured + length(study.perplexity, "eval_schemes"))
-    if cells > MAX_CELLS:
-        yield (
-            ("repeats",),
-            f"the study has up to {cells:,} cells; at most {MAX_CELLS:,} are allowed",
-        )
+    return models * (2 + measured + length(study.perplexity, "eval_schemes"))
 
 
-def _contradictions(study: Study) -> Iterator[tuple[FieldPath, str]]:
-    """Errors across fields, each with the path of a field."""
-    if study.task is None and (study.finetune or study.attacks):
-        yield ("task",), "there is no task to fine-tune on or to attack: give a task section"
-    if study.strength and not (study.finetune or study.evaluate):
-        yield ("strength",), "there are no schemes to set: give a finetune or an evaluate section"
-    if study.evaluate and not (study.task or study.benchmarks):
-        yield (
-            ("evaluate",),
-            "there are no questions to evaluate on: give a task or benchmarks section",
-        )
-    if study.benchmarks and study.benchmarks.folder is None:
-        for i, name in enumerate(study.benchmarks.names):
-            if name not in HUB:
-                yield ("benchmarks", "names", i), f"no benchmark '{name}': {nearest(name, HUB)}"
-    yield from _too_few_questions(study)
-    names = [attack.eval_scheme for attack in study.attacks]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            yield ("attacks", i), f"{name} is already in the list"
-    yield from _wrong_model(study)
-    on_text = study.pretrain is not None and study.pretrain.source == "corpus"
-    corpus = study.corpus
-    if study.pretrain and not on_text and study.task is None:
-        yield (
-            ("pretrain",),
-            "there is no task to pre-train on: give a task section, or source: corpus",
-        )
-    if on_text or (study.perplexity and not study.task):
-        if corpus is None or not (corpus.hub or corpus.train or not on_text):
-            yield ("corpus",), "this study needs text: give --corpus FILE... and --held-out FILE"
-        elif study.perplexity and not (corpus.hub or corpus.held_out):
-            yield ("corpus", "held_out"), "perplexity needs text held out: give --held-out FILE"
-
-
-def _too_few_questions(study: Study) -> Iterator[tuple[FieldPath, str]]:
-    limits: list[tuple[FieldPath, int]] = []
-    if study.evaluate:
-        limits.append((("evaluate", "items"), study.evaluate.items))
-    limits += [(("attacks", i, "items"), attack.items) for i, attack in enumerate(study.attacks)]
-    for path, items in limits if study.task else ():
-        if study.task and items > study.task.test:
-            yield path, f"{items} questions, but task.test is {study.task.test}"
+def _too_few_questions(study: Study) -> Iterator[tuple[str, str]]:
+    task, evaluate = study.task, study.evaluate
+    limits = {"evaluate.items": evaluate.items} if evaluate else {}
+    limits |= {f"attacks.{i}.items": attack.items for i, attack in enumerate(study.attacks)}
+    for field, items in limits.items():
+        if task and items > task.test:
+            yield field, f"{items} questions, but task.test is {task.test}"
     examples = study.few_shot.examples if study.few_shot else 0
-    for task in (study.task, *(study.other_tasks or ())):
-        if task and examples > task.train:
-            yield (
-                ("few_shot", "examples"),
-                f"{examples} examples, but {task.kind} has {task.train} questions to train on",
-            )
-
-
-def _wrong_model(study: Study) -> Iterator[tuple[FieldPath, str]]:
-    """Sections that the model, from random weights or one that exists, lacks or has no use for."""
-    if study.model.name is None:
-        try:
-            Shape(**study.model.sizes())
-        except RobustokError as error:
-            yield ("model",), str(error)
-        if study.pretrain is None:
-            yield ("model",), "random weights need a pretrain section, or give model.name"
-        if study.tokenizer is None:
-            yield ("tokenizer",), "a model from random weights needs a tokenizer section"
-        return
-    if study.pretrain is not None:
-        yield ("pretrain",), "only random weights are pre-trained: leave it or model.name out"
-    if study.tokenizer is not None and study.tokenizer.size is not None:
-        yield ("tokenizer",), "a model with a name has a tokenizer: leave the section out"
+    for one in (task, *(study.other_tasks or ())):
+        if one and examples > one.train:
+            message = f"{examples} examples, but {one.kind} has {one.train} questions to train on"
+            yield "few_shot.examples", message

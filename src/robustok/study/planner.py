@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 
 from robustok.errors import RobustokError
@@ -89,7 +89,6 @@ class _Planner:
         self.study, self.read = study, read
         self.parameters = parameters(study)
         self.data = _data(study, study.task, read) if study.task else None
-        self.other_data = tuple(_data(study, task, read) for task in study.other_tasks or ())
         self.on_text = study.pretrain is not None and study.pretrain.source == "corpus"
         text = None
         corpus = study.corpus
@@ -97,14 +96,23 @@ class _Planner:
             text = _text(corpus, read, train=self.on_text)
         self.tokenizer = self._tokenizer(text if self.on_text else None)
         self.corpus = CorpusCell(text, self.tokenizer) if text else None
-        self.benchmarks = tuple(self._benchmarks())
-        _check_names((*self.other_data, *self.benchmarks), self.data)
+        own = (self.data,) if self.data else ()
+        others = (_data(study, task, read) for task in study.other_tasks or ())
+        self.questions: tuple[QuestionsCell, ...] = (*own, *others, *self._benchmarks())
+        names = [cell.task for cell in self.questions]  # by which results name them
+        if repeated := next((name for name in names if names.count(name) > 1), None):
+            raise RobustokError(
+                f"two tasks are called '{repeated}': rename {repeated}.jsonl, or leave one out"
+            )
 
     def cells(self) -> Iterator[Cell]:
-        shared = (self.data, self.tokenizer, self.corpus)
+        study, shared = self.study, (self.data, self.tokenizer, self.corpus)
         yield from (cell for cell in shared if cell is not None)
-        yield from self._examples()
-        for repeat in range(self.study.repeats):
+        if examples := study.examples:
+            trained = [s for part in (study.pretrain, study.finetune) if part for s in part.schemes]
+            schemes = tuple(dict.fromkeys(["canonical", *trained]))
+            yield ExamplesCell(examples.texts, schemes, examples.draws, study.seed, self.tokenizer)
+        for repeat in range(study.repeats):
             suites: dict[tuple[object, ...], list[AttackCell]] = {}
             for origin in self._origins(repeat):
                 for cell in self._trained_from(origin, repeat):
@@ -121,14 +129,6 @@ class _Planner:
             name = str(chosen.name if chosen else self.study.model.name)
             return ExistingTokenizerCell(external_model(name, read=self.read))
         return TrainedTokenizerCell(chosen.size, None if text else self.data, text)
-
-    def _examples(self) -> Iterator[Cell]:
-        examples, study = self.study.examples, self.study
-        if examples is None:
-            return
-        trained = [s for part in (study.pretrain, study.finetune) if part for s in part.schemes]
-        schemes = tuple(dict.fromkeys(["canonical", *trained]))
-        yield ExamplesCell(examples.texts, schemes, examples.draws, study.seed, self.tokenizer)
 
     def _origins(self, repeat: int) -> Iterator[OriginCell]:
         """The models that others are trained from."""
@@ -147,88 +147,61 @@ class _Planner:
 
     def _trained_from(self, origin: OriginCell, repeat: int) -> Iterator[Cell]:
         """A model, those that are trained from it, and the measurements of all."""
-        study, seed = self.study, self.study.seed + repeat
+        seed, options = self.study.seed + repeat, self.study.finetune
         yield origin
-        options = study.finetune
         yield from self._measurements(origin, seed, is_last=options is None)
-        if options is None:
-            return
-        for scheme in options.schemes:
+        for scheme in options.schemes if options else ():
+            assert options is not None
             model = FinetuneCell(
                 options=options, scheme=scheme, seed=seed, repeat=repeat, data=self.data,
                 tokenizer=self.tokenizer, model=origin,
             )  # fmt: skip
             yield model
-            yield from self._learning_curve(model, seed)
+            every = options.keep_every
+            for step in range(every, options.steps, every) if every else ():
+                kept = StepCell(step, model)
+                yield kept
+                subject = self._subject(kept, seed, is_last=True)
+                questions = subject.questions[:1]  # of the task
+                yield from EvaluateCell.planned(self.study, replace(subject, questions=questions))
             yield from self._measurements(model, seed, is_last=True)
 
-    def _learning_curve(self, model: FinetuneCell, seed: int) -> Iterator[Cell]:
-        """The models kept before the last step, on questions of the task."""
-        every, steps = model.options.keep_every, model.options.steps
-        for step in range(every, steps, every) if every else ():
-            kept = StepCell(step, model)
-            yield kept
-            assert self.data is not None
-            subject = self._subject(kept, seed, (self.data,), is_last=True)
-            yield from EvaluateCell.planned(self.study, subject)
-
     def _measurements(self, model: ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
-        """The measurements of a model, after the questions that they read.
-
-        `is_last` is false for a model that the study trains further: only perplexity and
-        embeddings are measured.
-        """
-        own = (self.data,) if self.data else ()
-        questions = (*own, *self.other_data, *self.benchmarks)
+        """The measurements of a model, after the questions that they read."""
+        subject = self._subject(model, seed, is_last=is_last)
         if is_last:
-            yield from questions
-        subject = self._subject(model, seed, questions, is_last=is_last)
+            yield from subject.questions
         for kind in MEASUREMENTS:
             yield from kind.planned(self.study, subject)
 
-    def _subject(
-        self, model: ModelCell, seed: int, questions: tuple[QuestionsCell, ...], *, is_last: bool
-    ) -> Subject:
+    def _subject(self, model: ModelCell, seed: int, *, is_last: bool) -> Subject:
         part = self.study.few_shot
         few_shots = tuple(FewShot(part.examples, s) for s in part.schemes) if part else (None,)
-        return Subject(model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last)
+        return Subject(model, seed, self.tokenizer, self.corpus, self.questions, few_shots, is_last)
 
     def _benchmarks(self) -> Iterator[BenchmarkCell]:
         part, few_shot = self.study.benchmarks, self.study.few_shot
         if part is None:
             return
-        examples = few_shot.examples if few_shot else 0
-        names = part.names
-        if part.folder is not None and not names and self.read:
-            names = tuple(benchmark_files(part.folder))
-        for name in names:
-            if part.folder is not None:
-                file = external_file(Path(part.folder) / f"{name}.jsonl", read=self.read)
+        examples, folder = few_shot.examples if few_shot else 0, part.folder
+        if folder is not None:
+            for name in part.names or (benchmark_files(folder) if self.read else ()):
+                file = external_file(Path(folder) / f"{name}.jsonl", read=self.read)
                 yield BenchmarkCell(name, part.items + examples, file)
-                continue
-            revision = None
-            if name in HUB:
-                on_hub = HUB[name].name
-                commit = pinned(on_hub, "dataset") if self.read else on_hub
-                revision = commit.partition("@")[2] or None
+            return
+        for name in part.names:
+            on_hub = HUB[name].name
+            commit = pinned(on_hub, "dataset") if self.read else on_hub
+            revision = commit.partition("@")[2] or None
             yield BenchmarkCell(name, part.items, None, revision, examples)
-
-
-def _check_names(others: tuple[QuestionsCell, ...], data: DataCell | None) -> None:
-    """Results name questions by their task, so two of one name cannot be told apart."""
-    names = [cell.task for cell in (*((data,) if data else ()), *others)]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise RobustokError(
-            f"two tasks are called '{repeated}': rename {repeated}.jsonl, or leave one out"
-        )
 
 
 def _transfers(attacks: list[AttackCell]) -> Iterator[TransferCell]:
     """Each model under the attacks of the same suite on all models; none for one model alone."""
     for own in attacks if len(attacks) > 1 else []:
         others = tuple(attack for attack in attacks if attack is not own)
-        fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
-        yield TransferCell(**fields, own=own, others=others)
+        shared = {field.name: getattr(own, field.name) for field in fields(own)}
+        yield TransferCell(**shared, own=own, others=others)
 
 
 def _data(study: Study, task: WordTask, read: bool) -> DataCell:

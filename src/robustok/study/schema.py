@@ -9,12 +9,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    field_validator,
     model_validator,
 )
 
 from robustok.attack.settings import SUITE_LIMIT, AttackSettings, is_attack, suite_label
-from robustok.errors import RobustokError
+from robustok.models import Shape
 from robustok.samplers.spec import Spec
 from robustok.training.recipe import Recipe
 
@@ -24,7 +23,7 @@ _ATTACK = AttackSettings()  # its defaults
 NOT_IN_KEY: dict[str, Any] = {"in_key": False}
 
 
-def _schedule_or_spec(spec: str) -> str:
+def _train_spec(spec: str) -> str:
     """The spec or schedule as results name it. The study's tokenizer is not needed."""
     return str(Spec.parse(spec))
 
@@ -44,9 +43,15 @@ def _distinct(specs: tuple[str, ...]) -> tuple[str, ...]:
     return specs
 
 
+def _seed(seed: int) -> int:
+    if not 0 <= seed < 2**62:
+        raise ValueError("a seed is a whole number from 0 to 2^62 - 1")
+    return seed
+
+
 EvalSpec = Annotated[str, AfterValidator(_eval_spec)]
 EvalSpecs = Annotated[tuple[EvalSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
-TrainSpec = Annotated[str, AfterValidator(_schedule_or_spec)]
+TrainSpec = Annotated[str, AfterValidator(_train_spec)]
 TrainSpecs = Annotated[tuple[TrainSpec, ...], Field(min_length=1), AfterValidator(_distinct)]
 
 
@@ -112,7 +117,13 @@ class ModelSection(Strict):
             raise ValueError("a model with a name has its own sizes; give one or the other")
         if self.name is None and self.start_token is not None:
             raise ValueError("a model from random weights is trained without start_token")
+        _ = self.name is not None or self.shape
         return self
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a model from random weights; raises RobustokError where it has none."""
+        return Shape(**self.sizes())
 
     def sizes(self) -> dict[str, Any]:
         """The sizes of a model from random weights, without the default architecture."""
@@ -153,10 +164,7 @@ class TrainingSection(Strict):
     @model_validator(mode="after")
     def _valid_recipe(self) -> TrainingSection:
         options = {name: getattr(self, name) for name in TrainingSection.model_fields}
-        try:
-            _ = Recipe(**options).rows_per_device
-        except RobustokError as error:
-            raise ValueError(str(error)) from None
+        _ = Recipe(**options).rows_per_device
         return self
 
 
@@ -232,14 +240,10 @@ class AttackSection(Strict):
         fixed &= self.model_fields_set
         if self.suite is not None and fixed:
             raise ValueError(f"a suite has its own searches: leave {', '.join(sorted(fixed))} out")
-        if self.suite is None and self.max_scored is not None:
-            raise ValueError("max_scored is for a suite: write suite: standard beside it")
-        if self.suite is None and self.transfer:
-            raise ValueError("transfer is for a suite: write suite: standard beside it")
-        try:
-            _ = self.settings
-        except RobustokError as error:
-            raise ValueError(str(error)) from None
+        for name in ("max_scored", "transfer"):
+            if self.suite is None and getattr(self, name):
+                raise ValueError(f"{name} is for a suite: write suite: standard beside it")
+        _ = self.settings
         return self
 
     @property
@@ -322,17 +326,16 @@ class PaperTable(Strict):
                 )
         if self.measure == "embeddings":
             return self
-        columns = tuple(c if is_attack(c) else _schedule_or_spec(c) for c in self.columns)
         rows = tuple(
             row.model_copy(
                 update={
-                    name: _schedule_or_spec(spec)
-                    for name in ("pretrain_scheme", "train_scheme")
-                    if (spec := getattr(row, name)) is not None
+                    "pretrain_scheme": row.pretrain_scheme and _train_spec(row.pretrain_scheme),
+                    "train_scheme": _train_spec(row.train_scheme),
                 }
             )
             for row in self.rows
         )
+        columns = tuple(c if is_attack(c) else _train_spec(c) for c in self.columns)
         return self.model_copy(update={"columns": columns, "rows": rows})
 
 
@@ -356,7 +359,7 @@ class Study(Strict):
     title: str
     about: str = ""
     scale: str = "full"  # which of the YAML's scales this is
-    seed: int
+    seed: Annotated[int, AfterValidator(_seed)]
     repeats: int = Field(1, ge=1)  # repeats of models and measurements, with the following seeds
     threads: int | None = Field(None, ge=1)  # of each cell; as many cells as fit run at once
     page: Literal["study", "card"] = "study"  # the report: of all models, or of one alone
@@ -377,13 +380,6 @@ class Study(Strict):
     drift: DriftSection | None = None
     examples: ExamplesSection | None = None
     paper: Paper | None = None
-
-    @field_validator("seed")
-    @classmethod
-    def _seed_fits(cls, seed: int) -> int:
-        if not 0 <= seed < 2**62:
-            raise ValueError("a seed is a whole number from 0 to 2^62 - 1")
-        return seed
 
     @model_validator(mode="after")
     def _card_of_one_model(self) -> Study:

@@ -100,24 +100,21 @@ def run_cells(
     def progress(cell: Cell, value: tuple[int, int]) -> None:
         watch.progress(cell, *value)
 
+    def is_ready(cell: Cell) -> bool:
+        return all(other.key in finished for other in cell.inputs.values())
+
     with ExitStack() as stack:
         pool: Pool
         if engine == "ray":
-            cores = threads or 1
-            shared = (folder.resolve(), cores)
-            pool = RayTasks(_cell_runner_on_cluster, shared, threads=cores, retries=RETRIES)
+            shared = (folder.resolve(), threads or 1)
+            pool = RayTasks(_cell_runner_on_cluster, shared, threads=shared[1], retries=RETRIES)
         elif threads:
             count = min(cells_at_once(threads, jobs), len(todo))
             make = partial(Worker, _cell_runner, folder, threads)
             pool = stack.enter_context(Processes(make, count, progress, _raise_death))
         else:
             pool = InProcess(_cell_runner(folder), progress)
-        for cell, _ in dispatch(
-            todo,
-            pool,
-            is_ready=lambda cell: all(i.key in finished for i in cell.inputs.values()),
-            on_start=watch.start,
-        ):
+        for cell, _ in dispatch(todo, pool, is_ready=is_ready, on_start=watch.start):
             yield cell
 
 
@@ -130,9 +127,18 @@ def _cell_runner(folder: Path) -> RunTask:
     """What runs the cells of a folder in this process or in a worker."""
 
     def run(cell: Cell, progress: Callable[[tuple[int, int]], None]) -> None:
-        do_cell(cell, folder, lambda done, total: progress((done, total)))
+        # A task that a cluster retries may have finished before its machine was lost.
+        if not (cell.path(folder) / RECORD).exists():
+            do_cell(cell, folder, lambda done, total: progress((done, total)))
 
     return run
+
+
+def _cell_runner_on_cluster(shared: tuple[Path, int]) -> RunTask:
+    """The same in a task of a cluster; `shared` is (folder, threads of a cell)."""
+    folder, threads = shared
+    os.environ.update(thread_limits(threads))
+    return _cell_runner(folder)
 
 
 def _raise_death(worker: Worker) -> None:
@@ -141,19 +147,6 @@ def _raise_death(worker: Worker) -> None:
         f"the process {task} was {worker.exit_reason()}, perhaps because memory ran out: the same"
         " command continues after the last finished cell"
     )
-
-
-def _cell_runner_on_cluster(shared: tuple[Path, int]) -> RunTask:
-    """The same in a task of a cluster; `shared` is (folder, threads of a cell)."""
-    folder, threads = shared
-    os.environ.update(thread_limits(threads))
-
-    def run(cell: Cell, progress: Callable[[Any], None]) -> None:
-        # A retried task may have finished before its machine was lost.
-        if not (cell.path(folder) / RECORD).exists():
-            do_cell(cell, folder, lambda done, total: None)
-
-    return run
 
 
 def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
@@ -169,8 +162,8 @@ def record_of(cell: Cell, folder: Path) -> dict[str, Any] | None:
     damage = _damage(record, path.parent)
     if damage is None:
         return record
-    _log.warning("cell '%s' in %s is damaged (%s) and runs again",
-                 cell.label, path.parent, damage)  # fmt: skip
+    text = "cell '%s' in %s is damaged (%s) and runs again"
+    _log.warning(text, cell.label, path.parent, damage)
     path.unlink()
     return None
 

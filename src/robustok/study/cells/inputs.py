@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -54,12 +55,8 @@ def evenly_by_kind(items: list[Item]) -> list[Item]:
     >>> [item.kind for item in evenly_by_kind(items)]
     ['x', 'y', 'x', 'y']
     """
-    counts: Counter[str] = Counter()
-    rounds = []
-    for item in items:
-        rounds.append(counts[item.kind])
-        counts[item.kind] += 1
-    return [item for _, item in sorted(zip(rounds, items, strict=True), key=lambda pair: pair[0])]
+    rounds = defaultdict[str, Iterator[int]](itertools.count)  # numbers the items of each kind
+    return sorted(items, key=lambda item: next(rounds[item.kind]))
 
 
 class QuestionsCell(Cell):
@@ -112,18 +109,14 @@ class DataCell(QuestionsCell):
         words = self.words if isinstance(self.words, tuple) else ()
         if self.words and isinstance(self.words, int):
             words = frequent_words(self.words)
+        make, settings = GENERATORS[self.game], {"seed": self.seed, "format": self.format}
         for done, (split, count) in enumerate(counts.items(), 1):
-            if self.files:
-                items = self._read(split, count)
-            else:
-                items = GENERATORS[self.game](
-                    words, count, seed=self.seed, split=split, format=self.format
-                )
-            write_items(self.path(folder) / f"{split}.jsonl", items)
+            own = self._read if self.files else partial(make, words, **settings)
+            write_items(self.path(folder) / f"{split}.jsonl", own(count, split=split))
             progress(done, 2)
         return {"words": len(words), **counts}
 
-    def _read(self, split: str, count: int) -> list[Item]:
+    def _read(self, count: int, *, split: str) -> list[Item]:
         from robustok.evaluation.questions import check_keyed  # torch
 
         name = self.files[0 if split == "train" else 1].name

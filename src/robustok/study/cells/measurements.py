@@ -139,15 +139,11 @@ class PerplexityCell(MeasurementCell):
         vocab = self.tokenizer.vocabulary(folder)
         texts = self._texts(folder)
         drawn = sampler(self.spec, vocab).sample_batch(texts, seed=self.seed)
+        start = next(iter(self.model.start_ids(vocab)), None)
         result = evaluation.perplexity(
-            self.model.load(folder),
-            vocab,
-            texts,
-            self.spec,
-            seed=self.seed,
-            start=next(iter(self.model.start_ids(vocab)), None),
+            self.model.load(folder), vocab, texts, self.spec, seed=self.seed, start=start,
             progress=progress,
-        )
+        )  # fmt: skip
         return asdict(result) | _strength(vocab, texts, drawn)
 
 
@@ -180,15 +176,10 @@ class EmbeddingsCell(MeasurementCell):
         fine_tuned = self.model.training == FINETUNED
         vocab = self.tokenizer.vocabulary(folder)
         result = evaluation.embedding_distances(
-            self.model.load(folder),
-            vocab,
-            frequent_words(self.words),
-            draws=self.draws,
-            seed=self.seed,
-            prefix=self.model.start_ids(vocab) or None,
-            name=self.model.description if fine_tuned else before,
-            progress=progress,
-        )
+            self.model.load(folder), vocab, frequent_words(self.words), draws=self.draws,
+            seed=self.seed, prefix=self.model.start_ids(vocab) or None,
+            name=self.model.description if fine_tuned else before, progress=progress,
+        )  # fmt: skip
         return {"layers": result.table()}
 
 
@@ -276,21 +267,12 @@ class EvaluateCell(AccuracyCell):
         items, prefix = self._questions(self.items, vocab, folder)
         at_strength = sampler_at_splits(self.spec, vocab, [item.question for item in items])
         drawn_by = at_strength or sampler(self.spec, vocab)
+        drawing: Any = {"draws": self.draws, "seed": self.seed}
         result = evaluation.evaluate(
-            self.model.load(folder),
-            vocab,
-            items,
-            drawn_by,
-            draws=self.draws,
-            seed=self.seed,
-            ensemble=self.ensemble,
-            prefix=prefix,
-            overflow="left",
-            progress=progress,
-        )
-        strength = evaluation.drawn_strength(
-            vocab, items, drawn_by, draws=self.draws, seed=self.seed
-        )
+            self.model.load(folder), vocab, items, drawn_by, ensemble=self.ensemble, prefix=prefix,
+            overflow="left", progress=progress, **drawing,
+        )  # fmt: skip
+        strength = evaluation.drawn_strength(vocab, items, drawn_by, **drawing)
         return {
             **self._summary(result, items, folder),
             **_rounded(strength),
@@ -339,16 +321,9 @@ class AttackCell(AccuracyCell):
         if self.attack.suite:
             return self._run_suite(model, vocab, items, prefix, folder, progress)
         result = attacks.attack_items(
-            model,
-            vocab,
-            items,
-            settings=self.attack.settings,
-            seed=self.seed,
-            prefix=prefix,
-            overflow="left",
-            resume_file=self.path(folder) / "attacks.jsonl",
-            progress=progress,
-        )
+            model, vocab, items, settings=self.attack.settings, seed=self.seed, prefix=prefix,
+            overflow="left", resume_file=self.path(folder) / "attacks.jsonl", progress=progress,
+        )  # fmt: skip
         reached = [attack.ids for attack in result.attacks]
         return {
             **self._summary(result, items, folder),
@@ -374,11 +349,8 @@ class AttackCell(AccuracyCell):
             resume_file=self.path(folder) / "attacks.jsonl",
             progress=progress,
         )
-        rows = [
-            {"search": name, **attack.as_row()}
-            for name, part in result.parts.items()
-            for attack in part
-        ]
+        parts = result.parts.items()
+        rows = [{"search": name, **attack.as_row()} for name, part in parts for attack in part]
         write_rows(self.path(folder) / "items.jsonl", rows)
         broken = {row["key"] for row in rows if row["success"]}
         held = [item.key not in broken for item in items]
@@ -390,14 +362,7 @@ class AttackCell(AccuracyCell):
     def _suite_summary(
         self, vocab: Vocabulary, items: Sequence[Item], held: Sequence[bool], ids: list[np.ndarray]
     ) -> Summary:
-        """The summary of a suite.
-
-        Args:
-            vocab: the vocabulary of the model.
-            items: the questions.
-            held: for each question, whether no attack broke it.
-            ids: for each question, the tokenization with the highest score.
-        """
+        """The summary of a suite, from whether each question held and the worst ids of each."""
         accuracy, low, high = clustered([float(one) for one in held])
         return {
             "accuracy": accuracy,
@@ -435,17 +400,16 @@ class TransferCell(AttackCell):
         for done, item in enumerate(items, 1):
             # How far the best wrong option is above the right one.
             objective = attacks.Margin(model, vocab, item.choices, item.label, prefix=prefix)
-            best = max(own[item.key], key=lambda row: row["score"])
             broken = any(row["success"] for row in own[item.key])
-            worst = {"ids": best["ids"], "score": best["score"], "of_model": None}
             limit = objective.max_length
             tried = [r for r in others[item.key] if limit is None or len(r["ids"]) <= limit]
             candidates = Ragged.from_rows([np.array(r["ids"], np.int32) for r in tried])
             scores = objective(candidates).tolist() if tried else []
-            for row, score in zip(tried, scores, strict=True):
-                if score > worst["score"]:
-                    worst = {"ids": row["ids"], "score": score, "of_model": row["of_model"]}
-            rows.append({"key": item.key, **worst, "success": broken or worst["score"] > 0})
+            scored: list[Any] = [row | {"of_model": None} for row in own[item.key]]
+            scored += [row | {"score": one} for row, one in zip(tried, scores, strict=True)]
+            best = max(scored, key=lambda row: row["score"])  # of equal ones an own one
+            worst = {name: best[name] for name in ("key", "ids", "score", "of_model")}
+            rows.append(worst | {"success": broken or best["score"] > 0})
             progress(done, len(items))
         write_rows(self.path(folder) / "items.jsonl", rows)
         held = [not row["success"] for row in rows]
@@ -481,11 +445,8 @@ class DriftCell(MeasurementCell):
         from robustok.evaluation.drift import completion_drift
 
         vocab, options = self.tokenizer.vocabulary(folder), self.options
-        texts = [
-            text
-            for data in self.questions
-            for text in _question_texts(data, folder)[: options.prompts]
-        ]
+        each = [_question_texts(data, folder)[: options.prompts] for data in self.questions]
+        texts = [text for questions in each for text in questions]
         drift = completion_drift(
             self.model.load(folder),
             vocab,
@@ -496,9 +457,7 @@ class DriftCell(MeasurementCell):
             start=self.model.start_ids(vocab),
             progress=progress,
         )
-        rows = [
-            {"key": str(number), "completions": ids} for number, ids in enumerate(drift.completions)
-        ]
+        rows = ({"key": str(i), "completions": c} for i, c in enumerate(drift.completions))
         write_rows(self.path(folder) / "items.jsonl", rows)
         return asdict(drift) | {"completions": len(texts) * options.samples}
 

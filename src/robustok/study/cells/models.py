@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from robustok import training
-from robustok.models import Shape, add_lora, load_model, save_tokenizer, small_model
+from robustok.models import add_lora, load_model, save_tokenizer, small_model
 from robustok.runtime.display import Progress
 from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
@@ -178,8 +178,8 @@ class PretrainCell(TrainedCell, OriginCell):
 
     def run(self, folder: Path, progress: Progress) -> Summary:
         vocab, end = self.tokenizer.vocabulary(folder), self.options.end_of_text
-        shape, end_id = Shape(**self.model.sizes()), end_of_text(vocab, end)
-        model = small_model(vocab.size, shape, seed=self.seed, end_id=end_id)
+        end_id = end_of_text(vocab, end)
+        model = small_model(vocab.size, self.model.shape, seed=self.seed, end_id=end_id)
         if self.corpus is None:
             return self._train_on_questions(model, folder, progress)
         sampler, text = schedule(self.scheme, vocab), self.corpus.training_ids(folder)
