@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import Ids
-from robustok.models.load import check_overflow, max_length_of
+from robustok.models.load import OVERFLOW, max_length_of
 from robustok.ragged import Ragged
 from robustok.scoring import Request
 
@@ -25,7 +25,7 @@ class Window:
     """
 
     def __init__(self, model: Any, overflow: str = "error") -> None:
-        check_overflow(overflow)
+        check_choice("overflow policy", overflow, OVERFLOW)
         self.max_length = max_length_of(model)
         self.overflow, self.overflowed = overflow, 0
 
