@@ -31,3 +31,14 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     names = sorted(allowed)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
+
+
+def check_choice(kind: str, name: str, allowed: Iterable[str]) -> str:
+    """``name``; raises RobustokError where it is not allowed. ``kind`` is what it names.
+
+    >>> check_choice("scheme", "uniform", ["stochastok", "uniform"])
+    'uniform'
+    """
+    if name not in allowed:
+        raise RobustokError(f"unknown {kind} '{name}': {nearest(name, allowed)}")
+    return name

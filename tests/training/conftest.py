@@ -1,17 +1,78 @@
-"""One training that several tests compare theirs with."""
+"""Questions, a tiny model, and the training of it that most tests compare theirs with."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.training.test_finetune import ITEMS, PLAN, UNIFORM, VOCAB, tiny
 
-from robustok.training import Training, finetune
+import robustok as rt
+from robustok.models import Shape, small_model, train_tokenizer
+from robustok.tasks import frequent_words, langgame
+from robustok.training import PromptDataset, Training, finetune
+
+ITEMS = langgame(frequent_words(40), 240, seed=0, format="short")
+VOCAB = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in ITEMS], 500))
+UNIFORM = rt.sampler("uniform", VOCAB)
+PLAN = {"steps": 30, "batch_size": 16, "learning_rate": 1e-2, "save_every": 10}
+
+SIZES = {"vocab_size": VOCAB.size, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+LAYERS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+WIDE = {**SIZES, **LAYERS, "intermediate_size": 64, "num_key_value_heads": 1}
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "gpt2": {**SIZES, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 256},
+    "opt": {**SIZES, **LAYERS, "ffn_dim": 64, "word_embed_proj_dim": 32},
+    "bloom": {**SIZES, "hidden_size": 32, "n_layer": 2, "n_head": 2},
+    "llama": WIDE,
+    "qwen3": {**WIDE, "head_dim": 16},
+    "gemma3_text": {**WIDE, "head_dim": 16, "sliding_window": 16},
+}
+
+
+def tiny(seed: int = 0, max_length: int = 256) -> Any:
+    return small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, max_length), seed=seed)
+
+
+def architecture(kind: str) -> Any:
+    """A model of random weights by transformers' own class."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(kind, **ARCHITECTURES[kind])
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def data(scheme: str = "uniform", items: Any = ITEMS, seed: int = 0, **options: Any) -> Any:
+    return PromptDataset(VOCAB, items, rt.sampler(scheme, VOCAB), seed=seed, **options)
+
+
+def tune(out: Path, model: Any = None, items: Any = ITEMS, **options: Any) -> Training:
+    """Fine-tune by `PLAN`."""
+    settings: dict[str, Any] = {"sampler": UNIFORM, "seed": 0, **PLAN, **options}
+    return finetune(tiny() if model is None else model, VOCAB, items, out=out, **settings)
+
+
+def stop_at(stop: int) -> Callable[[int, int], None]:
+    """A callback for progress that ends the run at a step."""
+
+    def progress(step: int, total: int) -> None:
+        if step == stop:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def stopped(out: Path, step: int, **options: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tune(out, progress=stop_at(step), **options)
 
 
 @pytest.fixture(scope="session")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Path]:
     """The record and the folder of the training by `PLAN` that nothing disturbs."""
     out = tmp_path_factory.mktemp("straight")
-    return finetune(tiny(), VOCAB, ITEMS, sampler=UNIFORM, seed=0, out=out, **PLAN), out
+    return tune(out), out

@@ -31,7 +31,7 @@ from robustok.corpus.shard import (
 )
 from robustok.corpus.sources import MAX_ROW_BYTES, Chunk, InputFile, cut_chunks, find_sources
 from robustok.corpus.transform import Retokenize
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 from robustok.runtime.display import Progress
 from robustok.runtime.environment import give_back_memory, versions
 from robustok.runtime.files import (
@@ -163,7 +163,8 @@ def run_corpus(
     Raises RobustokError for settings that are wrong or have no effect, an ``out`` that holds
     another run, a full disk, and for a run that changed nothing, unless its scheme is canonical.
     """
-    _check(engine, format)
+    check_choice("engine", engine, ENGINES)
+    check_choice("format", format, FORMATS)
     seed, epoch = check_integer("seed", seed), check_epoch(epoch)
     draws = check_integer("draws", draws, 1)
     max_row_bytes = check_integer("max_row_bytes", max_row_bytes, 1)
@@ -200,7 +201,7 @@ def run_corpus(
         chunks = cut_chunks(sources, shard_bytes)
         _clear(folder)
         try:
-            _work(job, chunks, engine, workers, progress or _no_progress)
+            _work(job, chunks, engine, workers, progress or (lambda done, total: None))
         finally:
             _clear(folder)
         receipt = _receipt(job, chunks, settings)
@@ -217,13 +218,6 @@ def _check_format_options(format: str, **options: Any) -> None:
                 f"--{name.replace('_', '-')} has no effect with --format {format}: leave it out, or"
                 f" give --format {used_by}"
             )
-
-
-def _check(engine: str, format: str) -> None:
-    if engine not in ENGINES:
-        raise RobustokError(f"unknown engine '{engine}': {nearest(engine, ENGINES)}")
-    if format not in FORMATS:
-        raise RobustokError(f"unknown format '{format}': {nearest(format, FORMATS)}")
 
 
 def _work(
@@ -372,6 +366,3 @@ def _refuse_overlap(sources: Sequence[InputFile], folder: Path) -> None:
             raise RobustokError(
                 f"the input {source.path} is in the output folder {folder}; give another folder"
             )
-
-
-def _no_progress(done: int, total: int) -> None: ...

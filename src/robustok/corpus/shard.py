@@ -10,7 +10,8 @@ document in the flat array, and the end of the last one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from robustok.corpus.read import read_chunk
 from robustok.corpus.sources import Chunk, Column, Reject, as_text
 from robustok.corpus.transform import SCHEMA, Retokenize
 from robustok.errors import RobustokError
-from robustok.runtime.files import part_of, read_json_or_none, sha256_of, write_json
+from robustok.runtime.files import find_damage, part_of, read_json_or_none, sha256_of, write_json
 
 FORMATS = ("parquet", "packed")
 COUNTED = ("rows", "changed", "tokens", "canonical_tokens", "splits", "distance")
@@ -74,7 +75,7 @@ def make_shard(
     existing = finished(job, chunk)
     if existing is not None:
         return existing
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     files: list[dict[str, Any]] = []
     with ExitStack() as stack:
         path = job.out / "data" / chunk.name
@@ -90,7 +91,7 @@ def make_shard(
             aside.write(chunk, [*batch.rejects, *rejects])
             for table in tables:
                 writer.write(table)
-                _count(counts, table)
+                counts.update(_counts(table))
             progress(batch.read)
         writer.close()
         aside.close()
@@ -103,9 +104,9 @@ def make_shard(
         "input": {"file": chunk.source.name, "start": chunk.start, "stop": chunk.stop},
         "job": job.digest,
         "files": files,
-        "documents": counts.get("rows", 0) // job.retokenize.draws,
+        "documents": counts["rows"] // job.retokenize.draws,
         "rejects": aside.count,
-        **{name: counts.get(name, 0) for name in COUNTED},
+        **{name: counts[name] for name in COUNTED},
     }
     write_json(job.manifest(chunk), manifest)
     return manifest
@@ -116,13 +117,8 @@ def finished(job: Job, chunk: Chunk) -> dict[str, Any] | None:
     manifest = read_json_or_none(job.manifest(chunk))
     if manifest is None or manifest.get("job") != job.digest:
         return None
-    for file in manifest["files"]:
-        path = job.out / file["name"]
-        if not path.is_file() or path.stat().st_size != file["bytes"]:
-            return None
-        if sha256_of(path) != file["sha256"]:
-            return None
-    return manifest
+    damage = find_damage(job.out, {file["name"]: file["sha256"] for file in manifest["files"]})
+    return manifest if damage is None else None
 
 
 def one_thread() -> None:
@@ -150,21 +146,19 @@ def _transformed(
     return first[0] + second[0], first[1] + second[1]
 
 
-def _count(counts: dict[str, int], table: pa.Table) -> None:
-    draws = table.column("input_ids").combine_chunks()
+def _counts(table: pa.Table) -> dict[str, int]:
+    """What `COUNTED` lists, of a table of draws."""
     splits, distance, canonical = (
         table.column(name).to_numpy() for name in ("splits", "distance", "canonical_tokens")
     )
-    sums = {
+    return {
         "rows": len(table),
         "changed": int(np.count_nonzero(distance)),
-        "tokens": len(draws.values),
+        "tokens": sum(len(chunk.values) for chunk in table.column("input_ids").chunks),
         "canonical_tokens": int(canonical.sum(dtype=np.int64)),
         "splits": int(splits.sum(dtype=np.int64)),
         "distance": int(distance.sum(dtype=np.int64)),
     }
-    for name, number in sums.items():
-        counts[name] = counts.get(name, 0) + number
 
 
 class _Rejects:
@@ -177,22 +171,18 @@ class _Rejects:
         self._file: Any = None
 
     def write(self, chunk: Chunk, rejects: list[Reject]) -> None:
-        for line in _lines(chunk, rejects):
+        for reject in rejects:
             if self._file is None:
                 part = self._stack.enter_context(part_of(self._path))
                 self._file = self._stack.enter_context(part.open("w", encoding="utf8"))
                 self.parts = {f"{RUN}/rejects/{self._path.name}": part}
-            self._file.write(line)
+            row = {"file": chunk.source.name, **asdict(reject)}
+            self._file.write(json.dumps(row, ensure_ascii=True) + "\n")
             self.count += 1
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-
-
-def _lines(chunk: Chunk, rejects: list[Reject]) -> Iterator[str]:
-    for reject in rejects:
-        yield json.dumps({"file": chunk.source.name, **asdict(reject)}, ensure_ascii=True) + "\n"
 
 
 class _ParquetShard:

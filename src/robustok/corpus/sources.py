@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 from robustok.runtime.files import COMPRESSIONS, decompressed
 
 FORMATS = {
@@ -79,8 +79,7 @@ def find_sources(
     file (``"document"``). Raises RobustokError for missing files, unknown kinds, anything but a
     regular file, and links in a folder that lead out of it.
     """
-    if sample_by not in SAMPLE_BY:
-        raise RobustokError(f"unknown sample_by '{sample_by}': {nearest(sample_by, SAMPLE_BY)}")
+    check_choice("sample_by", sample_by, SAMPLE_BY)
     given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     sources: dict[Path, InputFile] = {}
     for entry in given:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.checks import check_ids, check_list
-from robustok.errors import RobustokError
-from robustok.models.load import check_overflow, max_length_of
+from robustok.errors import RobustokError, check_choice
+from robustok.models.load import OVERFLOW, max_length_of
 from robustok.ragged import Ragged
 from robustok.samplers import Sampler, Spec
 from robustok.samplers import sampler as build_sampler
@@ -210,7 +210,7 @@ class Window:
     """
 
     def __init__(self, model: Any, overflow: str = "error") -> None:
-        check_overflow(overflow)
+        check_choice("overflow policy", overflow, OVERFLOW)
         self.max_length = max_length_of(model)
         self.overflow, self.overflowed = overflow, 0
 

@@ -104,7 +104,7 @@ class GuardMiddleware:
                 changed = self._judged(scope, raw)
             else:
                 loop = asyncio.get_running_loop()
-                changed = await loop.run_in_executor(self._threads, self._judged_large, scope, raw)
+                changed = await loop.run_in_executor(self._threads, self._judged, scope, raw)
         except Refused as refused:
             self.counters.add("refused", refused.reason)
             await _answer(send, refused.status, _error(str(refused), refused.reason))
@@ -131,14 +131,6 @@ class GuardMiddleware:
             raise Refused("body-too-long", line, status=413, is_limit=True)
         return body
 
-    def _judged_large(self, scope: Scope, raw: bytearray) -> bytes | None:
-        """:meth:`_judged`, after which libc does not keep the memory that it took."""
-        try:
-            return self._judged(scope, raw)
-        finally:
-            if len(raw) >= _MUCH:
-                give_back_memory()
-
     def _judged(self, scope: Scope, raw: bytearray) -> bytes | None:
         """The body with other ids, None where it stays; raises Refused."""
         try:
@@ -153,6 +145,9 @@ class GuardMiddleware:
             self.counters.add("refused", refused.reason)
             _log.warning("request passed although refusable (%s)", refused.reason)
             return None
+        finally:
+            if len(raw) >= _MUCH:
+                give_back_memory()
 
     def _read(self, scope: Scope, raw: bytearray) -> RequestBody | None:
         """The prompts of a body, None for a body that cannot hold ids."""
@@ -227,21 +222,11 @@ class VllmPlugin:
     required_tasks = None  # any server that takes prompts
 
     def attach_router(self, app: Any) -> None:
-        """Add the middleware.
-
-        Args:
-            app: the FastAPI application, before it starts.
-        """
+        """Add the middleware to the FastAPI application, before it starts."""
         app.add_middleware(GuardMiddleware, prompts=PromptGuard.from_environment())
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
-        """Nothing: the guard needs no engine.
-
-        Args:
-            engine_client: unused.
-            state: unused.
-            args: unused.
-        """
+        """Nothing: the guard needs no engine."""
 
 
 def register_sglang() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from robustok.checks import check_epoch
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 from robustok.guard import TEXT_CHANGES, Guard
 from robustok.integrations.rows import (
     Row,
@@ -94,7 +94,7 @@ class Perturb:
         encoded_by: str = "the model's",
     ) -> None:
         self.draw, self.seed, self.state = draw, seed, state or State()
-        self.where, self.turns, self.headers = check_where(where), turns, headers
+        self.where, self.turns, self.headers = check_choice("where", where, WHERE), turns, headers
         self.max_length, self.keep_end = max_length, keep_end
         self.encoded_by = encoded_by
         self._rows_to_check, self._judged = _CHECKED_ROWS, np.zeros(2, np.int64)
@@ -127,9 +127,22 @@ class Perturb:
             write: gets the line where every row was perturbed.
         """
         counts = EpochCounts(*self.counts.sum(dim=0).tolist())
-        if counts.rows:
-            complete = counts.changed == counts.rows
-            (write if complete else _log.warning)(epoch_line(counts, self.state.epoch, self))
+        if not counts.rows:
+            return
+        share, splits = (n / max(counts.tokens, 1) for n in (counts.replaced, counts.splits))
+        line = (
+            f"{counts.changed} of {counts.rows} rows perturbed in epoch {self.state.epoch + 1} by "
+            f"{self.draw.spec}: {share:.1%} of {counts.tokens} tokens, {splits:.3f} splits a token"
+        )
+        if counts.too_long:
+            line += (
+                f"; {counts.too_long} stayed canonical, since their draws do not fit in "
+                f"max_length={self.max_length}: raise it or use a weaker scheme"
+            )
+        undrawn = counts.rows - counts.changed - counts.too_long
+        if undrawn and isinstance(self.draw, UniformK):
+            line += f"; {undrawn} stayed canonical, since they have {ONLY_CANONICAL}"
+        (write if counts.changed == counts.rows else _log.warning)(line)
 
     def _drawn(self, rows: Sequence[Row], numbers: Sequence[int]) -> list[Row]:
         ids = [np.asarray(row["input_ids"], dtype=np.int32) for row in rows]
@@ -259,29 +272,6 @@ class Perturb:
         return moved
 
 
-def epoch_line(counts: EpochCounts, epoch: int, perturb: Perturb) -> str:
-    """What was perturbed in an epoch, in one line.
-
-    >>> perturb = Perturb(rt.sampler("uniform-k(k=2)", vocab), seed=0)
-    >>> epoch_line(EpochCounts(8, 8, 0, 100, 20, 30), 0, perturb)
-    '8 of 8 rows perturbed in epoch 1 by uniform-k(k=2): 20.0% of 100 tokens, 0.300 splits a token'
-    """
-    share, splits = (n / max(counts.tokens, 1) for n in (counts.replaced, counts.splits))
-    line = (
-        f"{counts.changed} of {counts.rows} rows perturbed in epoch {epoch + 1} by "
-        f"{perturb.draw.spec}: {share:.1%} of {counts.tokens} tokens, {splits:.3f} splits a token"
-    )
-    if counts.too_long:
-        line += (
-            f"; {counts.too_long} stayed canonical, since their draws do not fit in "
-            f"max_length={perturb.max_length}: raise it or use a weaker scheme"
-        )
-    undrawn = counts.rows - counts.changed - counts.too_long
-    if undrawn and isinstance(perturb.draw, UniformK):
-        line += f"; {undrawn} stayed canonical, since they have {ONLY_CANONICAL}"
-    return line
-
-
 class TorchCollator:
     """A ``collate_fn`` for a plain ``DataLoader``: rows drawn anew and padded to tensors.
 
@@ -357,10 +347,3 @@ def check_rows(rows: Sequence[Any]) -> None:
                     f"a row has label {labels[wrong[0]]} for id {ids[wrong[0]]}: a label is the id "
                     "itself, or -100 outside of the loss"
                 )
-
-
-def check_where(where: str) -> str:
-    """``where``; raises RobustokError for an unknown one."""
-    if where not in WHERE:
-        raise RobustokError(f"unknown where '{where}': {nearest(where, WHERE)}")
-    return where

@@ -8,7 +8,7 @@ refused: a drawn token could cross a boundary, and the boundaries would be wrong
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,9 +76,7 @@ def without_padding(row: Row) -> tuple[Row, int]:
     if not len(real) or len(real) == size:
         return row, 0
     begin, end = int(real[0]), int(real[-1]) + 1
-    return {
-        name: value[begin:end] if is_per_id(value, size) else value for name, value in row.items()
-    }, begin
+    return _per_id(row, lambda _, value: value[begin:end]), begin
 
 
 def with_padding(row: Row, padded_row: Row, left: int) -> Row:
@@ -93,14 +91,14 @@ def with_padding(row: Row, padded_row: Row, left: int) -> Row:
     if missing <= 0:
         return row
     before = min(left, missing)
-    filled: Row = {}
-    for name, value in row.items():
-        if is_per_id(value, size) and is_per_id(padded_row.get(name), total):
-            pads = list(padded_row[name])
-            filled[name] = [*pads[:before], *value, *pads[total - missing + before :]]
-        else:
-            filled[name] = value
-    return filled
+
+    def fill(name: str, value: Any) -> Any:
+        pads: Any = padded_row.get(name)
+        if not is_per_id(pads, total):
+            return value
+        return [*pads[:before], *value, *pads[total - missing + before :]]
+
+    return _per_id(row, fill)
 
 
 def padded(rows: Sequence[Row], pad_id: int) -> list[Row]:
@@ -117,15 +115,10 @@ def padded(rows: Sequence[Row], pad_id: int) -> list[Row]:
     fill = {"input_ids": pad_id, "labels": -100}
     results = []
     for row in rows:
-        size = len(row["input_ids"])
+        pads = longest - len(row["input_ids"])
         if "position_ids" not in row:
-            row = {**row, "attention_mask": row.get("attention_mask", [1] * size)}
-        results.append({
-            name: [*value, *[fill.get(name, 0)] * (longest - size)]
-            if is_per_id(value, size)
-            else value
-            for name, value in row.items()
-        })  # fmt: skip
+            row = {**row, "attention_mask": row.get("attention_mask", [1] * len(row["input_ids"]))}
+        results.append(_per_id(row, lambda name, value, n=pads: [*value, *[fill.get(name, 0)] * n]))
     return results
 
 
@@ -152,16 +145,10 @@ def split_packed(row: Row) -> list[Row]:
             f"the sequences of a packed row have {sum(lengths)} ids, the row has {size}: pack it "
             "again, or switch packing off (packing=False)"
         )
-    ends = np.cumsum(lengths).tolist()
-    kept = {
-        name: value for name, value in row.items() if name not in ("seq_lengths", "position_ids")
-    }
+    plain = {name: row[name] for name in row if name not in ("seq_lengths", "position_ids")}
     return [
-        {
-            name: value[end - length : end] if is_per_id(value, size) else value
-            for name, value in kept.items()
-        }
-        for end, length in zip(ends, lengths, strict=True)
+        _per_id(plain, lambda _, value, b=end - length, e=end: value[b:e])
+        for end, length in zip(np.cumsum(lengths).tolist(), lengths, strict=True)
     ]
 
 
@@ -207,6 +194,12 @@ def repacked(rows: Sequence[Row], block_size: int) -> list[Row]:
 def is_per_id(value: Any, size: int) -> bool:
     """Whether a field of a row holds one value for each id."""
     return isinstance(value, (list, np.ndarray)) and len(value) == size
+
+
+def _per_id(row: Row, change: Callable[[str, Any], Any]) -> Row:
+    """The row with ``change(name, value)`` for each field that holds one value for each id."""
+    size = len(row["input_ids"])
+    return {name: change(name, v) if is_per_id(v, size) else v for name, v in row.items()}
 
 
 def _as_list(value: Any) -> Any:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from robustok.checks import check_integer
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 from robustok.guard import SPECIAL_ID, UNKNOWN_ID, Guard, Verdict, describe
 from robustok.guard.check import blocks_of, flatten
 from robustok.kernels.json_ids import LARGEST, LONG_KEY, SCANNED, TOO_DEEP, Lists, find_lists
@@ -159,8 +159,7 @@ class PromptGuard:
         max_prompts: int = MAX_PROMPTS,
         max_values: int = MAX_VALUES,
     ) -> None:
-        if policy not in POLICIES:
-            raise RobustokError(f"unknown policy '{policy}': {nearest(policy, POLICIES)}")
+        self.policy = check_choice("policy", policy, POLICIES)
         if isinstance(fields, str) or not all(isinstance(name, str) and name for name in fields):
             raise RobustokError(f"fields are a list of names, not {fields!r}")
         for name in fields:
@@ -172,7 +171,6 @@ class PromptGuard:
         self.max_prompts = check_integer("max_prompts", max_prompts, 1)
         self.max_values = check_integer("max_values", max_values, 1)
         self.guard = Guard(vocab, allow_special=allow_special, max_length=None)
-        self.policy = policy
         self.fields = tuple(fields)
         self.counters = Counters()
         read_body(b"[]")  # compiles kernels before the first request
@@ -205,11 +203,7 @@ class PromptGuard:
         )
 
     def read(self, raw: bytes | bytearray) -> RequestBody:
-        """The prompts of a JSON body, see `bodies.read_body`; raises :class:`Refused`.
-
-        Args:
-            raw: the body.
-        """
+        """The prompts of a JSON body, see `read_body`; raises :class:`Refused`."""
         return read_body(
             raw, fields=self.fields, strict=self.policy == "strict", max_values=self.max_values
         )
@@ -232,11 +226,7 @@ class PromptGuard:
         ]
 
     def repairs(self, rows: Ragged) -> dict[int, np.ndarray]:
-        """Other ids for the prompts that need them, by their number; raises :class:`Refused`.
-
-        Args:
-            rows: one prompt a row.
-        """
+        """Other ids for the prompts that need them, by their number; raises :class:`Refused`."""
         if len(rows) > self.max_prompts:
             raise Refused(
                 "too-many-prompts",

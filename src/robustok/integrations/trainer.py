@@ -13,8 +13,8 @@ from transformers import (
     default_data_collator,
 )
 
-from robustok.errors import RobustokError
-from robustok.integrations.perturb import Perturb, check_where
+from robustok.errors import RobustokError, check_choice
+from robustok.integrations.perturb import WHERE, Perturb
 from robustok.integrations.rows import EncodeText, Row, padded, repacked
 from robustok.models.load import max_length_of
 from robustok.runtime.processes import State
@@ -74,7 +74,7 @@ def robustify(
     rows of which nothing may be perturbed, reference probabilities computed before training, a
     trainer of TRL whose tokenizer draws itself, and a trainer that is robustified already.
     """
-    where = check_where(where)
+    check_choice("where", where, WHERE)
     if not hasattr(trainer, "get_train_dataloader"):
         raise RobustokError(
             f"robustify takes a trainer, not {type(trainer).__name__}: give the Trainer that trains"

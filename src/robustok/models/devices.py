@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import check_choice
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 # Parameters from which the products outweigh the conversions between the two types.
@@ -34,15 +34,6 @@ def devices() -> list[str]:
     return names
 
 
-def check_precision(precision: str) -> None:
-    """Raise RobustokError for a precision that is none of ``PRECISIONS``.
-
-    >>> check_precision("auto")
-    """
-    if precision not in PRECISIONS:
-        raise RobustokError(f"unknown precision '{precision}': {nearest(precision, PRECISIONS)}")
-
-
 def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -> str:
     """The precision to compute in: ``"float32"`` or ``"bfloat16"``.
 
@@ -58,7 +49,7 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
 
     Raises RobustokError for an unknown precision.
     """
-    check_precision(precision)
+    check_choice("precision", precision, PRECISIONS)
     if precision != "auto":
         return precision
     if device == "cpu":

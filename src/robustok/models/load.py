@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError
 from robustok.models.devices import resolve_precision
 from robustok.models.small import END_OF_TEXT
 from robustok.runtime.hub import (
@@ -272,15 +272,6 @@ def _name_special_tokens(folder: Path) -> None:
 def max_length_of(model: Any) -> int | None:
     """The model's longest input, in tokens; None where its configuration has none."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
-
-
-def check_overflow(overflow: str) -> None:
-    """Raise RobustokError for a policy that is none of ``OVERFLOW``.
-
-    >>> check_overflow("left")
-    """
-    if overflow not in OVERFLOW:
-        raise RobustokError(f"unknown overflow policy '{overflow}': {nearest(overflow, OVERFLOW)}")
 
 
 def check_fit(model: PreTrainedModel, vocab: Vocabulary) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -81,11 +81,7 @@ class Shape:
     architecture: str = "llama"
 
     def __post_init__(self) -> None:
-        if self.architecture not in ARCHITECTURES:
-            raise RobustokError(
-                f"unknown architecture '{self.architecture}': "
-                f"{nearest(self.architecture, ARCHITECTURES)}"
-            )
+        check_choice("architecture", self.architecture, ARCHITECTURES)
         if self.architecture == "gpt2" and self.kv_heads != self.heads:
             raise RobustokError(f"GPT-2 has as many key-value heads as heads: {self.heads}")
         if min(self.layers, self.width, self.heads, self.kv_heads, self.feed_forward) < 1:
@@ -153,9 +149,7 @@ def small_model(
     from transformers import AutoModelForCausalLM
 
     if isinstance(shape, str):
-        if shape not in SHAPES:
-            raise RobustokError(f"unknown model shape '{shape}': {nearest(shape, SHAPES)}")
-        shape = SHAPES[shape]
+        shape = SHAPES[check_choice("model shape", shape, SHAPES)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(_config(vocab_size, shape, end_id))

@@ -16,7 +16,6 @@ from robustok.training.prompts import (
     Ids,
     PackedPrompts,
     PromptDataset,
-    QuestionAdversary,
     packed_batch,
 )
 from robustok.training.recipe import Recipe
@@ -41,7 +40,7 @@ def finetune(
     out: str | Path,
     overflow: str = "error",
     prefix: Ids = (),
-    adversary: QuestionAdversary | None = None,
+    adversary: Any = None,
     fixed_draws: int | None = None,
     pack: int | None = None,
     progress: Progress | None = None,

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torch.utils.data import Sampler as Order
 
-from robustok.errors import RobustokError
-from robustok.models.load import check_overflow
+from robustok.errors import RobustokError, check_choice
+from robustok.models.load import OVERFLOW
 from robustok.ragged import Ragged
 from robustok.runtime.processes import State
 from robustok.samplers import Schedule
@@ -104,21 +104,6 @@ class AnswerCollator:
         return batch
 
 
-class QuestionAdversary(Protocol):
-    """Tokenizations for every n-th batch, such as :class:`robustok.attack.Adversary`."""
-
-    every: int
-
-    @property
-    def spec(self) -> str:
-        """The settings as a string, for the record of a training."""
-        ...
-
-    def __call__(self, numbers: Sequence[int]) -> Ragged:
-        """A tokenization of each question, by its number among the items."""
-        ...
-
-
 class PromptDataset(Dataset):
     """A map-style data set of (prompt, answer): the prompt perturbed, the answer canonical.
 
@@ -141,8 +126,8 @@ class PromptDataset(Dataset):
         total: number of rows over which a schedule moves from its start to its end. Needed for a
             schedule, without effect on other samplers.
         prefix: ids before every prompt, such as a start token; by default none.
-        adversary: gives the tokenizations of every n-th batch in place of the sampler; by default
-            none.
+        adversary: gives the tokenizations of every n-th batch in place of the sampler, such as
+            :class:`robustok.attack.Adversary`; by default none.
         batch_size: rows of a batch, by which the batches of an adversary are counted.
         fixed_draws: number of draws of each prompt, at least 1, which the epochs use in turn; by
             default every epoch draws anew.
@@ -166,11 +151,11 @@ class PromptDataset(Dataset):
         overflow: str = "error",
         total: int | None = None,
         prefix: Ids = (),
-        adversary: QuestionAdversary | None = None,
+        adversary: Any = None,
         batch_size: int = 1,
         fixed_draws: int | None = None,
     ) -> None:
-        check_overflow(overflow)
+        check_choice("overflow policy", overflow, OVERFLOW)
         if not items:
             raise RobustokError("there are no questions to train on: give at least one")
         if fixed_draws is not None and fixed_draws < 1:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from robustok.checks import check_settings, option
-from robustok.errors import RobustokError
-from robustok.models.devices import check_precision
+from robustok.errors import RobustokError, check_choice
+from robustok.models.devices import PRECISIONS
 
 _option = partial(option, panel="Training")
 
@@ -98,7 +98,7 @@ class Recipe:
             raise RobustokError(f"min_lr_ratio is {self.min_lr_ratio}: it must be between 0 and 1")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise RobustokError(f"dropout is {self.dropout}: it must be at least 0 and below 1")
-        check_precision(self.precision)
+        check_choice("precision", self.precision, PRECISIONS)
 
     @property
     def rows_per_device(self) -> int:

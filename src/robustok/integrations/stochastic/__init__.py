@@ -56,9 +56,9 @@ def stochastic(
 
         wrapper = stochastic_pretrained(tokenizer, scheme, seed, roles)
     elif package == "tokenizers":
-        from robustok.integrations.stochastic.fast import stochastic_tokenizer
+        from robustok.integrations.stochastic.fast import StochasticTokenizer
 
-        wrapper = stochastic_tokenizer(tokenizer, scheme, seed)
+        wrapper = StochasticTokenizer(tokenizer, scheme, seed)
     elif package in ("tiktoken", "sentencepiece"):
         from robustok.integrations.stochastic import processors
 

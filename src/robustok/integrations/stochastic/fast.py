@@ -25,18 +25,16 @@ import tokenizers
 from tokenizers import Encoding
 
 from robustok.errors import RobustokError
-from robustok.integrations.stochastic.switch import SeededScheme, Switch
+from robustok.integrations.stochastic.switch import SeededScheme, Switch, Wrapper
 from robustok.kernels.encodings import rewrite
-from robustok.runtime.environment import ForkSafeLock
 from robustok.tokenizer.chat import content_spans
 from robustok.tokenizer.tokenizer_json import plain_twin
-from robustok.tokenizer.vocabulary import Vocabulary
 
 # Texts of which only some characters may be drawn anew: rendered chats. Each thread has its own.
 SPANS: ContextVar[dict[str, list[tuple[int, int]]] | None] = ContextVar("spans", default=None)
 
 
-class StochasticTokenizer(Switch):
+class StochasticTokenizer(Wrapper):
     """A `tokenizers.Tokenizer` whose ``encode``, ``encode_batch`` and the like draw.
 
     >>> import robustok as rt
@@ -49,13 +47,12 @@ class StochasticTokenizer(Switch):
     All else is the wrapped tokenizer's. Its settings, as truncation, may be changed through either.
     """
 
-    def __init__(self, tokenizer: Any, draws: SeededScheme) -> None:
-        self.wrapped_tokenizer, self.draws = tokenizer, draws
+    def __init__(self, tokenizer: Any, scheme: Any, seed: int, state: Any = None) -> None:
+        super().__init__(tokenizer, scheme, seed, state)
         self._start()
 
     def _start(self) -> None:
         self._size, self._bare = self.wrapped_tokenizer.get_vocab_size(), {}
-        self._lock = ForkSafeLock()
         vars(self).pop("_names", None)
 
     def encode(
@@ -65,14 +62,7 @@ class StochasticTokenizer(Switch):
         is_pretokenized: bool = False,
         add_special_tokens: bool = True,
     ) -> Any:
-        """As `tokenizers.Tokenizer.encode`.
-
-        Args:
-            sequence: a text, or a list of words.
-            pair: a second text, or None.
-            is_pretokenized: whether texts are lists of words; each word is then drawn by itself.
-            add_special_tokens: whether the post-processor adds special tokens.
-        """
+        """As `tokenizers.Tokenizer.encode`; each word of a list of words is drawn by itself."""
         if not self.training:
             return self.wrapped_tokenizer.encode(
                 sequence, pair, is_pretokenized, add_special_tokens
@@ -82,29 +72,13 @@ class StochasticTokenizer(Switch):
     def encode_batch(
         self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
     ) -> list[Any]:
-        """As `tokenizers.Tokenizer.encode_batch`.
-
-        Args:
-            input: texts, or pairs of texts.
-            is_pretokenized: whether texts are lists of words; each word is then drawn by itself.
-            add_special_tokens: whether the post-processor adds special tokens.
-        """
+        """As `tokenizers.Tokenizer.encode_batch`, of texts or pairs of texts."""
         if not self.training:
             return self.wrapped_tokenizer.encode_batch(input, is_pretokenized, add_special_tokens)
         pairs = [_pair(one, is_pretokenized) for one in input]
         return self._padded(self._encode(pairs, is_pretokenized, add_special_tokens))
 
-    def encode_batch_fast(
-        self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
-    ) -> list[Any]:
-        """As :meth:`encode_batch`.
-
-        Args:
-            input: as in :meth:`encode_batch`.
-            is_pretokenized: as in :meth:`encode_batch`.
-            add_special_tokens: as in :meth:`encode_batch`.
-        """
-        return self.encode_batch(input, is_pretokenized, add_special_tokens)
+    encode_batch_fast = encode_batch
 
     async def async_encode(self, *args: Any, **kwargs: Any) -> Any:
         """As :meth:`encode`."""
@@ -114,9 +88,7 @@ class StochasticTokenizer(Switch):
         """As :meth:`encode_batch`."""
         return self.encode_batch(*args, **kwargs)
 
-    async def async_encode_batch_fast(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """As :meth:`encode_batch`."""
-        return self.encode_batch(*args, **kwargs)
+    async_encode_batch_fast = async_encode_batch
 
     def add_tokens(self, tokens: Any) -> int:
         """As `tokenizers.Tokenizer.add_tokens`; the vocabulary is read again."""
@@ -183,15 +155,11 @@ class StochasticTokenizer(Switch):
     def _bare_tokenizer(self) -> Any:
         """A twin on the same model without truncation, post-processor and padding."""
         special_is_text = self.wrapped_tokenizer.encode_special_tokens
-        twin = self._bare.get(special_is_text)
-        if twin is not None:  # without the lock, which costs a microsecond
-            return twin
-        with self._lock:
-            if special_is_text not in self._bare:
-                twin = plain_twin(self.wrapped_tokenizer)
-                twin.encode_special_tokens = special_is_text
-                self._bare[special_is_text] = twin
-            return self._bare[special_is_text]
+        if special_is_text not in self._bare:
+            twin = plain_twin(self.wrapped_tokenizer)
+            twin.encode_special_tokens = special_is_text
+            self._bare[special_is_text] = twin
+        return self._bare[special_is_text]
 
     @cached_property
     def _names(self) -> tuple[np.ndarray, np.ndarray]:
@@ -201,11 +169,6 @@ class StochasticTokenizer(Switch):
         text_bytes = np.frombuffer(bytearray(text.encode()), np.uint8)
         return text_bytes, np.append(0, np.flatnonzero(text_bytes == ord("\n")) + 1)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "wrapped_tokenizer" not in vars(self):
-            raise AttributeError(name)
-        return getattr(self.wrapped_tokenizer, name)
-
     def __setattr__(self, name: str, value: Any) -> None:
         """Settings go to the wrapped tokenizer; a new normalizer or model is read again."""
         if name in ("wrapped_tokenizer", "draws") or name.startswith("_"):
@@ -214,23 +177,6 @@ class StochasticTokenizer(Switch):
         setattr(self.wrapped_tokenizer, name, value)
         if name in ("normalizer", "pre_tokenizer", "model", "decoder"):
             self._changed(0)
-
-    def __reduce__(self) -> Any:
-        draws = self.draws
-        return stochastic_tokenizer, (self.wrapped_tokenizer, draws.scheme, draws.seed, draws.state)
-
-    def __repr__(self) -> str:
-        mode = "on" if self.training else "off"
-        return f"<stochastic tokenizer, {self.draws.sampler.spec}, draws {mode}>"
-
-
-def stochastic_tokenizer(
-    tokenizer: Any, scheme: Any, seed: int, state: Any = None
-) -> StochasticTokenizer:
-    """A `tokenizers.Tokenizer` wrapped."""
-    return StochasticTokenizer(
-        tokenizer, SeededScheme(scheme, seed, lambda: Vocabulary.load(tokenizer), state)
-    )
 
 
 def _pair(one: Any, is_pretokenized: bool) -> tuple[Any, Any]:
@@ -289,13 +235,7 @@ class StochasticPreTrained(Switch):
         return new
 
     def apply_chat_template(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the wrapped tokenizer; only the contents of the chosen roles are drawn.
-
-        Args:
-            conversation: messages, or a list of conversations.
-            *args: as in transformers.
-            **kwargs: as in transformers.
-        """
+        """As the wrapped tokenizer; only the contents of the chosen roles are drawn."""
         plain: Any = super()
         tokenize = kwargs.get("tokenize", True)
         if not (tokenize and self.training) or (len(args) > 5 and not args[5]):
@@ -347,7 +287,7 @@ def stochastic_pretrained(tokenizer: Any, scheme: Any, seed: int, roles: Sequenc
         raise RobustokError(f"roles is a list of names, as ['user'], not {roles!r}")
     state = _copied(tokenizer.__dict__)
     backend = tokenizer.backend_tokenizer
-    state["_tokenizer"] = stochastic_tokenizer(backend, scheme, seed)
+    state["_tokenizer"] = StochasticTokenizer(backend, scheme, seed)
     state["_roles"] = tuple(roles)
     return _rebuilt(type(tokenizer), state)
 

@@ -7,90 +7,32 @@ from typing import Any
 import numpy as np
 
 from robustok.errors import RobustokError
-from robustok.integrations.stochastic.switch import SeededScheme, Switch
-from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.integrations.stochastic.switch import Wrapper
 
 
-class _Wrapped(Switch):
-    """The methods of the wrapped object, but for those that encode and are not defined here."""
-
-    _encoding_names: tuple[str, ...] = ()  # parts of the names of methods that encode
-
-    def __init__(self, tokenizer: Any, scheme: Any, seed: int, state: Any = None) -> None:
-        self.wrapped_tokenizer = tokenizer
-        self.draws = SeededScheme(scheme, seed, lambda: Vocabulary.load(tokenizer), state)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "wrapped_tokenizer" not in vars(self):
-            raise AttributeError(name)
-        value = getattr(self.wrapped_tokenizer, name)
-        if any(part in name.lower() for part in self._encoding_names):
-            self._refuse(name, "encode")
-        return value
-
-    def __reduce__(self) -> Any:
-        draws = self.draws
-        return type(self), (self.wrapped_tokenizer, draws.scheme, draws.seed, draws.state)
-
-    def __repr__(self) -> str:
-        mode = "on" if self.training else "off"
-        return f"<stochastic {self.wrapped_tokenizer!r}, {self.draws.sampler.spec}, draws {mode}>"
-
-
-class StochasticEncoding(_Wrapped):
-    """A tiktoken ``Encoding`` whose ``encode`` methods draw.
-
-    Args:
-        tokenizer: the ``tiktoken.Encoding``.
-        scheme: a spec, or a sampler.
-        seed: any integer.
-        state: the epoch and the mode; by default epoch 0, draws on.
-    """
+class StochasticEncoding(Wrapper):
+    """A tiktoken ``Encoding`` whose ``encode`` methods draw."""
 
     _encoding_names = ("encode_with_unstable",)
 
     def encode(self, text: str, **kwargs: Any) -> list[int]:
-        """As `tiktoken.Encoding.encode`.
-
-        Args:
-            text: a string.
-            **kwargs: ``allowed_special``, ``disallowed_special``.
-        """
+        """As `tiktoken.Encoding.encode`."""
         return self._drawn(self.wrapped_tokenizer.encode(text, **kwargs))
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """As `tiktoken.Encoding.encode_ordinary`.
-
-        Args:
-            text: a string.
-        """
+        """As `tiktoken.Encoding.encode_ordinary`."""
         return self._drawn(self.wrapped_tokenizer.encode_ordinary(text))
 
     def encode_to_numpy(self, text: str, **kwargs: Any) -> np.ndarray:
-        """As `tiktoken.Encoding.encode_to_numpy`: uint32 [tokens].
-
-        Args:
-            text: a string.
-            **kwargs: ``allowed_special``, ``disallowed_special``.
-        """
+        """As `tiktoken.Encoding.encode_to_numpy`: uint32 [tokens]."""
         return np.asarray(self.encode(text, **kwargs), np.uint32)
 
     def encode_batch(self, text: list[str], **kwargs: Any) -> list[list[int]]:
-        """As `tiktoken.Encoding.encode_batch`.
-
-        Args:
-            text: strings.
-            **kwargs: ``num_threads``, ``allowed_special``, ``disallowed_special``.
-        """
+        """As `tiktoken.Encoding.encode_batch`."""
         return self._drawn_rows(self.wrapped_tokenizer.encode_batch(text, **kwargs))
 
     def encode_ordinary_batch(self, text: list[str], **kwargs: Any) -> list[list[int]]:
-        """As `tiktoken.Encoding.encode_ordinary_batch`.
-
-        Args:
-            text: strings.
-            **kwargs: ``num_threads``.
-        """
+        """As `tiktoken.Encoding.encode_ordinary_batch`."""
         return self._drawn_rows(self.wrapped_tokenizer.encode_ordinary_batch(text, **kwargs))
 
 
@@ -98,25 +40,15 @@ class StochasticEncoding(_Wrapped):
 _TREATED = ("out_type", "return_type", "reverse", "enable_sampling", "nbest_size", "alpha")
 
 
-class StochasticProcessor(_Wrapped):
-    """A ``SentencePieceProcessor`` whose ``encode`` methods draw, and whose sampling is robustok's.
-
-    Args:
-        tokenizer: the ``sentencepiece.SentencePieceProcessor``.
-        scheme: a spec, or a sampler.
-        seed: any integer.
-        state: the epoch and the mode; by default epoch 0, draws on.
-    """
+class StochasticProcessor(Wrapper):
+    """A ``SentencePieceProcessor`` whose ``encode`` methods draw by the scheme."""
 
     _encoding_names = ("encode", "tokenize")
 
     def encode(self, input: Any, **kwargs: Any) -> Any:
         """As `sentencepiece.SentencePieceProcessor.encode`, to ids or token strings.
 
-        Args:
-            input: a string, or a list of strings.
-            **kwargs: ``out_type`` int (ids) or str (token strings), ``add_bos``, ``add_eos``,
-                ``reverse`` and the like. SentencePiece's own sampling is refused.
+        ``out_type`` is int (ids) or str (token strings). SentencePiece's own sampling is refused.
         """
         inner = self.wrapped_tokenizer
         if not self.training:
@@ -140,21 +72,11 @@ class StochasticProcessor(_Wrapped):
         return rows[0] if isinstance(input, str) else rows
 
     def encode_as_ids(self, input: Any, **kwargs: Any) -> Any:
-        """Ids, as :meth:`encode`.
-
-        Args:
-            input: a string, or a list of strings.
-            **kwargs: as in :meth:`encode`.
-        """
+        """Ids, as :meth:`encode`."""
         return self.encode(input, out_type=int, **kwargs)
 
     def encode_as_pieces(self, input: Any, **kwargs: Any) -> Any:
-        """Token strings, as :meth:`encode`.
-
-        Args:
-            input: a string, or a list of strings.
-            **kwargs: as in :meth:`encode`.
-        """
+        """Token strings, as :meth:`encode`."""
         return self.encode(input, out_type=str, **kwargs)
 
     Encode = tokenize = Tokenize = encode

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from robustok.runtime.processes import State
 from robustok.samplers import Sampler, Spec, sampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
-T = TypeVar("T", bound="Switch")
 Scheme = str | Spec | Sampler
 _INT32 = np.dtype("<i4")
 
@@ -45,7 +44,7 @@ class Switch:
     draws: SeededScheme
     wrapped_tokenizer: Any
 
-    def train(self: T, mode: bool = True) -> T:
+    def train(self, mode: bool = True) -> Self:
         """Turn draws on, or off by ``mode=False``. Returns the tokenizer itself.
 
         Args:
@@ -54,7 +53,7 @@ class Switch:
         self.draws.state.training = bool(mode)
         return self
 
-    def eval(self: T) -> T:
+    def eval(self) -> Self:
         """Turn draws off: every call returns what the wrapped tokenizer returns."""
         return self.train(False)
 
@@ -117,6 +116,42 @@ class Switch:
 
     def _drawn(self, ids: Sequence[int]) -> list[int]:
         return self._drawn_rows([ids])[0]
+
+
+class Wrapper(Switch):
+    """The methods of the wrapped object, but for those that encode and are not defined here.
+
+    Args:
+        tokenizer: the wrapped object.
+        scheme: a spec, or a sampler.
+        seed: any integer.
+        state: the epoch and the mode; by default epoch 0, draws on.
+    """
+
+    _encoding_names: tuple[str, ...] = ()  # parts of the names of methods that encode
+
+    def __init__(
+        self, tokenizer: Any, scheme: Scheme, seed: int, state: State | None = None
+    ) -> None:
+        self.wrapped_tokenizer = tokenizer
+        self.draws = SeededScheme(scheme, seed, lambda: Vocabulary.load(tokenizer), state)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "wrapped_tokenizer" not in vars(self):
+            raise AttributeError(name)
+        value = getattr(self.wrapped_tokenizer, name)
+        if any(part in name.lower() for part in self._encoding_names):
+            self._refuse(name, "encode")
+        return value
+
+    def __reduce__(self) -> Any:
+        draws = self.draws
+        return type(self), (self.wrapped_tokenizer, draws.scheme, draws.seed, draws.state)
+
+    def __repr__(self) -> str:
+        mode = "on" if self.training else "off"
+        kind = type(self.wrapped_tokenizer).__name__
+        return f"<stochastic {kind}, {self.draws.sampler.spec}, draws {mode}>"
 
 
 class SeededScheme:

@@ -1,0 +1,247 @@
+"""Runs that were killed, stopped, damaged or spread over processes end with the same weights."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training.conftest import PLAN, VOCAB, stopped, tiny, tune
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.models import load_model
+from robustok.training import run as training_run
+from robustok.training.record import CHECKSUMS
+
+MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)
+
+
+def weights(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+def in_python(script: str, *module: str) -> subprocess.CompletedProcess[bytes]:
+    paths = os.pathsep.join([str(Path.cwd()), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *(module or ("-c", textwrap.dedent(script)))]
+    return subprocess.run(command, env=environment, check=False, capture_output=True)
+
+
+KILLED = """
+    import os, signal
+    from pathlib import Path
+    from tests.training.conftest import tune
+
+    def kill(step, total):
+        if step == 17:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    tune(Path({out!r}), progress=kill)
+"""
+
+
+def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, straight):
+    expected_run, folder = straight
+    out = tmp_path / "killed"
+    assert in_python(KILLED.format(out=str(out))).returncode == -signal.SIGKILL
+    assert (out / "checkpoints" / "checkpoint-10").is_dir()
+    # What a kill in the middle of a save leaves behind.
+    (out / "checkpoints" / "checkpoint-20").mkdir()
+    model = tiny()
+    resumed = tune(out, model)
+    assert resumed.losses == expected_run.losses
+    assert resumed.tokens == expected_run.tokens
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        assert torch.equal(model.eval()(ids).logits, load_model(folder)(ids).logits)
+
+
+@pytest.mark.parametrize("pack", [None, 40])
+def test_what_is_measured_goes_on_after_a_stop(tmp_path, pack):
+    options = {"overflow": "drop", "pack": pack, "batch_size": 8}
+    whole = tune(tmp_path / "straight", tiny(max_length=40), **options)
+    out = tmp_path / "stopped"
+    stopped(out, 25, model=tiny(max_length=40), **options)
+    state = out / "checkpoints" / "checkpoint-20" / "trainer_state.json"
+    at_20 = json.loads(state.read_text())["log_history"][-1]
+    resumed = tune(out, tiny(max_length=40), **options)
+    assert resumed.overflowed == whole.overflowed > at_20["overflowed"] > 0
+    assert resumed.seconds > at_20["seconds"] > 0
+
+
+def test_worker_processes_and_a_stop_change_nothing(tmp_path):
+    whole = tune(tmp_path / "a", sampler=MOVING)
+    stopped(tmp_path / "b", 20, sampler=MOVING)
+    parts = tune(tmp_path / "b", sampler=MOVING, workers=2)
+    assert (parts.losses, parts.tokens) == (whole.losses, whole.tokens)
+
+
+def test_a_slow_training_saves_by_the_clock(tmp_path, monkeypatch):
+    saved = []
+
+    def look(step: int, total: int) -> None:
+        saved.append(sorted(p.name for p in (tmp_path / "checkpoints").glob("checkpoint-*")))
+
+    monkeypatch.setattr(training_run, "SAVE_SECONDS", 0)
+    tune(tmp_path, progress=look, save_every=1000)
+    assert saved[15] == ["checkpoint-10"]
+    assert saved[25] == ["checkpoint-10", "checkpoint-20"]
+
+
+@pytest.mark.parametrize("room", [4_000, 60_000, 200_000])
+def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, straight, room):
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(RobustokError, match="free space and start again") as error:
+            tune(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(error.value)
+    assert tune(tmp_path).losses == straight[0].losses
+
+
+def test_a_second_run_in_the_folder_is_refused(tmp_path, straight):
+    refused = []
+
+    def start_second(step: int, total: int) -> None:
+        if step == 15:
+            with pytest.raises(RobustokError) as error:
+                tune(tmp_path)
+            refused.append(str(error.value))
+
+    tune(tmp_path, progress=start_second)
+    assert refused == [f"another run is at work in {tmp_path}; wait for it, or give another folder"]
+    assert weights(tmp_path) == weights(straight[1])
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that stopped at step 25, with checkpoints of steps 10 and 20."""
+    out = tmp_path_factory.mktemp("stopped")
+    stopped(out, 25)
+    return out
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-5]),
+    "empty": lambda path: path.write_bytes(b""),
+    "missing": Path.unlink,
+    "flipped": flip,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", "flipped"),
+        ("optimizer.pt", "truncated"),
+        ("trainer_state.json", "missing"),
+        ("rng_state.pth", "empty"),
+        (CHECKSUMS, "flipped"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, half, straight, caplog, name, damage):
+    out = tmp_path / "out"
+    shutil.copytree(half, out)
+    DAMAGE[damage](out / "checkpoints" / "checkpoint-20" / name)
+    with caplog.at_level(logging.WARNING, "robustok"):
+        stopped(out, 10)  # where it goes on
+    assert [r.getMessage().count("checkpoint-20 is damaged") for r in caplog.records] == [1]
+    if name == "model.safetensors":
+        tune(out)
+        assert weights(out) == weights(straight[1])
+
+
+def test_every_file_of_a_checkpoint_is_checked(half):
+    checkpoint = half / "checkpoints" / "checkpoint-20"
+    checked = set(json.loads((checkpoint / CHECKSUMS).read_text()))
+    assert checked == {path.name for path in checkpoint.iterdir()} - {CHECKSUMS}
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"} < checked
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", "flipped"),
+        ("model.safetensors", "missing"),
+        ("training.json", "flipped"),
+        ("training.json", "truncated"),
+        ("config.json", "empty"),
+    ],
+)
+def test_a_damaged_result_is_done_again(tmp_path, straight, caplog, name, damage):
+    out = tmp_path / "out"
+    shutil.copytree(straight[1], out)
+    DAMAGE[damage](out / name)
+    with caplog.at_level(logging.WARNING, "robustok"):
+        stopped(out, 0)
+    assert [r.getMessage().count("is damaged") for r in caplog.records] == [1]
+
+
+def test_checkpoints_of_an_unknown_run_are_not_used(tmp_path, half):
+    out = tmp_path / "out"
+    shutil.copytree(half, out)
+    (out / "training.json").write_text("{")
+    stopped(out, 0, model=tiny(3))
+
+
+def test_an_error_of_reading_is_not_called_one_of_writing(tmp_path, monkeypatch):
+    def broken(self, indices):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("robustok.training.prompts.PromptDataset.__getitems__", broken)
+    with pytest.raises(OSError, match="Input/output error") as error:
+        tune(tmp_path)
+    assert not isinstance(error.value, RobustokError)
+
+
+TWO = """
+    import sys
+    from pathlib import Path
+    from tests.training.conftest import tune
+
+    for out in map(Path, sys.argv[1:]):
+        tune(out, pack=128 if out.name.endswith("packed") else None, steps=20)
+"""
+
+
+def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(tmp_path):
+    """One process accumulates over two passes."""
+    alone = {"gradient_accumulation_steps": 2, "steps": 20}
+    one = tune(tmp_path / "one", **alone)
+    one_packed = tune(tmp_path / "one-packed", pack=128, **alone)
+    stopped(tmp_path / "both", 13, **alone)
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(TWO))
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    outs = {"two": one, "both": one, "two-packed": one_packed}
+    run = in_python("", *launch, str(script), *(str(tmp_path / name) for name in outs))
+    assert run.returncode == 0, run.stderr.decode()[-3000:]
+    for name, expected in outs.items():
+        record = json.loads((tmp_path / name / "training.json").read_text())["training"]
+        assert dict(record["losses"]) == pytest.approx(dict(expected.losses), rel=1e-4)
+
+
+def test_a_batch_that_does_not_divide_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(
+        RobustokError, match="not a multiple of 2 gradient accumulation steps x 3 processes"
+    ):
+        tune(tmp_path, **PLAN | {"gradient_accumulation_steps": 2})

@@ -1,0 +1,220 @@
+"""Training rows: draws, order, schedules, overflow, padding, and questions packed into rows."""
+
+from __future__ import annotations
+
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import torch
+from tests.training.conftest import ARCHITECTURES, ITEMS, VOCAB, architecture, data
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.tasks import Item
+from robustok.training import AnswerCollator, PromptDataset
+from robustok.training.finetuning import accepts
+from robustok.training.prompts import PackedPrompts, packed_batch
+
+LENGTH = 128
+MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)
+
+
+def test_a_row_is_the_perturbed_prompt_and_the_canonical_answer():
+    rows = data().__getitems__(range(len(ITEMS)))
+    lengths = VOCAB.encode_batch([i.question for i in ITEMS]).lengths
+    for row, item in zip(rows, ITEMS, strict=True):
+        split = len(row["input_ids"]) - row["answer"]
+        assert VOCAB.decode_bytes(row["input_ids"][:split]) == item.question.encode()
+        assert row["input_ids"][split:].tolist() == VOCAB.encode(item.answer).tolist()
+    assert np.mean([len(r["input_ids"]) for r in rows]) > 1.5 * lengths.mean()
+
+
+def test_epochs_differ_a_seed_repeats_and_batches_do_not_matter():
+    dataset = data()
+    first = [r["input_ids"].tolist() for r in dataset.__getitems__([3, 5, 7])]
+    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] == first
+    dataset.set_epoch(1)
+    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] != first
+    dataset.set_epoch(0)
+    assert [dataset[i]["input_ids"].tolist() for i in (3, 5, 7)] == first
+
+
+def test_seed_and_epoch_alone_decide_the_order_and_every_row_comes_once():
+    dataset = data()
+    first = list(dataset.order())
+    places, rows = np.divmod(first, len(ITEMS))
+    assert places.tolist() == sorted(rows) == list(range(len(ITEMS)))
+    dataset.set_epoch(1)
+    second = list(dataset.order())
+    dataset.set_epoch(0)
+    assert list(dataset.order()) == first == list(data("canonical", batch_size=7).order())
+    assert first != second
+    assert first != list(data(seed=1).order())
+
+
+def test_fixed_draws_come_back_in_turn():
+    anew, fixed = data(), data(fixed_draws=2)
+    rows = []
+    for epoch in range(4):
+        anew.set_epoch(epoch)
+        fixed.set_epoch(epoch)
+        rows.append(fixed[3]["input_ids"].tolist())
+        if epoch < 2:
+            assert rows[-1] == anew[3]["input_ids"].tolist()
+    assert rows[0] == rows[2] != rows[1] == rows[3]
+
+
+def test_a_prefix_stands_before_every_prompt_and_counts_as_length():
+    plain, begun = data(), data(prefix=[5])
+    assert begun[2]["input_ids"].tolist() == [5, *plain[2]["input_ids"].tolist()]
+    length = len(plain[2]["input_ids"])
+    cut = data(prefix=[5], max_length=length, overflow="left")
+    assert len(cut[2]["input_ids"]) == length
+    assert cut[2]["input_ids"][0] == 5
+
+
+def test_overflow_is_explicit():
+    max_length = int(VOCAB.encode_batch([i.question for i in ITEMS]).lengths.max()) + 3
+    with pytest.raises(RobustokError, match="choose overflow"):
+        data(max_length=max_length).__getitems__(range(50))
+    for policy in ("drop", "left", "canonical"):
+        dataset = data(max_length=max_length, overflow=policy)
+        rows = dataset.__getitems__(range(50))
+        assert any(row["overflowed"] for row in rows)
+        assert all(len(r["input_ids"]) <= max_length for r in rows)
+        empty = sum(r["answer"] == 0 for r in rows)
+        assert (empty > 0) == (policy == "drop")
+        labels = AnswerCollator(pad_id=0)(rows)["labels"]
+        assert int((labels != -100).any(dim=1).sum()) == 50 - empty
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"overflow": "lef"}, "did you mean 'left'"),
+        ({"fixed_draws": 0}, "at least 1"),
+        ({"items": [Item("k", "q", (" " + "z" * 50, " b"), 0)], "max_length": 8}, "the answer of"),
+    ],
+)
+def test_a_wrong_option_is_refused_at_once(options, message):
+    with pytest.raises(RobustokError, match=message):
+        data(**options)
+
+
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_padding_and_short_labels_leave_the_loss_as_it_is(kind, short):
+    rows, model = data().__getitems__([0, 1, 2, 3]), architecture(kind)
+    short = short and accepts(model, "logits_to_keep")
+    collate = AnswerCollator(0, short_labels=short, positions=accepts(model, "position_ids"))
+    with torch.inference_mode():
+        loss = model(**collate(rows)).loss.item()
+        alone, count = 0.0, 0
+        for row in rows:
+            ids = torch.from_numpy(row["input_ids"])[None]
+            log_probs = model(ids).logits[0].log_softmax(-1)
+            for position in range(ids.shape[1] - row["answer"], ids.shape[1]):
+                alone -= log_probs[position - 1, ids[0, position]].item()
+                count += 1
+    assert loss == pytest.approx(alone / count, rel=1e-4)
+
+
+def growth(row, index):
+    """Tokens of a drawn prompt for one of its canonical ones."""
+    length = len(row["input_ids"]) - int(row["answer"])
+    return length / len(VOCAB.encode(ITEMS[index].question))
+
+
+def test_the_strength_rises_with_the_row_and_starts_canonical():
+    rows = len(ITEMS)
+    moving = PromptDataset(VOCAB, ITEMS, MOVING, seed=0, total=2 * rows)
+    means = []
+    for epoch in (0, 1):
+        moving.set_epoch(epoch)
+        ratios = [growth(moving[n], n % rows) for n in moving.order()]
+        means += [np.mean(part) for part in np.array_split(ratios, 3)]
+    assert means[0] < 1.2
+    assert all(later > earlier for earlier, later in pairwise(means))
+    with pytest.raises(RobustokError, match="over how many rows"):
+        PromptDataset(VOCAB, ITEMS, MOVING, seed=0)
+
+
+def test_a_schedule_of_one_strength_is_its_sampler():
+    constant = PromptDataset(VOCAB, ITEMS, rt.schedule("uniform", VOCAB), seed=0)
+    assert constant[3]["input_ids"].tolist() == data()[3]["input_ids"].tolist()
+
+
+def packed(**options):
+    return PackedPrompts(data(max_length=LENGTH, **options))
+
+
+def questions_of(row):
+    """Ids and labels of each question of a row."""
+    begins = np.flatnonzero(row["position_ids"] == 0).tolist()
+    spans = zip(begins, [*begins[1:], LENGTH], strict=True)
+    parts = [(row["input_ids"][b:e], row["labels"][b:e]) for b, e in spans]
+    return [(ids, labels) for ids, labels in parts if (labels >= 0).any()]
+
+
+def test_a_row_holds_whole_questions_with_the_draws_of_their_epoch():
+    dataset, epochs = data(max_length=LENGTH), {0: {}, 1: {}}
+    for epoch, rows in epochs.items():
+        dataset.set_epoch(epoch)
+        for number in range(len(ITEMS)):
+            row = dataset[number]
+            rows[tuple(row["input_ids"].tolist())] = row["answer"]
+    seen = []
+    for row in islice(packed(), 200):
+        assert row["input_ids"].shape == (LENGTH,)
+        seen += questions_of(row)
+    assert len(seen) > 2 * len(ITEMS)
+    for epoch in (0, 1):
+        part = seen[epoch * len(ITEMS) : (epoch + 1) * len(ITEMS)]
+        for ids, labels in part[:-1]:
+            answer = epochs[epoch][tuple(ids.tolist())]
+            assert (labels[:-answer] == -100).all()
+            assert labels[-answer:].tolist() == ids[-answer:].tolist()
+
+
+def test_rows_are_nearly_full_and_do_not_depend_on_workers():
+    rows = list(islice(packed(), 24))
+    used = [sum(len(ids) for ids, _ in questions_of(row)) for row in rows]
+    longest = max(len(ids) for row in rows for ids, _ in questions_of(row))
+    assert min(used) > LENGTH - longest
+    source = PackedPrompts(data(max_length=LENGTH), batch_size=4)
+    for workers in (0, 2):
+        loader = torch.utils.data.DataLoader(
+            source, batch_size=4, collate_fn=packed_batch, num_workers=workers
+        )
+        for number, batch in enumerate(islice(loader, 4)):
+            for one, row in zip(batch["input_ids"], rows[4 * number :], strict=False):
+                assert one.tolist() == row["input_ids"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma3_text"])
+def test_questions_of_a_row_do_not_attend_to_each_other(kind):
+    """The loss of packed rows is that of the same questions in rows of their own."""
+    rows, model = list(islice(packed(), 3)), architecture(kind)
+    alone = [
+        {"input_ids": ids, "answer": int((labels >= 0).sum())}
+        for row in rows
+        for ids, labels in questions_of(row)
+    ]
+    with torch.inference_mode():
+        together = model(**packed_batch(rows), use_cache=False).loss.item()
+        apart = model(**AnswerCollator(0, short_labels=False)(alone)).loss.item()
+    assert together == pytest.approx(apart, rel=1e-4)
+
+
+def test_a_schedule_moves_over_the_packed_rows():
+    moving = data(max_length=LENGTH, total=60)
+    moving.sampler = rt.schedule("stochastok(alpha=0->3)", VOCAB)
+    lengths = [len(questions_of(row)) for row in islice(PackedPrompts(moving), 60)]
+    assert np.mean(lengths[:15]) > 1.2 * np.mean(lengths[-15:])  # longer questions: fewer a row
+
+
+def test_a_row_without_room_for_any_question_is_one_line():
+    none_fits = PackedPrompts(data(max_length=12, overflow="drop"))
+    with pytest.raises(RobustokError, match="no question fits into a row of 12 tokens"):
+        next(iter(none_fits))
