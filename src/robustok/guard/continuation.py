@@ -143,7 +143,7 @@ class Continuation:
         return mask
 
     def _fits(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
-        """Whether ``head`` with each end is encoded to ``tail``, its id and more, bool [attempts]."""
+        """Whether ``head`` with each end is encoded to ``tail``, its id, and more; bool [ends]."""
         texts = attempts.texts(head)
         encoded = self.vocab.encode_batch(self._encoder.without_space(texts))
         fits = _begin_with(encoded, tail, attempts)
