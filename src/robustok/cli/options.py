@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -143,6 +143,13 @@ def add_commands(app: typer.Typer, *commands: Callable[..., Any], **settings: An
     for command in commands:
         name = command.__name__.replace("_", "-")
         app.command(name, cls=Command, **settings)(with_settings(command))
+
+
+def refuse(wrong: Mapping[str, Any]) -> None:
+    """Raise RobustokError with the first message whose condition is true."""
+    for message, is_wrong in wrong.items():
+        if is_wrong:
+            raise RobustokError(message)
 
 
 def output_folder(path: Path | None) -> Path | None:

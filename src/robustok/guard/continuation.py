@@ -6,10 +6,9 @@ lies across (a restart position). From the last one on, the tokenizer itself enc
 each candidate, and the ids are compared. Source: "Language Models over Canonical Byte-Pair
 Encodings", arXiv 2506.07956, which derives such masks for BPE without pre-tokens.
 
-A call of an encoder costs microseconds, however short its text is, so the texts of candidates are
-joined with a separator between them. Where the pre-tokenizer cuts the joined text as it cuts a text
-alone, the ids of the text are those of its part. The others are tried with other separators, and
-those that are left are encoded alone.
+A call of an encoder costs microseconds, however short its text is. Where the pre-tokenizer cuts
+between the ids and a candidate, the candidate has the ids that it has alone, which are kept. Only
+the others are encoded.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Attempts(NamedTuple):
 
     def where(self, chosen: np.ndarray) -> Attempts:
         """Some of the attempts, ``chosen``: bool [attempts]."""
-        return Attempts(self.ids[chosen], rows_where(self.ends, chosen), self.bare[chosen])
+        return Attempts(self.ids[chosen], _rows_where(self.ends, chosen), self.bare[chosen])
 
     def texts(self, head: bytes) -> list[bytes]:
         """``head`` with each end."""
@@ -134,7 +133,7 @@ class Continuation:
             attempts = self._attempts
             if not _is_text(head):
                 attempts = attempts.where(attempts.bare)
-            if self._joins and _is_text(head):
+            if self._encodes_pre_tokens and _is_text(head):
                 anew = self._encoded_anew(head, attempts.ends)
                 fits = anew & self._fit_alone & np.array_equal(self.vocab.encode(head), tail)
                 fits[~anew] = self._fits(tail, head, attempts.where(~anew))
@@ -144,24 +143,7 @@ class Continuation:
         return mask
 
     def _fits(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
-        """Whether ``head`` with each end is encoded to ``tail``, its id and more; bool [attempts].
-
-        Texts are encoded together where that gives the same ids.
-        """
-        fits = np.zeros(len(attempts.ids), np.bool_)
-        left = np.ones_like(fits)
-        for separator in SEPARATORS if self._joins and _is_text(head) else b"":
-            rest = attempts.where(left)
-            encoded, known = encode_joined(
-                self.vocab, self._pre_tokenizer, head, rest.ends, separator
-            )
-            fits[left] = known & _begin_with(encoded, tail, rest)
-            left[left] = ~known
-        fits[left] = self._fits_one_by_one(tail, head, attempts.where(left))
-        return fits
-
-    def _fits_one_by_one(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
-        """As :meth:`_fits`, each text encoded by itself."""
+        """Whether ``head`` with each end is encoded to ``tail``, its id, and more; bool [ends]."""
         texts = attempts.texts(head)
         encoded = self.vocab.encode_batch(self._encoder.without_space(texts))
         fits = _begin_with(encoded, tail, attempts)
@@ -179,11 +161,12 @@ class Continuation:
         So it is where the pre-tokenizer cuts between the two, unless a normalizer composes the
         characters that meet there, or an added token lies across.
         """
-        anew = cut_after(self._pre_tokenizer, head, ends)
-        rules = self._joining
-        if rules.normalizes:
+        anew = _cut_after(self._pre_tokenizer, head, ends)
+        data = self.vocab.data
+        if data.stages.normalizers:
             anew &= _NEVER_COMPOSED[ends.values[ends.offsets[:-1]]]
-        if any(head.endswith(mark[:size]) for mark in rules.added for size in range(1, len(mark))):
+        added = (token.content.encode() for token in data.plain_added.values())
+        if any(head.endswith(mark[:size]) for mark in added for size in range(1, len(mark))):
             anew[:] = False
         return anew
 
@@ -248,13 +231,11 @@ class Continuation:
         return True
 
     @property
-    def _joins(self) -> bool:
-        """Whether texts can be encoded together: pre-tokens one by one, without a space before."""
-        return not self._encoder.adds_space and self._joining.possible
-
-    @property
-    def _joining(self) -> Joining:
-        return self.vocab.derived("joining", lambda: Joining.of(self.vocab, self._pre_tokenizer))
+    def _encodes_pre_tokens(self) -> bool:
+        """Whether pre-tokens are encoded one by one, and no space is added before a text."""
+        data = self.vocab.data
+        one_by_one = data.family.startswith("byte-level") and self._pre_tokenizer.cuts_words
+        return one_by_one and data.stages.composes and not self._encoder.adds_space
 
     @property
     def _attempts(self) -> Attempts:
@@ -350,141 +331,27 @@ def _cut_short(text: bytes) -> bytes:
     return b""
 
 
-SEPARATORS = b"\n1."  # one of them is cut from most characters
-_SMALLEST = 16  # rows of a chunk that is not divided further
-_CHUNK = 2048  # rows encoded in one call
+def _cut_after(pre_tokenizer: PreTokenizer, head: bytes, ends: Ragged) -> np.ndarray:
+    """Whether ``head`` with each end has the pre-tokens of ``head``, and then its own, bool [rows].
 
-
-class Joining(NamedTuple):
-    """What decides how texts of a vocabulary can be joined.
-
-    ``possible``: pre-tokens are encoded one by one, and nothing but NFC and the like changes a text
-    before. ``normalizes``: something does. ``added``: the spellings of tokens that the encoder
-    looks for before it pre-tokenizes.
+    ``ends``: bytes as int32. All texts are cut in one call, with a byte between two of them.
     """
-
-    possible: bool
-    normalizes: bool
-    added: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, vocab: Vocabulary, pre_tokenizer: PreTokenizer) -> Joining:
-        """The rules of a vocabulary."""
-        stages = vocab.data.stages
-        possible = pre_tokenizer.cuts_words and vocab.data.family.startswith("byte-level")
-        possible = possible and stages.composes
-        added = tuple(token.content.encode() for token in vocab.data.plain_added.values())
-        possible = possible and not any(set(one) & set(SEPARATORS) for one in added)
-        return cls(possible, bool(stages.normalizers), added)
-
-
-def encode_joined(
-    vocab: Vocabulary, pre_tokenizer: PreTokenizer, head: bytes, ends: Ragged, separator: int
-) -> tuple[Ragged, np.ndarray]:
-    """The canonical ids of ``head`` with each of its ends, and which rows have them, bool [rows].
-
-    Args:
-        vocab: the vocabulary. Its encoder encodes pre-tokens one by one and adds no space.
-        pre_tokenizer: its pre-tokenizer.
-        head: the bytes that all texts begin with; may be empty.
-        ends: what follows in each text, bytes as int32, not empty.
-        separator: the byte between two texts, one of ``SEPARATORS``.
-
-    Rows without ids are empty. The ids are exact: a row has them only if its pre-tokens in the
-    joined text are those of the row alone, and the joined ids spell the joined text.
-    """
-    chunks = [
-        _encode(
-            vocab, pre_tokenizer, head, separator,
-            ends.between(first, min(first + _CHUNK, len(ends))),
-        )
-        for first in range(0, len(ends), _CHUNK)
-    ]  # fmt: skip
-    if not chunks:
-        return Ragged.from_rows([]), np.empty(0, np.bool_)
-    ids, counts, known = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-    return Ragged(ids, np.concatenate([[0], np.cumsum(counts)])), known
-
-
-def cut_after(pre_tokenizer: PreTokenizer, head: bytes, ends: Ragged) -> np.ndarray:
-    """Whether each text has the pre-tokens of ``head``, and then its own, bool [rows].
-
-    Args:
-        pre_tokenizer: cuts each text alone.
-        head: the bytes that all texts begin with.
-        ends: what follows in each text, bytes as int32.
-    """
-    text, begins = _joined(head, SEPARATORS[0], ends)
-    cuts = np.zeros(len(text) + 1, np.bool_)
+    lengths = ends.lengths
+    begins = np.concatenate([[0], np.cumsum(lengths + len(head) + 1)])
+    start = np.frombuffer(bytearray(head), np.uint8)
+    text = np.zeros(int(begins[-1]), np.uint8)
+    heads = begins[:-1, None] + np.arange(len(head))
+    text[heads] = start
+    shift = begins[:-1] + len(head) - ends.offsets[:-1]
+    text[np.arange(len(ends.values)) + np.repeat(shift, lengths)] = ends.values
+    cuts, own = np.zeros(len(text) + 1, np.bool_), np.zeros(len(head) + 1, np.bool_)
     cuts[pre_tokenizer.cut(text, np.sort(np.concatenate([begins, begins[1:] - 1])))] = True
-    own = np.zeros(len(head) + 1, np.bool_)
-    own[pre_tokenizer.cut(np.frombuffer(bytearray(head), np.uint8), np.array([0, len(head)]))] = 1
-    return (cuts[begins[:-1, None] + np.arange(1, len(head) + 1)] == own[1:]).all(axis=1)
+    own[pre_tokenizer.cut(start, np.array([0, len(head)]))] = True
+    return (cuts[heads + 1] == own[1:]).all(axis=1)
 
 
-def rows_where(rows: Ragged, chosen: np.ndarray) -> Ragged:
-    """Some rows of a batch, ``chosen``: bool [rows].
-
-    >>> rows_where(Ragged.from_rows([[1], [2, 3]]), np.array([False, True])).values
-    array([2, 3], dtype=int32)
-    """
+def _rows_where(rows: Ragged, chosen: np.ndarray) -> Ragged:
+    """Some rows of a batch, ``chosen``: bool [rows]."""
     lengths = rows.lengths
     offsets = np.concatenate([[0], np.cumsum(lengths[chosen])])
     return Ragged(rows.values[np.repeat(chosen, lengths)], offsets)
-
-
-def _encode(
-    vocab: Vocabulary, pre_tokenizer: PreTokenizer, head: bytes, separator: int, ends: Ragged
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ids of the known rows, the number of ids of each row, and which rows are known.
-
-    Where the ids do not spell the text, since the encoder normalizes it, the rows are halved; those
-    of the smallest parts become unknown.
-    """
-    text, begins = _joined(head, separator, ends)
-    ids = np.asarray(vocab.encode(text.tobytes()), np.int32)
-    if vocab.decode_bytes(ids) != text.tobytes():
-        if len(ends) <= _SMALLEST:
-            return ids[:0], np.zeros(len(ends), np.int64), np.zeros(len(ends), np.bool_)
-        middle = len(ends) // 2
-        halves = [
-            _encode(vocab, pre_tokenizer, head, separator, ends.between(first, last))
-            for first, last in ((0, middle), (middle, len(ends)))
-        ]
-        return tuple(np.concatenate(parts) for parts in zip(*halves, strict=True))  # type: ignore
-    known = _cut_alike(pre_tokenizer, text, begins)
-    sizes = vocab.token_lengths[ids]
-    places = np.cumsum(sizes) - sizes  # where each id begins
-    low = np.searchsorted(places, begins[:-1])
-    high = np.searchsorted(places, begins[1:] - 1)
-    marks = np.zeros(len(ids) + 1, np.int64)
-    np.add.at(marks, low[known], 1)
-    np.add.at(marks, high[known], -1)
-    return ids[np.cumsum(marks)[:-1] > 0], np.where(known, high - low, 0), known
-
-
-def _joined(head: bytes, separator: int, ends: Ragged) -> tuple[np.ndarray, np.ndarray]:
-    """All texts with a separator after each, uint8, and where each begins, int64 [rows + 1]."""
-    lengths = ends.lengths
-    begins = np.concatenate([[0], np.cumsum(lengths + len(head) + 1)])
-    text = np.full(int(begins[-1]), separator, np.uint8)
-    start = np.frombuffer(head, np.uint8)
-    for at in range(len(start)):
-        text[begins[:-1] + at] = start[at]
-    inside = np.arange(len(ends.values)) + np.repeat(
-        begins[:-1] + len(head) - ends.offsets[:-1], lengths
-    )
-    text[inside] = ends.values
-    return text, begins
-
-
-def _cut_alike(pre_tokenizer: PreTokenizer, text: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """Whether each row has the pre-tokens in the joined text that it has alone, bool [rows]."""
-    joined, alone = np.zeros(len(text) + 1, np.bool_), np.zeros(len(text) + 1, np.bool_)
-    joined[pre_tokenizer.cut(text, np.array([0, len(text)]))] = True
-    edges = np.sort(np.concatenate([begins, begins[1:] - 1]))
-    alone[pre_tokenizer.cut(text, edges)] = True
-    joined[0] = alone[0] = True
-    different = np.concatenate([[0], np.cumsum(joined != alone)])
-    # Cuts at a row's first byte, inside it and at its end, without the separator.
-    return different[begins[1:]] == different[begins[:-1]]

@@ -313,11 +313,6 @@ def _convert(weights: Path, folder: Path, terms: str) -> None:
     """Write the model of a GGUF file as safetensors, with its tokenizer and chat template."""
     place = folder.parents[1]
     sys.stderr.write(f"robustok: preparing {weights.name} ({terms}) in {place}, once\n")
-    with Path(os.devnull).open("w") as null, redirect_stderr(null):  # transformers shows bars
-        _save(weights, folder)
-
-
-def _save(weights: Path, folder: Path) -> None:
     import torch
     import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -326,15 +321,16 @@ def _save(weights: Path, folder: Path) -> None:
     # Releases before GgufConfig always dequantize.
     gguf = getattr(transformers, "GgufConfig", None)
     options = where | ({"quantization_config": gguf(dequantize=True)} if gguf else {})
-    loaded = AutoModelForCausalLM.from_pretrained(
-        str(weights.parent), dtype=torch.bfloat16, **options
-    )
-    config = loaded.config
-    if hasattr(config, "quantization_config"):
-        delattr(config, "quantization_config")
-    config.architectures = [type(loaded).__name__]
-    # A model that was never quantized, since transformers saves no other.
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    model.load_state_dict(loaded.state_dict())
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(str(weights.parent), **where).save_pretrained(folder)
+    with Path(os.devnull).open("w") as null, redirect_stderr(null):  # transformers shows bars
+        loaded = AutoModelForCausalLM.from_pretrained(
+            str(weights.parent), dtype=torch.bfloat16, **options
+        )
+        config = loaded.config
+        if hasattr(config, "quantization_config"):
+            delattr(config, "quantization_config")
+        config.architectures = [type(loaded).__name__]
+        # A model that was never quantized, since transformers saves no other.
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        model.load_state_dict(loaded.state_dict())
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(str(weights.parent), **where).save_pretrained(folder)

@@ -77,19 +77,25 @@ class TokenizerData:
 
 @contextlib.contextmanager
 def library_errors(meaning: str) -> Iterator[None]:
-    """Turn an error of a tokenizer library into a RobustokError that begins with ``meaning``.
-
-    A panic of a Rust library is a BaseException, which ``except Exception`` would miss.
-    """
+    """Turn an error of a tokenizer library into a RobustokError that begins with ``meaning``."""
     try:
         yield
     except RobustokError:
         raise
     except BaseException as e:
-        if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
-            raise
-        lines = str(e).strip().splitlines() or [type(e).__name__]
-        raise RobustokError(f"{meaning} ({lines[0][:200]})") from e
+        raise library_error(meaning, e) from e
+
+
+def library_error(meaning: str, error: BaseException) -> RobustokError:
+    """An error of a tokenizer library as a RobustokError that begins with ``meaning``.
+
+    A panic of a Rust library is a BaseException, which ``except Exception`` would miss. Others of
+    this kind, such as KeyboardInterrupt, are raised.
+    """
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return RobustokError(f"{meaning} ({lines[0][:200]})")
 
 
 def byte_alphabet() -> dict[str, int]:

@@ -32,7 +32,7 @@ import numpy as np
 
 from robustok.errors import RobustokError
 from robustok.runtime.environment import EXTRAS, ForkSafeLock, give_back_memory, missing_line
-from robustok.tokenizer.data import TokenizerData, library_errors
+from robustok.tokenizer.data import TokenizerData, library_error, library_errors
 from robustok.tokenizer.gigatoken_check import (
     are_checked,
     check_texts,
@@ -216,7 +216,8 @@ class GigatokenEncoder:
             ids = backend(part).view(np.int32)
             seconds = clock() - started
         except BaseException as error:  # a panic of a Rust library is no Exception
-            self.reason, self._backend = _failure(error), None
+            self.reason = str(library_error("gigatoken failed", error))
+            self._backend = None
             return None
         finally:
             self._running.pop()
@@ -434,15 +435,6 @@ def _say_missing() -> None:
         "canonical ids are computed by tokenizers; gigatoken is usually 10 to 70 times as fast: %s",
         EXTRAS["gigatoken"].install("gigatoken"),
     )
-
-
-def _failure(error: BaseException) -> str:
-    """An error of gigatoken as a reason; others, such as KeyboardInterrupt, are raised."""
-    try:
-        with library_errors("gigatoken failed"):
-            raise error
-    except RobustokError as e:
-        return str(e)
 
 
 def _obstacle(data: TokenizerData) -> str | None:

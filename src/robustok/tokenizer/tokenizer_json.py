@@ -23,7 +23,13 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from robustok.errors import RobustokError
-from robustok.tokenizer.data import IdSet, TokenizerData, byte_alphabet, library_errors
+from robustok.tokenizer.data import (
+    IdSet,
+    TokenizerData,
+    byte_alphabet,
+    library_error,
+    library_errors,
+)
 from robustok.tokenizer.stages import Stages
 
 _BYTE_NAMES = frozenset(f"<0x{b:02X}>" for b in range(256))  # as the library writes them
@@ -263,7 +269,10 @@ class TokenizersEncoder:
         try:
             encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         except BaseException as error:  # a panic of a Rust library is no Exception
-            raise self._refusal(error, texts) from error
+            refusal = library_error("the tokenizers library cannot encode this text", error)
+            for text in texts:
+                self._refuse_missing(text)
+            raise refusal from error
         return [one.ids for one in encoded]
 
     def normalize(self, text: str) -> str | None:
@@ -272,10 +281,9 @@ class TokenizersEncoder:
         if self.first_space is not None:  # without the library, which takes 40 ns a byte
             text = self.first_space + text.replace("▁", " ") if text else text
             return None if any(mark in text for mark in self.marks) else text
-        if self.tokenizer.normalizer is not None:
-            text = self._normalized(text)
-            if any(mark in text for mark in self.marks):
-                return None
+        text = self._normalized(text)
+        if any(mark in text for mark in self.marks):
+            return None
         if self.metaspace:
             text = text.replace("▁", " ")
         return self.prefix + text if self.prefix and text and text[0] != self.prefix else text
@@ -293,16 +301,6 @@ class TokenizersEncoder:
                 f"this tokenizer takes the text {name.group()!r} for a byte: the text cannot be "
                 "tokenized exactly"
             )
-
-    def _refusal(self, error: BaseException, texts: Sequence[str]) -> RobustokError:
-        """An error of the library as one that names what is wrong; others are raised."""
-        try:
-            with library_errors("the tokenizers library cannot encode this text"):
-                raise error
-        except RobustokError as refusal:
-            for text in texts:
-                self._refuse_missing(text)
-            return refusal
 
     def _refuse_missing(self, text: str) -> None:
         """Raise RobustokError for the first character of ``text`` without a token, if any."""

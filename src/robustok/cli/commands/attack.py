@@ -18,7 +18,7 @@ from robustok.attack.settings import (
     ObjectiveSettings,
     function_named,
 )
-from robustok.cli.options import FrameOptions, Json, Model, option, output_file
+from robustok.cli.options import FrameOptions, Json, Model, option, output_file, refuse
 from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
@@ -121,10 +121,8 @@ def attack(
                             "search: give margin")  # fmt: skip
     job = _Job(model, options, frame, search, named, as_json)
     _check(job)
-    if options.server is not None:
-        _replay_on_server(job)
-    elif options.replay is not None:
-        _replay_records(job)
+    if options.replay is not None:
+        _replay_records(job, attacks.read_attacks(str(options.replay))[: options.limit])
     else:
         _attack_prompts(job)
 
@@ -136,14 +134,15 @@ def _attack_questions(
     model: str, options: AttackOptions, frame: FrameOptions, settings: AttackSettings, as_json: bool
 ) -> None:
     text, items = options.text, options.items
-    if options.transfer or options.generate or options.judge or options.server:
-        raise RobustokError("--transfer, --generate, --judge and --server need another --objective")
-    if (text is None) == (items is None):
-        raise RobustokError("give either --text with its --option's, or --items")
-    if text is not None and (options.control or options.out or options.curve):
-        raise RobustokError("--control, --out and --curve are for many questions: give --items")
-    if items is not None and (options.choices or options.label is not None):
-        raise RobustokError("--option and --label are about one --text: the items have their own")
+    refuse({
+        "--transfer, --generate, --judge and --server need another --objective":
+            options.transfer or options.generate or options.judge or options.server,
+        "give either --text with its --option's, or --items": (text is None) == (items is None),
+        "--control, --out and --curve are for many questions: give --items":
+            text is not None and (options.control or options.out or options.curve),
+        "--option and --label are about one --text: the items have their own":
+            items is not None and (options.choices or options.label is not None),
+    })  # fmt: skip
     vocab = frame.vocabulary(model)
     arguments: dict[str, Any] = {
         "settings": settings, "seed": options.seed, "overflow": frame.overflow,
@@ -233,34 +232,33 @@ class _Job:
 
 
 def _check(job: _Job) -> None:
-    options, objective = job.options, job.objective
+    options, objective, frame = job.options, job.objective, job.frame
     sources = [options.text, options.items, options.prompts, options.replay]
-    if sum(source is not None for source in sources) != 1:
-        raise RobustokError("give one of --text, --items, --prompts and --replay")
-    if options.server is not None and options.replay is None:
-        raise RobustokError("--server is for --replay: attack a model at hand first")
-    if options.suite and options.jointly:
-        raise RobustokError("--suite attacks each prompt on its own: leave --jointly out")
-    alone = AttackSettings(max_scored=job.search.max_scored)
-    if options.suite and job.search != alone:
-        raise RobustokError("--suite has its own searches: give it no setting but --max-scored")
-    if options.control or job.frame.overflow != "error":
-        raise RobustokError("--control and --overflow are for the options of questions: leave "
-                            "them out")  # fmt: skip
-    if options.jointly and (objective.perplexity_quantile is not None or objective.constraints):
-        raise RobustokError("--jointly takes no constraint: leave --perplexity-quantile and "
-                            "--constraint out")  # fmt: skip
-    if options.jointly and (options.transfer or options.generate or options.out):
-        raise RobustokError("--jointly gives a table of splits: leave the output files out")
-    if options.curve is not None and not options.suite:
-        raise RobustokError("--curve of this objective is for --suite")
-    if options.judge is not None and options.generate is None:
-        raise RobustokError("--judge judges answers: give --generate FILE")
-    if objective.name == "classifier":
-        if job.frame.start_token is not None:
-            raise RobustokError("a classifier has its own start token: leave --start-token out")
-        if options.generate is not None:
-            raise RobustokError("a classifier writes no answers: leave --generate out")
+    constrained = objective.perplexity_quantile is not None or objective.constraints
+    is_classifier = objective.name == "classifier"
+    refuse({
+        "give one of --text, --items, --prompts and --replay":
+            sum(source is not None for source in sources) != 1,
+        "--server is for --replay: attack a model at hand first":
+            options.server is not None and options.replay is None,
+        "--suite attacks each prompt on its own: leave --jointly out":
+            options.suite and options.jointly,
+        "--suite has its own searches: give it no setting but --max-scored":
+            options.suite and job.search != AttackSettings(max_scored=job.search.max_scored),
+        "--control and --overflow are for the options of questions: leave them out":
+            options.control or frame.overflow != "error",
+        "--jointly takes no constraint: leave --perplexity-quantile and --constraint out":
+            options.jointly and constrained,
+        "--jointly gives a table of splits: leave the output files out":
+            options.jointly and (options.transfer or options.generate or options.out),
+        "--curve of this objective is for --suite": options.curve is not None and not options.suite,
+        "--judge judges answers: give --generate FILE":
+            options.judge is not None and options.generate is None,
+        "a classifier has its own start token: leave --start-token out":
+            is_classifier and frame.start_token is not None,
+        "a classifier writes no answers: leave --generate out":
+            is_classifier and options.generate is not None,
+    })  # fmt: skip
 
 
 def _objective(job: _Job, name: str, records: Sequence[Any] = ()) -> Any:
@@ -373,13 +371,11 @@ def _print_rules(result: Any, vocab: Any, as_json: bool) -> None:
     typer.echo(f"mean score {scores}, {result.n} prompts, {result.n_scored} tokenizations scored")
 
 
-def _records(options: AttackOptions) -> list[Any]:
-    return attacks.read_attacks(str(options.replay))[: options.limit]
-
-
-def _replay_records(job: _Job) -> None:
-    """Score recorded attacks on the model, by default with their own objective."""
-    records = _records(job.options)
+def _replay_records(job: _Job, records: Sequence[Any]) -> None:
+    """Score recorded attacks on the model, by default with their own objective, or on a server."""
+    if job.options.server is not None:
+        _replay_on_server(job, records)
+        return
     name = records[0].objective.split(" ")[0].partition("(")[0]
     if job.objective.name == "margin" and name in ("target", "refusal", "guard", "classifier"):
         job = replace(job, objective=replace(job.objective, name=name))
@@ -404,7 +400,7 @@ def _replay(job: _Job, objective: Any, records: Sequence[Any], name: str) -> Any
     return results
 
 
-def _replay_on_server(job: _Job) -> None:
+def _replay_on_server(job: _Job, records: Sequence[Any]) -> None:
     from robustok.attack.generation import answers_of, complete_on_server
 
     def answer(record: Any, ids: Any) -> str:
@@ -413,7 +409,7 @@ def _replay_on_server(job: _Job) -> None:
             max_tokens=job.options.max_new_tokens, api_key=os.environ.get("OPENAI_API_KEY"),
         )  # fmt: skip
 
-    _show_answers(job, answers_of(_records(job.options), answer, _judge(job.options)))
+    _show_answers(job, answers_of(records, answer, _judge(job.options)))
 
 
 def _judge(options: AttackOptions) -> Any:

@@ -27,6 +27,7 @@ from robustok.cli.options import (
     WordOptions,
     by_name,
     option,
+    refuse,
 )
 from robustok.cli.printing import (
     bar,
@@ -83,12 +84,12 @@ def certify(
     """
     text, choices, items = options.text, list(options.choices), options.items
     smoothed = options.smoothed
-    if (text is None) == (items is None):
-        raise RobustokError("give either --text with its --option flags, or --items")
-    if text is not None and out is not None:
-        raise RobustokError("--out is for many questions: give --items")
-    if smoothed is not None and (distances or out is not None):
-        raise RobustokError("--smoothed covers all tokenizations: leave --distance and --out out")
+    refuse({
+        "give either --text with its --option flags, or --items": (text is None) == (items is None),
+        "--out is for many questions: give --items": text is not None and out is not None,
+        "--smoothed covers all tokenizations: leave --distance and --out out":
+            smoothed is not None and (distances or out is not None),
+    })  # fmt: skip
     if distances:
         settings = replace(settings, distances=tuple(map(_distance, distances)))
     rows: list[dict[str, Any]] = []
