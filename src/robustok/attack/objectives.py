@@ -9,7 +9,7 @@ candidates of many texts are scored in one batch, through the prefix tree that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
 
@@ -361,6 +361,12 @@ class LogOdds(CausalObjective):
 REFUSALS = ("I cannot", "I can't", "I'm sorry", "I am sorry", "Sorry", "As an AI", "I apologize")
 
 
+def scoring_config(model: Any, frame: Mapping[str, Any]) -> dict[str, Any]:
+    """A model, if any, and the ids around a text, for the configuration of a resume file."""
+    around = {name: plain_ids(frame.get(name)) for name in ("prefix", "suffix")}
+    return around | {"model": "" if model is None else model_fingerprint(model)}
+
+
 @dataclass(frozen=True)
 class NamedObjective:
     """The objective of each prompt, by the name in the settings; see :func:`objective_by_name`.
@@ -393,9 +399,7 @@ class NamedObjective:
 
     def as_config(self) -> dict[str, Any]:
         """What decides the scores, for the configuration of a resume file."""
-        model = "" if self.model is None else model_fingerprint(self.model)
-        frame = {name: plain_ids(self.frame.get(name)) for name in ("prefix", "suffix")}
-        return {"objective": asdict(self.settings), **frame, "model": model}
+        return {"objective": asdict(self.settings)} | scoring_config(self.model, self.frame)
 
 
 ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]
