@@ -475,11 +475,7 @@ class Adversary:
         return f"every {self.every}: {self.settings}, seed {self.seed}"
 
     def __call__(self, numbers: Sequence[int]) -> Ragged:
-        """A tokenization of each question with a low probability of its answer.
-
-        Args:
-            numbers: numbers of the questions among ``items``.
-        """
+        """A tokenization with a low probability of the answer, for some numbers of ``items``."""
         chosen = {str(number): self.items[number] for number in numbers}
         attacks = attack_prompts(
             self.vocab,

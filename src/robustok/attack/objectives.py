@@ -67,8 +67,7 @@ class Objective(Protocol):
     def __call__(self, rows: Ragged) -> np.ndarray:
         """The score of each candidate, float64 [candidates]; minus infinity excludes one.
 
-        Args:
-            rows: the candidates, tokenizations of the text without what is around it.
+        ``rows`` are tokenizations of the text without what is around it.
         """
         ...
 
@@ -180,36 +179,23 @@ class CausalObjective:
             self.max_length = None
 
     def request(self, rows: Ragged) -> Request:
-        """What to score for these candidates.
-
-        Args:
-            rows: the candidates.
-        """
+        """What to score for the candidates ``rows``."""
         return Request(append(rows, self.suffix), self.continuations, self.prefix)
 
     def read(self, log_probs: np.ndarray) -> np.ndarray:
         """The score of each candidate, float64 [candidates].
 
-        Args:
-            log_probs: of the continuations after each candidate, in nats, float64 [candidates,
-                continuations].
+        ``log_probs`` are those of the continuations after it, in nats, float64 [candidates,
+        continuations].
         """
         raise NotImplementedError
 
     def succeeds(self, log_probs: np.ndarray) -> np.ndarray:
-        """Whether the attack succeeds with each candidate, bool [candidates].
-
-        Args:
-            log_probs: as in :meth:`read`.
-        """
+        """Whether the attack succeeds, bool [candidates]; ``log_probs`` as in :meth:`read`."""
         return self.read(log_probs) > (np.inf if self.threshold is None else self.threshold)
 
     def __call__(self, rows: Ragged) -> np.ndarray:
-        """The score of each candidate, float64 [candidates].
-
-        Args:
-            rows: the candidates.
-        """
+        """The score of each candidate, float64 [candidates]."""
         return self.read(score_many(self.model, [self.request(rows)])[0].log_probs)
 
 
@@ -390,11 +376,7 @@ class NamedObjective:
     frame: FrameIds
 
     def __call__(self, prompt: Prompt) -> Objective:
-        """The objective of one prompt.
-
-        Args:
-            prompt: the prompt.
-        """
+        """The objective of one prompt."""
         return self.make(self, prompt)
 
     def as_config(self) -> dict[str, Any]:
@@ -489,8 +471,7 @@ class Constraint(Protocol):
     def __call__(self, rows: Ragged, /) -> np.ndarray:
         """Whether each candidate is allowed, bool [candidates].
 
-        Args:
-            rows: the candidates, tokenizations of the text without what is around it.
+        ``rows`` are tokenizations of the text without what is around it.
         """
         ...
 
@@ -547,19 +528,11 @@ class WithinPerplexity:
         self.limit = float(np.quantile(self.nats(rows), quantile))
 
     def nats(self, rows: Ragged) -> np.ndarray:
-        """Negative log-likelihood of each tokenization after the prefix, float64 [rows].
-
-        Args:
-            rows: the tokenizations.
-        """
+        """Negative log-likelihood of each of the ``rows`` after the prefix, float64 [rows]."""
         return -sequence_log_probs(self.model, rows, self.prefix, self.prefix_cache)
 
     def __call__(self, rows: Ragged) -> np.ndarray:
-        """Whether each candidate is within the limit, bool [candidates].
-
-        Args:
-            rows: the candidates.
-        """
+        """Whether each candidate is within the limit, bool [candidates]."""
         canonical = np.array([np.array_equal(row, self.canonical) for row in rows])
         return canonical | (self.nats(rows) <= self.limit)
 

@@ -151,11 +151,10 @@ class AttackedText:
         assert isinstance(objective, CausalObjective) and objective.window is not None
         rows = [] if spec == "canonical" else [self._draw(spec, seed, 1, 0)[0]]
         request = objective.request(Ragged.from_rows([*rows, self.canonical]))
-        fitted, too_long = objective.window.fitted(
-            request, self.prompt.key, self._canonical_and_suffix
-        )
-        if fitted is None:  # else they are counted when they are scored
-            objective.window.overflowed += too_long
+        counted = objective.window.overflowed
+        fitted = objective.window.fit(request, self.prompt.key, self._canonical_and_suffix)
+        if fitted is not None:  # the rows are counted when they are scored
+            objective.window.overflowed = counted
         return fitted is None
 
     def as_record(self, ids: np.ndarray) -> dict[str, Any]:

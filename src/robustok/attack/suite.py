@@ -120,10 +120,7 @@ class SuiteResult:
         return rows
 
     def curves(self, limits: Sequence[int]) -> dict[str, list[dict[str, float]]]:
-        """The share of broken prompts by the number of tokenizations scored, for each search.
-
-        Args:
-            limits: numbers of tokenizations that each search scores.
+        """The share of broken prompts for each search that scores ``limits`` tokenizations.
 
         "worst of all" is a prompt that any search broke within the number.
         """
@@ -321,15 +318,13 @@ def _score_changes(
     """Write the scores of one prompt where a change concerns it; returns how many were scored."""
     present = set(canonical.tolist())
     concerned = [i for i, (token, _) in enumerate(changes) if token in present]
-    rows = [_applied(canonical, {**rules, changes[i][0]: changes[i][1]}) for i in concerned]
+    rows = {i: _applied(canonical, {**rules, changes[i][0]: changes[i][1]}) for i in concerned}
     limit = objective.max_length
-    fits = [limit is None or len(row) <= limit for row in rows]
-    scored = [row for row, fit in zip(rows, fits, strict=True) if fit]
-    column[[i for i, fit in zip(concerned, fits, strict=True) if not fit]] = -np.inf
-    if scored:
-        chosen = [i for i, fit in zip(concerned, fits, strict=True) if fit]
-        column[chosen] = objective(Ragged.from_rows(scored))
-    return len(scored)
+    fitting = {i: row for i, row in rows.items() if limit is None or len(row) <= limit}
+    column[concerned] = -np.inf
+    if fitting:
+        column[list(fitting)] = objective(Ragged.from_rows(list(fitting.values())))
+    return len(fitting)
 
 
 def _applied(canonical: np.ndarray, rules: Rules) -> np.ndarray:

@@ -109,10 +109,16 @@ def evaluate(
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
         drawn = _requests(block, vocab, sampler, draws, seed, prefix, before_sentences)
-        kept, requests = _fitting(window, vocab, block, drawn)
+        requests = {
+            item.key: fitted
+            for item, request in zip(block, drawn, strict=True)
+            if (fitted := window.fit(request, item.key, vocab.encode(item.question))) is not None
+        }
         scores = score_many(
-            model, requests, max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache
-        )
+            model, list(requests.values()), max_batch_tokens=max_batch_tokens,
+            prefix_cache=prefix_cache,
+        )  # fmt: skip
+        kept = [item for item in block if item.key in requests]
         for item, one in zip(kept, scores, strict=True):
             outcomes.append(_outcome(item, one.log_probs, ensemble))
         scored += scores
@@ -196,19 +202,6 @@ def _requests(
         else sentence_request(item, vocab, sampler, draws, seed, before_sentences)
         for i, item in enumerate(block)
     ]
-
-
-def _fitting(
-    window: Window, vocab: Vocabulary, items: Sequence[Item], requests: Sequence[Request]
-) -> tuple[list[Item], list[Request]]:
-    """The items that the overflow policy keeps, and their requests, cut or replaced."""
-    kept, fitting = [], []
-    for item, request in zip(items, requests, strict=True):
-        fitted = window.fit(request, item.key, vocab.encode(item.question))
-        if fitted is not None:
-            kept.append(item)
-            fitting.append(fitted)
-    return kept, fitting
 
 
 def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome:

@@ -195,9 +195,7 @@ def scoring_mode(model: Any) -> str:
     >>> scoring_mode(model)  # a Llama
     'tree'
 
-    Args:
-        model: any causal language model of transformers.
-
+    ``model`` is any causal language model of transformers.
     "tree" computes shared prefixes of all sequences once, by an attention mask; "cache" computes
     the common prefix once; "plain" shares nothing. Models differ in what they do with masks,
     positions and caches that are passed to them, and some ignore them silently, so a mode is tested
