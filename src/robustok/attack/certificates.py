@@ -279,8 +279,6 @@ def certify_items(
     8
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         items: the questions, each with its own key and none empty.
         settings: how to certify; by default within the distances 2, 4 and 6.
         seed: any integer; it and the item's key decide the draws.
@@ -288,9 +286,9 @@ def certify_items(
             certifies only the others; by default nothing is kept.
         progress: called with (items done, all items).
 
-    ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes`` are those of
-    :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score that does not
-    fit is left out.
+    ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes``
+    are those of :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score
+    that does not fit is left out.
 
     Raises RobustokError as :func:`certify` does, and where no item fits the model.
     """

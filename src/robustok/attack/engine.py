@@ -209,8 +209,6 @@ def attack_items(
     (8, True)
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         items: the questions, each with its own key.
         seed: any integer; a draw depends on it and the item's key.
         max_scored_by_key: ``max_scored`` of single items, by key. A random search takes the numbers
@@ -221,9 +219,9 @@ def attack_items(
         progress: called with (items done, items).
         each: called with every finished attack.
 
-    ``settings``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes`` are
-    those of :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization
-    is longer than the model's longest input are left out.
+    ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens``
+    and ``changes`` are those of :func:`attack`. With ``overflow="drop"``, items whose start or
+    canonical tokenization is longer than the model's longest input are left out.
 
     Raises RobustokError as :func:`attack`, on a resume file of other settings, and where no item
     fits the model.
@@ -370,7 +368,6 @@ def attack_prompts(
     ['a', 'b']
 
     Args:
-        vocab: the model's vocabulary.
         prompts: the prompts, each with its own key.
         objective: the objective of a prompt, such as an :func:`objective_by_name`.
         constraints: the constraints of a prompt; by default none.
@@ -380,8 +377,8 @@ def attack_prompts(
             and constraints of other names; it cannot tell apart functions of the same name.
         progress: called with (prompts done, prompts).
 
-    ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens`` is that of
-    :func:`attack`.
+    ``vocab``, ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens``
+    is that of :func:`attack`.
 
     Raises RobustokError as :func:`attack_prompt`, and for prompts that share a key.
     """

@@ -153,19 +153,17 @@ def run_suite(
     'standard-suite(max_scored=50)'
 
     Args:
-        vocab: the model's vocabulary.
-        prompts: the prompts, each with its own key.
-        objective: the objective of a prompt.
         suite: name of the suite, ``"standard"``.
         max_scored: tokenizations that each search may score for a prompt, at least 1; by default
             500.
         seed: any integer; decides all random choices.
-        constraints: the constraints of a prompt; by default none.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`attack`.
         resume_file: keeps each finished attack in files beside it, one for each search, such as
             ``attacks-greedy.jsonl`` for ``attacks.jsonl``. Another call with the same arguments
             reads them and continues.
         progress: called with (searches of prompts done, all of them).
+
+    ``vocab``, ``prompts``, ``objective``, ``constraints`` and ``max_batch_tokens`` are those of
+    :func:`attack_prompts`.
 
     Raises RobustokError as :func:`attack_prompts`, and for an unknown suite.
     """
@@ -260,14 +258,12 @@ def attack_jointly(
     2
 
     Args:
-        vocab: the model's vocabulary.
-        prompts: the prompts, each with its own key.
-        objective: the objective of a prompt.
         steps: greatest number of rules changed, at least 1.
         max_rules: greatest number of changes tried in a step, drawn uniformly; by default all.
         seed: any integer; decides these draws.
 
-    A rule moves to a segmentation of its token at distance 2 from the one it has.
+    ``vocab``, ``prompts`` and ``objective`` are those of :func:`attack_prompts`. A rule moves to a
+    segmentation of its token at distance 2 from the one it has.
 
     Raises RobustokError for missing prompts and a prompt that does not fit the model.
     """

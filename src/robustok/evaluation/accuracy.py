@@ -161,9 +161,8 @@ def drawn_strength(
     Args:
         vocab: the vocabulary of the sampler.
         items: the questions. Of an item without a question, the sentences are measured.
-        sampler: a spec or a sampler. The canonical one is drawn once.
-        draws: draws of each question, at least 1.
-        seed: seed of the evaluation; the same arguments give the same draws.
+
+    ``sampler``, ``draws`` and ``seed`` are those of the evaluation, which give the same draws.
 
     Returns ``splits``, ``distance`` and ``length_ratio``, as :meth:`robustok.Strength.mean` gives
     them over all draws.
@@ -248,20 +247,17 @@ def evaluate_tasks(
     [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         tasks: the items of each task, by its name.
         schemes: specs or samplers; differences are from the first.
-        draws: draws of each question, at least 1; a canonical scheme is drawn once.
-        seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
         few_shot: solved examples before each question, by default none.
         start: ids before everything, such as the start token that the model was trained with; by
             default none.
-        overflow: what to do with a draw that is too long, as in :func:`evaluate`. Items that either
-            scheme drops are left out of the paired difference.
         resume_file: file that keeps each finished pair of task and scheme. Another call with the
             same arguments reads them instead of measuring again; by default nothing is kept.
         progress: called with (items done, all items, the task and the scheme).
+
+    ``model``, ``vocab``, ``draws``, ``seed`` and ``overflow`` are those of :func:`evaluate`. Items
+    that either scheme drops are left out of the paired difference.
 
     Raises RobustokError as :func:`evaluate` does, and for a ``resume_file`` of another call.
     """

@@ -131,12 +131,11 @@ def choose(
     0.95
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         question: the text that is drawn.
         options: the answers, tokenized canonically.
 
-    ``scheme``, ``draws``, ``seed``, ``prefix`` and ``confidence`` are those of :func:`choose_many`.
+    ``model``, ``vocab``, ``scheme``, ``draws``, ``seed``, ``prefix`` and ``confidence`` are those
+    of :func:`choose_many`.
     """
     return choose_many(
         model, vocab, [question], [options], scheme, draws=draws, seed=seed, prefix=prefix,
