@@ -165,39 +165,30 @@ def test_items_certified_together_fare_as_alone(model, vocab, items) -> None:
             assert getattr(inside, name) == getattr(alone, name), name
 
 
-def test_a_resumed_run_gives_the_same_bits(model, vocab, items, tmp_path: Path) -> None:
-    """All items are one batch, of which the run that was stopped wrote the first two."""
+def test_a_stopped_run_goes_on_with_the_same_bits(
+    llama, vocab, items, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(certification, "_ROWS", 100)  # a few questions
     file = tmp_path / "c.jsonl"
     settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": file}
-    certify_items(model, vocab, items, **settings)
-    whole = file.read_text()
-    file.write_text("".join(whole.splitlines(keepends=True)[:3]))
-    certify_items(model, vocab, items, **settings)
-    assert file.read_text() == whole
-
-
-def test_a_stopped_run_goes_on(model, vocab, items, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(certification, "_ROWS", 100)  # a few questions
-    settings: dict[str, Any] = {"distances": (2,), "seed": 0, "resume_file": tmp_path / "c.jsonl"}
-
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        certify_items(model, vocab, items, progress=stop, **settings)
-    kept = len((tmp_path / "c.jsonl").read_text().splitlines()) - 1
-    assert 0 < kept < len(items)
     seen: list[int] = []
-    result = certify_items(model, vocab, items, progress=lambda d, t: seen.append(d), **settings)
-    assert seen[0] > kept and seen[-1] == len(items) and seen == sorted(set(seen))
-    whole = certify_items(model, vocab, items, distances=(2,), seed=0)
-    assert result.gap() == whole.gap()
-    assert str(result) == str(whole)
+    result = certify_items(llama, vocab, items, progress=lambda d, t: seen.append(d), **settings)
+    assert seen[-1] == len(items) and len(seen) > 1 and seen == sorted(set(seen))
+    whole = file.read_text()
+    for kept in (seen[0], seen[0] + 1):  # between two batches, and inside one
+        file.write_text("".join(whole.splitlines(keepends=True)[: kept + 1]))
+        again: list[int] = []
+        resumed = certify_items(
+            llama, vocab, items, progress=lambda d, t, to=again: to.append(d), **settings
+        )
+        assert file.read_text() == whole
+        assert again == seen[1:]
+        assert (resumed.gap(), str(resumed)) == (result.gap(), str(result))
     with pytest.raises(RobustokError, match="other distances"):
-        certify_items(model, vocab, items, distances=(4,), seed=0, resume_file=tmp_path / "c.jsonl")
+        certify_items(llama, vocab, items, **settings | {"distances": (4,)})
     reworded = [replace(items[0], question="What else?"), *items[1:]]
     with pytest.raises(RobustokError, match="another question"):
-        certify_items(model, vocab, reworded, **settings)
+        certify_items(llama, vocab, reworded, **settings)
 
 
 def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocabulary) -> None:
@@ -221,16 +212,14 @@ def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocab
         ({"draws": 0}, "at least 1"),
         ({"limit": 0}, "at least 1"),
         ({"options": [" up"]}, "two options"),
+        ({"options": "ab"}, "options: give a list"),
     ],
 )
 def test_impossible_settings_are_errors(
-    model: Any, vocab: Vocabulary, settings: dict[str, Any], message: str
+    llama: Any, vocab: Vocabulary, settings: dict[str, Any], message: str
 ) -> None:
     given = {"options": OPTIONS, "distance": 2, "seed": 0} | settings
     with pytest.raises(RobustokError, match=message):
-        certify(model, vocab, TEXT, **given)
-
-
-def test_a_distance_given_twice_is_an_error(model, vocab, items) -> None:
+        certify(llama, vocab, TEXT, **given)
     with pytest.raises(RobustokError, match="once"):
-        certify_items(model, vocab, items, distances=(2, 2), seed=0)
+        CertifySettings(distances=(2, 2))

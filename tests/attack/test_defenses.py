@@ -164,25 +164,22 @@ def test_an_adversary_attacks_every_nth_batch(llama, vocab) -> None:
         assert row["input_ids"].tolist() == wanted
 
 
-def test_adversarial_training_trains_and_names_its_settings(vocab, tmp_path) -> None:
-    settings: dict[str, Any] = {"steps": 4, "batch_size": 2, "learning_rate": 1e-2, "seed": 0}
-    losses = {}
-    for every in (1, 100):
-        model = tiny_model("llama", vocab.size, seed=1)
-        adversary = Adversary(model, vocab, ITEMS, every=every, max_scored=12)
-        done = finetune(
-            model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=adversary,
-            out=tmp_path / str(every), **settings,
-        )  # fmt: skip
-        assert done.steps == 4
-        losses[every] = answers(model, vocab, [vocab.encode(TEXT)]).tolist(), adversary.n_scored
-    assert losses[1][1] > losses[100][1]
+def test_adversarial_training_attacks_every_nth_batch(vocab, tmp_path) -> None:
+    settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "learning_rate": 1e-2, "seed": 0}
     model = tiny_model("llama", vocab.size, seed=1)
+
+    def train(adversary: Adversary, **more: Any) -> Any:
+        settings["out"] = tmp_path / str(adversary.every)
+        canonical = sampler("canonical", vocab)
+        return finetune(
+            model, vocab, ITEMS, sampler=canonical, adversary=adversary, **settings, **more
+        )
+
+    every, once = (Adversary(model, vocab, ITEMS, every=n, max_scored=12) for n in (1, 100))
+    assert train(every).steps == train(once).steps == 2
+    assert every.n_scored > once.n_scored
     with pytest.raises(RobustokError, match="leave workers at 0"):
-        finetune(
-            model, vocab, ITEMS, sampler=sampler("canonical", vocab), workers=1,
-            adversary=Adversary(model, vocab, ITEMS), out=tmp_path / "w", **settings,
-        )  # fmt: skip
+        train(Adversary(model, vocab, ITEMS), workers=1)
 
 
 def test_wrong_settings_are_one_line(llama, vocab) -> None:

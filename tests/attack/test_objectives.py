@@ -174,19 +174,16 @@ def _bert_like() -> Any:
         (lambda m, v: LogOdds(m, v, [" up"], [" up"]), "begins with the tokens of"),
         (lambda m, v: named(m, v, "guard", flag_probability=1.0), "not between 0 and 1"),
         (lambda m, v: WithinPerplexity(m, v, "a", quantile=2, seed=0), "quant"),
+        (lambda m, v: ClassifierLogit(m, ["LABEL_9"]), "unknown label 'LABEL_9'"),
+        (lambda m, v: ClassifierLogit(m, [0, 1]), "leave another"),
+        (lambda m, v: as_objective(lambda rows: [1, 2])(v.encode_batch(["a"])), "one number for"),
+        (lambda m, v: as_objective(lambda rows: [np.nan])(v.encode_batch(["a"])), "not a number"),
     ],
 )
 def test_a_wrong_setting_is_one_line(vocab, llama, make, message: str) -> None:
     with pytest.raises(RobustokError, match=message) as error:
         make(llama, vocab)
     assert "\n" not in str(error.value)
-
-
-def test_an_unknown_label_of_a_classifier_is_one_line(encoder) -> None:
-    with pytest.raises(RobustokError, match="unknown label 'LABEL_9'"):
-        ClassifierLogit(encoder, ["LABEL_9"])
-    with pytest.raises(RobustokError, match="leave another"):
-        ClassifierLogit(encoder, [0, 1, 2])
 
 
 def test_a_prompt_longer_than_the_context_is_one_line(vocab) -> None:
@@ -216,13 +213,6 @@ def test_positions_that_a_classifier_reserves_are_not_for_candidates(vocab) -> N
     objective = ClassifierLogit(tf.RobertaForSequenceClassification(config).eval(), [1])
     assert objective.max_length == 32
     assert np.isfinite(objective(Ragged.from_rows([[5] * 32]))).all()
-
-
-def test_a_function_must_give_a_number_for_each_candidate(vocab) -> None:
-    with pytest.raises(RobustokError, match="return one number for each"):
-        attack_prompt(vocab, TEXT, as_objective(lambda rows: [1, 2]), seed=0)
-    with pytest.raises(RobustokError, match="not a number"):
-        attack_prompt(vocab, TEXT, as_objective(lambda rows: rows.lengths * np.nan), seed=0)
 
 
 def test_what_is_no_classifier_and_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:

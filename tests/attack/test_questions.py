@@ -87,46 +87,29 @@ def test_the_result_is_consistent(attacked, vocab, items) -> None:
         assert a.success == (int(np.argmax(a.log_probs)) != item.label)
         assert (a.reached_at is not None) == a.success
         assert vocab.decode_bytes(a.ids) == item.question.encode()
-        z = np.exp(a.log_probs)
-        assert a.margins[-1] == pytest.approx(np.delete(z, a.label).max() - z[a.label])
+        for step, margin in zip(a.moves, a.margins, strict=True):
+            z = np.exp(step.log_probs)
+            assert margin == pytest.approx(np.delete(z, a.label).max() - z[a.label])
+            assert vocab.decode(step.ids) == item.question
+        assert (a.moves[0].ids.tolist(), a.moves[-1].ids.tolist()) == (
+            a.start.tolist(), a.ids.tolist(),
+        )  # fmt: skip
     assert len(pickle.loads(pickle.dumps(result)).attacks) == len(items)
     assert json.loads(json.dumps(result.table()))[0]["key"] == items[0].key
-
-
-def test_steps_hold_the_ids_and_log_probs_of_every_margin(model, vocab) -> None:
-    result = attack(model, vocab, LONG, OPTIONS, 0, objective="log-probability", steps=4)
-    assert len(result.moves) == len(result.margins) > 1
-    assert result.steps[0].ids.tolist() == result.start.tolist()
-    assert result.steps[-1].ids.tolist() == result.ids.tolist()
-    assert result.steps[-1].log_probs == result.log_probs
-    for step, margin in zip(result.moves, result.margins, strict=True):
-        assert max(step.log_probs[1:]) - step.log_probs[0] == pytest.approx(margin)
-        assert vocab.decode(step.ids) == LONG
-
-
-def test_the_curve_falls_from_the_start_to_the_end(attacked) -> None:
-    curve = attacked.curve()
-    accuracies = [row["accuracy"] for row in curve]
+    accuracies = [row["accuracy"] for row in result.curve()]
     assert accuracies == sorted(accuracies, reverse=True)
-    assert accuracies[0] == attacked.start_accuracy
-    assert accuracies[-1] == attacked.accuracy
-    assert [row["n_scored"] for row in attacked.curve([1, 5])] == [1, 5]
+    assert (accuracies[0], accuracies[-1]) == (result.start_accuracy, result.accuracy)
+    assert [row["n_scored"] for row in result.curve([1, 5])] == [1, 5]
 
 
-def test_context_and_suffix_surround_the_text(model, vocab) -> None:
+def test_context_and_suffix_surround_the_text_and_options_may_be_ids(model, vocab) -> None:
     prefix, suffix = [0, 5], vocab.encode(" Answer:").tolist()
-    result = attack(model, vocab, "up, baby?", OPTIONS, 0, prefix=prefix, suffix=suffix, steps=2)
     options = [vocab.encode(o).tolist() for o in OPTIONS]
+    result = attack(model, vocab, "up, baby?", options, 0, prefix=prefix, suffix=suffix, steps=2)
     for ids, reported in ((result.start, result.log_probs_start), (result.ids, result.log_probs)):
         wanted = score_naively(model, [[*ids.tolist(), *suffix]], options, prefix)
         assert reported == pytest.approx(wanted[0], abs=1e-4)
     assert vocab.decode_bytes(result.ids) == b"up, baby?"
-
-
-def test_options_may_be_ids(model, vocab) -> None:
-    as_text = attack(model, vocab, LONG, OPTIONS, 0, steps=1)
-    as_ids = attack(model, vocab, LONG, [vocab.encode(o) for o in OPTIONS], 0, steps=1)
-    assert as_text.margins == as_ids.margins
 
 
 def test_the_cap_scores_so_many_neighbors_chosen_by_the_seed(model, vocab) -> None:
@@ -203,28 +186,6 @@ def test_random_search_spends_what_the_attack_spent(model, vocab, items) -> None
     assert alone.attacks[0].ids.tolist() == control.attacks[0].ids.tolist()
 
 
-def test_an_attack_goes_on_where_it_stopped(llama, vocab, items, tmp_path) -> None:
-    file = tmp_path / "deep" / "attacks.jsonl"
-    settings: dict[str, Any] = {"seed": 0, "steps": 2}
-    whole = attack_items(llama, vocab, items, **settings)
-    attack_items(llama, vocab, items[:5], resume_file=file, **settings)
-    with file.open("a") as f:
-        f.write('{"key": "cut sho')
-    calls: list[tuple[int, int]] = []
-    rest = attack_items(
-        llama, vocab, items, resume_file=file, progress=lambda *d: calls.append(d), **settings
-    )
-    assert [done for done, _ in calls] == [6, 7, 8, 9, 10, 11, 12]
-    same(rest, whole)
-    lines = file.read_text().splitlines()
-    assert len(lines) == 13
-    assert all(json.loads(line) for line in lines)
-    done = attack_items(llama, vocab, items, resume_file=file, **settings)
-    same(done, whole)
-    assert (done.tokens_computed, done.mode) == (0, whole.mode)
-    assert file.read_text().splitlines() == lines
-
-
 @pytest.mark.parametrize("seed", [-1, np.int64(3)])
 def test_any_integer_is_a_seed(llama, vocab, items, tmp_path, seed: Any) -> None:
     for name in ("first.jsonl", "again.jsonl", "again.jsonl"):
@@ -243,28 +204,24 @@ def test_any_integer_is_a_seed(llama, vocab, items, tmp_path, seed: Any) -> None
     assert attack_jointly(vocab, [Prompt("a", TEXT)], lambda _: length, steps=1, seed=seed).n == 1
 
 
-def test_resumed_attacks_are_equal_to_the_last_bit(
-    llama: Any, vocab: Any, items: Any, tmp_path: Path
-) -> None:
+def test_resumed_attacks_are_equal_to_the_last_bit(llama, vocab, items, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"seed": 0, "steps": 2}
-    whole = tmp_path / "whole"
-    attack_items(llama, vocab, items, resume_file=whole, **settings)
-    expected = sorted(whole.read_text().splitlines())
+    whole = tmp_path / "deep" / "whole"
+    result = attack_items(llama, vocab, items, resume_file=whole, **settings)
     lines = whole.read_text().splitlines(keepends=True)
+    assert len(lines) == len(items) + 1
     for kept in (1, 2, 6, len(items)):
-        path = tmp_path / str(kept)
-        path.write_text("".join(lines[: kept + 1]))
-        attack_items(llama, vocab, items, resume_file=path, **settings)
-        assert sorted(path.read_text().splitlines()) == expected
-    assert len(expected) == len(items) + 1
-    assert all("check" in json.loads(line) for line in expected)
-
-
-def same(a: AttackEvaluation, b: AttackEvaluation) -> None:
-    assert (a.accuracy, a.low, a.high, a.n_scored) == (b.accuracy, b.low, b.high, b.n_scored)
-    for x, y in zip(a.attacks, b.attacks, strict=True):
-        assert x.ids.tolist() == y.ids.tolist()
-        assert x.log_probs == pytest.approx(y.log_probs, abs=1e-5)
+        path, calls = tmp_path / str(kept), []
+        path.write_text("".join(lines[: kept + 1]) + '{"key": "cut sho')
+        again = attack_items(
+            llama, vocab, items, resume_file=path, progress=lambda *d, to=calls: to.append(d[0]),
+            **settings,
+        )  # fmt: skip
+        assert calls == list(range(kept + 1, len(items) + 1))
+        assert sorted(path.read_text().splitlines(keepends=True)) == sorted(lines)
+        assert again.table() == result.table()
+        assert again.mode == result.mode
+    assert again.tokens_computed == 0
 
 
 def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_path) -> None:
@@ -293,15 +250,11 @@ def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_pat
         ({"max_neighbors": 0}, "at least 1"),
         ({"steps": -1}, "at least 0"),
         ({"start": "unifrom"}, "uniform"),
+        ({"label": 3}, "label 3"),
+        ({"options": ["", " up"]}, "no tokens"),
+        ({"options": "ab"}, "options: give a list"),
     ],
 )
-def test_mistakes_are_errors(model, vocab, settings: dict[str, Any], message: str) -> None:
+def test_mistakes_are_errors(llama, vocab, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(RobustokError, match=message):
-        attack(model, vocab, LONG, OPTIONS, 1, **settings)
-
-
-def test_a_label_must_be_an_option(model, vocab) -> None:
-    with pytest.raises(RobustokError, match="label 3"):
-        attack(model, vocab, LONG, OPTIONS, 3)
-    with pytest.raises(RobustokError, match="no tokens"):
-        attack(model, vocab, LONG, ["", " up"], 0)
+        attack(llama, vocab, LONG, **{"options": OPTIONS, "label": 1} | settings)

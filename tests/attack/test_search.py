@@ -76,7 +76,6 @@ def test_restarts_begin_where_no_step_leads(vocab) -> None:
 
 
 def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:
-
     from robustok.attack import search
 
     ascents: list[int] = []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from tests.oracles.data import data_path
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import robustok as rt
@@ -28,7 +29,6 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore")  # lm-eval's own, of many kinds
 
 OPTIONS = ["no", "yes of course", "perhaps, if the word is long enough", "never at all"]
-DATA = Path(os.environ.get("ROBUSTOK_DATA") or Path(__file__).parents[3] / "shared" / "data")
 N = int(os.environ.get("ROBUSTOK_ITEMS", "2"))  # items of each benchmark
 BENCHMARKS = (
     "arc_easy", "balanced_copa_mirrored", "blimp", "commonsense_qa", "copa", "cute", "hellaswag",
@@ -118,21 +118,12 @@ def test_both_accuracies_are_lm_evals(tmp_path: Path, scheme: str) -> None:
     assert result.acc_norm_low <= result.acc_norm <= result.acc_norm_high
 
 
-@pytest.fixture(scope="module")
-def gpt2(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    tokenizer = DATA / "tokenizers/gpt2/tokenizer.json"
-    if not tokenizer.is_file():
-        pytest.skip("no data: set ROBUSTOK_DATA")
-    folder = tmp_path_factory.mktemp("gpt2")
-    return folder, random_model(folder, tokenizer, 50257)
-
-
-@pytest.mark.parametrize("scheme", ["canonical", "uniform"])
 def test_both_accuracies_are_lm_evals_on_benchmarks(
-    gpt2: tuple[Path, Any], scheme: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, model = gpt2
-    files, tasks = benchmark_files(DATA / "benchmarks"), {}
+    tokenizer = data_path("tokenizers", "gpt2") / "tokenizer.json"
+    model = random_model(tmp_path, tokenizer, 50257)
+    files, tasks = benchmark_files(data_path("benchmarks")), {}
     for name in BENCHMARKS:
         items = read_items(files[name], limit=N)
         tasks[name] = keyed(items) if items[0].question else items
@@ -140,4 +131,4 @@ def test_both_accuracies_are_lm_evals_on_benchmarks(
     monkeypatch.setattr(
         questions, "sentence_keys", lambda item: [(choice, choice) for choice in item.choices]
     )
-    compared(folder, model, tasks, scheme)
+    compared(tmp_path, model, tasks, "uniform")

@@ -1,15 +1,26 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.oracles.scoring import score_naively
 
 from robustok import RobustokError, sampler
-from robustok.attack import attack, certify
-from robustok.evaluation import drawn_strength, embedding_distances, evaluate, solved_examples
+from robustok.evaluation import (
+    FewShot,
+    compare_models,
+    drawn_strength,
+    evaluate,
+    evaluate_tasks,
+    paired,
+    solved_examples,
+)
 from robustok.evaluation.questions import item_key
+from robustok.evaluation.results import item_rows, model_table, table
+from robustok.models import Shape, small_model
 from robustok.tasks import Item
 
 
@@ -47,11 +58,8 @@ def test_the_strength_is_that_of_the_draws_that_are_scored(vocab, items) -> None
     strength = drawn_strength(vocab, items, "uniform", draws=3, seed=5)
     assert strength["splits"] == pytest.approx(splits / tokens)
     assert strength["length_ratio"] > 1
-
-
-def test_canonical_questions_have_no_splits(vocab, items) -> None:
-    strength = drawn_strength(vocab, items, "canonical", seed=0)
-    assert strength == {"splits": 0.0, "distance": 0.0, "length_ratio": 1.0}
+    none = drawn_strength(vocab, items, "canonical", seed=0)
+    assert none == {"splits": 0.0, "distance": 0.0, "length_ratio": 1.0}
 
 
 def test_the_strength_of_sentences_is_measured_over_both(vocab) -> None:
@@ -62,31 +70,19 @@ def test_the_strength_of_sentences_is_measured_over_both(vocab) -> None:
 
 
 def test_a_draw_depends_on_seed_and_key_alone(model, vocab, items) -> None:
-    whole = evaluate(model, vocab, items, "uniform", draws=3, seed=5)
+    calls = []
+    whole = evaluate(
+        model, vocab, items, "uniform", draws=3, seed=5, progress=lambda *d: calls.append(d)
+    )
+    assert calls[-1] == (12, 12)
+    assert pickle.loads(pickle.dumps(whole)) == whole
+    assert [row["correct"] for row in whole.table()] == [o.correct for o in whole.outcomes]
     part = evaluate(model, vocab, items[::-3], "uniform", draws=3, seed=5)
     of_key = {o.key: o for o in whole.outcomes}
     for outcome in part.outcomes:
         assert outcome.margins == pytest.approx(of_key[outcome.key].margins, abs=1e-4)
     other = evaluate(model, vocab, items, "uniform", draws=3, seed=6)
     assert other.outcomes[0].margins != pytest.approx(whole.outcomes[0].margins, abs=1e-4)
-
-
-def test_canonical_is_drawn_once(model, vocab, items) -> None:
-    result = evaluate(model, vocab, items, "canonical", draws=10, seed=0)
-    assert result.draws == 1
-    assert all(len(o.predictions) == 1 for o in result.outcomes)
-
-
-def test_results_pickle_print_and_make_a_table(model, vocab, items) -> None:
-    calls = []
-    result = evaluate(
-        model, vocab, items, "uniform", draws=2, seed=0, progress=lambda *d: calls.append(d)
-    )
-    assert pickle.loads(pickle.dumps(result)) == result
-    assert str(result).startswith("uniform: accuracy 0.")
-    assert calls[-1] == (12, 12)
-    rows = result.table()
-    assert [row["correct"] for row in rows] == [o.correct for o in result.outcomes]
 
 
 def test_mistakes_are_errors(model, vocab, items) -> None:
@@ -96,6 +92,10 @@ def test_mistakes_are_errors(model, vocab, items) -> None:
         evaluate(model, vocab, items, "uniform", draws=0, seed=0)
     with pytest.raises(RobustokError, match="have the key"):
         evaluate(model, vocab, [items[0], items[0]], "uniform", seed=0)
+    with pytest.raises(RobustokError, match="examples: give a list"):
+        solved_examples(vocab, "glad", seed=0)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(RobustokError, match="count must be 1 or more"):
+        FewShot(-1)
 
 
 def test_solved_examples_spell_the_prompt(vocab, items) -> None:
@@ -114,19 +114,6 @@ def test_solved_examples_spell_the_prompt(vocab, items) -> None:
     assert question.tobytes() not in perturbed.tobytes()
 
 
-def test_one_string_is_no_list_of_options_words_or_examples(model, vocab) -> None:
-    for call in (
-        lambda: attack(model, vocab, "glad", "ab", 0),
-        lambda: certify(model, vocab, "glad", "ab", distance=2, seed=0),
-    ):
-        with pytest.raises(RobustokError, match="options: give a list"):
-            call()
-    with pytest.raises(RobustokError, match="words: give a list"):
-        embedding_distances(model, vocab, "glad", seed=0)
-    with pytest.raises(RobustokError, match="examples: give a list"):
-        solved_examples(vocab, "glad", seed=0)  # pyright: ignore[reportArgumentType]
-
-
 def test_consistency_counts_questions_with_one_answer_in_all_draws(model, vocab, items) -> None:
     result = evaluate(model, vocab, items, "uniform", draws=4, seed=5)
     same = [len(set(one.predictions)) == 1 for one in result.outcomes]
@@ -138,4 +125,113 @@ def test_consistency_counts_questions_with_one_answer_in_all_draws(model, vocab,
         evaluate(model, vocab, items, "uniform", draws=4, seed=5, ensemble="mean"),
     ):
         assert one_answer.consistency is None
+        assert all(len(o.predictions) == 1 for o in one_answer.outcomes)
         assert "consistency" not in str(one_answer)
+
+
+def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
+    tasks = {"one": items[:5], "two": items[5:]}
+    results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
+    assert [(r.task, r.evaluation.eval_scheme) for r in results] == [
+        ("one", "canonical"), ("one", "uniform"), ("two", "canonical"), ("two", "uniform"),
+    ]  # fmt: skip
+    alone = evaluate(model, vocab, items[5:], "uniform", draws=2, seed=0)
+    assert results[3].evaluation.outcomes == alone.outcomes
+    against = results[3].against
+    assert results[2].against is None and against is not None
+    accuracies = [results[i].evaluation.accuracy for i in (2, 3)]
+    assert against.difference == pytest.approx(accuracies[1] - accuracies[0])
+    assert len(item_rows(results)) == 2 * len(items)
+
+
+def test_examples_are_the_last_items_and_not_evaluated(model, vocab, items) -> None:
+    (result,) = evaluate_tasks(
+        model, vocab, {"one": items}, ["canonical"], seed=0, few_shot=FewShot(3, "uniform")
+    )
+    prefix = solved_examples(vocab, items[-3:], "uniform", seed=0)
+    alone = evaluate(model, vocab, items[:-3], "canonical", seed=0, prefix=prefix)
+    assert result.evaluation.outcomes == alone.outcomes
+
+
+def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
+    tasks = {"one": items[:4], "two": items[4:]}
+    kept, labels = tmp_path / "part.jsonl", []
+
+    def run(stop: int = -1):
+        def progress(done: int, total: int, what: str) -> None:
+            labels.append(what)
+            assert total == 2 * len(items)
+            if done == stop:
+                raise KeyboardInterrupt
+
+        return evaluate_tasks(
+            model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0, resume_file=kept,
+            progress=progress,
+        )  # fmt: skip
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stop=8 + len(items[4:]))
+    labels.clear()
+    results = run()
+    assert labels == ["two canonical", "two uniform"]
+    whole = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
+    assert [r.evaluation.outcomes for r in results] == [r.evaluation.outcomes for r in whole]
+    number: Any = np.int64(2)  # is written as a plain one
+    evaluate_tasks(
+        model, vocab, {"one": items[:2]}, ["canonical"], draws=number, seed=number,
+        resume_file=tmp_path / "numpy.jsonl",
+    )  # fmt: skip
+    reworded = {**tasks, "two": [replace(items[4], question="What else?"), *items[5:]]}
+    for change, message in (
+        ({"draws": 3}, "draws"),
+        ({"model": small_model(vocab.size, seed=5)}, "model"),
+        ({"tasks": reworded}, "items"),
+        ({"schemes": ["canonical"]}, "schemes"),
+    ):
+        call: dict[str, Any] = {"model": model, "tasks": tasks, "draws": 2}
+        call |= {"schemes": ["canonical", "uniform"]} | change
+        with pytest.raises(RobustokError, match=f"other {message}:"):
+            evaluate_tasks(vocab=vocab, seed=0, resume_file=kept, **call)
+
+
+def test_the_table_has_the_papers_form(model, vocab, items) -> None:
+    tasks = {"one": items[:5], "two": items[5:]}
+    results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
+    lines = table(results).splitlines()
+    assert lines[0] == "| task | n | canonical | uniform |"
+    assert lines[2].startswith("| one | 5 | ")
+    assert lines[-1].startswith("| mean |")
+    assert "p = " in lines[2] or "p < " in lines[2]
+
+
+def test_a_start_token_stands_before_questions_and_examples(model, vocab, items) -> None:
+    plain = evaluate_tasks(model, vocab, {"a": items}, ["canonical"], seed=0, start=[0])
+    wanted = evaluate(model, vocab, items, "canonical", seed=0, prefix=[0])
+    assert plain[0].evaluation.outcomes == wanted.outcomes
+    few_shot = FewShot(2)
+    shown = evaluate_tasks(
+        model, vocab, {"a": items}, ["canonical"], seed=0, few_shot=few_shot, start=[0]
+    )
+    prefix = solved_examples(vocab, items[-2:], seed=0, start=[0])
+    wanted = evaluate(model, vocab, items[:-2], "canonical", seed=0, prefix=prefix)
+    assert shown[0].evaluation.outcomes == wanted.outcomes
+
+
+def test_models_are_compared_item_by_item(model, vocab, items) -> None:
+    other = small_model(vocab.size, Shape(1, 16, 2, 2, 32, 256), seed=1, end_id=0)
+    results = {
+        name: evaluate_tasks(one, vocab, {"odd": items}, ["canonical", "uniform"], draws=2, seed=0)
+        for name, one in [("a", model), ("b", other)]
+    }
+    differences = compare_models(results)
+    assert [(d.model, d.against, d.eval_scheme) for d in differences] == [
+        ("b", "a", "canonical"), ("b", "a", "uniform"),
+    ]  # fmt: skip
+    for difference, before, after in zip(differences, results["a"], results["b"], strict=True):
+        assert difference.paired == paired(before.evaluation, after.evaluation)
+    head, _, first, second = model_table(results).splitlines()
+    assert [cell.strip() for cell in head.split("|")[1:-1]] == ["task", "scheme", "n", "a", "b"]
+    assert " p = " in first and " p = " in second
+    for others in (results["b"][::-1], results["b"][:1]):
+        with pytest.raises(RobustokError, match="different tasks or schemes"):
+            compare_models({"a": results["a"], "b": others})

@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.oracles.models import tiny_model
+from tests.oracles.scoring import score_naively
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -45,9 +47,6 @@ def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
 
 
 def test_an_attack_leaves_the_frame_alone(backend) -> None:
-    from tests.oracles.models import tiny_model
-    from tests.oracles.scoring import score_naively
-
     vocab = Vocabulary.load(backend)
     model = tiny_model("qwen3", vocab.size)
     frame = chat_frame(chat(backend, TEMPLATE))

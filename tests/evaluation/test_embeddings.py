@@ -78,8 +78,8 @@ def test_near_orthogonal_embeddings_give_the_papers_first_value() -> None:
     """Layer 0 of the paper's figure is 1.2428; the other reading would give 1.40."""
     words = data_path("words", "1000-most-common-words.txt").read_text().split()
     vocab = real("llama3")
-    model = small_model(vocab.size, Shape(1, 64, 2, 2, 8, 64), seed=0)
-    result = embedding_distances(model, vocab, words, draws=20, seed=0)
+    model = small_model(vocab.size, Shape(1, 64, 1, 1, 8, 64), seed=0)
+    result = embedding_distances(model, vocab, words, draws=4, seed=0)
     assert result.mean[0] == pytest.approx(1.2428, rel=0.01)
     assert result.mean_of_others[0] > 1.38
 
@@ -100,41 +100,26 @@ def test_a_word_in_a_sentence_has_its_own_canonical_tokens(name: str) -> None:
             )
 
 
-def test_a_resumed_run_gives_the_same_bits(model: Any, vocab: Vocabulary, tmp_path: Path) -> None:
-    """All words are one batch, of which the run that was stopped wrote the first two."""
+@pytest.mark.parametrize("rows", [1, 512])  # a word at a time, and all words in one batch
+def test_a_stopped_run_gives_the_same_bits_and_measures_nothing_twice(
+    model: Any, vocab: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    from robustok.evaluation import embeddings
+
+    monkeypatch.setattr(embeddings, "_ROWS", rows)
     file = tmp_path / "rows.jsonl"
     settings: dict[str, Any] = {"draws": 5, "seed": 1, "resume_file": file}
     whole = embedding_distances(model, vocab, WORDS, **settings)
     lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[:3]))
-    assert embedding_distances(model, vocab, WORDS, **settings).by_word == whole.by_word
-
-
-def test_a_stopped_run_goes_on_and_measures_nothing_twice(
-    model: Any, vocab: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from robustok.evaluation import embeddings
-
-    monkeypatch.setattr(embeddings, "_ROWS", 1)  # a word at a time
-    whole = embedding_distances(model, vocab, WORDS, draws=5, seed=1)
-    file = tmp_path / "rows.jsonl"
-
-    def stop(done: int, total: int) -> None:
-        assert total == len(WORDS)
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        embedding_distances(model, vocab, WORDS, draws=5, seed=1, resume_file=file, progress=stop)
+    file.write_text("".join(lines[:3]))  # two words
     seen: list[int] = []
     again = embedding_distances(
-        model, vocab, WORDS, draws=5, seed=1, resume_file=file, progress=lambda d, _: seen.append(d)
+        model, vocab, WORDS, progress=lambda d, _: seen.append(d), **settings
     )
-    assert seen == [3, 4]
-    assert list(again.by_word) == list(whole.by_word)
-    assert again.mean == pytest.approx(whole.mean)
+    assert seen == ([3, 4] if rows == 1 else [4])
+    assert again.by_word == whole.by_word
     with pytest.raises(RobustokError, match="other seed"):
-        embedding_distances(model, vocab, WORDS, draws=5, seed=2, resume_file=file)
+        embedding_distances(model, vocab, WORDS, **settings | {"seed": 2})
 
 
 @pytest.mark.parametrize(
@@ -144,10 +129,11 @@ def test_a_stopped_run_goes_on_and_measures_nothing_twice(
         (["rain"], {"draws": 0}, "1 or more"),
         (["rain"], {"sentence": "no place"}, "{word} once"),
         (["r"], {}, "longer words"),
+        ("rain", {}, "words: give a list"),
     ],
 )
 def test_what_cannot_be_measured_is_an_error(
-    model: Any, vocab: Vocabulary, words: list[str], settings: dict[str, Any], message: str
+    model: Any, vocab: Vocabulary, words: Any, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RobustokError, match=message):
         embedding_distances(model, vocab, words, seed=0, **settings)

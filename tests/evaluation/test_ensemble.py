@@ -12,7 +12,9 @@ from scipy.stats import beta
 from tests.oracles.models import tiny_model
 
 import robustok as rt
+from robustok import RobustokError
 from robustok.evaluation import choose, choose_many, evaluate, generate
+from robustok.evaluation.drift import completion_drift
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.scoring import score
 from robustok.study import load_study, plan
@@ -135,3 +137,16 @@ def test_a_study_adds_a_column_and_keeps_its_other_keys() -> None:
         assert isinstance(cell, EvaluateCell)
         assert (cell.ensemble, cell.draws) == ("mean", 8)
         assert "draws=8" in cell.label
+
+
+def test_settings_of_generation_do_not_change_the_distribution(vocab) -> None:
+    model = tiny_model("gpt2", vocab.size)
+    plain = completion_drift(model, vocab, ["happen"], samples=4, tokens=12, seed=0)
+    model.generation_config.repetition_penalty = 50.0
+    again = completion_drift(model, vocab, ["happen"], samples=4, tokens=12, seed=0)
+    assert again.completions == plain.completions
+
+
+def test_a_completion_longer_than_the_model_reads_is_one_line(vocab) -> None:
+    with pytest.raises(RobustokError, match="256 positions"):
+        completion_drift(tiny_model("gpt2", vocab.size), vocab, ["happen"], tokens=256, seed=0)

@@ -11,6 +11,7 @@ from tests.oracles.scoring import score_naively
 
 from robustok import Ragged, RobustokError, sampler
 from robustok.evaluation import evaluate, marginal, perplexity
+from robustok.evaluation.questions import item_key
 from robustok.models import small_model
 from robustok.scoring.engine import text_losses
 from robustok.tasks import Item
@@ -69,14 +70,14 @@ def test_memory_is_bounded_by_the_tokens_of_a_pass(model, vocab, monkeypatch, to
         assert loss.nats == pytest.approx(alone.nats, rel=1e-5)
 
 
-def test_no_text_is_one_line(model, vocab) -> None:
-    with pytest.raises(RobustokError, match="no text"):
-        perplexity(model, vocab, [""], "canonical", seed=0)
-    with pytest.raises(RobustokError, match="text 1 is empty"):
-        marginal(model, vocab, ["a", ""], seed=0)
-
-
-def test_ids_of_another_model_are_one_line(vocab) -> None:
+@pytest.mark.parametrize("texts", ["which word", b"which word", [""], ["a", ""]])
+def test_texts_that_cannot_be_scored_are_one_line(model, vocab, texts) -> None:
+    message = "empty: leave it out" if isinstance(texts, list) else "list"
+    with pytest.raises(RobustokError, match=message):
+        marginal(model, vocab, texts, seed=0)
+    if texts != ["a", ""]:
+        with pytest.raises(RobustokError, match=r"no text|list"):
+            perplexity(model, vocab, texts, "canonical", seed=0)
     with pytest.raises(RobustokError, match="own vocabulary"):
         perplexity(small_model(20, seed=0), vocab, ["which"], "canonical", seed=0, start=0)
 
@@ -123,8 +124,6 @@ def test_sentences_without_a_question_are_scored_whole(model, vocab) -> None:
     item = Item("a", "", ("which word starts", "word which starts"), 0)
     (outcome,) = evaluate(model, vocab, [item], "uniform", draws=4, seed=3).outcomes
     uniform = sampler("uniform", vocab)
-    from robustok.evaluation.questions import item_key
-
     keys = np.array([item_key("a/0"), item_key("a/1")])
     rows = uniform.sample_batch(list(item.choices), seed=3, draws=4, keys=keys)
     for draw in range(4):
@@ -140,11 +139,3 @@ def test_the_marginal_of_a_long_text_is_a_number(model, vocab) -> None:
     assert result.log_marginal >= result.log_canonical
     assert 0 <= result.error < math.inf
     assert 1 <= result.effective <= 4
-
-
-@pytest.mark.parametrize("texts", ["which word", b"which word"])
-def test_one_text_is_not_taken_as_many(model, vocab, texts) -> None:
-    with pytest.raises(RobustokError, match="list"):
-        perplexity(model, vocab, texts, "canonical", seed=0)
-    with pytest.raises(RobustokError, match="list"):
-        marginal(model, vocab, texts, seed=0)

@@ -20,7 +20,6 @@ from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
 
 MAX_LENGTH = 64
-WORDS = ["happen", "glad", "happen,", " glad", " happen", "carry", " half", "rain"]
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
@@ -80,23 +79,6 @@ def test_left_cuts_the_start_of_the_prompt(short, vocab, questions) -> None:
     prefix = vocab.encode("rain " * 60)
     cut = evaluate(short, vocab, [long], "canonical", seed=0, prefix=prefix, overflow="left")
     assert cut.overflowed == 1
-
-
-def test_the_commands_take_the_policy(
-    questions: list[Item], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tokenizer = train_tokenizer([*WORDS, *(item.question for item in questions)], 330)
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    size = tokenizer.get_vocab_size()
-    small_model(size, Shape(1, 16, 2, 2, 32, MAX_LENGTH), seed=0).save_pretrained(tmp_path)
-    write_items(tmp_path / "q.jsonl", questions)
-    call = ["evaluate", str(tmp_path), "--items", str(tmp_path / "q.jsonl"), "--seed", "0"]
-    call += ["-s", "uniform-k(alpha=3)", "--draws", "3", "--json"]
-    assert run(call) == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len([line for line in lines if "compiling the kernel" not in line]) == 1
-    assert run([*call, "--overflow", "left"]) == 0
-    assert json.loads(capsys.readouterr().out)["overflowed"] == 3
 
 
 @pytest.fixture(scope="module")
@@ -181,13 +163,11 @@ def test_certificates_under_every_policy(short, vocab, edge, tmp_path: Path) -> 
     with pytest.raises(RobustokError, match="choose overflow"):
         certify_items(short, vocab, edge, **arguments)
     file = tmp_path / "certificates.jsonl"
-    dropped = certify_items(
-        short, vocab, edge, overflow="drop", distances=(2,), seed=0, resume_file=file
+    dropped, again = (
+        certify_items(short, vocab, edge, overflow="drop", distances=(2,), seed=0, resume_file=file)
+        for _ in range(2)
     )
     assert (dropped.n, [c.key for c in dropped.certificates]) == (1, ["fits"])
-    again = certify_items(
-        short, vocab, edge, overflow="drop", distances=(2,), seed=0, resume_file=file
-    )
     assert (again.n, again.overflowed) == (1, dropped.overflowed)
     with pytest.raises(RobustokError, match="no item fits"):
         certify_items(short, vocab, edge[1:2], overflow="drop", **arguments)
@@ -200,28 +180,28 @@ def test_certificates_under_every_policy(short, vocab, edge, tmp_path: Path) -> 
     assert certificate.verdict in ("same", "flips", "attacked")
 
 
-def test_an_attack_and_a_certificate_take_the_policy_from_the_command_line(
-    edge: list[Item], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_commands_take_the_policy(
+    items: list[Item], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizer = train_tokenizer([*WORDS, *(item.question for item in edge)], 330)
+    tokenizer = train_tokenizer(["happen, glad", *(item.question for item in items)], 330)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    vocab = Vocabulary.load(str(tmp_path / "tokenizer.json"))
-    small_model(vocab.size, Shape(1, 16, 2, 2, 32, 512), seed=0).save_pretrained(tmp_path)
-    long = "happen, glad " * 600
-    assert len(vocab.encode(long)) > 512
-    write_items(tmp_path / "q.jsonl", [replace(edge[1], question=long), edge[2]])
-    common = [str(tmp_path), "--items", str(tmp_path / "q.jsonl"), "--seed", "0", "--json"]
-    for call in (
-        ["attack", *common, "--steps", "1"],
-        ["certify", *common, "--distance", "1", "--no-attack"],
-        ["icl", *common, "--num-fewshot", "1", "--attack", "-s", "canonical"],
+    size = tokenizer.get_vocab_size()
+    small_model(size, Shape(1, 16, 2, 2, 32, 512), seed=0).save_pretrained(tmp_path)
+    file = tmp_path / "q.jsonl"
+    long = replace(items[0], question="happen, glad " * 600)
+    write_items(file, [long, *(replace(items[1], key=f"k{i}", question="glad") for i in range(2))])
+    for name, *options in (
+        ("evaluate", "-s", "uniform", "--draws", "3"),
+        ("attack", "--steps", "1"),
+        ("certify", "--distance", "1", "--no-attack"),
+        ("icl", "--num-fewshot", "1", "--attack", "-s", "canonical"),
     ):
-        if call[0] == "icl":
-            rows = [replace(edge[2], key=f"k{i}") for i in range(2)]
-            write_items(tmp_path / "q.jsonl", [replace(edge[1], question=long), *rows])
+        call = [name, str(tmp_path), "--items", str(file), "--seed", "0", "--json", *options]
         assert run(call) == 2
-        assert "choose overflow" in capsys.readouterr().err
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert len([line for line in lines if "compiling the kernel" not in line]) == 1
+        assert "choose overflow" in lines[-1]
         assert run([*call, "--overflow", "drop"]) == 0
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert all((row["n"], row["overflowed"]) == (1, rows[0]["overflowed"]) for row in rows)
-        assert rows[0]["overflowed"] >= 1
+        assert all(row["n"] == (1 if name == "icl" else 2) for row in rows)
+        assert all(row["overflowed"] == rows[0]["overflowed"] >= 1 for row in rows)

@@ -29,6 +29,7 @@ def spelled(tree: Tree, node: int) -> tuple[int, ...]:
 
 
 @given(sequences)
+@settings(max_examples=60)
 def test_nodes_are_the_distinct_prefixes(rows: list[list[int]]) -> None:
     tree = build_tree(*padded(rows))
     prefixes = {tuple(row[:n]) for row in rows for n in range(1, len(row) + 1)}
@@ -45,7 +46,7 @@ def test_nodes_are_the_distinct_prefixes(rows: list[list[int]]) -> None:
 
 
 @given(sequences, st.integers(1, 12))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_rows_hold_every_node_once_after_all_its_ancestors(
     rows: list[list[int]], width: int
 ) -> None:

@@ -221,7 +221,7 @@ def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int
         count * rest[k - degree(s)] if 0 <= k - degree(s) < len(rest) else 0
         for s, count in enumerate(own)
     ]
-    return _normal(weights, f"no tokenization of this text cuts its tokens {k} times")
+    return _normal(weights)
 
 
 def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = None) -> np.ndarray:
@@ -231,19 +231,16 @@ def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = No
     tokenizations at that distance. The distributions that `uniform` and `uniform-k` sample from.
     """
     n = len(lattice.text)
-    farthest = -1 if distance is None else distance
     ahead: list[Counter[tuple[int, int]]] = [Counter() for _ in range(n + 1)]
     ahead[n][0, 0] = 1
     for i in range(n - 1, -1, -1):
         for _, j, cost in lattice._edges_of(i):
             inside = begin < j < end
             for (far, cuts), count in ahead[j].items():
-                now = far + cost if distance is not None else 0
-                if now <= farthest or distance is None:
+                now = 0 if distance is None else far + cost
+                if now <= (distance or 0):
                     ahead[i][now, cuts + inside] += count
-    wanted = 0 if distance is None else distance
-    counts = [ahead[0][wanted, s] for s in range(end - begin)]
-    return _normal(counts, f"no tokenization of this text is at distance {distance}")
+    return _normal([ahead[0][distance or 0, s] for s in range(end - begin)])
 
 
 def binomial(size: int) -> np.ndarray:
@@ -255,10 +252,8 @@ def binomial(size: int) -> np.ndarray:
     return np.array([comb(size - 1, s) for s in range(size)]) / 2.0 ** (size - 1)
 
 
-def _normal(counts: list[int], none: str) -> np.ndarray:
+def _normal(counts: list[int]) -> np.ndarray:
     total = sum(counts)
-    if not total:
-        raise RobustokError(none)
     while len(counts) > 1 and not counts[-1]:
         counts = counts[:-1]
     return np.array([count / total for count in counts])

@@ -135,11 +135,7 @@ class Certificate:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Certificate:
-        """The certificate that :meth:`to_json` wrote, also after being read from a file.
-
-        Args:
-            row: the dictionary.
-        """
+        """The certificate of a ``row`` of :meth:`to_json`, also after being read from a file."""
         values = {name: row[name] for name in cls.__dataclass_fields__}
         values["tokenizations"] = int(values["tokenizations"])
         values["witness"] = None if values["witness"] is None else tuple(values["witness"])
@@ -283,8 +279,6 @@ def certify_items(
     8
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         items: the questions, each with its own key and none empty.
         settings: how to certify; by default within the distances 2, 4 and 6.
         seed: any integer; it and the item's key decide the draws.
@@ -292,9 +286,9 @@ def certify_items(
             certifies only the others; by default nothing is kept.
         progress: called with (items done, all items).
 
-    ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes`` are those of
-    :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score that does not
-    fit is left out.
+    ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes``
+    are those of :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score
+    that does not fit is left out.
 
     Raises RobustokError as :func:`certify` does, and where no item fits the model.
     """
@@ -306,9 +300,20 @@ def certify_items(
     certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
     config = asdict(settings) | {"seed": seed} | attacked_model.as_config()
     with RowFile(resume_file, config, items) as file:
-        for rows in certifier.rows(items, file.rows):
-            for row in rows:
-                file.add_row(row)
+        todo = [] if all(item.key in file.rows for item in items) else items
+        for block in _blocks(certifier.prepare(Prompt.of_item(item)) for item in todo):
+            # Finished items stay part of their block: how a score rounds depends on the whole
+            # batch. A dropped item has no certificates.
+            waiting = [one for one in block if one.key not in file.rows]
+            fitting = [one for one in block if one.request is not None]
+            if not waiting:
+                continue
+            scored = certifier.certify(fitting) if any(one.request for one in waiting) else []
+            certificates = dict(zip((one.key for one in fitting), scored, strict=False))
+            for one in waiting:
+                of_item = [c.to_json() for c in certificates.get(one.key, [])]
+                overflowed = one.question.overflowed
+                file.add_row({"key": one.key, "certificates": of_item, "overflowed": overflowed})
             if progress is not None:
                 progress(sum(item.key in file.rows for item in items), len(items))
     rows = [file.rows[item.key] for item in items]
@@ -346,6 +351,10 @@ class _Prepared(NamedTuple):
     sets: list[TokenizationSet]
     request: Request | None
 
+    @property
+    def key(self) -> str:
+        return self.question.prompt.key
+
 
 @dataclass(frozen=True)
 class _Certifier:
@@ -362,32 +371,6 @@ class _Certifier:
         rows, sets = tokenizations_to_score(question, self.settings, self.seed)
         return _Prepared(question, rows, sets, question.request(rows))
 
-    def rows(
-        self, items: Sequence[Item], finished: Mapping[str, Any]
-    ) -> Iterator[list[dict[str, Any]]]:
-        """Rows of a resume file, block by block; an item that is dropped has no certificates.
-
-        Only rows of items that are not ``finished``. Such items are still part of their block,
-        since how a score rounds depends on the whole batch; a block of finished items alone is not
-        scored.
-        """
-        if all(item.key in finished for item in items):
-            return
-        for block in _blocks(self.prepare(Prompt.of_item(item)) for item in items):
-            waiting = [one for one in block if one.question.prompt.key not in finished]
-            fitting = [one for one in block if one.request is not None]
-            certificates: dict[str, list[Certificate]] = {}
-            if any(one.request is not None for one in waiting):
-                keys = [one.question.prompt.key for one in fitting]
-                certificates = dict(zip(keys, self.certify(fitting), strict=True))
-            rows = []
-            for question in [one.question for one in waiting]:
-                of_item = [c.to_json() for c in certificates.get(question.prompt.key, [])]
-                rows.append({"key": question.prompt.key, "certificates": of_item,
-                             "overflowed": question.overflowed})  # fmt: skip
-            if rows:
-                yield rows
-
     def certify(
         self, block: Sequence[_Prepared], progress: Progress | None = None
     ) -> list[list[Certificate]]:
@@ -402,10 +385,9 @@ class _Certifier:
         for prepared, log_probs in zip(block, scored, strict=True):
             certificates: list[Certificate] = []
             for chosen in prepared.sets:
-                attack = attacks[chosen.distance].get(prepared.question.prompt.key)
-                certificates.append(
-                    self._certificate(prepared, chosen, log_probs, attack, certificates)
-                )
+                attack = attacks[chosen.distance].get(prepared.key)
+                nearer = certificates[-1] if certificates else None
+                certificates.append(self._certificate(prepared, chosen, log_probs, attack, nearer))
             results.append(certificates)
         return results
 
@@ -447,9 +429,9 @@ class _Certifier:
         chosen: TokenizationSet,
         log_probs: np.ndarray,
         attack: Attack | None,
-        nearer: Sequence[Certificate],
+        nearer: Certificate | None,
     ) -> Certificate:
-        """The certificate of one distance; ``nearer`` are those of smaller ones."""
+        """The certificate of one distance; ``nearer`` is that of the next smaller one."""
         question, rows = prepared.question, prepared.rows
         label = _margin_of(question).label
         in_set = log_probs[chosen.members]
@@ -457,15 +439,15 @@ class _Certifier:
         flips, scored = len(other), len(in_set)
         exact, confidence = chosen.exact, self.settings.confidence
         # What is known to flip within a smaller distance is within this one too.
-        witness = next((c.witness for c in nearer if c.witness is not None), None)
+        witness = None if nearer is None else nearer.witness
         if witness is None and flips:
             witness = tuple(rows[min(other, key=lambda i: _apart(question, rows[i]))].tolist())
         attacked = None if attack is None else attack.success
-        attacked = True if any(c.attacked for c in nearer) else attacked
+        attacked = True if nearer is not None and nearer.attacked else attacked
         if witness is None and attack is not None and attack.success:
             witness = tuple(attack.ids.tolist())
         return Certificate(
-            key=question.prompt.key,
+            key=prepared.key,
             distance=chosen.distance,
             answer=label,
             tokenizations=chosen.size,

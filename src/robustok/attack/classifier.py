@@ -80,11 +80,7 @@ class ClassifierLogit:
         check_max_candidate_length(model, self.max_length)
 
     def __call__(self, rows: Ragged) -> np.ndarray:
-        """The log-odds of each candidate, float64 [candidates].
-
-        Args:
-            rows: the candidates.
-        """
+        """The log-odds of each candidate, float64 [candidates]."""
         logits = self.logits(rows)
         flagged = logits[:, self.flagged]
         if self.sigmoid:
@@ -93,11 +89,7 @@ class ClassifierLogit:
         return np.logaddexp.reduce(others, axis=1) - np.logaddexp.reduce(flagged, axis=1)
 
     def logits(self, rows: Ragged) -> np.ndarray:
-        """The classifier's logits, float64 [candidates, labels].
-
-        Args:
-            rows: the candidates.
-        """
+        """The classifier's logits of the candidates ``rows``, float64 [candidates, labels]."""
         prefix = np.asarray([] if self.prefix is None else self.prefix, np.int64)
         whole = [np.concatenate([prefix, row]) for row in append(rows, self.suffix)]
         lengths = np.array([len(row) for row in whole])

@@ -195,18 +195,27 @@ def measure_defenses(
     rows = [task.row(name, reader, clean, broken) for name, reader in readers.items()]
     rows += [task.row(n, task.reader(m), clean, attacked[n]) for n, m in trained.items()]
 
-    detectors: dict[str, Detector] = {
-        "distance": lambda rows: distance_scores(vocab, rows),
-        "likelihood": lambda rows: likelihood_scores(model, vocab, rows, prefix=prefix),
-        "uniform : canonical": lambda rows: scheme_scores(vocab, rows),
-    }
+    def read_twice(rows: Rows) -> tuple[np.ndarray, int]:
+        answers, tokens = read(rows)
+        return answers, tokens + sum(len(row) for row in rows)
+
+    detectors: dict[str, tuple[Reader, Detector]] = {
+        "distance": (read, lambda rows: distance_scores(vocab, rows)),
+        "likelihood": (
+            read_twice, lambda rows: likelihood_scores(model, vocab, rows, prefix=prefix)
+        ),
+        "uniform : canonical": (read, lambda rows: scheme_scores(vocab, rows)),
+    }  # fmt: skip
     traffic = task.traffic(benign, draws, seed)
     curves = {}
-    for name, detector in detectors.items():
-        row, curves[name] = task.detection(
-            name, detector, read, clean, broken, traffic, false_positives
-        )
-        rows.append(row)
+    for name, (reader, detector) in detectors.items():
+        curve = roc(detector(traffic), detector(broken), false_positives=false_positives)
+        row = task.row(
+            f"detection by {name}", reader, clean, broken,
+            lambda rows, at=curve.threshold, score=detector: score(rows) > at,
+        )  # fmt: skip
+        curves[name] = curve
+        rows.append(replace(row, auc=curve.auc, detected=curve.detected, threshold=curve.threshold))
     rows = [replace(row, tokens=row.tokens / rows[0].tokens) for row in rows]
     return DefenseTable(rows, len(items), seed, survived, curves, false_positives)
 
@@ -279,42 +288,19 @@ class _Task:
         scheme = sampler(spec, self.vocab)
         return list(scheme.sample_batch(questions, seed=seed, draws=draws, keys=self.keys, epoch=7))
 
-    def row(self, name: str, read: Reader, clean: Rows, attacked: Rows) -> Defense:
-        """A defense that answers every input."""
+    def row(
+        self, name: str, read: Reader, clean: Rows, attacked: Rows, flags: Detector | None = None
+    ) -> Defense:
+        """A defense, which refuses the inputs that ``flags`` says."""
+        flags = flags or (lambda rows: np.zeros(len(rows), bool))
         began = time.perf_counter()
         answers, tokens = read(clean)
+        right = (answers == self.labels) & ~flags(clean)
         seconds = (time.perf_counter() - began) / len(clean)
-        accuracy = float(np.mean(answers == self.labels))
-        held, low, high = clustered((read(attacked)[0] == self.labels).astype(float))
-        return Defense(name, accuracy, held, low, high, tokens / len(clean), seconds)
-
-    def detection(
-        self,
-        name: str,
-        detector: Detector,
-        read: Reader,
-        clean: Rows,
-        attacked: Rows,
-        traffic: Rows,
-        false_positives: float,
-    ) -> tuple[Defense, Roc]:
-        """A defense that refuses what a detector flags, and the curve of the detector."""
-        began = time.perf_counter()
-        clean_scores = detector(clean)
-        answers, tokens = read(clean)
-        seconds = (time.perf_counter() - began) / len(clean)
-        attack_scores = detector(attacked)
-        curve = roc(detector(traffic), attack_scores, false_positives=false_positives)
-        right = (answers == self.labels) & (clean_scores <= curve.threshold)
-        held = (read(attacked)[0] == self.labels) | (attack_scores > curve.threshold)
+        held = (read(attacked)[0] == self.labels) | flags(attacked)
         accuracy, low, high = clustered(held.astype(float))
-        if name == "likelihood":  # a second pass over the ids
-            tokens += sum(len(row) for row in clean)
-        row = Defense(
-            f"detection by {name}", float(right.mean()), accuracy, low, high,
-            tokens / len(clean), seconds, curve.auc, curve.detected, curve.threshold,
-        )  # fmt: skip
-        return row, curve
+        tokens_each = tokens / len(clean)
+        return Defense(name, float(right.mean()), accuracy, low, high, tokens_each, seconds)
 
 
 @dataclass(frozen=True)
@@ -489,11 +475,7 @@ class Adversary:
         return f"every {self.every}: {self.settings}, seed {self.seed}"
 
     def __call__(self, numbers: Sequence[int]) -> Ragged:
-        """A tokenization of each question with a low probability of its answer.
-
-        Args:
-            numbers: numbers of the questions among ``items``.
-        """
+        """A tokenization with a low probability of the answer, for some numbers of ``items``."""
         chosen = {str(number): self.items[number] for number in numbers}
         attacks = attack_prompts(
             self.vocab,

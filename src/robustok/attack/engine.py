@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robustok.attack.objectives import Constraint, Margin, Objective
+from robustok.attack.objectives import Constraint, Margin, Objective, scoring_config
 from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in
-from robustok.attack.search import (
-    POOL,
-    AttackedText,
-    Scorer,
-    Trial,
-    attacked_text,
-    run_trials,
-)
+from robustok.attack.search import POOL, AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
@@ -36,7 +29,6 @@ from robustok.evaluation.questions import (
 )
 from robustok.evaluation.results import Accuracy
 from robustok.evaluation.resume import RowFile
-from robustok.models.load import model_fingerprint
 from robustok.runtime.display import Progress
 from robustok.scoring import scoring_mode
 
@@ -118,15 +110,13 @@ class AttackedModel:
 
     def text(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> AttackedText:
         """A question under attack; its random draws depend on its key."""
-        return attacked_text(self.vocab, prompt, self.margin(prompt, options), key=prompt.key)
+        return AttackedText(self.vocab, prompt, self.margin(prompt, options), key=prompt.key)
 
     def as_config(self) -> dict[str, Any]:
         """What decides the scores, for the configuration of a resume file."""
-        return {
-            "vocabulary": self.vocab.fingerprint, "model": model_fingerprint(self.model),
-            "prefix": plain_ids(self.prefix), "suffix": plain_ids(self.suffix),
-            "overflow": self.overflow,
-        }  # fmt: skip
+        around = {"prefix": self.prefix, "suffix": self.suffix}
+        scored = {"vocabulary": self.vocab.fingerprint, "overflow": self.overflow}
+        return scored | scoring_config(self.model, around)
 
 
 def attack(
@@ -219,8 +209,6 @@ def attack_items(
     (8, True)
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         items: the questions, each with its own key.
         seed: any integer; a draw depends on it and the item's key.
         max_scored_by_key: ``max_scored`` of single items, by key. A random search takes the numbers
@@ -231,9 +219,9 @@ def attack_items(
         progress: called with (items done, items).
         each: called with every finished attack.
 
-    ``settings``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes`` are
-    those of :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization
-    is longer than the model's longest input are left out.
+    ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens``
+    and ``changes`` are those of :func:`attack`. With ``overflow="drop"``, items whose start or
+    canonical tokenization is longer than the model's longest input are left out.
 
     Raises RobustokError as :func:`attack`, on a resume file of other settings, and where no item
     fits the model.
@@ -380,7 +368,6 @@ def attack_prompts(
     ['a', 'b']
 
     Args:
-        vocab: the model's vocabulary.
         prompts: the prompts, each with its own key.
         objective: the objective of a prompt, such as an :func:`objective_by_name`.
         constraints: the constraints of a prompt; by default none.
@@ -390,8 +377,8 @@ def attack_prompts(
             and constraints of other names; it cannot tell apart functions of the same name.
         progress: called with (prompts done, prompts).
 
-    ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens`` is that of
-    :func:`attack`.
+    ``vocab``, ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens``
+    is that of :func:`attack`.
 
     Raises RobustokError as :func:`attack_prompt`, and for prompts that share a key.
     """
@@ -401,7 +388,7 @@ def attack_prompts(
     if settings.objective != AttackSettings().objective:
         raise RobustokError("the objective is given as an object: leave the setting out")
     texts = [
-        attacked_text(vocab, p, objective(p), () if constraints is None else constraints(p))
+        AttackedText(vocab, p, objective(p), () if constraints is None else constraints(p))
         for p in prompts
     ]
     config: dict[str, Any] = {}
@@ -424,18 +411,14 @@ def _with_continuations(text: AttackedText) -> Prompt:
 def _objective_config(objective: Any, first: Any) -> dict[str, Any]:
     """What decides the scores, as far as it is known, for the configuration of a resume file.
 
-    Args:
-        objective: gives the objective of each prompt.
-        first: the objective of the first prompt, asked where ``objective`` has no ``as_config``.
+    Where ``objective``, which gives that of each prompt, does not say it, ``first`` does: the one
+    of the first prompt.
     """
     if hasattr(objective, "as_config"):
         return objective.as_config()
-    model = getattr(first, "model", None)
-    frame = {name: plain_ids(getattr(first, name, None)) for name in ("prefix", "suffix")}
-    return {
-        "objective": first.name, "threshold": first.threshold, **frame,
-        "model": "" if model is None else model_fingerprint(model),
-    }  # fmt: skip
+    around = {name: getattr(first, name, None) for name in ("prefix", "suffix")}
+    scored = {"objective": first.name, "threshold": first.threshold}
+    return scored | scoring_config(getattr(first, "model", None), around)
 
 
 def replay(
@@ -464,19 +447,16 @@ def replay(
     replayed, scorer = [], Scorer()
     for record in records:
         prompt = Prompt(record.key, record.text, record.fields)
-        text, ids = attacked_text(vocab, prompt, objective(prompt)), ids_in(record, vocab)
-        one, canonical = text.objective, text.canonical
+        text, ids = AttackedText(vocab, prompt, objective(prompt)), ids_in(record, vocab)
+        one = text.objective
         check_candidate_length(f"attack '{record.key}'", len(ids), one.max_length)
-        (scored,) = scorer.score([(text, [canonical, ids])])
+        (scored,) = scorer.score([(text, [text.canonical, ids])])
         canonical_score, score = scored.scores.tolist()
         replayed.append(
             replace(
-                record, ids=ids, canonical_ids=canonical, canonical_score=canonical_score,
-                score=score, success=None if one.threshold is None else bool(scored.succeeded[1]),
-                objective=one.name, vocabulary=vocab.fingerprint,
-                lengths=[len(vocab.tokens[i]) for i in ids.tolist()],
-                prefix=plain_ids(getattr(one, "prefix", None)),
-                suffix=plain_ids(getattr(one, "suffix", None)),
+                record, score=score, canonical_score=canonical_score,
+                success=None if one.threshold is None else bool(scored.succeeded[1]),
+                **text.as_record(ids),
             )
         )  # fmt: skip
     return replayed

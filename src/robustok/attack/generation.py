@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from robustok.attack.records import Attack
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import Ids, check_generated_length, plain_ids
+from robustok.evaluation.drift import generated
+from robustok.evaluation.questions import Ids, plain_ids
 from robustok.runtime.display import Progress
-from robustok.scoring.forward import quiet
 
 if TYPE_CHECKING:
     from robustok.tokenizer.vocabulary import Vocabulary
@@ -82,17 +81,8 @@ def greedy_answer(
     Raises RobustokError where prompt and answer do not fit the model's longest input.
     """
     whole = np.array([*plain_ids(prefix), *plain_ids(ids), *plain_ids(suffix)], np.int64)
-    check_generated_length(model, len(whole), max_new_tokens)
-    given = torch.as_tensor(whole, device=model.device)[None]
-    end = getattr(model.generation_config, "eos_token_id", None)
-    pad = end[0] if isinstance(end, list) else end
-    with quiet(model):
-        output = model.generate(
-            input_ids=given, attention_mask=torch.ones_like(given), do_sample=False,
-            max_new_tokens=max_new_tokens, pad_token_id=0 if pad is None else pad,
-            temperature=None, top_p=None, top_k=None,
-        )  # fmt: skip
-    answer = output[0, len(whole) :].tolist()
+    greedy = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+    (answer,) = generated(model, whole, max_new_tokens, **greedy)
     kept = [i for i in answer if i < len(vocab.tokens) and i not in vocab.special]
     return vocab.decode_bytes(kept).decode("utf-8", "replace")
 

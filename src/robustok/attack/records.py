@@ -38,11 +38,7 @@ class Prompt(NamedTuple):
 
     @classmethod
     def of_item(cls, item: Item) -> Prompt:
-        """The question of an item, with its options.
-
-        Args:
-            item: the question.
-        """
+        """The question of an item, with its options."""
         return cls(item.key, item.question, {"choices": list(item.choices), "label": item.label})
 
 
@@ -184,11 +180,7 @@ class Attack:
         return int(self.fields["label"])
 
     def score_after(self, n_scored: int) -> float:
-        """The highest score among the first tokenizations scored.
-
-        Args:
-            n_scored: how many, at least 1.
-        """
+        """The highest score among the first ``n_scored`` tokenizations, at least 1."""
         reached = [step.score for step in self.steps if step.n_scored <= n_scored]
         return reached[-1] if reached else -np.inf
 
@@ -201,10 +193,7 @@ class Attack:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Attack:
-        """The attack that :meth:`as_row` wrote, also after being read from a file.
-
-        Args:
-            row: the dictionary.
+        """The attack of a ``row`` of :meth:`as_row`, also after being read from a file.
 
         Raises RobustokError for a row that is no attack.
         """

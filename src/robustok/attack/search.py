@@ -44,16 +44,21 @@ _COOLED = 0.01  # last temperature of annealing, as a share of the first
 class AttackedText:
     """A text under attack: its tokenizations, what is maximized, and what is allowed.
 
-    :func:`attacked_text` makes one. ``draw_key`` is the number that its random draws depend on,
-    with the seed. ``filtered`` counts the candidates left out because they do not fit the model.
+    Its random draws depend on the seed and on ``key``, by default the text. ``filtered`` counts the
+    candidates left out because they do not fit the model. Raises RobustokError for an empty text.
     """
 
     vocab: Vocabulary
     prompt: Prompt
     objective: Objective
-    constraints: Sequence[Constraint]
-    draw_key: int
+    constraints: Sequence[Constraint] = ()
+    key: str | None = None
     filtered: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.prompt.text:
+            raise RobustokError("the text is empty: give a question or a prompt")
+        self.draw_key = item_key(self.prompt.text if self.key is None else self.key)
 
     @cached_property
     def canonical(self) -> np.ndarray:
@@ -100,13 +105,9 @@ class AttackedText:
         return self.fitting(self.lattice.neighbors(ids, distance=distance))
 
     def draw(self, spec: str, seed: int, draws: int, epoch: int) -> list[np.ndarray]:
-        """Sampled tokenizations of the text, those that fit the model.
+        """Tokenizations drawn by the scheme ``spec``, those that fit the model.
 
-        Args:
-            spec: the scheme that draws.
-            seed: any integer.
-            draws: how many to draw.
-            epoch: draws of different epochs are independent; that of a start is 0.
+        Draws of different epochs are independent; that of a start is 0.
         """
         return self.fitting(self._draw(spec, seed, draws, epoch))
 
@@ -117,11 +118,9 @@ class AttackedText:
         )
 
     def start(self, spec: str, seed: int) -> np.ndarray:
-        """The tokenization at which a search begins; the canonical one for a start too long.
+        """The tokenization at which a search begins, "canonical" or drawn by the scheme ``spec``.
 
-        Args:
-            spec: "canonical", or the scheme that draws it.
-            seed: any integer.
+        The canonical one for a start too long.
         """
         check_candidate_length("the prompt", len(self.canonical), self.objective.max_length)
         if spec == "canonical":
@@ -152,34 +151,29 @@ class AttackedText:
         assert isinstance(objective, CausalObjective) and objective.window is not None
         rows = [] if spec == "canonical" else [self._draw(spec, seed, 1, 0)[0]]
         request = objective.request(Ragged.from_rows([*rows, self.canonical]))
-        fitted, too_long = objective.window.fitted(
-            request, self.prompt.key, self._canonical_and_suffix
-        )
-        if fitted is None:  # else they are counted when they are scored
-            objective.window.overflowed += too_long
+        counted = objective.window.overflowed
+        fitted = objective.window.fit(request, self.prompt.key, self._canonical_and_suffix)
+        if fitted is not None:  # the rows are counted when they are scored
+            objective.window.overflowed = counted
         return fitted is None
+
+    def as_record(self, ids: np.ndarray) -> dict[str, Any]:
+        """The fields of an :class:`Attack` that gave ``ids``, but for scores and search."""
+        around = {
+            name: plain_ids(getattr(self.objective, name, None)) for name in ("prefix", "suffix")
+        }
+        return around | {
+            "ids": ids,
+            "canonical_ids": self.canonical,
+            "lengths": [len(self.vocab.tokens[i]) for i in ids.tolist()],
+            "vocabulary": self.vocab.fingerprint,
+            "objective": " ".join([self.objective.name, *self.constraint_names]),
+        }
 
     @property
     def _canonical_and_suffix(self) -> np.ndarray:
         assert isinstance(self.objective, CausalObjective)
         return append(Ragged.from_rows([self.canonical]), self.objective.suffix)[0]
-
-
-def attacked_text(
-    vocab: Vocabulary,
-    prompt: Prompt,
-    objective: Objective,
-    constraints: Sequence[Constraint] = (),
-    key: str | None = None,
-) -> AttackedText:
-    """A text under attack; raises RobustokError for an empty one.
-
-    ``key`` is what its random draws depend on, with the seed; by default the text.
-    """
-    if not prompt.text:
-        raise RobustokError("the text is empty: give a question or a prompt")
-    draw_key = item_key(prompt.text if key is None else key)
-    return AttackedText(vocab, prompt, objective, constraints, draw_key)
 
 
 class Scored(NamedTuple):
@@ -281,27 +275,20 @@ class Trial:
 
     def _record(self, canonical_score: float) -> Attack:
         text, best = self.text, self.steps[-1]
-        objective, prompt = text.objective, text.prompt
         return Attack(
-            key=prompt.key,
-            text=prompt.text,
-            ids=best.ids,
+            key=text.prompt.key,
+            text=text.prompt.text,
             score=best.score,
             canonical_score=canonical_score,
-            success=None if objective.threshold is None else self.succeeded,
+            success=None if text.objective.threshold is None else self.succeeded,
             reached_at=self.reached_at,
             n_scored=self.n_scored,
             steps=tuple(self.steps),
-            objective=" ".join([objective.name, *text.constraint_names]),
             settings=str(self.settings),
             seed=self.seed,
             overflowed=text.overflowed,
-            canonical_ids=text.canonical,
-            lengths=[len(text.vocab.tokens[i]) for i in best.ids.tolist()],
-            vocabulary=text.vocab.fingerprint,
-            prefix=plain_ids(getattr(objective, "prefix", None)),
-            suffix=plain_ids(getattr(objective, "suffix", None)),
-            fields=prompt.fields,
+            fields=text.prompt.fields,
+            **text.as_record(best.ids),
         )
 
 
@@ -318,11 +305,7 @@ class Scorer:
         self._prefix_caches: dict[int, PrefixCache] = {}  # by the id() of the model
 
     def score(self, pending: Sequence[tuple[AttackedText, Rows]]) -> list[Scored]:
-        """The scores of each text's candidates.
-
-        Args:
-            pending: texts and their candidates.
-        """
+        """The scores of the candidates of each text."""
         scored: dict[int, Scored] = {}
         by_model: dict[int, list[tuple[int, CausalObjective, Request]]] = {}
         for i, (text, rows) in enumerate(pending):
@@ -410,10 +393,7 @@ def greedy(trial: Trial) -> Search:
 def ascend(trial: Trial, start: np.ndarray, restart: int) -> Search:
     """Score ``start``, then the neighbors of the best ``settings.beam``, while the best improves.
 
-    Args:
-        trial: the attack.
-        start: ids where the ascent begins, int32 [n].
-        restart: number of the ascent; it seeds the choice among too many neighbors.
+    ``restart``, the number of the ascent, seeds the choice among too many neighbors.
     """
     text, settings = trial.text, trial.settings
     scores = yield [start]
@@ -444,12 +424,8 @@ def choose(
 ) -> list[np.ndarray]:
     """The neighbors to score: each once, none of ``known``, at most ``cap`` and ``left``.
 
-    Args:
-        groups: the neighbors of each tokenization of the beam, at each distance.
-        known: the tokenizations of the beam.
-        cap: ``AttackSettings.max_neighbors``.
-        left: tokenizations that may still be scored; None without a limit.
-        rng: chooses among too many.
+    ``groups`` are the neighbors of each tokenization of the beam, ``known``, at each distance;
+    ``cap`` is ``AttackSettings.max_neighbors``, and ``left`` how many may still be scored.
     """
     rows = [row for group in groups for row in group]
     if len(groups) > 1:

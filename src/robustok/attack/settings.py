@@ -43,13 +43,10 @@ class Settings:
         check_settings(type(self), vars(self))
 
     def replaced(self, **changes: Any) -> Self:
-        """These settings with some fields changed.
+        """These settings with ``changes``, new values by field name.
 
         >>> AttackSettings().replaced(steps=3).steps
         3
-
-        Args:
-            **changes: new values by field name.
 
         Raises RobustokError for an unknown field.
         """
@@ -139,14 +136,10 @@ class AttackSettings(Settings):
 
     @classmethod
     def parse(cls, text: str) -> AttackSettings:
-        """The settings that a string names; all others have their defaults.
+        """The settings that a ``text`` of a result names; all others have their defaults.
 
         >>> AttackSettings.parse("adversarial(start=uniform-k(alpha=0.5), steps=3)").start
         'uniform-k(alpha=0.5)'
-
-        Args:
-            text: the settings as a string, as in the results of
-                :func:`robustok.attack.attack_items`.
 
         Raises RobustokError for a string that does not name an attack.
         """
@@ -342,10 +335,7 @@ class Registry(Generic[T]):
         self._known: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that registers a function.
-
-        Args:
-            name: its name.
+        """A decorator that registers a function by its ``name``.
 
         Raises RobustokError for a name that another function has.
         """
@@ -386,13 +376,10 @@ def _place(function: Any) -> tuple[str, str]:
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """The function ``MODULE:FUNCTION``, from a module of the working folder or an installed one.
+    """The function of a ``name`` MODULE:FUNCTION, of the working folder or an installed package.
 
     >>> function_named("math:sqrt")(9)
     3.0
-
-    Args:
-        name: module and function with a colon between them.
 
     Raises RobustokError where there is no such module or function.
     """

@@ -120,10 +120,7 @@ class SuiteResult:
         return rows
 
     def curves(self, limits: Sequence[int]) -> dict[str, list[dict[str, float]]]:
-        """The share of broken prompts by the number of tokenizations scored, for each search.
-
-        Args:
-            limits: numbers of tokenizations that each search scores.
+        """The share of broken prompts for each search that scores ``limits`` tokenizations.
 
         "worst of all" is a prompt that any search broke within the number.
         """
@@ -156,19 +153,17 @@ def run_suite(
     'standard-suite(max_scored=50)'
 
     Args:
-        vocab: the model's vocabulary.
-        prompts: the prompts, each with its own key.
-        objective: the objective of a prompt.
         suite: name of the suite, ``"standard"``.
         max_scored: tokenizations that each search may score for a prompt, at least 1; by default
             500.
         seed: any integer; decides all random choices.
-        constraints: the constraints of a prompt; by default none.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`attack`.
         resume_file: keeps each finished attack in files beside it, one for each search, such as
             ``attacks-greedy.jsonl`` for ``attacks.jsonl``. Another call with the same arguments
             reads them and continues.
         progress: called with (searches of prompts done, all of them).
+
+    ``vocab``, ``prompts``, ``objective``, ``constraints`` and ``max_batch_tokens`` are those of
+    :func:`attack_prompts`.
 
     Raises RobustokError as :func:`attack_prompts`, and for an unknown suite.
     """
@@ -263,14 +258,12 @@ def attack_jointly(
     2
 
     Args:
-        vocab: the model's vocabulary.
-        prompts: the prompts, each with its own key.
-        objective: the objective of a prompt.
         steps: greatest number of rules changed, at least 1.
         max_rules: greatest number of changes tried in a step, drawn uniformly; by default all.
         seed: any integer; decides these draws.
 
-    A rule moves to a segmentation of its token at distance 2 from the one it has.
+    ``vocab``, ``prompts`` and ``objective`` are those of :func:`attack_prompts`. A rule moves to a
+    segmentation of its token at distance 2 from the one it has.
 
     Raises RobustokError for missing prompts and a prompt that does not fit the model.
     """
@@ -321,15 +314,13 @@ def _score_changes(
     """Write the scores of one prompt where a change concerns it; returns how many were scored."""
     present = set(canonical.tolist())
     concerned = [i for i, (token, _) in enumerate(changes) if token in present]
-    rows = [_applied(canonical, {**rules, changes[i][0]: changes[i][1]}) for i in concerned]
+    rows = {i: _applied(canonical, {**rules, changes[i][0]: changes[i][1]}) for i in concerned}
     limit = objective.max_length
-    fits = [limit is None or len(row) <= limit for row in rows]
-    scored = [row for row, fit in zip(rows, fits, strict=True) if fit]
-    column[[i for i, fit in zip(concerned, fits, strict=True) if not fit]] = -np.inf
-    if scored:
-        chosen = [i for i, fit in zip(concerned, fits, strict=True) if fit]
-        column[chosen] = objective(Ragged.from_rows(scored))
-    return len(scored)
+    fitting = {i: row for i, row in rows.items() if limit is None or len(row) <= limit}
+    column[concerned] = -np.inf
+    if fitting:
+        column[list(fitting)] = objective(Ragged.from_rows(list(fitting.values())))
+    return len(fitting)
 
 
 def _applied(canonical: np.ndarray, rules: Rules) -> np.ndarray:

@@ -109,10 +109,16 @@ def evaluate(
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
         drawn = _requests(block, vocab, sampler, draws, seed, prefix, before_sentences)
-        kept, requests = _fitting(window, vocab, block, drawn)
+        requests = {
+            item.key: fitted
+            for item, request in zip(block, drawn, strict=True)
+            if (fitted := window.fit(request, item.key, vocab.encode(item.question))) is not None
+        }
         scores = score_many(
-            model, requests, max_batch_tokens=max_batch_tokens, prefix_cache=prefix_cache
-        )
+            model, list(requests.values()), max_batch_tokens=max_batch_tokens,
+            prefix_cache=prefix_cache,
+        )  # fmt: skip
+        kept = [item for item in block if item.key in requests]
         for item, one in zip(kept, scores, strict=True):
             outcomes.append(_outcome(item, one.log_probs, ensemble))
         scored += scores
@@ -155,9 +161,8 @@ def drawn_strength(
     Args:
         vocab: the vocabulary of the sampler.
         items: the questions. Of an item without a question, the sentences are measured.
-        sampler: a spec or a sampler. The canonical one is drawn once.
-        draws: draws of each question, at least 1.
-        seed: seed of the evaluation; the same arguments give the same draws.
+
+    ``sampler``, ``draws`` and ``seed`` are those of the evaluation, which give the same draws.
 
     Returns ``splits``, ``distance`` and ``length_ratio``, as :meth:`robustok.Strength.mean` gives
     them over all draws.
@@ -196,19 +201,6 @@ def _requests(
         else sentence_request(item, vocab, sampler, draws, seed, before_sentences)
         for i, item in enumerate(block)
     ]
-
-
-def _fitting(
-    window: Window, vocab: Vocabulary, items: Sequence[Item], requests: Sequence[Request]
-) -> tuple[list[Item], list[Request]]:
-    """The items that the overflow policy keeps, and their requests, cut or replaced."""
-    kept, fitting = [], []
-    for item, request in zip(items, requests, strict=True):
-        fitted = window.fit(request, item.key, vocab.encode(item.question))
-        if fitted is not None:
-            kept.append(item)
-            fitting.append(fitted)
-    return kept, fitting
 
 
 def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome:
@@ -255,20 +247,17 @@ def evaluate_tasks(
     [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         tasks: the items of each task, by its name.
         schemes: specs or samplers; differences are from the first.
-        draws: draws of each question, at least 1; a canonical scheme is drawn once.
-        seed: any integer. A draw depends on it, the item's key and the number of the draw alone.
         few_shot: solved examples before each question, by default none.
         start: ids before everything, such as the start token that the model was trained with; by
             default none.
-        overflow: what to do with a draw that is too long, as in :func:`evaluate`. Items that either
-            scheme drops are left out of the paired difference.
         resume_file: file that keeps each finished pair of task and scheme. Another call with the
             same arguments reads them instead of measuring again; by default nothing is kept.
         progress: called with (items done, all items, the task and the scheme).
+
+    ``model``, ``vocab``, ``draws``, ``seed`` and ``overflow`` are those of :func:`evaluate`. Items
+    that either scheme drops are left out of the paired difference.
 
     Raises RobustokError as :func:`evaluate` does, and for a ``resume_file`` of another call.
     """

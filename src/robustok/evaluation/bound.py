@@ -22,6 +22,7 @@ for comparing models of one shape, which is what the paper uses it for.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import log10, sqrt
 from typing import Any, NamedTuple
 
@@ -204,14 +205,10 @@ class Bound:
     tolerance: float
 
     def c1(self, layer: int, *, tokens: int | None = None) -> float:
-        """C₁ = 1 + ‖W_O‖ √H max_h ‖W^V,h‖ (4·n/√(d/H) ‖W^Q,h‖ ‖W^K,h‖ + 1) of one layer.
+        """C₁ = 1 + ‖W_O‖ √H max_h ‖W^V,h‖ (4·n/√(d/H) ‖W^Q,h‖ ‖W^K,h‖ + 1) of ``layer``, from 0.
 
-        Args:
-            layer: index of the layer, from 0.
-            tokens: n of the proof, the number of tokens of the text, at least 1; by default the
-                theorem's reading, where n is 1.
-
-        √(d/H) is the square root of the width of a head.
+        ``tokens`` is n of the proof, the number of tokens of the text, at least 1; by default the
+        theorem's reading, where n is 1. √(d/H) is the square root of the width of a head.
         """
         n = 1 if tokens is None else check_integer("tokens", tokens, 1)
         norms = self.layers[layer]
@@ -222,11 +219,7 @@ class Bound:
         return 1 + norms.output * sqrt(self.heads) * worst
 
     def c2(self, layer: int) -> float:
-        """C₂ = (1 + ‖W_FFN‖) ‖W_out‖, with the feed-forward block of one layer.
-
-        Args:
-            layer: index of the layer, from 0.
-        """
+        """C₂ = (1 + ‖W_FFN‖) ‖W_out‖, with the feed-forward block of ``layer``, from 0."""
         return (1 + self.layers[layer].feed_forward) * self.head
 
     def log10_gamma(
@@ -256,10 +249,8 @@ class Bound:
         The parameters are those of :meth:`log10_gamma`: ``distance`` and ``tokens``. Of length
         layers + 2; the last one is :meth:`log10_gamma` of the whole model.
         """
-        powers = [self._log10_start(distance)]
-        for layer in range(len(self.layers)):
-            powers.append(powers[-1] + self._log10_factor(layer, tokens))
-        return [*powers, powers[-1] + log10(self.head)]
+        factors = [self._log10_factor(layer, tokens) for layer in range(len(self.layers))]
+        return list(accumulate([self._log10_start(distance), *factors, log10(self.head)]))
 
     def _log10_start(self, distance: int) -> float:
         if distance < 1:

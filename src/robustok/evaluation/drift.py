@@ -98,6 +98,27 @@ def completion_drift(
     return CompletionDrift(share, low, high, rate, float(np.mean(changed)), completions)
 
 
+def generated(model: Any, ids: np.ndarray, max_new_tokens: int, **how: Any) -> list[list[int]]:
+    """What the model writes after a prompt, at most so many ids in each row; ``how`` it samples.
+
+    Raises RobustokError where prompt and answer do not fit the model's longest input.
+    """
+    check_generated_length(model, len(ids), max_new_tokens)
+    given = torch.as_tensor(ids, dtype=torch.int64, device=model.device)[None]
+    with quiet(model):
+        output = model.generate(
+            input_ids=given, attention_mask=torch.ones_like(given), max_new_tokens=max_new_tokens,
+            pad_token_id=(end_ids(model) or [0])[0], **how,
+        )  # fmt: skip
+    return output[:, given.shape[1] :].tolist()
+
+
+def end_ids(model: Any) -> list[int]:
+    """The ids that end what the model writes."""
+    end = getattr(model.generation_config, "eos_token_id", None)
+    return end if isinstance(end, list) else [] if end is None else [end]
+
+
 def _sampled(
     model: Any, prompt: np.ndarray, samples: int, tokens: int, seed: int
 ) -> list[list[int]]:
@@ -107,18 +128,12 @@ def _sampled(
     """
     limit = max_length_of(model)
     room = len(prompt) if limit is None else max(1, limit - tokens)
-    check_generated_length(model, min(len(prompt), room), tokens)
-    given = torch.as_tensor(prompt[-room:].astype(np.int64), device=model.device)[None]
-    end = getattr(model.generation_config, "eos_token_id", None)
-    ends = [] if end is None else end if isinstance(end, list) else [end]
     devices = [model.device] if model.device.type == "cuda" else []
-    with quiet(model), torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
-        output = model.generate(
-            input_ids=given, attention_mask=torch.ones_like(given), do_sample=True,
-            num_return_sequences=samples, max_new_tokens=tokens,
-            pad_token_id=ends[0] if ends else 0, temperature=1.0, top_p=1.0, top_k=0,
-            repetition_penalty=1.0,
+        rows = generated(
+            model, prompt[-room:], tokens, num_return_sequences=samples, do_sample=True,
+            temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.0,
         )  # fmt: skip
-    rows = output[:, given.shape[1] :].tolist()
+    ends = end_ids(model)
     return [list(takewhile(lambda i: i not in ends, row)) for row in rows]

@@ -47,9 +47,7 @@ def vote_counts(log_probs: np.ndarray, weights: np.ndarray | None = None) -> np.
     >>> vote_counts(np.log([[0.6, 0.4], [0.1, 0.9], [0.55, 0.45]])).tolist()
     [2, 1]
 
-    Args:
-        log_probs: natural logarithms, float64 [draws, options].
-        weights: weight of each draw, by default 1.
+    ``log_probs`` is [draws, options], ``weights`` [draws], by default 1.
     """
     return np.bincount(log_probs.argmax(axis=1), weights, minlength=log_probs.shape[1])
 
@@ -62,10 +60,9 @@ def combined(log_probs: np.ndarray, method: str) -> np.ndarray:
     >>> combined(np.log([[0.6, 0.4], [0.1, 0.9], [0.55, 0.45]]), "vote").argmax()
     np.int64(0)
 
-    Args:
-        log_probs: natural logarithms, float64 [draws, options].
-        method: ``"mean"`` of the probabilities; ``"vote"``: the share of draws whose answer an
-            option is. Of options with equal votes, the one of greater mean probability is ahead.
+    From [draws, options] by the ``"mean"`` of the probabilities; or by ``"vote"``, the share of
+    draws whose answer an option is. Of options with equal votes, the one of greater mean
+    probability is ahead.
     """
     # The greatest is subtracted first, so that long options do not underflow.
     top = log_probs.max(axis=0)
@@ -134,12 +131,11 @@ def choose(
     0.95
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         question: the text that is drawn.
         options: the answers, tokenized canonically.
 
-    ``scheme``, ``draws``, ``seed``, ``prefix`` and ``confidence`` are those of :func:`choose_many`.
+    ``model``, ``vocab``, ``scheme``, ``draws``, ``seed``, ``prefix`` and ``confidence`` are those
+    of :func:`choose_many`.
     """
     return choose_many(
         model, vocab, [question], [options], scheme, draws=draws, seed=seed, prefix=prefix,
@@ -316,13 +312,12 @@ class SmoothedCertificate:
     shares: tuple[float, ...]
 
     def vote_error(self, draws: int) -> float:
-        """Greatest probability that most of so many new draws do not give ``answer``.
+        """Greatest probability that most of so many new ``draws``, at least 1, give no ``answer``.
 
         >>> SmoothedCertificate(0, 1.0, 1.0, True, "enumeration", 3, 1.0, (1.0, 0.0)).vote_error(5)
         0.0
 
-        Args:
-            draws: number of draws of a vote, at least 1; a tie counts as an error.
+        A tie counts as an error.
         """
         from scipy.stats import binom  # not in the core install
 

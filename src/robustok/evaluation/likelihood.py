@@ -173,15 +173,12 @@ def marginal(
     True
 
     Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
         texts: the texts, none empty. The variance grows fast with their length: give sentences, not
             pages, and check ``effective``.
         draws: draws of each text, at least 1. Draws that are canonical count nothing.
-        seed: any integer. A draw depends on it, the position of the text and the number of the
-            draw.
-        start: id of the token before each text; by default the model's own.
         progress: called with (texts done, all texts).
+
+    ``model``, ``vocab``, ``seed`` and ``start`` are those of :func:`perplexity`.
 
     The canonical tokenization, which mostly has the greatest share, is counted exactly. The others
     are drawn uniformly and weighted by their probability times their number, so the estimate of the

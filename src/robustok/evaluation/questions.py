@@ -221,32 +221,26 @@ class Window:
 
         Raises RobustokError where the policy is to raise, or cannot help.
         """
-        fitted, too_long = self.fitted(request, key, canonical)
-        self.overflowed += too_long
-        return fitted
-
-    def fitted(self, request: Request, key: str, canonical: Ids) -> tuple[Request | None, int]:
-        """What :meth:`fit` returns, and the number of rows that did not fit, which is not added."""
         if self.max_length is None:
-            return request, 0
+            return request
         prefix = np.asarray([] if request.prefix is None else request.prefix, np.int32)
         rows = request.questions
         rows = rows if isinstance(rows, Ragged) else Ragged.from_rows(rows)
         answer = max(len(option) for option in request.options)
         longest = self.max_length - answer
         long = rows.lengths + len(prefix) > longest
-        too_long = int(long.sum())
-        if not too_long:
-            return request, 0
+        if not long.any():
+            return request
+        self.overflowed += int(long.sum())
         if self.overflow == "drop":
-            return None, too_long
+            return None
         if self.overflow == "left" and longest > 0:
             whole = [np.concatenate([prefix, row])[-longest:] for row in rows]
-            return Request(Ragged.from_rows(whole), request.options), too_long
+            return Request(Ragged.from_rows(whole), request.options)
         if self.overflow == "canonical" and len(prefix) + len(canonical) <= longest:
             fitting = [np.asarray(canonical, np.int32) if far else row
                        for row, far in zip(rows, long, strict=True)]  # fmt: skip
-            return Request(Ragged.from_rows(fitting), request.options, request.prefix), too_long
+            return Request(Ragged.from_rows(fitting), request.options, request.prefix)
         advice = {
             "error": "choose overflow drop, left or canonical",
             "canonical": "its canonical tokens do not fit either; choose overflow drop or left",

@@ -65,7 +65,7 @@ def _tree_log_probs(
             full = int((fill[order[begin:]] >= 0.9 * fill[order[begin]]).sum())
             chunk = _take(rows, order[begin : begin + min(size, full)])
             nodes = np.sort(chunk.nodes[chunk.nodes >= 0])
-            read = by_node[_members(node_of_read[by_node], nodes)]
+            read = by_node[np.isin(node_of_read[by_node], nodes)]
             wanted, which = np.unique(node_of_read[read], return_inverse=True)
             try:
                 outputs = tree_pass.run(chunk, wanted, keep)
@@ -114,12 +114,6 @@ def _take(rows: TreeRows, chosen: Ints) -> TreeRows:
     nodes, past = rows.nodes[chosen], rows.past[chosen]
     width = int((nodes >= 0).sum(axis=1).max())
     return TreeRows(nodes[:, :width], past[:, : int((past >= 0).sum(axis=1).max(initial=0))])
-
-
-def _members(ordered: Ints, nodes: Ints) -> Ints:
-    """Positions in ``ordered`` (ascending) whose value is among ``nodes`` (ascending)."""
-    at = np.searchsorted(nodes, ordered)
-    return np.flatnonzero(nodes[np.minimum(at, len(nodes) - 1)] == ordered)
 
 
 def padded_log_probs(
@@ -195,9 +189,7 @@ def scoring_mode(model: Any) -> str:
     >>> scoring_mode(model)  # a Llama
     'tree'
 
-    Args:
-        model: any causal language model of transformers.
-
+    ``model`` is any causal language model of transformers.
     "tree" computes shared prefixes of all sequences once, by an attention mask; "cache" computes
     the common prefix once; "plain" shares nothing. Models differ in what they do with masks,
     positions and caches that are passed to them, and some ignore them silently, so a mode is tested
