@@ -121,14 +121,14 @@ def test_a_full_store_and_a_word_without_tokenization_are_codes(store: stores.St
     assert store.used[0] == store.used[1] == 0
 
 
-@njit(nogil=True)
+@njit(cache=False)
 def solve_twice(types, lattice, unbroken, k):
     """log z by both solvers, for the words and ``unbroken`` times a lattice."""
     longs = [lattice for _ in range(unbroken)]
     return distances.solve(types, longs, k), distances.solve_unbroken(types, longs, k)[0]
 
 
-@njit(nogil=True)
+@njit(cache=False)
 def feasible_words(types, lattice, k):
     """`feasible.feasible` without lattices."""
     longs = [lattice]
@@ -154,7 +154,7 @@ def test_distances_begin_at_the_smallest_degree(store: stores.Store) -> None:
         assert counts == [len(groups.get(degree, [])) for degree in degrees]
 
 
-@njit(nogil=True)
+@njit(cache=False)
 def nearest_with(types, lattice, unbroken, k):
     """`feasible.nearest_of_blocks` for the words and ``unbroken`` times a lattice."""
     longs = [lattice for _ in range(unbroken)]
