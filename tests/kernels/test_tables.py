@@ -88,28 +88,6 @@ def test_a_record_has_all_tokenizations_by_degree(store: stores.Store, mode: str
     assert kinds == {True, False}
 
 
-def test_a_larger_store_has_the_same_records_at_the_same_positions(store: stores.Store) -> None:
-    stores.clear(store)
-    records = {text: insert(store, "distance", text) for text in TEXTS}
-    larger = stores.new_store(4)
-    stores.copy_records(store, larger)
-    used = store.used[0]
-    assert np.array_equal(larger.words[:used], store.words[:used])
-    for text, record in records.items():
-        key = np.array(canonical(VOCAB, text), np.int32)
-        assert stores.find(larger, stores.DISTANCE, key, 0, len(key)) == record
-    assert len(larger.slots) == 4 * len(store.slots)
-
-
-def test_a_number_counts_under_its_stamp_alone(store: stores.Store) -> None:
-    stores.clear(store)
-    record = insert(store, "distance", b"abcab")
-    first, second = stores.next_stamp(store), stores.next_stamp(store)
-    stores.set_number(store, record, first, 7)
-    assert stores.number_of(store, record, first) == 7
-    assert stores.number_of(store, record, second) == -1
-
-
 def test_a_full_store_and_a_word_without_tokenization_are_codes(store: stores.Store) -> None:
     stores.clear(store)
     tokens = VOCAB.kernel_tokens

@@ -161,16 +161,6 @@ def test_stores_do_not_grow_with_the_number_of_threads() -> None:
     assert 1 <= len(scheme._stores) <= (os.cpu_count() or 1)
 
 
-def test_a_token_without_bytes_stands_in_no_text() -> None:
-    vocab = toy([b"a", b"b", b"", b"ab"])
-    assert not vocab.readable[2]
-    row = [2, 2, 3, 2, 3] + [2] * 500
-    for spec in ("canonical", "uniform", "stochastok(alpha=3)", "uniform-k(k=2)", "grampa"):
-        drawn = rt.sampler(spec, vocab).sample(row, seed=0)
-        assert (drawn == 2).sum() == 503
-        assert vocab.decode_bytes(drawn) == b"abab"
-
-
 @pytest.mark.parametrize("text", ["abc", [1, 2]])
 def test_a_draw_checks_its_input_once_and_takes_few_calls(text: Any) -> None:
     scheme = rt.UniformK(TOY, k=2)
