@@ -125,7 +125,7 @@ def test_a_string_or_bytes_is_no_batch() -> None:
 )
 def test_more_draws_than_memory_are_refused(spec: str) -> None:
     scheme = rt.sampler(spec, TOY)
-    for rows in ([""], [[]], ["abc" * 100_000] * 3):
+    for rows in ([""], [[]], ["abc" * 1000] * 3):
         for draws in (2**31 - 1, 2**31, 2**70):
             with pytest.raises(rt.RobustokError, match="draw"):
                 scheme.sample_batch(rows, seed=0, draws=draws)
