@@ -24,12 +24,12 @@ class Pair(NamedTuple):
     second: np.ndarray  # int64 [values]
 
 
-@njit(nogil=True)
+@njit(cache=False)
 def total(pair):
     return pair.first.sum() + pair.second[1:].sum()
 
 
-@njit(nogil=True)
+@njit(cache=False)
 def totals(pair):
     plain = total(pair)
     borrowed = borrow(pair)
@@ -60,9 +60,9 @@ def check(index):
         raise ValueError("index", index)
     return np.zeros(3)[index]
 
-callee = njit(nogil=True)(check)
+callee = njit(cache=False)(check)
 
-@njit(nogil=True)
+@njit(cache=False)
 def kernel(index):
     return callee(index) + callee(index + 1)
 
@@ -143,11 +143,11 @@ def test_another_release_of_numba_compiles_kernels_to_the_same_results(tmp_path:
 def test_a_call_with_a_constant_compiles_no_function_of_its_own() -> None:
     from robustok.kernels.compiler import njit
 
-    @njit(nogil=True)
+    @njit(cache=False)
     def add(a, b):
         return a + b
 
-    @njit(nogil=True)
+    @njit(cache=False)
     def kernel(a):
         return add(a, 1) + add(a, a)
 

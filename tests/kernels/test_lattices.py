@@ -29,7 +29,7 @@ VOCAB = toy([b"a", b"b", b"c", b" ", b"ab", b"aa", b"abc", b"bca", b" a"])
 TEXTS = [b"a", b"abcab", b"aabca aab", b"abc" * 4, b"b b b"]
 
 
-@njit(nogil=True)
+@njit(cache=False)
 def joined_twice(edges):
     """Lists of lattices exist in compiled code alone."""
     return lattice.joined([edges, edges])

@@ -64,12 +64,6 @@ def test_neighbors_and_distance_are_those_by_hand(case) -> None:
             assert rt.distance(vocab, v, u) == oracle.distance(vocab, v, u)
 
 
-def test_splitting_costs_two_and_merging_costs_one() -> None:
-    vocab = toy([b"a", b"b", b"ab"])
-    assert rt.distance(vocab, [2], [0, 1]) == 2
-    assert rt.distance(vocab, [0, 1], [2]) == 1
-
-
 def test_special_ids_stay_and_nothing_crosses_them() -> None:
     vocab = toy([b"a", b"b", b"ab", b"ba"], special=[b"<s>"])
     lattice = rt.Lattice(vocab, [2, 4, 3])

@@ -125,7 +125,7 @@ def test_a_string_or_bytes_is_no_batch() -> None:
 )
 def test_more_draws_than_memory_are_refused(spec: str) -> None:
     scheme = rt.sampler(spec, TOY)
-    for rows in ([""], [[]], ["abc" * 100_000] * 3):
+    for rows in ([""], [[]], ["abc" * 1000] * 3):
         for draws in (2**31 - 1, 2**31, 2**70):
             with pytest.raises(rt.RobustokError, match="draw"):
                 scheme.sample_batch(rows, seed=0, draws=draws)
@@ -159,16 +159,6 @@ def test_stores_do_not_grow_with_the_number_of_threads() -> None:
     for thread in threads:
         thread.join()
     assert 1 <= len(scheme._stores) <= (os.cpu_count() or 1)
-
-
-def test_a_token_without_bytes_stands_in_no_text() -> None:
-    vocab = toy([b"a", b"b", b"", b"ab"])
-    assert not vocab.readable[2]
-    row = [2, 2, 3, 2, 3] + [2] * 500
-    for spec in ("canonical", "uniform", "stochastok(alpha=3)", "uniform-k(k=2)", "grampa"):
-        drawn = rt.sampler(spec, vocab).sample(row, seed=0)
-        assert (drawn == 2).sum() == 503
-        assert vocab.decode_bytes(drawn) == b"abab"
 
 
 @pytest.mark.parametrize("text", ["abc", [1, 2]])

@@ -1,4 +1,4 @@
-"""BPE-dropout follows each of its three originals."""
+"""BPE-dropout follows each of its three originals, by one queue of merges and by blocks."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import json
 import multiprocessing
 import os
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from tests.oracles import dropout
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import TOKENIZERS, hard_texts, real
 from tests.oracles.draws import DRAWS
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import robustok as rt
+from robustok.kernels.trie import find_token
+from robustok.samplers import bpe_dropout
 from robustok.tokenizer.data import byte_alphabet
 
 RULES = ["provilkov", "hf", "sentencepiece"]
@@ -85,7 +90,7 @@ def test_the_sentencepiece_rule_is_sentencepiece(p: float) -> None:
     processor = spm.SentencePieceProcessor(model_proto=model.getvalue())
     vocab = rt.Vocabulary.load(processor)
     scheme = rt.BpeDropout(vocab, p=p, rule="sentencepiece")
-    left, right, result = _merges(vocab)
+    left, right, result = bpe_dropout._merge_list(vocab)
     merges = {
         (int(a), int(b)): (r, int(c))
         for r, (a, b, c) in enumerate(zip(left, right, result, strict=True))
@@ -99,12 +104,6 @@ def test_the_sentencepiece_rule_is_sentencepiece(p: float) -> None:
     ]
     assert_distribution(theirs, distribution)
     assert_distribution(scheme.sample_batch(["banana"], seed=2, draws=DRAWS // 2), distribution)
-
-
-def _merges(vocab: rt.Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    from robustok.samplers.bpe_dropout import _merge_list
-
-    return _merge_list(vocab)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -182,15 +181,6 @@ def test_a_merge_that_makes_no_token_of_text_is_left_out(rule: str) -> None:
     assert all(vocab.decode_bytes(ids) == b"abc" for ids in drawn)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_a_token_without_bytes_stays(rule: str) -> None:
-    names = {**byte_alphabet(), "ab": 256, "": 257}
-    vocab = rt.Vocabulary.load(Tokenizer(models.BPE(names, [("a", "b")])))
-    drawn = rt.BpeDropout(vocab, p=0.5, rule=rule).sample([257, 256, 257, 257, 256], seed=1)
-    assert (drawn == 257).sum() == 3
-    assert vocab.decode_bytes(drawn) == b"abab"
-
-
 def test_more_ids_than_the_merge_table_holds_are_refused(monkeypatch) -> None:
     monkeypatch.setattr("robustok.samplers.bpe_dropout.BITS", 8)
     vocab = rt.Vocabulary.load(tokenizer())
@@ -214,3 +204,159 @@ def test_forked_processes_fill_one_cache_of_outcomes() -> None:
     fresh = rt.sampler("bpe-dropout(p=0.5)", rt.Vocabulary.load(tokenizer()))
     drawn, expected = (x.sample_batch([b"abcabc"] * 200, seed=1) for x in (s, fresh))
     assert np.array_equal(drawn.values, expected.values)
+
+
+def characters() -> rt.Vocabulary:
+    """A BPE of characters with byte fallback."""
+    tokens = ["<unk>", *(f"<0x{b:02X}>" for b in range(256)), "a", "b", "c", "ab", "abc", "bc"]
+    names = {token: i for i, token in enumerate(tokens)}
+    merges = [("a", "b"), ("ab", "c"), ("b", "c")]
+    return rt.Vocabulary.load(
+        Tokenizer(models.BPE(names, merges, unk_token="<unk>", byte_fallback=True))
+    )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_bpe_dropout_of_characters(rule: str) -> None:
+    a, b, c, ab, abc, bc = range(257, 263)
+    merges = {(a, b): (0, ab), (ab, c): (1, abc), (b, c): (2, bc)}
+    distribution = getattr(dropout, rule)(merges, (a, b, c, b, c), 0.3)
+    scheme = rt.BpeDropout(characters(), p=0.3, rule=rule)
+    rows = scheme.sample_batch([[abc, bc]], seed=11, draws=400)
+    assert_distribution(rows, distribution)
+
+
+def test_bpe_dropout_of_characters_without_a_token_and_of_long_text() -> None:
+    vocab, text = characters(), "aéb" + "abc" * 120
+    assert vocab.decode(rt.BpeDropout(vocab, p=0.2).sample(text, seed=1)) == text
+
+
+def test_bpe_dropout_of_short_texts_is_not_by_blocks_in_any_thread(monkeypatch) -> None:
+    from robustok.kernels import dropout as kernels
+
+    merge_texts, blocks = kernels.merge_texts, []
+
+    def spy(*arguments: object) -> object:
+        blocks.append(arguments[-2])
+        return merge_texts(*arguments)
+
+    monkeypatch.setattr(kernels, "merge_texts", spy)
+    rt.BpeDropout(characters(), p=0.2).sample_batch(["abc" * 100] * 300, seed=1, threads=2)
+    assert blocks == [None, None]
+
+
+# Long pre-tokens are merged by blocks.
+
+LETTERS = "ab é世😀"
+ONE_QUEUE = 1 << 60
+
+
+def sentencepiece_like(merges: list[tuple[str, str]], prefix: bool = True) -> rt.Vocabulary:
+    """A BPE of characters with byte fallback and no pre-tokens, as that of Llama 2."""
+    names = ["<unk>", *(f"<0x{b:02X}>" for b in range(256)), *"ab▁é世"]
+    names += dict.fromkeys(left + right for left, right in merges)
+    ids = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    built = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", byte_fallback=True))
+    spaces = [normalizers.Replace(" ", "▁")]
+    built.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), *spaces] if prefix else spaces
+    )
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    built.decoder = decoders.Sequence(parts)
+    return rt.Vocabulary.load(built)
+
+
+@st.composite
+def merge_lists(draw: st.DrawFn) -> list[tuple[str, str]]:
+    """Merges of tokens that exist, in any order: a part may come after what it is part of."""
+    tokens = list("ab▁é世")
+    merges: list[tuple[str, str]] = []
+    for _ in range(draw(st.integers(1, 12))):
+        left, right = draw(st.sampled_from(tokens)), draw(st.sampled_from(tokens))
+        if (left, right) not in merges and len(left + right) <= 6:
+            merges.append((left, right))
+            tokens.append(left + right)
+    return draw(st.permutations(merges))
+
+
+def drawn(vocab: rt.Vocabulary, texts: object, p: float, by_blocks: int) -> rt.Ragged:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bpe_dropout, "_BY_BLOCKS", by_blocks)
+        return rt.BpeDropout(vocab, p=p).sample_batch(texts, seed=5, draws=8)  # type: ignore[arg-type]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    merge_lists(), st.lists(st.text(LETTERS, max_size=40), max_size=3), st.floats(0.01, 1),
+    st.booleans(),
+)  # fmt: skip
+@example([("a", "a"), ("aa", "aa"), ("aa", "a")], ["a" * 60 + " " + "aa b" * 9], 0.3, True)
+@example([("a", "b")], ["", "a", "ab"], 0.5, False)
+def test_blocks_have_the_draws_of_one_queue(
+    merges: list[tuple[str, str]], texts: list[str], p: float, prefix: bool
+) -> None:
+    vocab = sentencepiece_like(merges, prefix)
+    ids = vocab.encode_batch(texts)
+    expected = drawn(vocab, ids, p, ONE_QUEUE)
+    assert drawn(vocab, ids, p, 1) == expected
+    assert drawn(vocab, texts, p, 1) == expected
+    assert drawn(vocab, texts, p, ONE_QUEUE) == expected
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+@pytest.mark.parametrize("text", ["abab", "aab ba"])
+def test_blocks_follow_the_distribution(text: str, p: float, monkeypatch) -> None:
+    monkeypatch.setattr(bpe_dropout, "_BY_BLOCKS", 1)
+    pairs = [("a", "b"), ("b", "a"), ("a", "a"), ("ab", "a"), ("b", "ab"), ("ab", "ab")]
+    vocab = sentencepiece_like(pairs, prefix=False)
+    ids = {vocab.decode([i]): i for i in range(1, vocab.size) if vocab.tokens[i]}
+    merges = {
+        (ids[left], ids[right]): (rank, ids[left + right])
+        for rank, (left, right) in enumerate(pairs)
+    }
+    symbols = tuple(ids[letter] for letter in text)
+    distribution = dropout.provilkov(merges, symbols, p)
+    rows = rt.BpeDropout(vocab, p=p).sample_batch([text], seed=2, draws=5000)
+    assert_distribution(rows, {path: q for path, q in distribution.items() if q > 1e-12})
+
+
+def test_a_text_with_an_added_token_is_drawn_from_its_ids() -> None:
+    source = sentencepiece_like([("a", "b")], prefix=False).data.source
+    source.add_tokens([AddedToken("bé", normalized=False)])
+    vocab = rt.Vocabulary.load(source)
+    texts = ["ab abéab", "ab", "bé", "b é", ""]
+    scheme = rt.BpeDropout(vocab, p=0.5)
+    rows = scheme.sample_batch(texts, seed=1, draws=50)
+    assert rows == scheme.sample_batch(vocab.encode_batch(texts), seed=1, draws=50)
+    added = vocab.tokens.index("bé".encode())
+    assert all((np.array(row) == added).sum() == 1 for row in list(rows)[:50])
+
+
+def test_characters_have_the_ids_of_the_trie() -> None:
+    vocab = sentencepiece_like([("a", "b"), ("é", "世")])
+    character = rt.BpeDropout(vocab, p=0.5)._merges().character
+    for code, known in enumerate(character.tolist()):
+        if known >= 0 or code in (0x41, 0x7F, 0x80, 0x4E16):
+            spelled = np.frombuffer(bytearray(chr(code).encode("utf8", "surrogatepass")), np.uint8)
+            assert find_token(vocab.trie, spelled, 0, len(spelled)) == known
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_normalization_without_the_library_is_that_of_the_library(prefix: bool) -> None:
+    encoder = sentencepiece_like([("a", "b")], prefix).data.encoder
+    assert encoder.first_space == (" " if prefix else "")  # type: ignore[attr-defined]
+    for parts in product(["", "a", " ", "▁", "  ", "\n", "世"], repeat=3):
+        text = "".join(parts)
+        assert encoder.normalize(text) == encoder._normalized(text).replace("▁", " ")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["llama2", "internlm2"])
+def test_real_tokenizers_without_pre_tokens(name: str) -> None:
+    vocab = real(name)
+    texts = ["def f(x):\n    return x  # 世界\n" * 30, "the cat sat on the mat. " * 40, "x" * 900,
+             "日本語 и русский — ——Ｅ " * 20, " " * 700, "the", ""]  # fmt: skip
+    ids = vocab.encode_batch(texts)
+    for p in (0.1, 0.5):
+        expected = drawn(vocab, ids, p, ONE_QUEUE)
+        assert drawn(vocab, ids, p, 512) == expected
+        assert drawn(vocab, texts, p, 512) == expected

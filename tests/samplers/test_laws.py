@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 from functools import cache
-from math import ceil
 
 import numpy as np
 import pytest
@@ -13,8 +13,10 @@ from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import real
 from tests.oracles.draws import DRAWS, only_compiled
 from tests.oracles.vocabulary import ENGLISH, GAPPY, canonical, toy
+from tokenizers import Tokenizer, models
 
 import robustok as rt
+from robustok.kernels import store as stores
 
 TEXTS = [(ENGLISH, b"abc"), (ENGLISH, b"abcab d"), (ENGLISH, b"cabcc ab"), (GAPPY, b"abcddab")]
 
@@ -38,7 +40,8 @@ def test_uniform_k_at_every_distance(vocab: rt.Vocabulary, text: bytes) -> None:
         )
 
 
-@pytest.mark.parametrize("length", [8, 16, 40])  # 108 tokenizations, 20,569, and beyond 2^31
+# 108 tokenizations, 20,569, beyond 2^31, and a block that is too long for a record.
+@pytest.mark.parametrize("length", [8, 16, 40, pytest.param(300, marks=only_compiled)])
 def test_words_of_many_tokenizations(length: int) -> None:
     vocab = toy([b"a", b"aa", b"aaa", b"aaaa"])
     ids, k = canonical(vocab, b"a" * length), length // 2
@@ -169,43 +172,6 @@ def test_uniform_k_through_blocks_of_words() -> None:
 
 
 @only_compiled
-@pytest.mark.parametrize("spec", ["uniform", "uniform-k(k=60)"])
-def test_long_stretches_are_drawn_evenly(spec: str) -> None:
-    """Without cut positions a path is walked: positions mirrored about the middle look alike."""
-    vocab = toy([b"a", b"aa", b"aaa"])
-    ids = tuple([2] * 100)
-    rows = rt.sampler(spec, vocab).sample_batch([ids], seed=5, draws=600)
-    for row in rows:
-        assert vocab.decode_bytes(row) == b"a" * 300
-    first = np.array([np.bincount([r[0]], minlength=3) for r in rows]).sum(0)
-    last = np.array([np.bincount([r[-1]], minlength=3) for r in rows]).sum(0)
-    if spec == "uniform":
-        growth = 1.8392867552141612  # of the tribonacci numbers: how counts grow with a byte
-        distribution = np.array([growth**-1, growth**-2, growth**-3])
-        for seen in (first, last):
-            assert np.abs(seen / 600 - distribution).max() < 0.08
-    else:
-        assert all(rt.distance(vocab, ids, row) == 60 for row in rows)
-        assert np.abs(first - last).max() / 600 < 0.1
-
-
-def test_a_distance_nobody_has_becomes_the_nearest_below() -> None:
-    vocab = toy([b"a", b"b", b"ab"])
-    ids = canonical(vocab, b"abab")
-    for k, expected in ((1, 0), (2, 2), (3, 2), (4, 4), (99, 4)):
-        row = rt.UniformK(vocab, k=k).sample(ids, seed=1)
-        assert rt.distance(vocab, ids, row) == expected
-
-
-def test_strength_is_the_ceiling_of_alpha_times_m() -> None:
-    vocab = real("gpt2")
-    ids = vocab.encode("a revolution is a rapid, fundamental transformation of a society")
-    for alpha in (0.1, 0.5, 1.0, 3.0):
-        row = rt.UniformK(vocab, alpha=alpha).sample(ids, seed=2)
-        assert rt.distance(vocab, ids, row) == ceil(alpha * len(ids))
-
-
-@only_compiled
 def test_uniform_k_ends_where_a_long_block_lacks_the_distance() -> None:
     vocab = toy([b"x", b"x" * 300])
     for k, expected in ((2, 0), (299, 0), (300, 300), (450, 300)):
@@ -328,3 +294,62 @@ def test_a_byte_that_no_token_has_raises(text: str) -> None:
     with pytest.raises(rt.RobustokError, match="lacks a token for one of its bytes"):
         _draw_texts(scheme, batch.copy(), offsets, offsets, zero, zero, plan)
     assert vocab.decode_bytes(scheme.sample("ab ab", seed=0)) == b"ab ab"
+
+
+@pytest.mark.parametrize("support", ["all", "pairwise"])
+def test_stochastok_uniform_of_a_token_with_many_segmentations(support: str) -> None:
+    vocab = toy([b"a", b"aa", b"aaa", b"a" * 9])
+    scheme = rt.StochasTokUniform(vocab, alpha=4, support=support)
+    assert_distribution(
+        draws(scheme, (3,), 400), samplers.stochastok_uniform(vocab, (3,), 4, support)
+    )
+
+
+def test_starts_of_tokenizations_without_an_end_cost_no_time() -> None:
+    """A last character that is no token: the letters before it have 2 ** 40 segmentations."""
+    names = {"a": 0, "aa": 1, "a" * 60 + "x": 2}
+    vocab = rt.Vocabulary.load(Tokenizer(models.BPE(names, [("a", "a")], ignore_merges=True)))
+    assert rt.StochasTokUniform(vocab, alpha=1).sample([2], seed=0).tolist() == [2]
+
+
+def test_a_store_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of more words than a small store holds, each text fitting alone."""
+    rng = random.Random(1)
+    texts = ["".join(rng.choices("abc d", k=12)) for _ in range(9)]
+    new_store = stores.new_store
+    schemes = ["uniform", "stochastok-uniform", "stochastok(alpha=1, ways=3)", "uniform-k(k=2)",
+               "grampa"]  # fmt: skip
+    for spec in schemes:
+        expected = rt.sampler(spec, ENGLISH).sample_batch(texts, seed=3, draws=2)
+        sizes = []
+
+        def small(scale: int = 1, sizes: list[int] = sizes) -> stores.Store:
+            sizes.append(scale)
+            store = new_store()
+            words = store.words[: 80 * scale]
+            return store._replace(
+                words=words, floats=words.view(np.float64), ints=words.view(np.int32),
+                bytes=words.view(np.uint8),
+            )  # fmt: skip
+
+        monkeypatch.setattr("robustok.samplers.stored.new_store", small)
+        drawn = rt.sampler(spec, ENGLISH).sample_batch(texts, seed=3, draws=2, threads=1)
+        assert drawn == expected
+        assert max(sizes) < 2000
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("size", "k"), [(120, 3), (120, 100), (1300, 40)])
+def test_uniform_k_of_long_words(size: int, k: int) -> None:
+    """Words too long for a table, beside short ones; every draw has the distance k."""
+    vocab = toy([b"a", b"aa", b"aaa", b" ", b"b", b"bb", b" b"])
+    ids = tuple(vocab.encode("a" * size + " bb b" * 3 + "a" * 60).tolist())
+    for row in draws(rt.UniformK(vocab, k=k), ids, 2):
+        assert vocab.decode_bytes(row) == vocab.decode_bytes(ids)
+        assert rt.distance(vocab, ids, row) == k
+
+
+def test_uniform_of_a_long_word() -> None:
+    vocab = toy([b"a", b"aa"])
+    rows = draws(rt.Uniform(vocab), (1,) * 30, 3)
+    assert {vocab.decode_bytes(row) for row in rows} == {b"a" * 60}

@@ -63,11 +63,6 @@ def test_a_long_text_has_a_log_prob_too() -> None:
     assert scheme.log_prob(vocab.encode(text)) == -np.inf
 
 
-def test_a_scheme_without_one_says_so() -> None:
-    with pytest.raises(rt.RobustokError, match="stochastok has no exact log_prob"):
-        rt.StochasTok(ENGLISH, alpha=1).log_prob([0])
-
-
 SPECIAL = toy([b"a", b"b", b"c", b"ab", b"bc", b"abc"], special=[b"<s>", b""])
 S, HOLE = 6, 7
 # 5 and 6 are byte-fallback twins of 1 and 2; the encoder takes the last id of equal bytes.

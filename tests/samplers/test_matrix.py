@@ -71,11 +71,23 @@ def test_draws_decode_to_the_text_and_hold_ordinary_tokens(spec, case, seed) -> 
         assert vocab.ordinary[row].all()
 
 
-@pytest.mark.parametrize("spec", ["stochastok(alpha=0)", "stochastok-uniform(alpha=0)",
-                                  "uniform-k(alpha=0)", "uniform-k(k=0)"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spec",
+    ["stochastok(alpha=0)", "stochastok-uniform(alpha=0)", "uniform-k(alpha=0)", "uniform-k(k=0)",
+     "bpe-dropout(p=0)", "maxmatch-dropout(p=0)"],
+)  # fmt: skip
 def test_strength_zero_is_canonical(spec: str) -> None:
     ids = TOY.encode("abc abc ab")
-    assert np.array_equal(rt.sampler(spec, TOY).sample(ids, seed=5), ids)
+    assert np.array_equal(toy_sampler(spec).sample(ids, seed=5), ids)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_token_without_bytes_stands_in_no_text(spec: str) -> None:
+    vocab = toy([b"a", b"b", b"", b"ab"])
+    assert not vocab.readable[2]
+    drawn = toy_sampler(spec, vocab).sample([2, 2, 3, 2, 3] + [2] * 500, seed=0)
+    assert (drawn == 2).sum() == 503
+    assert vocab.decode_bytes(drawn) == b"abab"
 
 
 @pytest.mark.parametrize("spec", SPECS)

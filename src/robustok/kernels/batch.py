@@ -1,6 +1,10 @@
 """What every draw kernel reads and writes: vocabulary, batch of texts, output rows.
 
 Also splits rows at fixed (special or kept) tokens before a draw and reassembles them afterwards.
+
+Arguments of one meaning in this module: ``values``: int32, the ids of all rows; row r is
+values[offsets[r]:offsets[r + 1]]. ``offsets``: int64 [rows + 1], ascending. ``fixed``: bool [ids of
+all rows].
 """
 
 from __future__ import annotations
@@ -59,7 +63,7 @@ def tokens_of(trie: Trie, token_bytes: np.ndarray, token_offsets: np.ndarray) ->
     return Tokens(trie, token_bytes, token_offsets, border)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def copy_to(source, size, target, at):
     """Copy the first ``size`` values of ``source`` to ``target``, from index ``at`` on.
 
@@ -71,15 +75,14 @@ def copy_to(source, size, target, at):
         target[at + i] = source[i]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def survey(values, offsets, readable, token_offsets, byte_offsets):
     """One pass over the ids: writes the bytes before each row to ``byte_offsets``, checks the ids.
 
-    ``values``: int32, the ids of all rows; row r is values[offsets[r]:offsets[r + 1]]. ``offsets``:
-    int64 [rows + 1]. ``readable``: bool [ids of the vocabulary], the token has a text.
-    ``byte_offsets``: int64 [rows + 1]. An id is checked against len(readable) before its use as an
-    index, so ``token_offsets`` needs len(readable) + 1 values. Returns the position of the first id
-    outside the vocabulary (or -1), and whether some id before it is not readable.
+    ``readable``: bool [ids of the vocabulary], the token has a text. ``byte_offsets``: int64 [rows
+    + 1]. An id is checked against len(readable) before its use as an index, so ``token_offsets``
+    needs len(readable) + 1 values. Returns the position of the first id outside the vocabulary (or
+    -1), and whether some id before it is not readable.
     """
     values, offsets, readable = borrow(values), borrow(offsets), borrow(readable)
     token_offsets, byte_offsets = borrow(token_offsets), borrow(byte_offsets)
@@ -98,12 +101,11 @@ def survey(values, offsets, readable, token_offsets, byte_offsets):
     return np.int64(-1), any_fixed
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def spell(token_bytes, token_offsets, values, start, end, out, at):
     """Append the bytes of values[start:end] to ``out``; returns the end.
 
-    ``values``: int32, ids of the vocabulary. ``out``: uint8 [capacity], with space for all these
-    bytes from index ``at`` on.
+    ``out``: uint8 [capacity], with space for all these bytes from index ``at`` on.
     """
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     values, out = borrow(values), borrow(out)
@@ -115,12 +117,11 @@ def spell(token_bytes, token_offsets, values, start, end, out, at):
     return at
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def spell_rows(token_bytes, token_offsets, values, offsets):
     """The bytes of all rows, uint8, and where each row begins in them, int64 [rows + 1].
 
-    ``values``: int32, ids of the vocabulary; row r is values[offsets[r]:offsets[r + 1]].
-    ``offsets``: int64 [rows + 1], ascending, the first one not always 0.
+    The first of ``offsets`` is not always 0.
     """
     token_bytes, token_offsets = borrow(token_bytes), borrow(token_offsets)
     values, offsets = borrow(values), borrow(offsets)
@@ -135,13 +136,12 @@ def spell_rows(token_bytes, token_offsets, values, offsets):
     return out, byte_offsets
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def split_at_fixed(offsets, fixed):
     """Texts between fixed tokens: (row, part, start, end) of each, empty ones left out.
 
-    ``offsets``: int64 [rows + 1], ascending; row r has the ids offsets[r]:offsets[r + 1].
-    ``fixed``: bool [offsets[-1]], one per id. Returns int64 [texts, 4]; a text has at least one id
-    that is not fixed, which bounds the number of texts.
+    Returns int64 [texts, 4]; a text has at least one id that is not fixed, which bounds the number
+    of texts.
     """
     count = 0
     for v in range(len(fixed)):
@@ -165,12 +165,12 @@ def split_at_fixed(offsets, fixed):
     return texts[:n]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def gather(values, texts):
     """The texts' ids alone, one after another.
 
-    ``values``: int32, the ids of all rows. ``texts``: int64 [texts, 4], from `split_at_fixed`.
-    Returns the ids and their offsets, int64 [texts + 1].
+    ``texts``: int64 [texts, 4], from `split_at_fixed`. Returns the ids and their offsets, int64
+    [texts + 1].
     """
     offsets = np.zeros(len(texts) + 1, np.int64)
     for t in range(len(texts)):
@@ -184,17 +184,15 @@ def gather(values, texts):
     return out, offsets
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def reassemble(values, offsets, fixed, texts, draws, drawn, drawn_offsets):
     """Rows with their fixed tokens back in place; text t, draw d is drawn row t * draws + d.
 
-    ``values``: int32, the given ids; row r is values[offsets[r]:offsets[r + 1]]. ``offsets``: int64
-    [rows + 1]. ``fixed``: bool [given ids]. ``texts``: int64 [texts, 4], from
-    `split_at_fixed` with the same offsets and ``fixed``. ``draws``: how many of each text.
-    ``drawn``: int32 [drawn ids]; drawn row x is drawn[drawn_offsets[x]:drawn_offsets[x + 1]].
-    ``drawn_offsets``: int64 [texts * draws + 1]. Returns the ids (int32) and their offsets (int64
-    [rows * draws + 1]). Each drawn id is written once and each fixed one once per draw, which is
-    the size of the result.
+    ``texts``: int64 [texts, 4], from `split_at_fixed` with the same arguments. ``draws``: how many
+    of each text. ``drawn``: int32 [drawn ids]; drawn row x is
+    drawn[drawn_offsets[x]:drawn_offsets[x + 1]]. ``drawn_offsets``: int64 [texts * draws + 1].
+    Returns the ids (int32) and their offsets (int64 [rows * draws + 1]). Each drawn id is written
+    once and each fixed one once per draw, which is the size of the result.
     """
     rows = len(offsets) - 1
     fixed_ids = 0

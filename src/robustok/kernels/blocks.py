@@ -35,7 +35,7 @@ SHORT = 24  # the same in a text of which over MOST_LARGE bytes are in longer bl
 MOST_LARGE = 1 << 16  # their tables take up to 1 kB a byte
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def longest(trie, text, start, end):
     """The end of the longest token that starts at text[start] and ends at ``end`` at most.
 
@@ -54,7 +54,7 @@ def longest(trie, text, start, end):
     return best
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def block_ends(trie, text, start, end, ends):
     """Write the end of every block of text[start:end] (uint8) to ``ends``; returns how many.
 
@@ -96,7 +96,7 @@ class TextBlocks(NamedTuple):
     times: np.ndarray  # int64: how often each type occurs
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def new_text_blocks(tokens, batch, first, last):
     """`TextBlocks` for the longest of the texts first..last."""
     most_tokens, most_bytes = np.int64(0), np.int64(0)
@@ -115,7 +115,7 @@ def new_text_blocks(tokens, batch, first, last):
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _cut_long(tokens, ids, start, end, size, blocks, count):
     """Cut ids[start:end], ``size`` bytes without a pair that no token holds, into blocks.
 
@@ -136,7 +136,7 @@ def _cut_long(tokens, ids, start, end, size, blocks, count):
     return count, large
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _cut(tokens, ids, start, end, blocks):
     """Cut the text ids[start:end] into blocks; returns how many, and the largest size of a type.
 
@@ -172,7 +172,7 @@ def _cut(tokens, ids, start, end, blocks):
     return count, np.int64(TABLED) if large <= MOST_LARGE else np.int64(SHORT)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def index_blocks(tokens, store, mode, ids, start, end, blocks, longs):
     """Cut the text ids[start:end] into blocks and find the type of each.
 

@@ -19,7 +19,7 @@ from robustok.kernels.batch import spell
 from robustok.kernels.compiler import borrow, njit
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def match_rows(token_offsets, old, old_span, new, new_span, old_matches, new_matches):
     """Compare the ids of two spans, which spell the same bytes; returns distance and splits.
 
@@ -50,7 +50,7 @@ def match_rows(token_offsets, old, old_span, new, new_span, old_matches, new_mat
     return distance, splits
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def compare_rows(token_offsets, old, old_offsets, new, new_offsets, draws, splits, distance):
     """Write the splits and the distance of each new row to ``splits`` and ``distance``.
 
@@ -69,7 +69,7 @@ def compare_rows(token_offsets, old, old_offsets, new, new_offsets, draws, split
         )
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def first_other_text(token_bytes, token_offsets, old, old_offsets, new, new_offsets, draws):
     """The first new row whose bytes are not those of its old row, or -1.
 
@@ -142,7 +142,7 @@ class Repaired(NamedTuple):
     offsets: np.ndarray  # int64 [rows + 1]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def decode(segments, token_bytes, token_offsets, text, text_offsets):
     """Write the bytes of each segment and one 0 after it.
 
@@ -161,7 +161,7 @@ def decode(segments, token_bytes, token_offsets, text, text_offsets):
         text_offsets[s + 1] = at
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def compare_segments(segments, canonical, token_offsets, comparison):
     """Fill ``comparison``, whose ``matches`` are true and ``canonical_matches`` false before.
 
@@ -184,7 +184,7 @@ def compare_segments(segments, canonical, token_offsets, comparison):
             comparison.distance[s] = end - begin - comparison.matches[begin:end].sum()
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _match_ends(ids, begin, end, canonical, first, last, comparison):
     """Match the common prefix and suffix, leaving at least one given id between them.
 
@@ -205,7 +205,7 @@ def _match_ends(ids, begin, end, canonical, first, last, comparison):
     comparison.matches[begin + prefix : end - suffix] = False
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def join(segments, row_offsets, canonical, canonical_matches, repaired):
     """Fill ``repaired``: each row with its segments in canonical form, other ids as they are.
 

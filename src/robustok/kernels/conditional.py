@@ -13,6 +13,8 @@ Three ways, from the most common case to the rarest:
   nodes. The tail of n bytes has n**0.7 bytes, so few draws are rejected and its distances take O(n)
   time.
 - What is rare and short from a table of positions by costs (`draw_by_table`).
+
+``probability``: float64 [edges], of each edge at its node.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class Sums(NamedTuple):
     high: np.ndarray  # int64 [rows]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def trim(row):
     """The first and last index of ``row`` (float64 [at least 1]) that is not negligible."""
     row = borrow(row)
@@ -59,7 +61,7 @@ def trim(row):
     return first, last
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def enlarge(table, used, extra):
     """``table`` (float64 [sums]), or a larger copy of the first ``used``, with ``extra`` free."""
     if used + extra <= len(table):
@@ -69,7 +71,7 @@ def enlarge(table, used, extra):
     return larger
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def largest(sums, row):
     """The largest probability of ``row`` (an index of a row that was kept).
 
@@ -81,7 +83,7 @@ def largest(sums, row):
     return best
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def probability_of(sums, row, s):
     """The probability of sum ``s`` (int64) in ``row``, the index of a row that was kept.
 
@@ -92,7 +94,7 @@ def probability_of(sums, row, s):
     return sums.table[sums.base[row] + s - sums.low[row]]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def build_tree(types, kind):
     """The tree over blocks of types ``kind`` (int64 [blocks]), as `Sums` of 2 * leaves rows.
 
@@ -138,7 +140,7 @@ def build_tree(types, kind):
     return Sums(table, base, low, high)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_tree(tree, total, state, blocks, distance):
     """Draw the distances of a tree's blocks given that they sum to ``total``; returns the state.
 
@@ -182,7 +184,7 @@ class Tail(NamedTuple):
     sums: Sums  # a row for each node of the tail
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _stages(n):
     """The first node of each stage of a lattice of ``n`` bytes, int64 [stages], ascending.
 
@@ -194,13 +196,12 @@ def _stages(n):
     return np.array([n - size for size in sizes])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _bounds(edges, probability, node, row, low, high):
     """The smallest and largest distance from a node to the end; the rows after its own have theirs.
 
-    ``probability``: float64 [edges], of each edge at its node. ``row``: node minus the first node
-    of the tail. ``low``, ``high``: int64 [nodes of the tail], indexed by row. The smallest is the
-    larger one without a path.
+    ``row``: node minus the first node of the tail. ``low``, ``high``: int64 [nodes of the tail],
+    indexed by row. The smallest is the larger one without a path.
     """
     smallest, largest = np.int64(1 << 60), np.int64(-1)
     for e in range(edges.first[node], edges.first[node + 1]):
@@ -211,7 +212,7 @@ def _bounds(edges, probability, node, row, low, high):
     return smallest, largest
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _wider(rows, width):
     """A copy of ``rows`` (float64 [rows, less than ``width``]) with zeros up to ``width``."""
     wider = np.zeros((len(rows), width))
@@ -220,7 +221,7 @@ def _wider(rows, width):
     return wider
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _write_row(edges, probability, rows, node, row, low, high, bounds):
     """Write the probabilities of the distances from ``node`` to the end that are within ``bounds``.
 
@@ -245,7 +246,7 @@ def _write_row(edges, probability, rows, node, row, low, high, bounds):
                 shifted[d] += p * source[d]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _is_entered(stages, best, node, ring, row):
     """Whether a path may enter a stage at ``node``; then ``best`` takes in its probabilities.
 
@@ -261,12 +262,12 @@ def _is_entered(stages, best, node, ring, row):
     return is_entered
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def build_tail(edges, probability, k):
     """The distances up to k of paths through the tail, as `Tail`.
 
-    ``probability``: float64 [edges], of each edge at its node. Rows are computed in a ring of one
-    row more than an edge spans, which is widened where a row does not fit.
+    Rows are computed in a ring of one row more than an edge spans, which is widened where a row
+    does not fit.
     """
     n = len(edges.first) - 1
     stages = _stages(n)
@@ -307,7 +308,7 @@ def build_tail(edges, probability, k):
     return Tail(stages, best, Sums(table, base, low, high))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def chance(tail, node, rest):
     """The probability that a path from ``node`` on has distance ``rest``; 0 where not kept.
 
@@ -318,13 +319,13 @@ def chance(tail, node, rest):
     return probability_of(tail.sums, row, rest) if tail.sums.base[row] >= 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_to(edges, probability, node, goal, state, path, at):
     """Walk from ``node`` to the first node at or after ``goal``; its tokens go to path[at:].
 
-    Returns that node, the end of the path, its distance and the state. ``probability``: float64
-    [edges]. ``path``: int32 [capacity], with space for a token a byte from index ``at`` on. Every
-    node that is reached has a path to the end, so an edge of positive probability is always chosen.
+    Returns that node, the end of the path, its distance and the state. ``path``: int32 [capacity],
+    with space for a token a byte from index ``at`` on. Every node that is reached has a path to the
+    end, so an edge of positive probability is always chosen.
     """
     first, step, token = borrow(edges.first), borrow(edges.step), borrow(edges.token)
     probability, path = borrow(probability), borrow(path)
@@ -345,7 +346,7 @@ def draw_to(edges, probability, node, goal, state, path, at):
     return node, at, distance, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_tail(edges, probability, tail, node, rest, state, path, at):
     """Complete a path that entered the tail at ``node``, with distance exactly ``rest``.
 
@@ -408,7 +409,7 @@ class Draws(NamedTuple):
     ends: np.ndarray  # int64 [draws]: the end of each draw in ``ids``
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_distances(kind, types, state, distance):
     """Draw the distances of blocks of types ``kind`` independently; returns their sum, the state.
 
@@ -431,7 +432,7 @@ def draw_distances(kind, types, state, distance):
     return total, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_by_tail(tokens, store, kind, types, longs, target, draws, at):
     """Draws at the target distance by stages of the unbroken blocks; returns as `_draw_by_group`.
 
@@ -479,7 +480,7 @@ def draw_by_tail(tokens, store, kind, types, longs, target, draws, at):
     return at, len(draws.states)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_by_table(edges, k, draws, at):
     """Draws at distance ``k`` by the logarithm of the number of paths from each node and distance.
 
@@ -519,7 +520,7 @@ def draw_by_table(edges, k, draws, at):
     return at
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def convolve_group(types, kind, k):
     """`Sums` of n blocks of types ``kind`` (int64 [n]): row t is the summed distance of blocks[t:].
 
@@ -558,7 +559,7 @@ def convolve_group(types, kind, k):
     return Sums(table, base, low, high)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def group_size(blocks):
     """How many blocks to convolve: the table grows with it, the attempts needed shrink with it.
 

@@ -13,8 +13,8 @@ are short.
 
 Arguments of one meaning in this module: ``first`` (int64 [n + 1]) and ``step`` (int32 [edges]) are
 those of `lattice.Edges`: every edge of node i ends in i + 1 ... n, so all node indices stay inside
-their arrays. ``cost``: int, a total cost of at least 0. ``slope``: float64, log z. ``z``: float64,
-the weight of an edge of cost 1.
+their arrays. ``probability``: float64 [edges], of each edge at its node. ``cost``: int, a total
+cost of at least 0. ``slope``: float64, log z. ``z``: float64, the weight of an edge of cost 1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ALIAS = -50.0  # logarithm of the probability that may alias
 _TRUSTED = 1e-3  # times 1/M; a smaller probability drowns in the rounding of the others
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def all_block_ends(first, step):
     """The end of every block, int64: a position that no edge spans ends one."""
     n = len(first) - 1
@@ -56,7 +56,7 @@ def all_block_ends(first, step):
     return ends[:count].copy()
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def block_counts(first, step, ends):
     """The number of paths through every block, int64 [blocks]; -1 for EXACT or more.
 
@@ -79,7 +79,7 @@ def block_counts(first, step, ends):
     return counts
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def residues(first, step, begin, end, by_segments, degree, deficits):
     """The paths through a block by degree, modulo 2**56 - deficits; int64 [degree + 1, moduli].
 
@@ -126,7 +126,7 @@ def residues(first, step, begin, end, by_segments, degree, deficits):
     return out
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _reduce(row, high, deficits):
     """Bring sums below 2**63 to at most 2**56 + 2**27, equal modulo 2**56 - deficits.
 
@@ -138,7 +138,7 @@ def _reduce(row, high, deficits):
             row[d, x] = (row[d, x] & _LOW) + (row[d, x] >> BITS) * deficits[x]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def tilt(edges, cost, farthest):
     """The slope at which the mean cost is about ``cost``, by Newton steps on the logit of the mean.
 
@@ -169,12 +169,11 @@ def tilt(edges, cost, farthest):
     return slope, mantissa, exponent, variance
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _by_table(edges, probability, cost):
     """The probability of one total cost, by the probabilities of all costs up to it.
 
-    ``probability``: float64 [edges], of each edge at its node. Keeps one row more than an edge
-    spans.
+    Keeps one row more than an edge spans.
     """
     n = len(edges.first) - 1
     ring = longest_edge(edges) + 1
@@ -197,12 +196,9 @@ def _by_table(edges, probability, cost):
     return rows[0, cost]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _by_angles(edges, probability, cost, size):
-    """The probability of one total cost modulo ``size``, by the inverse DFT.
-
-    ``probability``: float64 [edges], of each edge at its node.
-    """
+    """The probability of one total cost modulo ``size``, by the inverse DFT."""
     n = len(edges.first) - 1
     ring = longest_edge(edges) + 1
     real, imag = np.zeros(ring), np.zeros(ring)
@@ -239,7 +235,7 @@ def _by_angles(edges, probability, cost, size):
     return total / size
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _log_total(edges, slope):
     """The logarithm of the summed weight of all paths, exp(slope * cost) each; float64.
 
@@ -249,7 +245,7 @@ def _log_total(edges, slope):
     return np.log(mantissa[0]) + exponent[0] * np.log(2.0)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def log_coefficient(edges, cost, farthest):
     """The logarithm of the number of paths of total cost ``cost``; 1 <= cost <= farthest.
 

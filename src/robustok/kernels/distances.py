@@ -53,7 +53,7 @@ class Types(NamedTuple):
     # distance but the last, then 2.0; set by `accumulate`
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def read_types(store, record, times):
     """The `Types` of these records, with their counts copied from the store.
 
@@ -84,7 +84,7 @@ def read_types(store, record, times):
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def accumulate(types):
     """Set ``threshold`` from ``probability``: a distance is the number of thresholds up to u."""
     types = borrow(types)
@@ -97,7 +97,7 @@ def accumulate(types):
             types.threshold[types.row[x] + d // LANES, d % LANES] = total
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _weigh(types, slope, longs, scratch):
     """Set ``types.probability`` under weight exp(slope * distance).
 
@@ -135,7 +135,7 @@ def _weigh(types, slope, longs, scratch):
     return mean, var
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _scratch_for(types, longs):
     """`NewtonScratch` for these types and ``longs``."""
     most, nodes = np.int64(1), np.int64(0)
@@ -147,7 +147,7 @@ def _scratch_for(types, longs):
     return NewtonScratch(np.empty(most), np.empty(nodes), np.empty(nodes, np.int64))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _newton(types, longs, k, slope, scratch):
     """log z at which the expected distance is k, to a fifth of a standard deviation.
 
@@ -169,7 +169,7 @@ def _newton(types, longs, k, slope, scratch):
     return slope
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def solve(types, longs, k):
     """log z for distance k, by plain Newton steps; sets ``types.probability`` for it.
 
@@ -193,7 +193,7 @@ def solve(types, longs, k):
     return _newton(types, longs, k, slope, scratch)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def solve_unbroken(types, longs, k):
     """As `solve`, by logit Newton steps, for texts whose distance is mostly that of ``longs``.
 

@@ -22,7 +22,9 @@ blocks of the lattice (`blocks`). Hence, for the rule of Provilkov et al.:
 Arguments of one meaning in this module: ``merges``: `Merges`. ``scratch``: `MergeScratch`, with
 space for the symbols of the longest pre-token. ``dropout``: `Dropout`. ``pre_tokens``:
 `PreTokens` of the texts of the batch. ``token``: the canonical id of a pre-token, or -1.
-``blocks``: `Blocks`. ``steps``: `Steps`.
+``blocks``: `Blocks`. ``steps``: `Steps`. ``out``: int32, with space for an id for each byte of the
+pre-token from index ``at`` on: a merge only makes the sequence shorter. ``kept`` merges are kept
+before the first dropped one, ``kept_after`` before the second; -1: not drawn yet.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class Dropout(NamedTuple):
     scratch: MergeScratch
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def push_symbol(merges, scratch, size, i):
     """Push the merge of symbol ``i`` with the next one, if there is one; returns the new size.
 
@@ -95,7 +97,7 @@ def push_symbol(merges, scratch, size, i):
     return size
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def kept_merges(u, log_keep):
     """The number of merges kept before the next dropped one, geometric; int64.
 
@@ -104,7 +106,7 @@ def kept_merges(u, log_keep):
     return np.int64(min(np.log(max(u, 1e-17)) / log_keep, 1e18))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def next_kept(kept_after, log_keep, state):
     """The number of merges kept before the next dropped one, and the state.
 
@@ -118,7 +120,7 @@ def next_kept(kept_after, log_keep, state):
     return kept, state
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def join(merges, scratch, n, i):
     """Merge symbol ``i`` with the next one, and set the ranks of the new pairs.
 
@@ -139,7 +141,7 @@ def join(merges, scratch, n, i):
         rank[b] = rank_of(merges, token[b], token[i])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def apply(merges, scratch, n, size, i):
     """Merge symbol ``i`` with the next one and push the new pairs' merges; returns the heap size.
 
@@ -153,12 +155,9 @@ def apply(merges, scratch, n, size, i):
     return size
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def append_symbols(scratch, n, out, at):
-    """Append the ids of the symbols that are left of ``n`` to ``out`` from ``at``; returns the end.
-
-    ``out``: int32 [at least ``at + n``].
-    """
+    """Append the ids of the symbols that are left of ``n``; returns the end."""
     i = np.int64(0)
     while i < n:
         out[at] = scratch.token[i]
@@ -184,7 +183,7 @@ class Steps(NamedTuple):
     block: np.ndarray  # int32 [symbols]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _read_blocks(dropout, blocks, start, stop):
     """Write the symbols of blocks start..stop, not merged; returns their end, or -1.
 
@@ -211,7 +210,7 @@ def _read_blocks(dropout, blocks, start, stop):
     return np.int64(at)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _best_pair(scratch, first, end):
     """The symbol of first..end whose pair has the lowest rank, this rank, and the next one.
 
@@ -231,7 +230,7 @@ def _best_pair(scratch, first, end):
     return best, least, other
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _merge_blocks(dropout, blocks, steps, start, stop, count, until):
     """Merge blocks start..stop up to the step with key ``until`` (int64); returns a count.
 
@@ -259,7 +258,7 @@ def _merge_blocks(dropout, blocks, steps, start, stop, count, until):
     return np.int64(count)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _push_pairs(dropout, first, end, size, key):
     """Push the pairs of the block with the symbols first..end but the one of ``key`` (int64).
 
@@ -276,7 +275,7 @@ def _push_pairs(dropout, first, end, size, key):
     return np.int64(size)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _make_live(dropout, blocks, steps, b, count, key, size):
     """Return block ``b`` to the moment before its step ``key``, and push its other pairs.
 
@@ -288,7 +287,7 @@ def _make_live(dropout, blocks, steps, b, count, key, size):
     return _push_pairs(dropout, blocks.first[b], blocks.first[b + 1], size, key)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _sorted_steps(key, merges):
     """The steps by rank, equal ones as they come: indices of ``key``, int32.
 
@@ -319,12 +318,12 @@ def _sorted_steps(key, merges):
     return order
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _run_trials(dropout, blocks, steps, order, size, kept, kept_after, state):
     """Drop and keep the merges of all blocks; returns the state of the random numbers.
 
     ``order``: int32 [steps], from `_sorted_steps`, changed in place. ``size``: entries of the heap,
-    the pairs of live blocks. ``kept``, ``kept_after``: as in `bpe_dropout`.
+    the pairs of live blocks.
     """
     dropout, blocks, steps = borrow(dropout), borrow(blocks), borrow(steps)
     order = borrow(order)
@@ -374,13 +373,11 @@ def _run_trials(dropout, blocks, steps, order, size, kept, kept_after, state):
         dropped += 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def merge_by_blocks(dropout, begin, end, kept, kept_after, state, out, at):
     """Append the merged pre-token to ``out``; returns the end, or -1, and the state.
 
-    The pre-token is bytes begin..end of ``dropout.text``; -1 where a byte has no symbol. ``kept``,
-    ``kept_after``: as in `bpe_dropout`. ``out``: int32, with space for end - begin ids from ``at``
-    on.
+    The pre-token is bytes begin..end of ``dropout.text``; -1 where a byte has no symbol.
     """
     ends = np.empty(end - begin, np.int64)
     count = block_ends(dropout.trie, dropout.text, begin, end, ends)
@@ -403,7 +400,7 @@ def merge_by_blocks(dropout, begin, end, kept, kept_after, state, out, at):
     return at, state
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _is_current(merges, rule, rank, key):
     """Whether the entry ``key`` (int64) of the heap is the merge of its pair now.
 
@@ -416,15 +413,13 @@ def _is_current(merges, rule, rank, key):
     return merges.priority[rank] == key >> 32
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _merge(dropout, begin, end, kept, kept_after, state, out, at):
     """Merge text[begin:end] and append the result; returns the end, the trials and the state.
 
-    The end is -1 where a byte has no symbol. ``kept`` merges are kept before the first dropped one,
-    ``kept_after`` before the second; -1: not drawn yet. The rules differ in when there is a trial
-    and in what becomes of a dropped merge. `hf` has one for outdated entries too, and such an entry
-    brings the dropped ones back. ``out``: int32, with space for end - begin ids from ``at`` on: a
-    merge only makes the sequence shorter.
+    The end is -1 where a byte has no symbol. The rules differ in when there is a trial and in what
+    becomes of a dropped merge. `hf` has one for outdated entries too, and such an entry brings the
+    dropped ones back.
     """
     dropout, out = borrow(dropout), borrow(out)
     merges, scratch, rule = dropout.merges, dropout.scratch, dropout.rule
@@ -460,7 +455,7 @@ def _merge(dropout, begin, end, kept, kept_after, state, out, at):
     return append_symbols(scratch, n, out, at), trials, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _dry_run(dropout, begin, end, kept):
     """Merge text[begin:end] into ``scratch.ids``, dropping only the merge after ``kept`` others.
 
@@ -473,7 +468,7 @@ def _dry_run(dropout, begin, end, kept):
     return size, trials
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _count_trials(dropout, begin, end, token):
     """Count the trials of a token, text[begin:end], and cache them; see ``Merges.trials``."""
     size, trials = _dry_run(dropout, begin, end, np.int64(_NEVER))
@@ -483,7 +478,7 @@ def _count_trials(dropout, begin, end, token):
     return trials
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _cache_outcome(dropout, begin, end, token, k):
     """Cache the outcome of dropping only merge ``k`` of a token; see ``Merges.outcomes``.
 
@@ -501,13 +496,12 @@ def _cache_outcome(dropout, begin, end, token, k):
     outcomes[token, k, 0] = trials - k if fits else -1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _copy_outcome(outcomes, token, k, out, at):
     """Append the ids of an outcome; returns how many, or 0 while another thread is writing it.
 
     ``outcomes``: int32 [ids, FIRST, CELLS], ``Merges.outcomes``, where the outcome of merge ``k``
-    of ``token`` is cached. ``out``: int32, with space for an id for each byte of the token from
-    ``at`` on.
+    of ``token`` is cached.
     """
     y = 1
     while outcomes[token, k, y] > 0:
@@ -516,13 +510,12 @@ def _copy_outcome(outcomes, token, k, out, at):
     return y - 1 if outcomes[token, k, y] < 0 else 0
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _draw_pre_token(dropout, begin, end, token, by_blocks, state, out, at):
     """Append one draw of the pre-token text[begin:end]; returns the end and the state.
 
     ``by_blocks``: as for `merge_texts`. ``token`` is the canonical token that is exactly this
-    pre-token, or -1. ``out``: int32, with space for end - begin ids from ``at`` on. The end is -1
-    where there is no symbol for a byte.
+    pre-token, or -1. The end is -1 where there is no symbol for a byte.
     """
     merges, keep = dropout.merges, dropout.keep
     trials = np.int64(-2)
@@ -557,7 +550,7 @@ def _draw_pre_token(dropout, begin, end, token, by_blocks, state, out, at):
     return at, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_texts(dropout, pre_tokens, batch, by_blocks, rows):
     """Draw all texts of ``batch``, whose pre-tokens are ``pre_tokens``, into ``rows``.
 
@@ -589,7 +582,7 @@ def _draw_texts(dropout, pre_tokens, batch, by_blocks, rows):
     return np.int64(len(batch.keys))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def merge_texts(trie, merges, pre_tokens, batch, p, rule, by_blocks, rows):
     """Draw all texts of a batch, which are bytes; returns their number.
 

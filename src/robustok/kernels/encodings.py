@@ -44,7 +44,7 @@ class Lists(NamedTuple):
     offsets: np.ndarray  # int64 [tokens, 2]: in characters
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def rewrite(state, old, new, token_bytes, token_offsets, names, name_offsets, type_id):
     """The state of an encoding after its ids ``old`` became ``new``, uint8 [bytes].
 
@@ -74,7 +74,7 @@ def rewrite(state, old, new, token_bytes, token_offsets, names, name_offsets, ty
     return out[:end]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _read(state, old, given):
     """Read the lists of ``old`` from ``state`` to ``given``, `Lists`; returns whether they are all.
 
@@ -105,7 +105,7 @@ def _read(state, old, given):
     return _after(state, at, _SPECIAL) < len(state)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _after(state, at, text):
     """The end of ``text`` (uint8 [bytes]) at ``state[at]``, that of the state for other bytes."""
     state, text = borrow(state), borrow(text)
@@ -117,7 +117,7 @@ def _after(state, at, text):
     return at + len(text)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _number(state, at):
     """The digits at ``state[at]`` (uint8 [bytes]) as an int64, -1 for null, and where they end."""
     if at < len(state) and state[at] == _N:
@@ -129,7 +129,7 @@ def _number(state, at):
     return number, at
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _string_end(state, at):
     """Where the string ends that opens at ``state[at]`` (uint8 [bytes])."""
     at += 1
@@ -138,7 +138,7 @@ def _string_end(state, at):
     return min(at + 1, np.int64(len(state)))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _align(old, new, token_bytes, token_offsets, given, lists):
     """Fill the lists of the new ids from those of the canonical ones.
 
@@ -186,19 +186,19 @@ def _align(old, new, token_bytes, token_offsets, given, lists):
     return at == end and j == len(old) - 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _size(token_offsets, token):
     """The bytes of a token (an id of the vocabulary), one for a token without any; int64."""
     return max(token_offsets[token + 1] - token_offsets[token], 1)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _is_lead(byte):
     """Whether a byte (uint8) begins a character."""
     return byte & 0xC0 != 0x80
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _touched(token_bytes, begin, end):
     """The characters, int64, that the bytes from ``begin`` to ``end`` belong to."""
     token_bytes = borrow(token_bytes)
@@ -208,7 +208,7 @@ def _touched(token_bytes, begin, end):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _write(state, new, names, name_offsets, type_id, lists, out):
     """Write the state of ``new`` to ``out`` (uint8 [capacity]); returns where it ends.
 
@@ -264,7 +264,7 @@ def _write(state, new, names, name_offsets, type_id, lists, out):
     return _append(_END, out, end)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _append(text, out, end):
     """Write ``text`` to ``out`` from index ``end`` on; returns where it ends.
 
@@ -275,7 +275,7 @@ def _append(text, out, end):
     return end + len(text)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _comma(out, end, i):
     """Write the comma before entry ``i`` of a list to ``out`` (uint8 [bytes]); returns the end."""
     if i:

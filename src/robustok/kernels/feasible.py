@@ -31,7 +31,7 @@ GROUP = 32  # bytes of segments that are tried together first
 MOST_BITS = np.int64(1) << 33  # edges times words of 64 distances; more is not attempted
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def costs_between(edges, begin, end, most):
     """Which costs up to ``most`` paths from begin to end have: bool [most + 1].
 
@@ -48,7 +48,7 @@ def costs_between(edges, begin, end, most):
     return has[0]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _path_nodes(edges, best):
     """Which nodes the first path has whose costs to the end are ``best``: bool [n + 1].
 
@@ -70,7 +70,7 @@ def _path_nodes(edges, best):
     return on_path
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _meeting_nodes(edges, low, high):
     """The nodes on both a cheapest and a dearest path, int64 in order, node 0 and the last one."""
     on_cheapest, on_dearest = _path_nodes(edges, low), _path_nodes(edges, high)
@@ -82,7 +82,7 @@ def _meeting_nodes(edges, low, high):
     return meet[:count]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def flexible(edges):
     """(farthest, simple, three, gap) of a lattice; -1, 0, False, 0 where it has no path.
 
@@ -120,7 +120,7 @@ def flexible(edges):
     return most[0], simple, three, gap
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def cost_bits(edges, most):
     """The costs up to ``most`` (int64, at least 0) that paths have, one bit each: uint64 [words].
 
@@ -150,7 +150,7 @@ def cost_bits(edges, most):
     return bits[0].copy()
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _largest_in_bits(edges, k):
     """The largest distance up to k of a path, by one bit per distance; -1: too large to compute."""
     row = cost_bits(edges, k)
@@ -162,7 +162,7 @@ def _largest_in_bits(edges, k):
     return k
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def largest_feasible(edges, k):
     """The largest distance up to k that a path has; -1 where that is too large to compute.
 
@@ -177,7 +177,7 @@ def largest_feasible(edges, k):
     return _largest_in_bits(edges, np.int64(k))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _gcd(a, b):
     """The greatest common divisor of ``a`` and ``b``, int64 of at least 0."""
     while b != 0:
@@ -185,7 +185,7 @@ def _gcd(a, b):
     return a
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _period(edges, low):
     """A common divisor of the differences between the costs of all paths; 0 without a difference.
 
@@ -200,7 +200,7 @@ def _period(edges, low):
     return period
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _filled(edges, low, high, period, enough):
     """(filled, gap): the costs that a lattice fills, and the most by which others of it differ.
 
@@ -225,7 +225,7 @@ def _filled(edges, low, high, period, enough):
     return filled, gap
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def nearest_of_blocks(types, longs, k):
     """The cost nearest to ``k`` that some tokenization has, the lower of two; -1: it cannot tell.
 
@@ -269,7 +269,7 @@ def nearest_of_blocks(types, longs, k):
     return below if 2 * (k - below) <= period else below + period
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def nearest_of_paths(edges, k):
     """The cost nearest to ``k`` (int64) that some path has, the lower of two.
 
@@ -289,7 +289,7 @@ def nearest_of_paths(edges, k):
     return np.int64(k)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def feasible(types, longs, k):
     """The largest distance up to k that some tokenization has; -1 where this cannot tell.
 

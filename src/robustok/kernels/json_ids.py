@@ -70,7 +70,7 @@ def _kinds():
     return kinds
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def scan(text, skeleton, values, spans, offsets, max_depth, kinds):
     """Copy a JSON text, each list of integers replaced by ``[its number]``.
 
@@ -142,7 +142,7 @@ def scan(text, skeleton, values, spans, offsets, max_depth, kinds):
     return SCANNED, end, lists
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _string(text, at, kinds):
     """The string that opens at ``text[at]``; ``text`` and ``kinds`` are those of `scan`.
 
@@ -173,7 +173,7 @@ def _string(text, at, kinds):
     return at + 1, _NUMBER if has_digit and not has_other else _TEXT
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _write_string(skeleton, end, state, number):
     """Write what takes the place of a string to ``skeleton`` (uint8 [capacity]) from ``end`` on.
 
@@ -197,7 +197,7 @@ def _write_string(skeleton, end, state, number):
     return end + 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _escaped(text, at):
     """The code point that the escape at ``text[at]`` stands for, -1 for none, and where it ends.
 
@@ -223,7 +223,7 @@ def _escaped(text, at):
     return np.int64(-1), at + 2
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _hexadecimal(text, at):
     """The value of the four digits at ``text[at]`` (uint8 [bytes]), -1 where they are none."""
     if at + 4 > len(text):
@@ -241,7 +241,7 @@ def _hexadecimal(text, at):
     return code
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _integers(text, at, values, last):
     """The list of integers that opens at ``text[at]``.
 
@@ -278,7 +278,7 @@ def _integers(text, at, values, last):
     return np.int64(0), last
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _skip(text, at):
     """The first byte from ``at`` on of ``text`` (uint8 [bytes]) that is no JSON white space."""
     while at < len(text) and (
@@ -288,7 +288,7 @@ def _skip(text, at):
     return at
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def write_number(skeleton, end, number):
     """Write ``number`` in decimal digits to ``skeleton`` (uint8 [capacity]) from ``end`` on.
 

@@ -3,7 +3,8 @@
 A path is drawn with weight z**cost by a backward pass, then a walk. Sums over paths exceed the
 range of floats, so each node has a mantissa and a binary exponent.
 
-``z`` is a float64, the weight of an edge of cost 1.
+``z`` is a float64, the weight of an edge of cost 1. ``mantissa`` (float64 [n + 1]) and ``exponent``
+(int64 [n + 1]) are those of `backward` for the same z.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Edges(NamedTuple):
     step: np.ndarray  # int32 [edges]: byte length * 2 + cost (1 unless it is in the reference)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def enlarged(array, size):
     """A copy of ``array`` (int32 [values] or of any other dtype) with space for ``size`` values."""
     larger = np.empty(size, array.dtype)
@@ -40,7 +41,7 @@ def enlarged(array, size):
     return larger
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def edges_of(trie, text, start, end):
     """The `Edges` of text[start:end] (uint8), every cost 1."""
     n = end - start
@@ -51,7 +52,7 @@ def edges_of(trie, text, start, end):
     return Edges(first, token[:count], step[:count])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def append_edges(trie, text, start, end, first, token, step, count):
     """Append the edges of text[start:end] (uint8), every cost 1, after ``count`` others.
 
@@ -80,7 +81,7 @@ def append_edges(trie, text, start, end, first, token, step, count):
     return token, step, count
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def mark_reference(edges, ids, id_start, id_end, token_offsets):
     """Set cost 0 for the edges of the reference ids[id_start:id_end] (int32), and their ids.
 
@@ -98,7 +99,7 @@ def mark_reference(edges, ids, id_start, id_end, token_offsets):
         node += span
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def mark_boundaries(edges, ids, id_start, id_end, token_offsets):
     """Set cost 0 for the edges that end where a token of the reference ids[id_start:id_end] ends.
 
@@ -117,7 +118,7 @@ def mark_boundaries(edges, ids, id_start, id_end, token_offsets):
             edges.step[e] = span * 2 + (0 if boundary[i + span] else 1)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def longest_edge(edges):
     """The most bytes of an edge, at least 1."""
     longest = np.int64(1)
@@ -126,7 +127,7 @@ def longest_edge(edges):
     return longest
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def extremes(edges):
     """For each node the smallest and the largest cost of a path to the end; int64 [n + 1] each.
 
@@ -144,7 +145,7 @@ def extremes(edges):
     return low, high
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def joined(longs):
     """A list of lattices as one, one after another.
 
@@ -168,7 +169,7 @@ def joined(longs):
     return Edges(first, token, step)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def backward(edges, z):
     """The summed weight of all paths from each node to the end, each z**cost.
 
@@ -181,13 +182,13 @@ def backward(edges, z):
     return mantissa, exponent
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _weight(edges, e, i, z, mantissa, exponent, base):
     """The weight of all paths from node ``i`` along edge ``e``, over 2**``base``; float64.
 
-    ``mantissa`` and ``exponent`` are those of `backward` for the same z, at all later nodes.
-    ``base``: int64, about the binary exponent of the weight of node i. A weight below 2**-1000 is
-    0: it changes no sum, and `two_to` has no smaller powers.
+    Reads the mantissas and exponents of later nodes alone. ``base``: int64, about the binary
+    exponent of the weight of node i. A weight below 2**-1000 is 0: it changes no sum, and `two_to`
+    has no smaller powers.
     """
     j = i + (edges.step[e] >> 1)
     gap = exponent[j] - base
@@ -197,9 +198,9 @@ def _weight(edges, e, i, z, mantissa, exponent, base):
     return mantissa[j] * scale * two_to(gap)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def write_backward(edges, z, mantissa, exponent):
-    """Write the result of `backward` to ``mantissa`` and ``exponent``, float64 and int64 [n + 1].
+    """Write the result of `backward` to ``mantissa`` and ``exponent``.
 
     For Newton's method: memory that every step allocates anew is cleared by the system every time.
     """
@@ -223,19 +224,18 @@ def write_backward(edges, z, mantissa, exponent):
             exponent[i] = top + shift
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _slot_after(slot, span, ring):
     """The slot ``span`` nodes after ``slot``, both below ``ring``: below ``ring``, too."""
     later = slot + span
     return later - ring if later >= ring else later
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def moments(edges, z, mantissa, exponent):
     """Mean and variance of the distance of a path drawn with weight z**distance.
 
-    ``mantissa`` and ``exponent`` are those of `backward` for the same z. Keeps a ring of one node
-    more than an edge spans.
+    Keeps a ring of one node more than an edge spans.
     """
     edges = borrow(edges)
     mantissa, exponent = borrow(mantissa), borrow(exponent)
@@ -263,13 +263,13 @@ def moments(edges, z, mantissa, exponent):
     return mean[0], var[0]  # node 0 is at slot 0
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_long(edges, z, mantissa, exponent, state, out, at):
     """Append a path drawn with weight z**distance; returns the end, its distance, the state.
 
-    ``mantissa`` and ``exponent`` are those of `backward` for the same ``z``. ``out``: int32, with
-    space for an id a byte from index ``at`` on. The lattice must have a path: mantissa[0] > 0. Then
-    every node that is reached has a path to the end, so an edge is always chosen.
+    ``out``: int32, with space for an id a byte from index ``at`` on. The lattice must have a path:
+    mantissa[0] > 0. Then every node that is reached has one to the end, so an edge is always
+    chosen.
     """
     edges = borrow(edges)
     mantissa, exponent, out = borrow(mantissa), borrow(exponent), borrow(out)
@@ -294,7 +294,7 @@ def draw_long(edges, z, mantissa, exponent, state, out, at):
     return at, distance, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def row_edges(trie, text, token_offsets, ids, fixed):
     """The arrays of `kernels.lattice.Edges` of a row; a fixed id is one edge that no other crosses.
 
@@ -331,7 +331,7 @@ def row_edges(trie, text, token_offsets, ids, fixed):
     return first, token[:count].copy(), step[:count].copy()
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def at_distance(edges, distance):
     """Every path of cost exactly ``distance``, shorter tokens first.
 
@@ -386,12 +386,9 @@ def at_distance(edges, distance):
     return out, offsets, True
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def edge_probabilities(edges, z, mantissa, exponent):
-    """The probability of each edge at its node under weight z**cost, float64 [edges].
-
-    ``mantissa`` and ``exponent`` are those of `backward` for the same z.
-    """
+    """The probability of each edge at its node under weight z**cost, float64 [edges]."""
     out = np.zeros(len(edges.step))
     for i in range(len(edges.first) - 1):
         if mantissa[i] == 0.0:

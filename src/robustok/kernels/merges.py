@@ -41,7 +41,7 @@ class Merges(NamedTuple):
     # it was not tried yet, -1 where the result does not fit.
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def fill(left, right, slots):
     """Hash every pair to its rank, the position in ``left`` and ``right``; the last of equal pairs.
 
@@ -57,7 +57,7 @@ def fill(left, right, slots):
         slots[s] = (key << BITS) | r
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def rank_of(merges, left, right):
     """The rank of the pair of ids ``left`` and ``right``, or -1; int32.
 
@@ -75,7 +75,7 @@ def rank_of(merges, left, right):
         s = (s + 1) & mask
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def fill_bytes(merges):
     """The ranks of all pairs of bytes, or of ASCII characters where texts start from characters."""
     symbol = merges.character[:128] if len(merges.character) else merges.symbol
@@ -85,7 +85,7 @@ def fill_bytes(merges):
                 merges.of_bytes[a * 256 + b] = rank_of(merges, symbol[a], symbol[b])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _code_point(text, p, after):
     """The code point of text[p:after] (uint8), a first byte and all continuation bytes after it.
 
@@ -97,7 +97,7 @@ def _code_point(text, p, after):
     return code if 0 < size < 4 and p + size == after else np.int64(-1)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def symbols_of(trie, merges, text, start, end, token, rank):
     """Write the symbols that text[start:end] starts from; returns how many, or -1.
 
@@ -139,7 +139,7 @@ def symbols_of(trie, merges, text, start, end, token, rank):
     return n
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def push(heap, size, key):
     """Push ``key`` onto a binary min-heap of ``size`` entries; returns the new size.
 
@@ -156,7 +156,7 @@ def push(heap, size, key):
     return size + 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def pop(heap, size):
     """The smallest entry of a heap that is not empty, and the new size.
 

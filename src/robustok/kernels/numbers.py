@@ -25,7 +25,7 @@ _MANTISSA_BITS = np.int64(52)
 STEEPEST = 60.0  # |slope|: beyond it only the nearest or the farthest path has weight
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def mix(z):
     """The finalizer of SplitMix64, a bijection; ``z``: uint64."""
     z = (z ^ (z >> _S30)) * _M1
@@ -33,7 +33,7 @@ def mix(z):
     return z ^ (z >> _S31)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def stream(seed, epoch, key, draw, part):
     """The first state of the stream of one (seed, epoch, key, draw, part of a row); uint64.
 
@@ -47,14 +47,14 @@ def stream(seed, epoch, key, draw, part):
     return mix(s ^ (np.uint64(part) * _M1 + _M2))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def uniform(state):
     """A float64 in [0, 1) and the ``state`` after it."""
     state = state + GOLDEN
     return np.float64(mix(state) >> _S11) * _UNIT, state
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def below(state, n):
     """An integer in [0, n), int64, and the ``state`` after it; uneven by at most n / 2**53.
 
@@ -65,7 +65,7 @@ def below(state, n):
     return min(i, n - 1), state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def uniforms(seed, epoch, keys, draws, part):
     """One uniform number for each key and draw, float64 [keys, draws].
 
@@ -85,19 +85,19 @@ def mixed(key: int, draw: int) -> int:
     return int(np.uint64(state).astype(np.int64))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def two_to(exponent):
     """2.0 ** ``exponent``, for an int64 in -1022..1024; float64."""
     return np.int64((exponent + _BIAS) << _MANTISSA_BITS).view(np.float64)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def exponent_of(x):
     """The largest int64 e with 2.0 ** e <= ``x``, a positive float64 of at least 2.0 ** -1022."""
     return (np.float64(x).view(np.int64) >> _MANTISSA_BITS) - _BIAS
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def inside(low, high, step):
     """The Newton step where it is inside the bracket, else the middle of the bracket.
 
@@ -107,7 +107,7 @@ def inside(low, high, step):
     return step if low < step < high else 0.5 * (low + high)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def logit_step(slope, mean, variance, target, farthest):
     """The slope after a Newton step on the logit of mean / farthest; NaN where it has no step.
 

@@ -23,7 +23,7 @@ class PreTokens(NamedTuple):
     added: np.ndarray  # bool [ids]: added tokens, which are never cut
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def decode_character(text, p, stop):
     """The code point of text[p:stop] (uint8) at ``p`` and its size in bytes; size 0 if not UTF-8.
 
@@ -45,7 +45,7 @@ def decode_character(text, p, stop):
     return code, size
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def cut(step, symbols, text, edges, whole, ends):
     """Write the end of every pre-token to ``ends``; returns how many.
 
@@ -98,7 +98,7 @@ def cut(step, symbols, text, edges, whole, ends):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def whole_tokens(first, end, begin, ids, offsets, token_offsets):
     """The canonical token that is exactly each pre-token, int32 [pre-tokens], or -1.
 

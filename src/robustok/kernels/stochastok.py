@@ -50,7 +50,7 @@ class Nodes(NamedTuple):
     closed: np.ndarray  # bool [nodes]: known to have no expansion; empty where it is not used
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def pairs_of(trie, token_bytes, token_offsets, ordinary):
     """Every cut of an ordinary token into two tokens, as `Pairs`.
 
@@ -79,7 +79,7 @@ def pairs_of(trie, token_bytes, token_offsets, ordinary):
     return Pairs(start, left[:n].copy(), right[:n].copy())
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def picks_of(alpha, m):
     """ceil(alpha * m), clipped as a float: an int64 cast of more than 2**63 is undefined.
 
@@ -88,7 +88,7 @@ def picks_of(alpha, m):
     return np.int64(min(np.ceil(alpha * m), MOST_PICKS))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _picks_of_text(strength, batch, t):
     """The picks in text ``t`` of the batch, int64."""
     return min(
@@ -96,7 +96,7 @@ def _picks_of_text(strength, batch, t):
     )
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _most_nodes(token_offsets, batch, alpha, added, first, last):
     """The most tokens of any of the texts first..last if each pick adds up to ``added``; int64.
 
@@ -117,7 +117,7 @@ def _most_nodes(token_offsets, batch, alpha, added, first, last):
     return most
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _read_text(batch, t, nodes):
     """Make the list of text ``t`` of the batch in ``nodes``; returns its number of nodes.
 
@@ -133,7 +133,7 @@ def _read_text(batch, t, nodes):
     return m
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _write_text(nodes, count, out, at):
     """Append the tokens of the list to ``out`` from index ``at`` on; returns the end.
 
@@ -147,13 +147,13 @@ def _write_text(nodes, count, out, at):
     return at
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _splits(pairs, token):
     """Whether a token (an id of the vocabulary) can be cut into two, as 0 or 1."""
     return np.int64(pairs.start[token + 1] > pairs.start[token])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _split_one(pairs, nodes, n, state):
     """Pick one of n nodes and split it in two if it can be; returns it, the new n and the state."""
     i, state = below(state, n)
@@ -169,7 +169,7 @@ def _split_one(pairs, nodes, n, state):
     return i, n, state
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _split_in_two(pairs, nodes, n, picks, few, state):
     """Pick nodes of the list of n nodes and split them in two; returns the number of nodes.
 
@@ -193,7 +193,7 @@ def _split_in_two(pairs, nodes, n, picks, few, state):
     return n
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_texts(pairs, nodes, batch, strength, first, last, rows):
     """Draw texts first..last; see :func:`draw_stochastok`. Does not own the memory of ``nodes``."""
     pairs = borrow(pairs)
@@ -210,7 +210,7 @@ def _draw_texts(pairs, nodes, batch, strength, first, last, rows):
             rows.ends[(t - first) * batch.draws + d] = at
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_stochastok(pairs, token_offsets, batch, strength, first, last, rows):
     """Draw texts first..last with splits into two tokens; returns ``last``.
 
@@ -223,7 +223,7 @@ def draw_stochastok(pairs, token_offsets, batch, strength, first, last, rows):
     return last
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _expand(tokens, store, t, key, segments, state):
     """Cut token t by one of its expansions into 2..len(segments) tokens, uniform over all of them.
 
@@ -258,7 +258,7 @@ def _expand(tokens, store, t, key, segments, state):
     return count, state
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _split_listed(tokens, store, nodes, n, picks, scratch, state):
     """Pick nodes of the list and expand them; returns the number of nodes, -1 if the store is full.
 
@@ -297,7 +297,7 @@ def _split_listed(tokens, store, nodes, n, picks, scratch, state):
     return n
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_stochastok_listed(tokens, store, batch, strength, max_segments, first, last, rows):
     """Draw texts first..last, all expansions into up to ``max_segments`` tokens in one list.
 

@@ -40,7 +40,7 @@ MOST = 256  # bytes of the longest token that is split under support="pairwise"
 TRIES = 1 << 16
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def spans(trie, text, start, end):
     """[i, j]: text[start + i:start + j] is a token; bool of shape [n + 1, n + 1].
 
@@ -59,7 +59,7 @@ def spans(trie, text, start, end):
     return is_token
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _add_sums(left, most_left, right, most_right, sums):
     """Set sums[a + b] where left[a] and right[b], for 1 <= a <= most_left and b likewise.
 
@@ -71,7 +71,7 @@ def _add_sums(left, most_left, right, most_right, sums):
                 sums[a + b] |= right[b]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def reachable_sizes(is_token):
     """[s]: some chain of two-way splits cuts the whole into s segments; bool of shape [n + 1].
 
@@ -99,7 +99,7 @@ class Pairwise(NamedTuple):
     merged: np.ndarray  # bool [n, n]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def is_pairwise(is_token, segments, count, token_offsets, scratch):
     """Whether a segmentation of a token merges into it, two segments at a time through tokens.
 
@@ -124,7 +124,7 @@ def is_pairwise(is_token, segments, count, token_offsets, scratch):
     return merged[0, count]
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _record(tokens, store, key, pairwise):
     """The record of token key[0] (int32 [1]) by segments; NO_ROOM or NO_PATH.
 
@@ -147,7 +147,7 @@ def _record(tokens, store, key, pairwise):
     return record
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _keep_pairwise(store, record, table, token_offsets, scratch):
     """Remove from a record's lists what repeated two-way splits cannot reach.
 
@@ -165,7 +165,7 @@ def _keep_pairwise(store, record, table, token_offsets, scratch):
         store.floats[counts + s] = kept
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _draw_share(stars, bars, state):
     """The stars before the next bar, both in random order; returns it, what is left, the state.
 
@@ -184,7 +184,7 @@ def _draw_share(stars, bars, state):
     return share, stars, bars, state
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _segment(tokens, store, key, share, pairwise, state, out, at):
     """Append token key[0] in share + 1 segments, or the most below; returns the end, the state.
 
@@ -219,7 +219,7 @@ def _segment(tokens, store, key, share, pairwise, state, out, at):
     return end, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_texts(tokens, store, batch, alpha, pairwise, first, last, rows):
     """Draw texts first..last; see :func:`draw_stochastok_uniform`.
 
@@ -247,7 +247,7 @@ def _draw_texts(tokens, store, batch, alpha, pairwise, first, last, rows):
     return last
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_stochastok_uniform(tokens, store, batch, alpha, pairwise, first, last, rows):
     """Draw texts first..last; returns the first text the store had no space for, or ``last``.
 

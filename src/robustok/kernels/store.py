@@ -88,7 +88,7 @@ def new_store(scale: int = 1) -> Store:
     return Store(used, np.zeros(scale << 18, np.int64), np.zeros(_SINGLE, np.int64), *views)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def clear(store):
     """Remove all records; positions of records are not valid any more."""
     store.used[0] = 0
@@ -97,7 +97,7 @@ def clear(store):
     store.single[:] = 0
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def hash_key(seed, key, start, end):
     """A hash of key[start:end], uint64.
 
@@ -112,7 +112,7 @@ def hash_key(seed, key, start, end):
     return h ^ (h >> _HALF)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _first_slot(entry, mask):
     """The first slot to try for an entry of `Store.slots`, by the low bits of its tag alone.
 
@@ -122,7 +122,7 @@ def _first_slot(entry, mask):
     return np.int64(np.uint64(entry) >> _TAG_BITS) & mask
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _enter(slots, entry):
     """Write ``entry`` to a free slot of ``slots`` (int64 [power of two]); at least one is free."""
     mask = len(slots) - 1
@@ -132,7 +132,7 @@ def _enter(slots, entry):
     slots[slot] = entry
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def copy_records(store, larger):
     """Copy all records of ``store`` to the same positions in ``larger``, an empty store.
 
@@ -146,7 +146,7 @@ def copy_records(store, larger):
             _enter(larger.slots, store.slots[slot])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _same_key(store, record, mode, key, start, end):
     """Whether key[start:end], as long as the record's key, is equal to it.
 
@@ -165,7 +165,7 @@ def _same_key(store, record, mode, key, start, end):
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def find(store, mode, key, key_start, key_end):
     """The position of the record with key ``key[key_start:key_end]``, or -1.
 
@@ -193,7 +193,7 @@ def find(store, mode, key, key_start, key_end):
     return record
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def add_slot(store, key, key_start, key_end, record):
     """Enter a new record in the hash table, where `find` finds it under key[key_start:key_end].
 
@@ -203,7 +203,7 @@ def add_slot(store, key, key_start, key_end, record):
     _enter(store.slots, np.int64((h >> _TAG_BITS) << _TAG_BITS) | (record + 1))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def insert(store, tokens, mode, key, text):
     """Build the record of a block that has none; returns its position, NO_ROOM or NO_PATH.
 
@@ -220,7 +220,7 @@ def insert(store, tokens, mode, key, text):
     return record
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(forceinline=True)
 def lookup_token(store, tokens, key):
     """The record (SEGMENTS) of token key[0] (int32 [1]), built if new; NO_ROOM or NO_PATH."""
     record = find(store, SEGMENTS, key, 0, 1)
@@ -230,7 +230,7 @@ def lookup_token(store, tokens, key):
     return record
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def priced_edges(tokens, mode, ids, start, end, text, size):
     """The lattice of the text ids[start:end], where the cost of an edge is its degree.
 
@@ -248,7 +248,7 @@ def priced_edges(tokens, mode, ids, start, end, text, size):
     return edges
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _count_paths(edges, degrees):
     """[i, g]: the paths from byte i to the end of degree g; float64 [n + 1, degrees + 1].
 
@@ -265,7 +265,7 @@ def _count_paths(edges, degrees):
     return counts
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _build(store, tokens, mode, key, text):
     """Append a record; returns its position, NO_ROOM, or NO_PATH where there is no tokenization.
 
@@ -319,7 +319,7 @@ def _build(store, tokens, mode, key, text):
     return record
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def pack_header(key_slots, size, degrees, listed, short):
     """The header of a record, int64: ``key_slots``, ``size``, ``degrees`` and two flags.
 
@@ -330,21 +330,21 @@ def pack_header(key_slots, size, degrees, listed, short):
     return key_slots | (size << 16) | (degrees << 32) | (listed << 48) | (short << 49)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def unpack_header(header):
     """The arguments of `pack_header`, the flags as bools."""
     listed, short = (header >> 48) & 1 != 0, (header >> 49) != 0
     return header & 0xFFFF, (header >> 16) & 0xFFFF, (header >> 32) & 0xFFFF, listed, short
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def body_of(record, header):
     """The slot after a record's counts by degree: of its groups, or of its nodes."""
     key_slots, _, degrees, _, _ = unpack_header(header)
     return record + HEAD + key_slots + degrees + 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _pack_group(begin, stride):
     """The paths of one degree: index of the first in ``ints``, and int32s from one to the next.
 
@@ -353,7 +353,7 @@ def _pack_group(begin, stride):
     return (begin << 16) | stride
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def row_of(i, n, degrees):
     """The number of counts before those of node ``i``, which has min(degrees, n - i) + 1.
 
@@ -363,25 +363,25 @@ def row_of(i, n, degrees):
     return i * (degrees + 1) - late * (late - 1) // 2
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def degrees_of(store, record):
     """The largest degree that has a tokenization."""
     return unpack_header(store.words[record + 1])[2]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def counts_of(store, record):
     """The index in ``store.floats`` of the number of tokenizations of degree 0."""
     return record + HEAD + unpack_header(store.words[record + 1])[0]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def is_listed(store, record):
     """Whether the record is a list of tokenizations."""
     return unpack_header(store.words[record + 1])[3]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def paths_of(store, record, degree):
     """The paths of one degree of a list: index of the first in ``store.ints``, and the stride.
 
@@ -391,14 +391,14 @@ def paths_of(store, record, degree):
     return group >> 16, group & 0xFFFF
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def next_stamp(store):
     """A new stamp for a text, to mark the records that it uses."""
     store.used[2] += 1
     return store.used[2]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def number_of(store, record, stamp):
     """The number that `set_number` gave the record under this stamp, or -1.
 
@@ -407,7 +407,7 @@ def number_of(store, record, stamp):
     return store.words[record + 3] if store.words[record + 2] == stamp else np.int64(-1)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def set_number(store, record, stamp, number):
     """Give the record a number under a stamp.
 
@@ -416,7 +416,7 @@ def set_number(store, record, stamp, number):
     store.words[record + 2], store.words[record + 3] = stamp, number
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def write_list(store, edges, body, counts, strides):
     """Write the groups and all paths of a list, by depth-first search of nodes that reach the end.
 
@@ -464,7 +464,7 @@ def write_list(store, edges, body, counts, strides):
         stack[depth, edge] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def write_nodes(store, edges, body, counts, degrees, short):
     """Write the edges and the counts of all nodes.
 
@@ -489,7 +489,7 @@ def write_nodes(store, edges, body, counts, degrees, short):
                 store.floats[at + row + g] = counts[i, g]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _count_at(store, short, counts, at):
     """Count number ``at`` of the nodes' counts, which begin at slot ``counts``; float64.
 
@@ -499,7 +499,7 @@ def _count_at(store, short, counts, at):
     return np.float64(store.ints[2 * counts + at]) if short else store.floats[counts + at]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def draw(store, record, degree, state, out, at):
     """Append a uniform path of exactly this degree to ``out``; returns the end, the state.
 

@@ -36,7 +36,7 @@ class Trie(NamedTuple):
     longest: int  # bytes of the longest token
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def slot_of(key, mask):
     """The first slot to try for an integer ``key`` (Fibonacci hashing); int64 in 0..mask.
 
@@ -45,14 +45,14 @@ def slot_of(key, mask):
     return np.int64((np.uint64(key) * GOLDEN) >> _HALF) & mask
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def token_of(trie, node):
     """The id of the token that ends at ``node`` (int64), or -1."""
     number = node >> 1
     return np.int32(number - 1) if number <= trie.size else np.int32(-1)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def child(trie, node, byte):
     """The child of a ``node`` (int64) along a ``byte`` (int in 0..255), or -1.
 
@@ -72,7 +72,7 @@ def child(trie, node, byte):
         s = (s + 1) & mask
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def descend(trie, node, text, start, p):
     """The child of ``node`` along text[p], or -1, where text[start:p] leads from the root to it.
 
@@ -86,7 +86,7 @@ def descend(trie, node, text, start, p):
     return child(trie, node, text[p])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def find_token(trie, text, start, end):
     """The token whose bytes are text[start:end], or -1; ``text`` is uint8. The root's is -1."""
     node = ROOT
@@ -97,7 +97,7 @@ def find_token(trie, text, start, end):
     return token_of(trie, node)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _collect(token_bytes, token_offsets, ids, keys, children, token):
     """Insert the tokens ``ids`` into empty tables; returns the number of nodes, and ``joined``.
 
@@ -127,7 +127,7 @@ def _collect(token_bytes, token_offsets, ids, keys, children, token):
     return nodes, joined
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _enter(keys, targets, entries):
     """Enter all children in the empty table ``entries`` of a `Trie`.
 

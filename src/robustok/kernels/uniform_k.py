@@ -73,7 +73,7 @@ class Paths(NamedTuple):
     ends: np.ndarray  # int64 [unbroken blocks + 1], from 0 on
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _last_group(kind):
     """The blocks of the group that is drawn last; int64, in order.
 
@@ -92,7 +92,7 @@ def _last_group(kind):
     return blocks
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_group(types, kind, blocks, sums, rest, state, distance):
     """Draw the distances of a group's blocks given that they sum to ``rest``; returns the state.
 
@@ -123,7 +123,7 @@ def _draw_group(types, kind, blocks, sums, rest, state, distance):
     return state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _size_of(longs):
     """The bytes of all ``longs``, int64."""
     size = np.int64(0)
@@ -132,7 +132,7 @@ def _size_of(longs):
     return size
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_unbroken(longs, weights, z, state, paths):
     """Draw a path through each of ``longs``; returns the sum of their distances and the state.
 
@@ -148,7 +148,7 @@ def _draw_unbroken(longs, weights, z, state, paths):
     return distance, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _append_draw(store, kind, types, distance, paths, state, out, at):
     """Append a tokenization of the drawn distance of each block; returns the end and the state.
 
@@ -169,7 +169,7 @@ def _append_draw(store, kind, types, distance, paths, state, out, at):
     return at, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_by_group(store, kind, types, longs, target, draws, at):
     """Draws at the target distance whose last group of blocks is drawn given the others' sum.
 
@@ -224,7 +224,7 @@ def _draw_by_group(store, kind, types, longs, target, draws, at):
     return at, len(draws.states)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_text(tokens, store, kind, types, longs, k, draws, at):
     """Draws of one text at distance ``k``; returns as `_draw_by_group`.
 
@@ -244,7 +244,7 @@ def _draw_text(tokens, store, kind, types, longs, k, draws, at):
     return _draw_by_group(store, kind, types, longs, Target(np.int64(k), np.exp(slope)), draws, at)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _whole(tokens, mode, ids, start, end, text):
     """The lattice of the text ids[start:end], where an edge costs what ``mode`` counts.
 
@@ -254,7 +254,7 @@ def _whole(tokens, mode, ids, start, end, text):
     return priced_edges(tokens, mode, ids, start, end, text, size)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _wanted_cost(goal, m):
     """The cost that a text of ``m`` tokens (int64) should have; ``goal``: `Goal`."""
     if goal.fixed >= 0:
@@ -263,7 +263,7 @@ def _wanted_cost(goal, m):
     return np.int64(np.ceil(goal.ratio * m - slack))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _possible_cost(mode, types, longs, k):
     """``k`` (int64), or what replaces it where no tokenization has it; -1: the blocks cannot tell.
 
@@ -275,7 +275,7 @@ def _possible_cost(mode, types, longs, k):
     return feasible(types, longs, k)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _copy_text(ids, ends, out, at):
     """Write ``ids`` once for each draw to ``out`` from index ``at`` on; returns the end.
 
@@ -288,7 +288,7 @@ def _copy_text(ids, ends, out, at):
     return at
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_texts(tokens, store, batch, goal, first, last, rows, every):
     """Draw texts first..last at the cost of ``goal``; returns the text reached and a code.
 

@@ -41,7 +41,7 @@ class StepRule(NamedTuple):
     fallback: np.ndarray  # bool [ids] under UNIGRAM, else empty: a byte of an unknown character
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def log_weights(trie, edges, text, start, rule):
     """The logarithm of the weight of each edge itself, float64 [edges]; -inf: not allowed.
 
@@ -84,7 +84,7 @@ def log_weights(trie, edges, text, start, rule):
     return weights
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def log_totals(edges, weights):
     """The logarithm of the summed weight of all paths from each node to the end, float64 [n + 1].
 
@@ -111,7 +111,7 @@ def log_totals(edges, weights):
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def step_probabilities(edges, weights, total, i, kind, setting, out):
     """Write the probability of the x-th edge at node i to ``out[x]``; some path passes node i.
 
@@ -147,7 +147,7 @@ def step_probabilities(edges, weights, total, i, kind, setting, out):
         out[e - begin] /= s
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def log_prob_walk(trie, text, ids, token_offsets, rule):
     """The log-probability that one walk over the whole text gives ``ids``; -inf where it cannot.
 
@@ -174,7 +174,7 @@ def log_prob_walk(trie, text, ids, token_offsets, rule):
     return log_prob
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _first_at(record, n):
     """Where in ``words`` a record keeps the first edge of each of its nodes, int32 [n + 1].
 
@@ -183,7 +183,7 @@ def _first_at(record, n):
     return record + HEAD + (n + 7) // 8
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _edges_at(record, n):
     """Where in ``words`` a record keeps its edges.
 
@@ -193,7 +193,7 @@ def _edges_at(record, n):
     return _first_at(record, n) + (n + 2) // 2
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _steps(trie, rule, text, start, end):
     """The edges of text[start:end], the cumulative probabilities, and whether there is a path.
 
@@ -220,7 +220,7 @@ def _steps(trie, rule, text, start, end):
     return edges, upto, total[0] > -np.inf
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _build(store, trie, rule, text, start, end):
     """A new record of the block text[start:end]; NO_ROOM, or NO_PATH where it has no path."""
     if 2 * store.used[1] >= len(store.slots):
@@ -248,7 +248,7 @@ def _build(store, trie, rule, text, start, end):
     return record
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _walk(edges, upto, n, state, out, at):
     """Follow edges from byte 0 to byte ``n``; returns the end and the state.
 
@@ -270,7 +270,7 @@ def _walk(edges, upto, n, state, out, at):
     return at, state
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _walk_record(store, record, state, out, at):
     """One walk over a cached block; returns the end and the state.
 
@@ -292,7 +292,7 @@ def _walk_record(store, record, state, out, at):
     return at, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_long(tokens, rule, text, start, end, state, out, at):
     """One draw of the block text[start:end], too long to cache; returns the end and the state.
 
@@ -312,7 +312,7 @@ def _draw_long(tokens, rule, text, start, end, state, out, at):
     return at, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _draw_text(tokens, store, rule, text, edges, state, out, at):
     """One draw of the blocks between ``edges``; the end is NO_ROOM or NO_PATH where it fails.
 
@@ -345,7 +345,7 @@ def _draw_text(tokens, store, rule, text, edges, state, out, at):
     return at, state
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def draw_blocks(tokens, store, batch, rule, first, last, rows):
     """Draw texts first..last, which are bytes; returns ``last``.
 

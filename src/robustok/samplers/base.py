@@ -40,6 +40,7 @@ from robustok.checks import (
     check_integer,
     check_keys,
     check_list,
+    shown,
 )
 from robustok.errors import RobustokError
 from robustok.kernels import batch as kernels
@@ -597,14 +598,10 @@ def _checked_draw(scheme: Sampler, ids: np.ndarray, drawn: Any) -> np.ndarray:
     text, drawn_text = vocab.decode_bytes(ids), vocab.decode_bytes(rows)
     if text != drawn_text:
         raise RobustokError(
-            f"{scheme.name}: draw returned ids of another text: {_short(drawn_text)}, not "
-            f"{_short(text)}"
+            f"{scheme.name}: draw returned ids of another text: {shown(drawn_text)}, not "
+            f"{shown(text)}"
         )
     return rows
-
-
-def _short(text: bytes) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + b"...")
 
 
 def _check_keep(keep: Any, rows: Ragged) -> np.ndarray | None:

@@ -16,12 +16,13 @@ from typing import Any
 
 
 def njit(**options: Any) -> Callable[[Callable], Any]:
-    """``numba.njit`` for kernels, with its options; ``cache=True`` keeps compiled code in `cache`.
+    """``numba.njit`` for kernels, which release the interpreter lock, with its options.
 
-    Under NUMBA_DISABLE_JIT=1 the function stays Python with the arithmetic of compiled code: uint64
-    wraps around and 1 / 0 is inf, without numpy's warnings.
+    Compiled code is kept by `cache`, unless ``cache=False``. Under NUMBA_DISABLE_JIT=1 the function
+    stays Python with the arithmetic of compiled code: uint64 wraps around and 1 / 0 is inf, without
+    numpy's warnings.
     """
-    return lambda function: Kernel(function, options)
+    return lambda function: Kernel(function, {"cache": True, "nogil": True, **options})
 
 
 def borrow(value: Any) -> Any:
