@@ -18,10 +18,12 @@ from robustok.tasks.langgame_items import (
     PLURAL,
     SEPARATOR,
     SINGULAR,
-    wordings,
+    WORDINGS,
+    Wording,
 )
 
 WORDS = frequent_words(1000)
+ALL_WORDINGS = [Wording(*parts) for parts in product(*WORDINGS)]
 ITEMS = langgame(WORDS, 2400, seed=0)
 
 # Tokens of the appendix under Llama 3's tokenizer: question and answer, separated by |.
@@ -61,7 +63,7 @@ CUTE = [
 @pytest.mark.parametrize(("question", "tokens"), LANGGAME)
 def test_each_langgame_example_of_the_appendix_is_one_of_the_wordings(question, tokens):
     kind, letters, options, answer = question
-    texts = [w.text(kind, letters, options) + SEPARATOR + answer for w in wordings()]
+    texts = [w.text(kind, letters, options) + SEPARATOR + answer for w in ALL_WORDINGS]
     assert tokens.replace("|", "") in texts
 
 
@@ -69,7 +71,7 @@ def test_each_langgame_example_of_the_appendix_is_one_of_the_wordings(question, 
 def test_a_langgame_example_has_the_tokens_of_the_appendix(question, tokens):
     vocab = real("llama3")
     kind, letters, options, answer = question
-    for wording in wordings():
+    for wording in ALL_WORDINGS:
         text = wording.text(kind, letters, options)
         if text + SEPARATOR + answer == tokens.replace("|", ""):
             ids = [*vocab.encode(text), *vocab.encode(SEPARATOR + answer)]
