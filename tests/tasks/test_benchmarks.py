@@ -10,7 +10,7 @@ import pytest
 from tests.oracles.data import data_path
 
 from robustok.errors import RobustokError
-from robustok.tasks import HUB, benchmark_files, read_items
+from robustok.tasks import HUB, Item, benchmark_files, read_items, write_items
 from robustok.tasks.benchmarks import TOKSUITE, WORDED
 
 ROWS = {
@@ -46,6 +46,13 @@ def test_each_has_its_wording(name: str, tmp_path: Path) -> None:
     (item,) = read_items(write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]}))
     assert (item.question, item.choices) == WANTED[name]
     assert item.label == 1
+
+
+def test_a_file_holds_the_fields_of_an_item(tmp_path: Path) -> None:
+    write_items(tmp_path / "a.jsonl", [Item("a", "Which?", (" x", " y"), 1, "odd")])
+    assert json.loads((tmp_path / "a.jsonl").read_text()) == {
+        "key": "a", "question": "Which?", "choices": [" x", " y"], "label": 1, "kind": "odd",
+    }  # fmt: skip
 
 
 HUB_ROWS: dict[str, dict[str, Any]] = {
