@@ -102,9 +102,6 @@ def what_intervals_cover(rows: Sequence[Row]) -> str:
 
     >>> what_intervals_cover([{"seed": s, "train_scheme": "a", "accuracy": 0.5} for s in (0, 1)])
     'Intervals cover the 2 seeds and the choice of questions, which all seeds share.'
-
-    Args:
-        rows: rows of results.jsonl.
     """
     measured = [row for row in rows if "accuracy" in row or "layers" in row]
     if not measured:
@@ -125,11 +122,7 @@ def what_intervals_cover(rows: Sequence[Row]) -> str:
 
 
 def missing_table(missing: Sequence[Row]) -> Table:
-    """The planned measurements without a result: the number of each model and seed.
-
-    Args:
-        missing: `missing` of run.json.
-    """
+    """The planned measurements without a result (`missing` of run.json), by model and seed."""
     if not missing:
         return Table([], [])
     names = ["pretrain_scheme", "train_scheme", "few_shot_scheme", "seed"]
@@ -144,15 +137,12 @@ def missing_table(missing: Sequence[Row]) -> Table:
 
 
 def accuracy_table(results: Results) -> Table:
-    """Accuracy on canonical questions, on the most perturbed ones and under attack.
+    """Accuracy on canonical questions, the most perturbed ones and under attack, a model a line.
 
     >>> row = {"train_scheme": "uniform", "eval_scheme": "canonical", "n": 9}
     >>> results = Results([row | {"accuracy": 0.9, "low": 0.8, "high": 0.95}])
     >>> accuracy_table(results).texts
     [['uniform', '90.0 [80.0, 95.0]']]
-
-    Args:
-        results: the results. A line is a model.
     """
     compared = _compared(results)
     lines = [
@@ -229,9 +219,6 @@ def versus_canonical(results: Results) -> Section | None:
     ...          "low": 0.8, "high": 0.95} for t in ("canonical", "uniform")]
     >>> versus_canonical(Results(rows)).tables[0].lines
     [['uniform', '0.0 [−12.5, +12.5]']]
-
-    Args:
-        results: the results.
 
     A star marks the differences of a column that Holm's method keeps, where they are over three
     seeds or more. None where no model was trained canonically, and where several tasks or studies
@@ -508,11 +495,8 @@ def _group(results: Results, name: str) -> str:
 def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | None:
     """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
 
-    Args:
-        paper: ``paper`` of the study; may be empty.
-        rows: rows of results.jsonl, of this study alone.
-
-    ``not run`` marks a missing result.
+    ``paper`` is that of the study and may be empty; the rows are of this study alone. ``not run``
+    marks a missing result.
     """
     tables = [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
     claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
