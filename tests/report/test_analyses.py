@@ -1,9 +1,10 @@
-"""Every analysis becomes a PNG, an SVG and a CSV that holds what is drawn."""
+"""Every figure is a PNG, an SVG and a CSV that holds what is drawn, the same every time."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +13,7 @@ from tests.guard.tokenizers_of import byte_level
 import robustok as rt
 from robustok.analysis import bias, dropout_splits, growth, segmentations, split_counts, summarize
 from robustok.report import analyses
+from robustok.report.analyses import draw_bound, draw_curve, draw_embeddings, draw_gap
 
 pytest.importorskip("matplotlib")
 TEXT = "the theater is there"
@@ -28,7 +30,7 @@ def check(paths: list[Path], rows: list[analyses.Row]) -> list[dict[str, str]]:
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     with table.open() as file:
         read = list(csv.DictReader(file))
-    assert read == [{k: str(v) for k, v in row.items()} for row in rows]
+    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
     return read
 
 
@@ -38,13 +40,9 @@ def test_split_counts(vocab: rt.Vocabulary, tmp_path: Path) -> None:
     rows = check(analyses.draw_split_counts(result, tmp_path), analyses.split_rows(result))
     drawn = [float(r["share"]) for r in rows if r["distribution"] == "200 draws"]
     assert sum(drawn) == pytest.approx(3)
-
-
-def test_a_distribution_too_flat_to_see_ends_with_the_draws(
-    vocab: rt.Vocabulary, tmp_path: Path
-) -> None:
-    result = [split_counts(vocab, TEXT, "stochastok(alpha=2000)", seed=0, draws=5)]
-    check(analyses.draw_split_counts(result, tmp_path), analyses.split_rows(result))
+    # A distribution too flat to see ends with the draws.
+    flat = [split_counts(vocab, TEXT, "stochastok(alpha=2000)", seed=0, draws=5)]
+    check(analyses.draw_split_counts(flat, tmp_path), analyses.split_rows(flat))
 
 
 def test_segmentations(vocab: rt.Vocabulary, tmp_path: Path) -> None:
@@ -70,7 +68,83 @@ def test_bias_and_growth(vocab: rt.Vocabulary, tmp_path: Path) -> None:
     check(analyses.draw_growth(ratios, tmp_path), analyses.growth_rows(ratios))
 
 
-def test_figures_are_the_same_every_time(vocab: rt.Vocabulary, tmp_path: Path) -> None:
-    result = [split_counts(vocab, TEXT, "uniform", seed=0, draws=100)]
-    first = [p.read_bytes() for p in analyses.draw_split_counts(result, tmp_path / "a")]
-    assert [p.read_bytes() for p in analyses.draw_split_counts(result, tmp_path / "b")] == first
+def distances(model: str, sentence: str, layers: int = 3) -> list[dict[str, Any]]:
+    return [
+        {"layer": i, "mean": 0.5 + i / 10, "low": 0.4 + i / 10, "high": 0.6 + i / 10,
+         "mean_of_others": 0.4, "model": model, "sentence": sentence, "words": 9, "single": 0,
+         "draws": 5, "seed": 0}
+        for i in range(layers)
+    ]  # fmt: skip
+
+
+def moves(model: str, kind: str, values: list[float]) -> list[dict[str, Any]]:
+    return [
+        {"model": model, "kind": kind, "depth": i, "mean": v / 2, "max": v}
+        for i, v in enumerate(values)
+    ]
+
+
+def verdicts(model: str, distance: Any, *counts: int) -> dict[str, Any]:
+    same, open_, flips, attacked = counts
+    return {
+        "model": model, "distance": distance, "n": sum(counts), "same": same, "open": open_,
+        "flips": flips, "attacked": attacked, "open_upper": None,
+    }  # fmt: skip
+
+
+EMBEDDINGS = [
+    *distances("canonical", ""),
+    *distances("uniform-k", ""),
+    *distances("uniform-k", "I said {word} to every one of them more than twice."),
+]
+BOUND = [
+    *moves("canonical", "theorem", [10, 1e4, 1e7]),
+    *moves("canonical", "proof", [10, 1e5, 1e9]),
+    *moves("canonical", "sampled", [0, 3, 20]),
+    *moves("canonical", "adversarial", [0, 4, 40]),
+    *moves("no items", "theorem", [10, 1e3, 1e5]),
+]
+GAP = [
+    verdicts("canonical", 2, 5, 0, 1, 4),
+    verdicts("canonical", "all", 0, 2, 3, 5),
+    verdicts("uniform-k", 2, 10, 0, 0, 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("draw", "rows", "texts", "absent"),
+    [
+        (draw_embeddings, EMBEDDINGS, ["uniform-k", "the word alone", "distance to the"], []),
+        (draw_embeddings, EMBEDDINGS[:3], ["canonical"], ["the word alone"]),
+        (draw_bound, BOUND, ["as in the proof", "attacked", "no items", "change per √dist"], []),
+        (draw_bound, BOUND[-3:], ["as in the theorem"], ["attacked", "proof"]),
+        (draw_gap, GAP, ["certified", "the attack missed it", "within distance", "all"], []),
+    ],
+)
+def test_a_figure_says_what_it_shows(
+    draw: Any, rows: list[dict[str, Any]], texts: list[str], absent: list[str], tmp_path: Path,
+    monkeypatch: Any,
+) -> None:  # fmt: skip
+    import matplotlib as mpl
+
+    monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "none")  # text as text, to be read here
+    draw(rows, tmp_path / "some.figure")
+    paths = [tmp_path / f"some.figure.{ending}" for ending in ("png", "svg", "csv")]
+    check(paths, rows)
+    svg = paths[1].read_text()
+    assert [text for text in texts if text not in svg] == []
+    assert [text for text in absent if text in svg] == []
+
+
+def test_a_figure_is_the_same_every_time(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        draw_gap(GAP, tmp_path / name)
+    for ending in ("png", "svg"):
+        first, second = ((tmp_path / f"{n}.{ending}").read_bytes() for n in ("a", "b"))
+        assert first == second
+
+
+def test_every_curve_is_drawn(tmp_path: Path) -> None:
+    points = [{"n_scored": n, "accuracy": 0.5, "low": 0.4, "high": 0.6} for n in (1, 9)]
+    draw_curve({f"search-{i}": points for i in range(7)}, tmp_path / "curve.svg")
+    assert (tmp_path / "curve.svg").read_text().count("<!-- search-") == 7

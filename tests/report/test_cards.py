@@ -14,6 +14,7 @@ from robustok.evaluation.intervals import clustered
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.report import write_report
 from robustok.report.cards import Card, cards_in
+from robustok.runtime.files import write_rows
 from robustok.study import find_study, load_study, plan, run_study, studies
 from robustok.study.cells.measurements import DriftCell
 from robustok.tasks import frequent_words
@@ -55,8 +56,7 @@ def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "own").mkdir()
     items = [{"id": f"q{i}", "question": f"Is {i} even?", "choices": [" yes", " no"],
               "label": i % 2} for i in range(5)]  # fmt: skip
-    lines = "".join(json.dumps(item) + "\n" for item in items)
-    (place / "own/evenness.jsonl").write_text(lines)
+    write_rows(place / "own/evenness.jsonl", items)
     assert run([
         "study", "run", str(place / "card.yaml"), "--model", str(model),
         "--benchmarks", str(place / "own"), "--out", str(place / "run"),
@@ -163,11 +163,12 @@ def test_a_card_without_attacks_has_no_sentence_about_them(folder: Path, tmp_pat
     card = the_card(folder)
     card["results"] = [row for row in card["results"] if "suite" not in row["eval_scheme"]]
     (tmp_path / "card.jsonl").write_text(json.dumps(card) + "\n")
-    for path, count in ((tmp_path / "card.jsonl", 0), (folder, 1)):
-        assert run(["report", str(path), "--out", str(tmp_path / f"out-{count}")]) == 0
-        text = (tmp_path / f"out-{count}/report.md").read_text(encoding="utf-8")
+    write_report(tmp_path)
+    for path, count in ((tmp_path, 0), (folder, 1)):
+        text, page = (
+            (path / f"report.{end}").read_text(encoding="utf-8") for end in ("md", "html")
+        )
         assert text.count("searches of the suite") == count
-        page = (tmp_path / f"out-{count}/report.html").read_text(encoding="utf-8")
         assert page.count("the worst attack is that") == count
 
 
@@ -232,18 +233,9 @@ def test_the_start_token_of_another_model_is_that_of_its_tokenizer(
     assert named == find_study("model-card")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("page: card", "page: card\nrepeats: 2", "one model that exists"),
-        ("kind: cute", "kind: langgame", "two tasks are called 'langgame'"),
-    ],
-)
-def test_a_card_that_cannot_be_is_one_line(old: str, new: str, message: str, model: Path) -> None:
-    with pytest.raises(RobustokError, match=message):
-        plan(load_study(small_card_yaml().replace(old, new), "card", model=str(model)))
-
-
-def test_a_study_that_trains_its_own_model_takes_no_other() -> None:
+def test_two_tasks_of_one_name_and_a_model_for_a_study_of_its_own_are_one_line() -> None:
+    twice = small_card_yaml().replace("kind: cute", "kind: langgame")
+    with pytest.raises(RobustokError, match="two tasks are called 'langgame'"):
+        plan(load_study(twice, "card"), read=False)
     with pytest.raises(RobustokError, match="leave --model out"):
         find_study("quick", model="smollm2-135m")

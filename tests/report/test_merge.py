@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from robustok.report.frame import (
     merged_perplexities,
     over_seeds,
 )
-from robustok.report.tables import other_section, paper_section
+from robustok.report.tables import other_section, paper_section, perplexity_section
 from robustok.runtime.display import Z95
+from robustok.runtime.files import write_rows
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
 
@@ -43,12 +44,12 @@ def test_the_interval_over_seeds_covers_the_mean(seeds: int) -> None:
     """Models differ with sd 0.03; all share questions that move them with sd 0.02."""
     rng = np.random.default_rng(0)
     covered = 0
-    for _ in range(400):
+    for _ in range(200):
         accuracies = 0.5 + rng.normal(0, 0.02) + rng.normal(0, 0.03, seeds)
         rows = [row("canonical", "uniform", float(a), s) for s, a in enumerate(accuracies)]
         _, low, high = over_seeds(pd.DataFrame(rows), "accuracy", 100)
         covered += low <= 0.5 <= high
-    assert 0.92 * 400 <= covered <= 0.99 * 400
+    assert 0.92 * 200 <= covered <= 0.99 * 200
     (one,) = Results(rows).rows
     assert (one["low"], one["high"]) == (pytest.approx(low), pytest.approx(high))
 
@@ -91,7 +92,7 @@ def test_a_paired_difference_of_three_seeds_covers_the_true_one(
     """Answers of models and to questions from populations whose mean difference is 0.2."""
     rng = np.random.default_rng(2)
     covered = 0
-    for _ in range(400):
+    for _ in range(200):
         hard = rng.normal(0, 0.1, 100)
         pair = []
         for mean in (0.4, 0.6):
@@ -100,7 +101,7 @@ def test_a_paired_difference_of_three_seeds_covers_the_true_one(
             pair.append((rng.random((3, 100)) < share).astype(float))
         low, high, p = compare_answers(*pair)
         covered += low <= 0.2 <= high
-    assert 0.92 * 400 <= covered <= 0.99 * 400
+    assert 0.92 * 200 <= covered <= 0.99 * 200
     rows = [{"answers": pd.DataFrame(own.T, [*map(str, range(100))]).to_dict()} for own in pair]
     change = difference(*rows)
     assert (change.n, change.seeds) == (100, 3)
@@ -141,23 +142,28 @@ def model_row(name: str, accuracy: float = 0.5, seed: int = 0, **more: Any) -> d
     return row("canonical", "canonical", accuracy, seed, model=model, cell=f"{name}{seed}") | more
 
 
-def test_runs_of_one_study_on_other_models_are_no_seeds() -> None:
-    rows = [model_row(name, *a) for name in ("runs/a/model", "b") for a in ((0.5, 0), (0.7, 1))]
-    assert [(one["name"], one["seeds"]) for one in Results(rows).rows] == [
-        ("model → canonical", [0, 1]), ("b → canonical", [0, 1]),
-    ]  # fmt: skip
-    assert Results([*rows[:1], model_row("runs/b/model")]).panels == ["a/model", "b/model"]
+FEW_SHOT: dict[str, Any] = {"few_shot_scheme": "canonical", "training": "pre-training"}
+OF_FILE = {"train_scheme": "f", "file": "f", "eval_scheme": "canonical", "accuracy": 0.5,
+           "low": 0.4, "high": 0.6, "n": 9}  # fmt: skip
 
 
-def test_models_with_few_shot_examples_are_no_seeds() -> None:
-    few_shot: dict[str, Any] = {"few_shot_scheme": "canonical"}
-    rows = [
-        row("canonical", "uniform", 0.5, train_scheme=train, cell=train, **few_shot)
-        for train in ("canonical", "uniform")
-    ]
-    for training in ("fine-tuning", "pre-training"):
-        results = Results([one | {"training": training} for one in rows])
-        assert results.names == ["canonical → canonical", "uniform → canonical"]
+@pytest.mark.parametrize(("rows", "names"), [
+    ([row("canonical", "canonical", 0.5)] * 2, ["canonical"]),  # one cell of two runs
+    ([row(name, "canonical", 0.5) for name in ("canonical", "uniform")],
+     ["canonical → canonical", "uniform → canonical"]),
+    ([row("canonical", "canonical", 0.5), OF_FILE], ["s → canonical", "f"]),
+    ([model_row("runs/a/model"), model_row("b")], ["model → canonical", "b → canonical"]),
+    ([model_row("runs/a/model"), model_row("runs/b/model")],
+     ["a/model → canonical", "b/model → canonical"]),
+    ([row("canonical", "uniform", 0.5, train_scheme=t, cell=t, **FEW_SHOT)
+      for t in ("canonical", "uniform")], ["canonical → canonical", "uniform → canonical"]),
+])  # fmt: skip
+def test_models_that_differ_are_no_seeds_and_have_names(
+    rows: list[dict[str, Any]], names: list[str]
+) -> None:
+    results = Results(rows)
+    assert results.names == names
+    assert [one["seeds"] for one in results.rows] == [[0]] * len(names)
 
 
 def test_two_results_of_one_seed_are_no_repeats() -> None:
@@ -186,21 +192,27 @@ def test_other_measurements_of_two_studies_or_models_are_not_averaged(field: str
     assert perplexities["perplexity"].tolist() == pytest.approx([10, 20])
     assert layers["mean"].tolist() == pytest.approx([0.1, 0.2])
     section = other_section(rows)
-    assert section and section.tables[0].lines == [
+    assert section and section.tables[0].head[1:] == ["measured", "drifted"]
+    assert section.tables[0].lines == [
         [named[0], "uniform", "0.1"], [named[1], "uniform", "0.2"],
     ]  # fmt: skip
 
 
-def test_drift_of_models_that_differ_in_pretraining_is_not_averaged() -> None:
-    rows = [
-        {"pretrain_scheme": scheme, "train_scheme": "canonical", "eval_scheme": "drift", "seed": 0,
-         "drifted": 0.1, "cell": scheme}
-        for scheme in ("canonical", "uniform")
-    ]  # fmt: skip
+def test_repeats_have_the_mean_and_of_perplexities_the_geometric_one() -> None:
+    names = {"pretrain_scheme": "canonical", "train_scheme": "canonical", "eval_scheme": "uniform"}
+    rows = [names | {"seed": seed, "drifted": 0.1 + seed, "cell": str(seed)} for seed in range(2)]
     section = other_section(rows)
-    assert section and [line[0] for line in section.tables[0].lines] == [
-        "canonical → canonical", "uniform → canonical",
-    ]  # fmt: skip
+    assert section and section.tables[0].lines == [["canonical", "uniform", "0.6"]]
+    rows = [
+        names | {"seed": seed, "perplexity": value, "bits_per_byte": 1.0, "cell": str(seed)}
+        for seed, value in enumerate((10.0, 40.0))
+    ]
+    (one,) = merged_perplexities(rows).to_dict("records")
+    assert (one["perplexity"], one["lowest"], one["highest"]) == pytest.approx((20, 10, 40))
+    section = perplexity_section(rows)
+    assert section and section.tables[0].texts == [
+        ["canonical", "20.0 [10.0, 40.0], 1.000 bits/byte"]
+    ]
 
 
 def test_the_last_step_of_a_curve_has_the_task_of_the_others() -> None:
@@ -212,20 +224,6 @@ def test_the_last_step_of_a_curve_has_the_task_of_the_others() -> None:
     ]
     points = [(point["name"], point["step"], point["accuracy"]) for point in learning_curve(rows)]
     assert points == [("canonical", 2, 0.5), ("canonical", 5, 0.6)]
-
-
-def test_a_study_and_a_file_of_results_have_names() -> None:
-    of_file = {"train_scheme": "f", "file": "f", "eval_scheme": "canonical", "accuracy": 0.5,
-               "low": 0.4, "high": 0.6, "n": 9}  # fmt: skip
-    assert Results([row("canonical", "canonical", 0.5), of_file]).names == ["s → canonical", "f"]
-
-
-def test_models_that_differ_in_pretraining_stand_in_panels() -> None:
-    rows = [row("canonical", "canonical", 0.5), row("uniform", "canonical", 0.6)]
-    results = Results(rows)
-    assert results.panels == ["canonical", "uniform"]
-    assert results.names == ["canonical → canonical", "uniform → canonical"]
-    assert list(results.colors) == ["canonical"]
 
 
 def test_tasks_have_panels_and_pretrained_models_are_bars(tmp_path: Path) -> None:
@@ -257,33 +255,6 @@ def test_a_heat_map_of_many_tasks_has_a_row_for_each() -> None:
     assert (len(panels[0].series), len(panels[0].groups)) == (10, 1)
 
 
-def test_a_new_kind_of_measurement_has_a_table() -> None:
-    names = {"train_scheme": "canonical", "eval_scheme": "drift"}
-    rows = [names | {"seed": seed, "drifted": 0.1 + seed, "cell": str(seed)} for seed in range(2)]
-    section = other_section(rows)
-    assert section
-    (table,) = section.tables
-    assert table.head[1:] == ["measured", "drifted"]
-    assert table.lines == [["canonical", "drift", "0.6"]]
-
-
-def test_the_same_cell_from_two_runs_counts_once() -> None:
-    (one,) = Results([row("canonical", "canonical", 0.5), row("canonical", "canonical", 0.5)]).rows
-    assert one["seeds"] == [0]
-
-
-def test_perplexity_is_the_geometric_mean() -> None:
-    rows = [
-        {"pretrain_scheme": "canonical", "eval_scheme": "uniform", "perplexity": p,
-         "bits_per_byte": 1.0,
-         "seed": s, "cell": str(s)}
-        for s, p in enumerate((10.0, 40.0))
-    ]  # fmt: skip
-    (one,) = merged_perplexities(rows).to_dict("records")
-    assert math.isclose(one["perplexity"], 20.0)
-    assert (one["lowest"], one["highest"]) == (pytest.approx(10.0), pytest.approx(40.0))
-
-
 PAPER = {
     "where": "Figure 9",
     "claims": ["It works."],
@@ -311,29 +282,26 @@ def test_ours_stand_beside_the_papers() -> None:
     ]  # fmt: skip
 
 
-def test_the_paper_is_compared_with_its_own_study_alone(tmp_path: Path) -> None:
-    for name, accuracy in (("a", 0.5), ("b", 0.9)):
-        (tmp_path / name).mkdir()
-        own = row("canonical", "canonical", accuracy, study=name, cell=name)
-        (tmp_path / name / "results.jsonl").write_text(json.dumps(own) + "\n")
-        study = {"name": name, "title": "T", "paper": PAPER}
-        (tmp_path / name / "study.json").write_text(json.dumps(study))
-    page = write_report(tmp_path / "a", [tmp_path / "b"], out=tmp_path / "both")
-    assert "| canonical | 50.0 [46.1, 53.9] / 52.0" in page.with_name("report.md").read_text()
-
-
-def test_runs_with_other_seeds_are_merged_into_one_report(tmp_path: Path) -> None:
+def test_runs_are_merged_into_one_report_and_the_paper_compared_with_its_own(
+    tmp_path: Path,
+) -> None:
     model = {"parameters": 7, "layers": 1, "width": 2, "architecture": "llama"}
-    for seed, accuracy in enumerate((0.5, 0.6)):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        rows = [row("canonical", q, accuracy, seed, model=model) for q in ("canonical", "uniform")]
-        (folder / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-        (folder / "study.json").write_text(json.dumps({"name": "s", "title": "T", "about": ""}))
-    page = write_report(tmp_path / "0", [tmp_path / "1"], out=tmp_path / "both")
-    text = (page.parent / "report.md").read_text()
+    for folder, name, seed, accuracy in (
+        ("0", "a", 0, 0.4),
+        ("1", "a", 1, 0.6),
+        ("2", "b", 0, 0.9),
+    ):
+        (tmp_path / folder).mkdir()
+        own = row("canonical", "canonical", accuracy, seed, study=name, cell=folder, model=model)
+        write_rows(tmp_path / folder / "results.jsonl", [own])
+        study = {"name": name, "title": "T", "paper": PAPER}
+        (tmp_path / folder / "study.json").write_text(json.dumps(study))
+    others = [tmp_path / "1", tmp_path / "2"]
+    page = write_report(tmp_path / "0", others, out=tmp_path / "both")
+    text = page.with_name("report.md").read_text()
     assert "seeds 0, 1" in text
-    assert "| canonical | canonical | 55.0 |" in text
+    assert "| a → canonical | canonical | 50.0 |" in text
+    assert re.search(r"\| canonical \| 50.0 \[[^]]*\] / 52.0", text)
 
 
 def test_bars_have_a_line_at_the_accuracy_of_a_guess_in_every_panel() -> None:

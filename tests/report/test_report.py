@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from robustok.cli.app import run
 from robustok.errors import RobustokError
-from robustok.report import Results, find_headlines, write_report
+from robustok.report import Results, find_headlines, write_report, write_table
 from robustok.report.figures import heat_panels
 from robustok.report.sources import read_source
 from robustok.report.style import colors
@@ -24,6 +23,7 @@ from robustok.report.tables import (
     versus_canonical,
     what_intervals_cover,
 )
+from robustok.runtime.files import write_rows
 from robustok.study import find_study
 
 ATTACK = "adversarial(distances=(2), start=canonical, steps=10)"
@@ -48,7 +48,7 @@ ROWS = [row("canonical", query, share) for query, share in ACCURACY.items()] + [
 def make(folder: Path) -> Path:
     study = {"name": "quick", "title": "A <title> & more", "about": "What it is."}
     (folder / "study.json").write_text(json.dumps(study))
-    (folder / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    write_rows(folder / "results.jsonl", ROWS)
     shown = [{"text": "a <b>", "scheme": "canonical", "draws": [["a ", "<b>"], ["a", " \xe2"]]}]
     (folder / "examples.json").write_text(json.dumps(shown))
     return folder
@@ -70,11 +70,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_headlines_are_the_differences_of_the_rows() -> None:
     numbers = [headline.number for headline in find_headlines(Results(ROWS))]
     assert numbers == ["−55.0", "+51.0", "+64.0"]
-
-
-def test_a_difference_whose_interval_holds_zero_is_no_headline() -> None:
     close = [r | {"accuracy": 0.5 + 0.01 * i, "low": 0.4, "high": 0.6} for i, r in enumerate(ROWS)]
-    assert find_headlines(Results(close)) == []
+    assert find_headlines(Results(close)) == []  # their intervals hold zero
 
 
 def test_the_best_of_several_schemes_says_so_and_is_corrected() -> None:
@@ -104,14 +101,10 @@ def test_headlines_about_examples_speak_of_examples_and_of_one_task() -> None:
         "2 of 2 tasks gain on uniform questions, with uniform instead of canonical few-shot "
         "examples, one seed: copa +10.0 [+5.1, +14.9]; piqa +6.0 [+1.7, +10.3]",
     ]
-    one = [r for r in rows if r["task"] == "copa"]
-    texts = [f"{one.number} {one.text}" for one in find_headlines(Results(one))]
-    assert texts == [
-        "−30.0 points [−34.3, −25.7] from canonical questions to uniform questions, with canonical "
-        "few-shot examples (80.0% → 50.0%)",
-        "+10.0 points [+5.7, +14.3] on uniform questions, with uniform instead of canonical "
-        "few-shot examples, one seed (50.0% → 60.0%)",
-    ]
+    lost, gained = find_headlines(Results([r for r in rows if r["task"] == "copa"]))
+    assert (lost.number, gained.number) == ("−30.0", "+10.0")
+    assert "with canonical few-shot examples (80.0% → 50.0%)" in lost.text
+    assert "instead of canonical few-shot examples, one seed (50.0% → 60.0%)" in gained.text
 
 
 def test_the_settings_are_those_that_were_run() -> None:
@@ -156,6 +149,8 @@ def test_the_table_has_accuracies_and_changes_that_add_up() -> None:
     assert [entry.text for entry in entries] == ["95.0", "40.0", "25.0"]
     assert entries[1].interval == "[37.0, 43.0]"
     assert entries[1].change == "−55.0 [−59.3, −50.7] from 95.0"
+    without = [r for r in ROWS if r is not ROWS[2]]
+    assert accuracy_table(Results(without)).texts[0][2] == "not run"
 
 
 def test_an_attack_is_compared_on_the_questions_that_it_attacked() -> None:
@@ -205,11 +200,9 @@ def test_differences_between_few_shot_examples_are_not_called_training() -> None
         assert section and section.title == f"Difference to canonical {what}"
 
 
-def test_report_writes_the_table_of_readme(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = folder / "table.md"
-    assert run(["report", str(folder), "--table", str(path)]) == 0
+def test_the_table_of_readme_has_the_accuracies(tmp_path: Path) -> None:
+    path = tmp_path / "table.md"
+    write_table(path, Results(ROWS))
     assert path.read_text().splitlines() == [
         "| fine-tuned | canonical | uniform | attack d = 2 |",
         "| --- | --: | --: | --: |",
@@ -220,22 +213,15 @@ def test_report_writes_the_table_of_readme(
 
 def test_several_searches_of_a_suite_count_a_question_once(folder: Path) -> None:
     (folder / "items").mkdir()
-    rows = [{"key": "a", "search": "greedy", "success": True},
-            {"key": "a", "search": "random", "success": False},
-            {"key": "b", "search": "greedy", "success": False},
-            {"key": "b", "search": "random", "success": False}]  # fmt: skip
-    (folder / "items" / "c.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    rows = [{"key": key, "search": search, "success": key + search == "agreedy"}
+            for key in "ab" for search in ("greedy", "random")]  # fmt: skip
+    write_rows(folder / "items" / "c.jsonl", rows)
     one = row("canonical", "standard-suite(max_scored=9)", 0.5) | {"cell": "c"}
-    (folder / "results.jsonl").write_text(json.dumps(one) + "\n")
+    write_rows(folder / "results.jsonl", [one])
     assert read_source(folder).rows[0]["answers"] == {"a": 0.0, "b": 1.0}
 
 
-def test_a_value_that_was_not_run_says_so() -> None:
-    rows = [r for r in ROWS if (r["train_scheme"], r["eval_scheme"]) != ("canonical", "uniform")]
-    assert accuracy_table(Results(rows)).texts[0][2] == "not run"
-
-
-def test_the_page_is_one_file_with_every_number(written: Path) -> None:
+def test_page_text_and_figures_have_every_number(written: Path) -> None:
     page = (written / "report.html").read_text()
     assert "A &lt;title&gt; &amp; more" in page
     assert "&lt;b&gt;" in page and "·&lt;E2&gt;" not in page and "&lt;20&gt;&lt;E2&gt;" in page
@@ -244,9 +230,9 @@ def test_the_page_is_one_file_with_every_number(written: Path) -> None:
     fetched = re.findall(r'(?:src|href|srcset)="([^"]*)"', page)
     assert fetched and all(url.startswith("data:image/svg+xml;base64,") for url in fetched)
     assert "@import" not in page and "url(" not in page
-
-
-def test_the_figures_exist_in_three_forms(written: Path) -> None:
+    text = (written / "report.md").read_text()
+    assert text.startswith("# A <title> & more\n") and "(figures/teaser.png)" in text
+    assert len(re.findall(r"(?m)^\| (canonical|uniform-k\S*) \|", text)) == len(ROWS) + 3
     for name in ("teaser", "heatmap"):
         assert (written / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (written / "figures" / f"{name}.svg").read_text()
@@ -261,15 +247,6 @@ def test_the_same_rows_give_the_same_bytes(written: Path, tmp_path: Path) -> Non
     write_report(written, out=tmp_path)
     for name in ("report.html", "report.md", "figures/teaser.png", "figures/heatmap.svg"):
         assert (tmp_path / name).read_bytes() == (written / name).read_bytes()
-
-
-def test_the_markdown_has_every_row(written: Path) -> None:
-    text = (written / "report.md").read_text()
-    assert text.startswith("# A <title> & more\n")
-    assert sum(line.startswith(("| canonical |", "| uniform-k")) for line in text.splitlines()) == (
-        len(ROWS) + 3
-    )
-    assert (written / "figures/teaser.png").exists() and "(figures/teaser.png)" in text
 
 
 def test_a_folder_without_results_is_one_line(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from robustok.report import write_report
 from robustok.report.sources import read_source
 from robustok.report.tables import paper_section
+from robustok.runtime.files import write_rows
 from robustok.study import find_study
 from robustok.tasks.benchmarks import TOKSUITE
 
@@ -65,8 +66,7 @@ def test_a_subset_is_compared_over_its_own_questions(tmp_path: Path) -> None:
                 {"key": str(i), "kind": kind, "label": 0, "correct": float(one)}
                 for i, (kind, one) in enumerate(zip(kinds, right, strict=True))
             ]
-            path = tmp_path / "items" / f"c{seed}.jsonl"
-            path.write_text("".join(json.dumps(item) + "\n" for item in items))
+            write_rows(tmp_path / "items" / f"c{seed}.jsonl", items)
     section = paper_section(STUDY["paper"], read_source(tmp_path).rows)
     assert section
     lines = {(line[0], line[1]): line[3] for line in section.tables[0].texts}

@@ -10,6 +10,7 @@ import pytest
 
 from robustok.study import Study, load_study, run_study
 
+QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 TRAINING = {"schemes": ["canonical"], "steps": 1, "batch_size": 8, "learning_rate": 1e-3}
 TINY: dict[str, Any] = {
     "name": "tiny",

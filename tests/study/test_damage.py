@@ -76,49 +76,24 @@ def test_a_damaged_cell_is_done_again(
     assert rows_of(folder) == rows_of(finished)
 
 
-@pytest.mark.parametrize("kind", ["data", "tokenizer", "pretrain", "finetune", "evaluate"])
-def test_a_removed_cell_is_done_again(folder: Path, finished: Path, kind: str) -> None:
-    (cell,) = (folder / "cells").glob(f"{kind}-*")
-    shutil.rmtree(cell)
-    run_study(STUDY, folder)
-    assert (cell / "cell.json").exists()
-    assert rows_of(folder) == rows_of(finished)
-
-
-def test_removed_inputs_are_made_again_before_what_was_measured_with_them(
-    folder: Path, finished: Path
-) -> None:
-    for kind in ("data", "tokenizer"):
-        (cell,) = (folder / "cells").glob(f"{kind}-*")
+@pytest.mark.parametrize("kinds", ["data tokenizer", "pretrain", "finetune", "evaluate"])
+def test_removed_cells_are_done_again(folder: Path, finished: Path, kinds: str) -> None:
+    cells = [path for kind in kinds.split() for path in (folder / "cells").glob(f"{kind}-*")]
+    for cell in cells:
         shutil.rmtree(cell)
     run_study(STUDY, folder)
+    assert all((cell / "cell.json").exists() for cell in cells)
     assert rows_of(folder) == rows_of(finished)
 
 
-def test_an_undamaged_run_does_nothing_again(
-    finished: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_damaged_copy_of_the_items_is_copied_again(
+    folder: Path, finished: Path, is_removed: bool
 ) -> None:
-    cells = {path: path.stat().st_mtime_ns for path in finished.glob("cells/*/cell.json")}
-    with caplog.at_level(logging.WARNING, "robustok.study"):
-        run_study(STUDY, finished)
-    assert not caplog.records
-    assert cells == {path: path.stat().st_mtime_ns for path in finished.glob("cells/*/cell.json")}
-
-
-def test_a_damaged_copy_of_the_items_is_copied_again(folder: Path, finished: Path) -> None:
     (copy,) = (folder / "items").iterdir()
     flip(copy)
-    run_study(STUDY, folder)
-    assert copy.read_bytes() == (finished / "items" / copy.name).read_bytes()
-
-
-def test_the_copy_of_the_items_is_that_of_the_cell_that_ran_again(
-    folder: Path, finished: Path
-) -> None:
-    (copy,) = (folder / "items").iterdir()
-    copy.write_text("of an earlier release\n")
-    (cell,) = (folder / "cells").glob("evaluate-*")
-    shutil.rmtree(cell)
+    for cell in (folder / "cells").glob("evaluate-*") if is_removed else ():
+        shutil.rmtree(cell)
     run_study(STUDY, folder)
     assert copy.read_bytes() == (finished / "items" / copy.name).read_bytes()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.study.conftest import QUICK
 
 from robustok.errors import RobustokError
 from robustok.study import Cell, Study, find_study, load_study, plan
@@ -18,8 +20,6 @@ from robustok.study.cells.inputs import (
 )
 from robustok.study.cells.models import BaseCell, FinetuneCell
 from robustok.tasks import HUB
-
-QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
 
 
 def keys(text: str) -> dict[str, str]:
@@ -39,10 +39,6 @@ def test_every_cell_comes_after_its_inputs() -> None:
         seen.add(cell.key)
 
 
-def test_the_same_study_has_the_same_keys() -> None:
-    assert keys(QUICK) == keys(QUICK)
-
-
 def test_a_field_changes_what_depends_on_it_and_no_more() -> None:
     assert changed(QUICK.replace("  draws: 10", "  draws: 5")) == {"evaluate"}
     assert changed(QUICK.replace("2.0e-3", "1.0e-3")) == {"finetune", "evaluate", "attack"}
@@ -59,66 +55,50 @@ def test_a_field_changes_what_depends_on_it_and_no_more() -> None:
 def test_two_studies_share_the_cells_that_are_the_same() -> None:
     longer = QUICK.replace("    - canonical\n", "    - canonical\n    - uniform\n", 1)
     first, other = keys(QUICK), keys(longer)
-    assert first["pretrain canonical"] == other["pretrain canonical"]
     assert set(first.values()) - set(other.values()) == {first["examples"]}
 
 
-def test_a_word_file_counts_by_its_words(tmp_path: Path) -> None:
-    here, other = tmp_path / "a.txt", tmp_path / "b.txt"
-    here.write_text("street\nhouse\n")
-    other.write_text("street\nhouse\n")
-    first, second = (
-        plan(load_study(QUICK, "a", words_file=str(path)))[0].key for path in (here, other)
+def test_every_model_is_trained_from_every_base() -> None:
+    cells = plan(
+        load_study(
+            QUICK.replace("  schemes: [canonical]", "  schemes: [canonical, uniform]", 1), "a"
+        )
     )
-    other.write_text("street\nwater\n")
-    third = plan(load_study(QUICK, "a", words_file=str(other)))[0].key
-    assert first == second != third
+    kinds, labels = Counter(cell.kind for cell in cells), {cell.label for cell in cells}
+    assert (kinds["pretrain"], kinds["finetune"], len(labels)) == (2, 2 * 4, len(cells))
+    assert "finetune uniform, then canonical" in labels
 
 
-def test_an_empty_word_file_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "words.txt"
-    path.write_text("\n")
+def test_a_word_file_counts_by_its_words(tmp_path: Path) -> None:
+    def key(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        return plan(load_study(QUICK, "a", words_file=str(tmp_path / name)))[0].key
+
+    assert key("a.txt", "street\nhouse\n") == key("b.txt", "street\nhouse\n")
+    assert key("a.txt", "street\nhouse\n") != key("b.txt", "street\nwater\n")
     with pytest.raises(RobustokError, match="no words"):
-        plan(load_study(QUICK, "a", words_file=str(path)))
-
-
-TWICE = QUICK.replace("seed: 0\n", "seed: 0\nrepeats: 2\n", 1)
+        key("empty.txt", "\n")
 
 
 def test_repeats_take_the_next_seeds_and_share_the_data() -> None:
-    once, twice = plan(load_study(QUICK, "a")), plan(load_study(TWICE, "a"))
+    once, twice = (plan(load_study(QUICK, "a", repeats=n)) for n in (1, 2))
     assert {cell.key for cell in once} < {cell.key for cell in twice}
     assert sum(cell.kind == "data" for cell in twice) == 1
     assert {c.seed for c in twice if isinstance(c, FinetuneCell)} == {0, 1}
 
 
-def test_every_model_is_trained_from_every_base() -> None:
-    text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical, uniform]", 1)
-    cells = plan(load_study(text, "a"))
-    kinds = [cell.kind for cell in cells]
-    assert kinds.count("pretrain") == 2
-    assert kinds.count("finetune") == 2 * 4
-    labels = {cell.label for cell in cells}
-    assert "finetune uniform, then canonical" in labels
-    assert len(labels) == len(cells)
-
-
 def test_text_counts_by_its_content(tmp_path: Path) -> None:
     text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical]\n  source: corpus", 1)
     text += "\ncorpus: {}\n"
-    here, other = tmp_path / "a.txt", tmp_path / "b.txt"
-    here.write_text("one text")
-    other.write_text("one text")
 
-    def key(path: Path) -> str:
-        cells = plan(load_study(text, "a", corpus=(str(path),)))
+    def key(name: str, content: str) -> str:
+        (tmp_path / name).write_text(content)
+        cells = plan(load_study(text, "a", corpus=(str(tmp_path / name),)))
         return next(cell.key for cell in cells if cell.kind == "pretrain")
 
-    assert key(here) == key(other)
-    other.write_text("another")
-    assert key(here) != key(other)
+    assert key("a.txt", "one text") == key("b.txt", "one text") != key("b.txt", "another")
     with pytest.raises(RobustokError, match="cannot be read"):
-        key(tmp_path / "none.txt")
+        plan(load_study(text, "a", corpus=(str(tmp_path / "none.txt"),)))
 
 
 def test_text_to_train_on_is_read_only_where_a_model_is_trained_on_it() -> None:
@@ -155,12 +135,8 @@ def test_every_number_and_text_of_a_cell_enters_its_key(cell: Cell) -> None:
             same = field.name in ("repeat", "parameters")
             assert (other.key == cell.key) == same, field.name
 
-
-def test_a_training_has_the_key_of_its_own_scheme_only() -> None:
     cell = next(cell for cell in CELLS if isinstance(cell, FinetuneCell))
-    assert "schemes" not in cell.fields["options"]
-    assert cell.fields["options"]["steps"] == cell.options.steps
-    assert cell.fields["scheme"] == cell.scheme
+    assert "schemes" not in cell.fields["options"]  # only its own
 
 
 def test_the_place_of_a_file_does_not_enter_the_key() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from tests.study.conftest import tiny
 
 from robustok import RobustokError
 from robustok.report import write_report
-from robustok.runtime.files import write_rows
+from robustok.runtime.files import read_rows, write_rows
 from robustok.study import Study, plan, run_study
 from robustok.study.cells.measurements import AttackCell, TransferCell
 
@@ -23,23 +22,6 @@ SUITE = {"items": 3, "suite": "standard", "max_scored": 12}
 def study(*attacks: dict[str, Any], schemes: Sequence[str] = ("canonical",)) -> Study:
     evaluate = {"eval_schemes": ["canonical"], "items": 3, "draws": 1}
     return tiny(attacks=attacks, evaluate=evaluate, finetune={"schemes": [*schemes]})
-
-
-def test_a_suite_is_a_column_and_the_worst_one(tmp_path: Path) -> None:
-    both = study(GREEDY, SUITE)
-    cells = [cell for cell in plan(both) if isinstance(cell, AttackCell)]
-    assert [cell.attack.suite for cell in cells] == [None, "standard"]
-    rows = run_study(both, tmp_path).rows
-    canonical, greedy, suite = (row["accuracy"] for row in rows)
-    assert rows[2]["eval_scheme"] == "standard-suite(max_scored=12)"
-    assert suite <= min(canonical, greedy)
-    assert rows[2]["low"] <= suite <= rows[2]["high"]
-    (folder,) = {cell.path(tmp_path) for cell in cells if cell.attack.suite}
-    lines = [json.loads(line) for line in (folder / "items.jsonl").read_text().splitlines()]
-    broken = {row["key"] for row in lines if row["success"]}
-    assert suite == pytest.approx(1 - len(broken) / 3)
-    write_report(tmp_path)
-    assert "standard-suite" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("wrong", "message"), [
@@ -57,15 +39,13 @@ def transferring(*, transfer: bool = True) -> Study:
     return study(GREEDY, SUITE | {"transfer": transfer}, schemes=("canonical", "uniform"))
 
 
-def test_transfer_is_the_worst_of_the_own_attacks_and_of_those_on_other_models(
-    tmp_path: Path,
-) -> None:
+def test_a_suite_and_its_transfer_are_the_worst_of_their_attacks(tmp_path: Path) -> None:
     cells = plan(transferring())
     transfers = [cell for cell in cells if isinstance(cell, TransferCell)]
     assert cells[-2:] == tuple(transfers)  # after all models
     rows = run_study(transferring(), tmp_path).rows
-    queries = [row["eval_scheme"] for row in rows if row["train_scheme"] == "uniform"]
-    assert queries[-1] == "standard-suite(max_scored=12, transfer=1)"
+    names = [row["eval_scheme"] for row in rows if row["train_scheme"] == "uniform"]
+    assert names[2:] == [f"standard-suite(max_scored=12{end})" for end in ("", ", transfer=1")]
     for cell in transfers:
         own = _items(cell.own, tmp_path)
         others = [row for other in cell.others for row in _items(other, tmp_path)]
@@ -75,28 +55,25 @@ def test_transfer_is_the_worst_of_the_own_attacks_and_of_those_on_other_models(
             assert (row["key"], tuple(row["ids"])) in tried
             assert row["score"] >= max(r["score"] for r in own if r["key"] == row["key"])
             assert row["success"] or row["key"] not in broken
-    by_query = {(row["train_scheme"], row["eval_scheme"]): row["accuracy"] for row in rows}
-    for train in ("canonical", "uniform"):
-        assert by_query[train, queries[-1]] <= by_query[train, queries[-2]]
+        mine = [row for row in rows if row["train_scheme"] == cell.model.scheme]
+        canonical, greedy, suite, transfer = (row["accuracy"] for row in mine)
+        assert transfer <= suite <= min(canonical, greedy)
+        assert mine[2]["low"] <= suite <= mine[2]["high"]
+        assert suite == pytest.approx(1 - len(broken) / 3)
     write_report(tmp_path)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert (
         "| fine-tuned | canonical | attack d = 2 | worst attack | worst attack + transfer |" in text
     )
-    _attacks_too_long_for_a_model_are_left_out(transfers[0], tmp_path)
-
-
-def _attacks_too_long_for_a_model_are_left_out(cell: TransferCell, folder: Path) -> None:
-    for other in cell.others:
-        rows = [row | {"ids": row["ids"] * 100} for row in _items(other, folder)]
-        write_rows(other.path(folder) / "items.jsonl", rows)
-    cell.run(folder, lambda *_: None)
-    assert all(row["of_model"] is None for row in _items(cell, folder))
+    for other in transfers[0].others:  # attacks too long for a model are left out
+        longer = [row | {"ids": row["ids"] * 100} for row in _items(other, tmp_path)]
+        write_rows(other.path(tmp_path) / "items.jsonl", longer)
+    transfers[0].run(tmp_path, lambda *_: None)
+    assert all(row["of_model"] is None for row in _items(transfers[0], tmp_path))
 
 
 def _items(cell: AttackCell, folder: Path) -> list[dict[str, Any]]:
-    lines = (cell.path(folder) / "items.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    return read_rows(cell.path(folder) / "items.jsonl")
 
 
 def test_transfer_changes_no_key_of_a_suite() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from tests.oracles.data import data_path
 
 from robustok.errors import RobustokError
-from robustok.tasks import HUB, benchmark_files, read_items
+from robustok.tasks import HUB, Item, benchmark_files, read_items, write_items
 from robustok.tasks.benchmarks import TOKSUITE, WORDED
 
 ROWS = {
@@ -47,6 +46,13 @@ def test_each_has_its_wording(name: str, tmp_path: Path) -> None:
     (item,) = read_items(write(tmp_path / f"{name}.jsonl", {"label": 1, **ROWS[name]}))
     assert (item.question, item.choices) == WANTED[name]
     assert item.label == 1
+
+
+def test_a_file_holds_the_fields_of_an_item(tmp_path: Path) -> None:
+    write_items(tmp_path / "a.jsonl", [Item("a", "Which?", (" x", " y"), 1, "odd")])
+    assert json.loads((tmp_path / "a.jsonl").read_text()) == {
+        "key": "a", "question": "Which?", "choices": [" x", " y"], "label": 1, "kind": "odd",
+    }  # fmt: skip
 
 
 HUB_ROWS: dict[str, dict[str, Any]] = {
@@ -113,39 +119,6 @@ def test_the_ten_at_hand_are_read_whole() -> None:
     assert len(sizes) == 10
     assert (sizes["copa"], sizes["blimp"], sizes["cute"]) == (500, 3350, 1050)
     assert all(not item.question for item in read_items(folder / "blimp.jsonl", limit=9))
-
-
-def test_examples_come_from_the_training_split_with_keys_of_their_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    import datasets
-
-    from robustok.study.cells.inputs import BenchmarkCell
-
-    def load(path: str, config: str, split: str, revision: str) -> Any:
-        rows = [HUB_ROWS["piqa"] | {"goal": f"{split} {i}"} for i in range(9)]
-        return datasets.Dataset.from_list(rows)
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    cell = BenchmarkCell("piqa", 5, None, HUB["piqa"].revision, 3)
-    cell.path(tmp_path).mkdir(parents=True)
-    cell.run(tmp_path, lambda *_: None)
-    items, examples = cell.test_and_examples(tmp_path, 3)
-    assert [item.question for item in items] == [f"validation {i}" for i in range(5)]
-    assert [item.question for item in examples] == [f"train {i}" for i in range(3)]
-    assert len({item.key for item in items + examples}) == 8
-
-
-def test_every_start_of_blimp_has_all_paradigms(tmp_path: Path) -> None:
-    from robustok.study.cells.inputs import BenchmarkCell, external_file
-
-    file = external_file(data_path("benchmarks", "blimp.jsonl"))
-    cell = BenchmarkCell("blimp", 134, file)
-    cell.path(tmp_path).mkdir(parents=True)
-    cell.run(tmp_path, lambda *_: None)
-    items, _ = cell.test_and_examples(tmp_path, 0)
-    counts = Counter(item.kind for item in items)
-    assert (len(counts), set(counts.values())) == (67, {2})
 
 
 def test_a_hub_out_of_reach_is_one_line(monkeypatch) -> None:

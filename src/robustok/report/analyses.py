@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle, islice
 from math import floor, log10
 from pathlib import Path
 from textwrap import fill
@@ -35,7 +36,6 @@ from robustok.report.style import (
     SAMPLED,
     Row,
     colors,
-    cycled,
     draw_line,
     figure_style,
     new_figure,
@@ -309,9 +309,9 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
     sentences = list(dict.fromkeys(row["sentence"] for row in rows))
-    looks = [{"color": color, "marker": mark} for color, mark in
-             zip(colors(models), cycled(MARKERS, models), strict=True)]  # fmt: skip
-    dashes = cycled(DASHES, sentences)
+    looks: list[dict[str, Any]] = [{"color": color, "marker": mark} for color, mark in
+             zip(colors(models), cycle(MARKERS), strict=False)]  # fmt: skip
+    dashes = list(islice(cycle(DASHES), len(sentences)))
     with figure_style():
         figure, (axes,) = new_figure((7.2, 4.2))
         for model, look in zip(models, looks, strict=True):
@@ -458,8 +458,7 @@ def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
     """
     with figure_style():
         figure, (axes,) = new_figure((6.4, 4.0))
-        tints = cycled((INK, *OTHERS), [*curves])
-        for (name, rows), color in zip(curves.items(), tints, strict=True):
+        for (name, rows), color in zip(curves.items(), cycle((INK, *OTHERS)), strict=False):
             draw_line(axes, rows, "n_scored", "accuracy", scale=100, color=color, label=name,
                       linewidth=1.8, drawstyle="steps-post")  # fmt: skip
         axes.set_xscale("log")

@@ -58,11 +58,10 @@ class Card(TypedDict):
 
 
 def card_of(rows: Sequence[Row], folder: Path) -> Card:
-    """The card of the rows of a study on one model.
+    """The card of a study on one model.
 
-    Args:
-        rows: rows of results.jsonl.
-        folder: the folder of the run, which has the answers to each question in `items`.
+    ``rows`` are those of results.jsonl. The folder of the run has the answers to each question in
+    `items`.
     """
     first = rows[0]
     model = first["configuration"]["inputs"]["model"]
@@ -127,9 +126,7 @@ def cards_in(path: Path) -> list[Card]:
 def write_cards(cards: Sequence[Card], out: Path) -> Path:
     """Write the page of one card or of several beside each other, and return its report.html.
 
-    Args:
-        cards: the cards.
-        out: output folder: report.html, report.md, figures/card.png and .svg, and the cards.
+    The folder gets report.html, report.md, figures/card.png and .svg, and the cards.
     """
     named = _by_name(cards)
     names, is_one = list(named), len(cards) == 1

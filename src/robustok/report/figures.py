@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from robustok.report.style import (
     INK,
     MUTED,
     colors,
-    cycled,
     draw_line,
     figure_style,
     new_figure,
@@ -144,7 +143,7 @@ def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
     with figure_style():
         figure, (axes,) = new_figure((7.2, 4.2))
         for name, color in zip(names, colors(names), strict=True):
-            for scheme, dash in zip(schemes, cycled(DASHES, schemes), strict=True):
+            for scheme, dash in zip(schemes, cycle(DASHES), strict=False):
                 own = [r for r in points if (r["name"], r["eval_scheme"]) == (name, scheme)]
                 draw_line(
                     axes, own, "step", "accuracy", scale=100, color=color, shade=0.12, marker="o",

@@ -374,10 +374,8 @@ def over_seeds(rows: DataFrame, field: str, items: int) -> tuple[float, float, f
     >>> [round(x, 2) for x in over_seeds(rows, "accuracy", 9)]
     [0.55, -0.09, 1.19]
 
-    Args:
-        rows: a row for each seed, two or more, with the field and its own bounds `low` and `high`.
-        field: name of the field.
-        items: number of the items, such as questions or words.
+    ``rows`` are two or more, one a seed, with the field and its own bounds `low` and `high`;
+    ``items`` is the number of the items, such as questions or words.
     """
     mean = math.fsum(rows[field]) / len(rows)
     shared = float(_variance(rows).mean())
@@ -398,13 +396,9 @@ def difference(first: Row, second: Row, *, comparisons: int = 1) -> Difference:
     >>> difference(first, first | {"accuracy": 0.9, "low": 0.8, "high": 1.0}).is_clear
     True
 
-    Args:
-        first: a merged row.
-        second: the merged row to compare with it.
-        comparisons: number of differences whose intervals hold at once.
-
     Seeds are paired by their number, questions by their key; only what both rows have is compared.
-    Without the answers to each question the two rows count as independent.
+    Without the answers to each question the two rows count as independent. ``comparisons`` is the
+    number of differences whose intervals hold at once.
     """
     answers = _shared_answers(first, second)
     if answers is None:
@@ -440,11 +434,9 @@ def clear_differences(pairs: Mapping[Any, tuple[Row, Row]]) -> dict[Any, Differe
     >>> list(clear_differences({"same": (first, first), "better": (first, better)}))
     ['better']
 
-    Args:
-        pairs: the two merged rows of each comparison, by any name.
-
-    Of k comparisons the one with the smallest p has an interval that holds for k at once, the next
-    one for k - 1, and so on, until one of them includes zero.
+    ``pairs`` are the two merged rows of each comparison, by any name. Of k comparisons the one with
+    the smallest p has an interval that holds for k at once, the next one for k - 1, and so on,
+    until one of them includes zero.
     """
     kept: dict[Any, Difference] = {}
     smallest_first = sorted(pairs, key=lambda name: difference(*pairs[name]).p)

@@ -7,9 +7,10 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -52,17 +53,18 @@ _VERDICTS = ("canonical_verdict", "attacked_verdict")
 _PREDICTION = {"task", "eval_scheme", "key", "predictions", "correct", "seed"}
 
 
-class ReportSource(NamedTuple):
+@dataclass(frozen=True)
+class ReportSource:
     """Rows of results.jsonl from one path, curves of attacks, and a section of its own.
 
     `study` is the configuration in study.json, and `record` is run.json; both are empty where there
     is none. `section` writes its figure into a folder.
     """
 
-    rows: list[Row]
-    study: dict[str, Any]
-    record: dict[str, Any]
-    curves: dict[str, list[dict[str, float]]]
+    rows: list[Row] = field(default_factory=list)
+    study: dict[str, Any] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
+    curves: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     section: Callable[[Path], Section] | None = None
 
     @property
@@ -89,17 +91,22 @@ def read_source(path: Path) -> ReportSource:
                 f"{path} has no results.jsonl: run a study with this folder as --out, or {ACCEPTED}"
             )
         study = read_object(path / "study.json")
-        return ReportSource(_measurements(results), study, _object(path / "run.json"), {})
+        return ReportSource(_measurements(results), study, _object(path / "run.json"))
     rows = _parquet_rows(path) if path.suffix == ".parquet" else read_rows(path)
-    if _all_have(rows, _PREDICTION):
-        return ReportSource(_of_predictions(path.stem, rows), {}, {}, {})
-    if _all_have(rows[:1], {"config"}) and _all_have(rows[1:], _ATTACKS):
-        if "max_scored_by_key" not in rows[0]["config"]:  # of prompts
-            return ReportSource([], {}, {}, {}, partial(attacks_section, path.stem, rows[1:]))
-        measured, curve = _of_attacks(path.stem, rows[0]["config"], rows[1:])
-        return ReportSource(measured, {}, {}, {measured[-1]["eval_scheme"]: curve})
-    if section := _section(path.stem, rows):
-        return ReportSource([], {}, {}, {}, section)
+    name, config = path.stem, rows[0]["config"] if _all_have(rows[:1], {"config"}) else None
+    body = rows if config is None else rows[1:]
+    if _all_have(body, _PREDICTION):
+        return ReportSource(_of_predictions(name, body))
+    if _all_have(body, _ATTACKS):
+        if config is None or "max_scored_by_key" not in config:  # of prompts
+            return ReportSource(section=partial(attacks_section, name, body))
+        measured, curve = _of_attacks(name, config, body)
+        return ReportSource(measured, curves={measured[-1]["eval_scheme"]: curve})
+    if config is not None and _all_have(body, _CERTIFICATES):
+        name = name.removeprefix("certificates-")
+        return ReportSource(section=partial(certificates_section, name, config, body))
+    if _all_have(body, _ANSWERS):
+        return ReportSource(section=partial(answers_section, name, body))
     if _all_have(rows[1:], {"key", "distances"}):
         raise RobustokError(
             f"{path} holds the words of an unfinished or finished `robustok embeddings`: run it "
@@ -107,21 +114,11 @@ def read_source(path: Path) -> ReportSource:
         )
     rows = _measurements(path)
     study, record = (_object(path.with_name(name)) for name in ("study.json", "run.json"))
-    return ReportSource(rows, study, record, {})
+    return ReportSource(rows, study, record)
 
 
 def _object(path: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
-
-
-def _section(name: str, rows: Sequence[Any]) -> Callable[[Path], Section] | None:
-    """What makes the section of a file that holds no accuracies; None for any other file."""
-    if _all_have(rows[:1], {"config"}) and _all_have(rows[1:], _CERTIFICATES):
-        name = name.removeprefix("certificates-")
-        return partial(certificates_section, name, rows[0]["config"], rows[1:])
-    if _all_have(rows, _ATTACKS):
-        return partial(attacks_section, name, rows)
-    return partial(answers_section, name, rows) if _all_have(rows, _ANSWERS) else None
 
 
 def _parquet_rows(path: Path) -> list[Any]:
@@ -223,8 +220,8 @@ def _accuracy(name: str, eval_scheme: str, answers: dict[str, float], draws: int
 def certificates_section(name: str, config: Row, rows: Sequence[Row], folder: Path) -> Section:
     """Certified, open and broken questions by distance, of a file of `certify --out`."""
     every = tuple(attack.Certificate.from_json(c) for row in rows for c in row["certificates"])
-    fields = ("distances", "limit", "draws", "confidence")
-    settings = CertifySettings(**{field: config[field] for field in fields})
+    names = ("distances", "limit", "draws", "confidence")
+    settings = CertifySettings(**{key: config[key] for key in names})
     done = attack.Certification(every, settings, len(rows), config["seed"], seconds=0.0)
     gap = done.gap()
     draw_gap([{"model": name, **row} for row in gap], folder / f"{name}-gap")
@@ -283,12 +280,12 @@ def answers_section(name: str, rows: Sequence[Row], _: Path) -> Section:
     head += ["canonical verdict", "attacked verdict"] if judged else []
     lines = [
         [_prompt(row), row["canonical"].strip(), row["attacked"].strip()]
-        + ([f"{row[field]:g}" for field in _VERDICTS] if judged else [])
+        + ([f"{row[name]:g}" for name in _VERDICTS] if judged else [])
         for row in rows
     ]
     caption = f"Greedy answers to {len(rows)} prompts."
     if judged:
-        means = [sum(row[field] for row in rows) / len(rows) for field in _VERDICTS]
+        means = [sum(row[one] for row in rows) / len(rows) for one in _VERDICTS]
         caption += f" Mean verdict {means[0]:.3f} canonical, {means[1]:.3f} attacked."
     return Section(name, f"Answers: {name}", caption, [Table(head, lines)], prose=True)
 

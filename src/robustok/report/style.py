@@ -87,17 +87,15 @@ def colors(specs: list[str]) -> list[str]:
     ['#3e4c59', '#009e73']
     """
     spare = iter(OTHERS * len(specs))
-    base = {name: _color_of(name) or next(spare) for name in dict.fromkeys(map(family, specs))}
+    base = {
+        name: getattr(find_scheme(name), "color", "") or next(spare)
+        for name in dict.fromkeys(map(family, specs))
+    }
     members = {name: [s for s in specs if family(s) == name] for name in base}
     return [
         _lighter(base[family(s)], members[family(s)].index(s) / len(members[family(s)]) * 0.7)
         for s in specs
     ]
-
-
-def _color_of(name: str) -> str:
-    scheme = find_scheme(name)
-    return scheme.color if scheme else ""
 
 
 def _lighter(color: str, share: float) -> str:
@@ -189,11 +187,6 @@ def percent_axis(axes: Axes) -> None:
     """The vertical axis of shares in percent, from 0 to 100."""
     axes.set_ylim(0, 100)
     axes.set_yticks(range(0, 101, 20), [f"{y}%" for y in range(0, 101, 20)])
-
-
-def cycled(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
-    """As many of the values as there are of others, from the first again where they end."""
-    return [values[i % len(values)] for i in range(len(like))]
 
 
 def short(spec: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
-Value = Callable[[PaperRow, str, float | None], str]
-"""A cell of a table, from the paper's row, the column, and the paper's value."""
+Ours = Callable[[PaperRow, str], tuple[str, float | None]]
+"""Our value for the paper's row and a column as text, and as a number if it is an accuracy."""
 
 _NOTES = {
     "accuracy": (
@@ -101,9 +102,6 @@ def what_intervals_cover(rows: Sequence[Row]) -> str:
 
     >>> what_intervals_cover([{"seed": s, "train_scheme": "a", "accuracy": 0.5} for s in (0, 1)])
     'Intervals cover the 2 seeds and the choice of questions, which all seeds share.'
-
-    Args:
-        rows: rows of results.jsonl.
     """
     measured = [row for row in rows if "accuracy" in row or "layers" in row]
     if not measured:
@@ -124,11 +122,7 @@ def what_intervals_cover(rows: Sequence[Row]) -> str:
 
 
 def missing_table(missing: Sequence[Row]) -> Table:
-    """The planned measurements without a result: the number of each model and seed.
-
-    Args:
-        missing: `missing` of run.json.
-    """
+    """The planned measurements without a result (`missing` of run.json), by model and seed."""
     if not missing:
         return Table([], [])
     names = ["pretrain_scheme", "train_scheme", "few_shot_scheme", "seed"]
@@ -143,15 +137,12 @@ def missing_table(missing: Sequence[Row]) -> Table:
 
 
 def accuracy_table(results: Results) -> Table:
-    """Accuracy on canonical questions, on the most perturbed ones and under attack.
+    """Accuracy on canonical questions, the most perturbed ones and under attack, a model a line.
 
     >>> row = {"train_scheme": "uniform", "eval_scheme": "canonical", "n": 9}
     >>> results = Results([row | {"accuracy": 0.9, "low": 0.8, "high": 0.95}])
     >>> accuracy_table(results).texts
     [['uniform', '90.0 [80.0, 95.0]']]
-
-    Args:
-        results: the results. A line is a model.
     """
     compared = _compared(results)
     lines = [
@@ -228,9 +219,6 @@ def versus_canonical(results: Results) -> Section | None:
     ...          "low": 0.8, "high": 0.95} for t in ("canonical", "uniform")]
     >>> versus_canonical(Results(rows)).tables[0].lines
     [['uniform', '0.0 [−12.5, +12.5]']]
-
-    Args:
-        results: the results.
 
     A star marks the differences of a column that Holm's method keeps, where they are over three
     seeds or more. None where no model was trained canonically, and where several tasks or studies
@@ -507,11 +495,8 @@ def _group(results: Results, name: str) -> str:
 def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | None:
     """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
 
-    Args:
-        paper: ``paper`` of the study; may be empty.
-        rows: rows of results.jsonl, of this study alone.
-
-    ``not run`` marks a missing result.
+    ``paper`` is that of the study and may be empty; the rows are of this study alone. ``not run``
+    marks a missing result.
     """
     tables = [_table(table, rows) for table in paper.get("tables", ()) if table["rows"]]
     claims = " ".join(f"The paper: {claim}" for claim in paper.get("claims", ()))
@@ -521,84 +506,74 @@ def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | No
 
 def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
     papers, measure = table["rows"], table["measure"]
-    value = _VALUES[measure](rows, papers)
-    cells = [
-        [value(row, column, theirs) for column, theirs in
-         zip(table["columns"], row["values"], strict=True)]
-        for row in papers
-    ]  # fmt: skip
+    ours, digits = _OURS[measure](rows, papers), 3 if measure == "embeddings" else 1
+
+    def cell(row: PaperRow, column: str, theirs: float | None) -> str:
+        text, accuracy = ours(row, column)
+        if theirs is None:
+            return f"{text} / –"
+        change = "" if accuracy is None else f" ({points(accuracy - theirs / 100)})"
+        return f"{text} / {theirs:.{digits}f}{change}"
+
+    columns = table["columns"]
+    cells = [list(map(partial(cell, row), columns, row["values"])) for row in papers]
     note = f"{table.get('note', '')} {_NOTES[measure]}".lstrip()
     if measure == "embeddings":  # a line a layer
         head = ["layer", *(row["train_scheme"] for row in papers)]
-        columns = zip(table["columns"], zip(*cells, strict=True), strict=True)
-        return Table(head, [[layer, *line] for layer, line in columns], note)
+        lines = zip(columns, zip(*cells, strict=True), strict=True)
+        return Table(head, [[layer, *line] for layer, line in lines], note)
     titles = {"task": "task", "pretrain_scheme": "pre-trained", "train_scheme": first_title(rows)}
     names = [name for name in titles if any(row.get(name) for row in papers)]
     if measure == "perplexity":
         titles, names = {"pretrain_scheme": first_title(rows)}, ["pretrain_scheme"]
     named = [[row[name] or "pre-trained" for name in names] for row in papers]
-    head = [*(titles[name] for name in names), *map(title, table["columns"])]
+    head = [*(titles[name] for name in names), *map(title, columns)]
     return Table(head, [[*line, *own] for line, own in zip(named, cells, strict=True)], note)
 
 
-def _layers(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
+def _layers(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Ours:
     """Mean distances; a model of another depth has other layers."""
-    frame = merged_layers(rows)
-    ours: dict[Any, float] = {}
-    if not frame.empty:
-        ours = frame.set_index(["model", frame["layer"].astype(str)])["mean"].to_dict()
-    models = {model for model, _ in ours}
+    layers = merged_layers(rows).to_dict("records")
+    means = {(row["model"], str(row["layer"])): row["mean"] for row in layers}
 
-    def value(row: PaperRow, layer: str, theirs: float | None) -> str:
-        mean = ours.get((row["train_scheme"], layer))
-        missing = "–" if row["train_scheme"] in models else NOT_RUN
-        return f"{missing if mean is None else f'{mean:.3f}'} / {_theirs(theirs, 3)}"
+    def ours(row: PaperRow, layer: str) -> tuple[str, None]:
+        mean = means.get((row["train_scheme"], layer))
+        is_measured = any(model == row["train_scheme"] for model, _ in means)
+        missing = "–" if is_measured else NOT_RUN
+        return missing if mean is None else f"{mean:.3f}", None
 
-    return value
+    return ours
 
 
-def _perplexities(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
-    frame = merged_perplexities(rows)
-    ours: dict[Any, float] = {}
-    if not frame.empty:
-        ours = frame.set_index(["pretrain_scheme", "eval_scheme"])["perplexity"].to_dict()
+def _perplexities(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Ours:
+    merged = merged_perplexities(rows).to_dict("records")
+    means = {(row["pretrain_scheme"], row["eval_scheme"]): row["perplexity"] for row in merged}
 
-    def value(row: PaperRow, scheme: str, theirs: float | None) -> str:
-        mean = ours.get((row["pretrain_scheme"] or "canonical", scheme))
-        return f"{NOT_RUN if mean is None else f'{mean:.1f}'} / {_theirs(theirs)}"
+    def ours(row: PaperRow, scheme: str) -> tuple[str, None]:
+        mean = means.get((row["pretrain_scheme"] or "canonical", scheme))
+        return NOT_RUN if mean is None else f"{mean:.1f}", None
 
-    return value
+    return ours
 
 
-def _accuracies(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Value:
-    results = Results(of_kinds(rows, papers))
-    ours: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in results.rows:
+def _accuracies(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Ours:
+    measured: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in Results(_with_kinds(rows, papers)).rows:
         names = row["pretrain_scheme"], row["task"], row["bar"]
-        ours.setdefault(names, {})[row["eval_scheme"]] = row
-    only = next((task for _, task, _ in ours), None)
+        measured.setdefault(names, {})[row["eval_scheme"]] = row
+    only = next((task for _, task, _ in measured), "")
 
-    def value(row: PaperRow, scheme: str, theirs: float | None) -> str:
+    def ours(row: PaperRow, scheme: str) -> tuple[str, float | None]:
         model = row["pretrain_scheme"] or "canonical", row.get("task") or only, row["train_scheme"]
-        own = _measured(ours.get(model, {}), scheme)  # type: ignore[arg-type]
+        own = _measured(measured.get(model, {}), scheme)
         if own is None:
-            return f"{NOT_RUN} / {_theirs(theirs)}"
-        text = f"{percent(own['accuracy'])} {bounds(own)}"
-        change = "" if theirs is None else f" ({points(own['accuracy'] - theirs / 100)})"
-        return f"{text} / {_theirs(theirs)}{change}"
+            return NOT_RUN, None
+        return f"{percent(own['accuracy'])} {bounds(own)}", own["accuracy"]
 
-    return value
+    return ours
 
 
-_VALUES: dict[str, Callable[[Sequence[Row], Sequence[PaperRow]], Value]] = {
-    "accuracy": _accuracies,
-    "perplexity": _perplexities,
-    "embeddings": _layers,
-}
-
-
-def _theirs(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+_OURS = {"accuracy": _accuracies, "perplexity": _perplexities, "embeddings": _layers}
 
 
 def _measured(ours: Mapping[str, Row], scheme: str) -> Row | None:
@@ -615,7 +590,7 @@ def _measured(ours: Mapping[str, Row], scheme: str) -> Row | None:
     return rows[0] if len(rows) == 1 else None
 
 
-def of_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:
+def _with_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:
     """The rows, and those of the subsets of a task that the paper names, as ``toksuite/lowercase``.
 
     The accuracy of a subset is that over its questions, with Wilson's interval.

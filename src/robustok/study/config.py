@@ -44,9 +44,6 @@ def scales_of(name: str) -> list[str]:
 
     >>> scales_of("finetuning-table")
     ['cpu', 'small']
-
-    Args:
-        name: name of the study.
     """
     return list(yaml.safe_load(studies()[name]).get("scales") or {})
 

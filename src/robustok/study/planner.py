@@ -9,37 +9,8 @@ from pathlib import Path
 from robustok.errors import RobustokError
 from robustok.evaluation.results import FewShot
 from robustok.models.load import pinned
+from robustok.study.cells import inputs, measurements, models
 from robustok.study.cells.base import Cell, parameters
-from robustok.study.cells.inputs import (
-    BenchmarkCell,
-    CorpusCell,
-    DataCell,
-    ExistingTokenizerCell,
-    FileText,
-    HubText,
-    QuestionsCell,
-    Text,
-    TokenizerCell,
-    TrainedTokenizerCell,
-    external_file,
-    external_model,
-)
-from robustok.study.cells.measurements import (
-    MEASUREMENTS,
-    AttackCell,
-    EvaluateCell,
-    ExamplesCell,
-    Subject,
-    TransferCell,
-)
-from robustok.study.cells.models import (
-    BaseCell,
-    FinetuneCell,
-    ModelCell,
-    OriginCell,
-    PretrainCell,
-    StepCell,
-)
 from robustok.study.config import find_study, studies
 from robustok.study.schema import CorpusSection, Study, WordTask
 from robustok.tasks import HUB, benchmark_files
@@ -76,7 +47,7 @@ def hub_names() -> dict[tuple[str, str], list[str]]:
         for cell in plan(find_study(study), read=False):
             kind = {"base": "model", "corpus": "text"}.get(cell.kind, cell.kind)
             for name in cell.hub_names:
-                name = cell.name if isinstance(cell, BenchmarkCell) else name
+                name = cell.name if isinstance(cell, inputs.BenchmarkCell) else name
                 own = users.setdefault((kind, name), [])
                 own += [] if study in own else [study]
     return dict(sorted(users.items()))
@@ -95,10 +66,10 @@ class _Planner:
         if corpus and (self.on_text or (study.perplexity and (corpus.hub or corpus.held_out))):
             text = _text(corpus, read, train=self.on_text)
         self.tokenizer = self._tokenizer(text if self.on_text else None)
-        self.corpus = CorpusCell(text, self.tokenizer) if text else None
+        self.corpus = inputs.CorpusCell(text, self.tokenizer) if text else None
         own = (self.data,) if self.data else ()
         others = (_data(study, task, read) for task in study.other_tasks or ())
-        self.questions: tuple[QuestionsCell, ...] = (*own, *others, *self._benchmarks())
+        self.questions: tuple[inputs.QuestionsCell, ...] = (*own, *others, *self._benchmarks())
         names = [cell.task for cell in self.questions]  # by which results name them
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise RobustokError(
@@ -111,115 +82,122 @@ class _Planner:
         if examples := study.examples:
             trained = [s for part in (study.pretrain, study.finetune) if part for s in part.schemes]
             schemes = tuple(dict.fromkeys(["canonical", *trained]))
-            yield ExamplesCell(examples.texts, schemes, examples.draws, study.seed, self.tokenizer)
+            drawn = examples.texts, schemes, examples.draws
+            yield measurements.ExamplesCell(*drawn, study.seed, self.tokenizer)
         for repeat in range(study.repeats):
-            suites: dict[tuple[object, ...], list[AttackCell]] = {}
+            suites: dict[tuple[object, ...], list[measurements.AttackCell]] = {}
             for origin in self._origins(repeat):
                 for cell in self._trained_from(origin, repeat):
                     yield cell
-                    if isinstance(cell, AttackCell) and cell.attack.transfer:
+                    if isinstance(cell, measurements.AttackCell) and cell.attack.transfer:
                         group = cell.attack, cell.data, cell.few_shot
                         suites.setdefault(group, []).append(cell)
             for attacks in suites.values():
                 yield from _transfers(attacks)
 
-    def _tokenizer(self, text: Text | None) -> TokenizerCell:
+    def _tokenizer(self, text: inputs.Text | None) -> inputs.TokenizerCell:
         chosen = self.study.tokenizer
         if chosen is None or chosen.size is None:
             name = str(chosen.name if chosen else self.study.model.name)
-            return ExistingTokenizerCell(external_model(name, read=self.read))
-        return TrainedTokenizerCell(chosen.size, None if text else self.data, text)
+            return inputs.ExistingTokenizerCell(inputs.external_model(name, read=self.read))
+        return inputs.TrainedTokenizerCell(chosen.size, None if text else self.data, text)
 
-    def _origins(self, repeat: int) -> Iterator[OriginCell]:
+    def _origins(self, repeat: int) -> Iterator[models.OriginCell]:
         """The models that others are trained from."""
         study = self.study
         if study.pretrain is None:
-            name = external_model(str(study.model.name), read=self.read)
-            yield BaseCell(name, self.parameters, study.model.start_token)
+            name = inputs.external_model(str(study.model.name), read=self.read)
+            yield models.BaseCell(name, self.parameters, study.model.start_token)
             return
         for scheme in study.pretrain.schemes:
-            yield PretrainCell(
+            yield models.PretrainCell(
                 options=study.pretrain, model=study.model, scheme=scheme, seed=study.seed + repeat,
                 repeat=repeat, parameters=self.parameters, tokenizer=self.tokenizer,
                 data=None if self.on_text else self.data,
                 corpus=self.corpus if self.on_text else None,
             )  # fmt: skip
 
-    def _trained_from(self, origin: OriginCell, repeat: int) -> Iterator[Cell]:
+    def _trained_from(self, origin: models.OriginCell, repeat: int) -> Iterator[Cell]:
         """A model, those that are trained from it, and the measurements of all."""
         seed, options = self.study.seed + repeat, self.study.finetune
         yield origin
         yield from self._measurements(origin, seed, is_last=options is None)
         for scheme in options.schemes if options else ():
             assert options is not None
-            model = FinetuneCell(
+            model = models.FinetuneCell(
                 options=options, scheme=scheme, seed=seed, repeat=repeat, data=self.data,
                 tokenizer=self.tokenizer, model=origin,
             )  # fmt: skip
             yield model
             every = options.keep_every
             for step in range(every, options.steps, every) if every else ():
-                kept = StepCell(step, model)
+                kept = models.StepCell(step, model)
                 yield kept
                 subject = self._subject(kept, seed, is_last=True)
                 questions = subject.questions[:1]  # of the task
-                yield from EvaluateCell.planned(self.study, replace(subject, questions=questions))
+                yield from measurements.EvaluateCell.planned(
+                    self.study, replace(subject, questions=questions)
+                )
             yield from self._measurements(model, seed, is_last=True)
 
-    def _measurements(self, model: ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
+    def _measurements(self, model: models.ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
         """The measurements of a model, after the questions that they read."""
         subject = self._subject(model, seed, is_last=is_last)
         if is_last:
             yield from subject.questions
-        for kind in MEASUREMENTS:
+        for kind in measurements.MEASUREMENTS:
             yield from kind.planned(self.study, subject)
 
-    def _subject(self, model: ModelCell, seed: int, *, is_last: bool) -> Subject:
+    def _subject(
+        self, model: models.ModelCell, seed: int, *, is_last: bool
+    ) -> measurements.Subject:
         part = self.study.few_shot
         few_shots = tuple(FewShot(part.examples, s) for s in part.schemes) if part else (None,)
-        return Subject(model, seed, self.tokenizer, self.corpus, self.questions, few_shots, is_last)
+        return measurements.Subject(
+            model, seed, self.tokenizer, self.corpus, self.questions, few_shots, is_last
+        )
 
-    def _benchmarks(self) -> Iterator[BenchmarkCell]:
+    def _benchmarks(self) -> Iterator[inputs.BenchmarkCell]:
         part, few_shot = self.study.benchmarks, self.study.few_shot
         if part is None:
             return
         examples, folder = few_shot.examples if few_shot else 0, part.folder
         if folder is not None:
             for name in part.names or (benchmark_files(folder) if self.read else ()):
-                file = external_file(Path(folder) / f"{name}.jsonl", read=self.read)
-                yield BenchmarkCell(name, part.items + examples, file)
+                file = inputs.external_file(Path(folder) / f"{name}.jsonl", read=self.read)
+                yield inputs.BenchmarkCell(name, part.items + examples, file)
             return
         for name in part.names:
             on_hub = HUB[name].name
             commit = pinned(on_hub, "dataset") if self.read else on_hub
             revision = commit.partition("@")[2] or None
-            yield BenchmarkCell(name, part.items, None, revision, examples)
+            yield inputs.BenchmarkCell(name, part.items, None, revision, examples)
 
 
-def _transfers(attacks: list[AttackCell]) -> Iterator[TransferCell]:
+def _transfers(attacks: list[measurements.AttackCell]) -> Iterator[measurements.TransferCell]:
     """Each model under the attacks of the same suite on all models; none for one model alone."""
     for own in attacks if len(attacks) > 1 else []:
         others = tuple(attack for attack in attacks if attack is not own)
         shared = {field.name: getattr(own, field.name) for field in fields(own)}
-        yield TransferCell(**shared, own=own, others=others)
+        yield measurements.TransferCell(**shared, own=own, others=others)
 
 
-def _data(study: Study, task: WordTask, read: bool) -> DataCell:
+def _data(study: Study, task: WordTask, read: bool) -> inputs.DataCell:
     """The task's questions. Only the content of a file matters, not its place."""
     if task.data is not None:
-        files = tuple(external_file(p, read=read) for p in (task.data.train, task.data.test))
-        return DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
+        files = tuple(inputs.external_file(p, read=read) for p in (task.data.train, task.data.test))
+        return inputs.DataCell(task.kind, 0, task.train, task.test, 0, task.format, files)
     words: int | tuple[str, ...] = task.words
     if task.words_file is not None and read:
         words = tuple(read_words(task.words_file))
-    return DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
+    return inputs.DataCell(task.kind, words, task.train, task.test, study.seed, task.format)
 
 
-def _text(corpus: CorpusSection, read: bool, *, train: bool) -> Text:
+def _text(corpus: CorpusSection, read: bool, *, train: bool) -> inputs.Text:
     """The text that is held out, and that to train on where a model is trained on text."""
     if corpus.hub:
         name = pinned(corpus.hub, "dataset") if read else corpus.hub
-        return HubText(corpus.documents if train else 0, corpus.measured, name)
-    files = tuple(external_file(path, read=read) for path in corpus.train) if train else ()
-    held_out = external_file(corpus.held_out, read=read) if corpus.held_out else None
-    return FileText(corpus.documents, corpus.measured, files, held_out, corpus.sample_by)
+        return inputs.HubText(corpus.documents if train else 0, corpus.measured, name)
+    files = tuple(inputs.external_file(path, read=read) for path in corpus.train) if train else ()
+    held_out = inputs.external_file(corpus.held_out, read=read) if corpus.held_out else None
+    return inputs.FileText(corpus.documents, corpus.measured, files, held_out, corpus.sample_by)

@@ -50,6 +50,10 @@ def _kind(row: Row) -> str:
     return str(row.get("kind", row.get("task", "")))
 
 
+def as_written(row: Row) -> Worded:
+    return Worded(row["question"], row["choices"], row["label"], _kind(row))
+
+
 def plain(row: Row) -> Worded:
     """A question and its answers, each after a space; without a question, whole sentences."""
     # `query` is the field of the benchmarks' own files.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from robustok.errors import RobustokError, nearest
 from robustok.runtime.files import json_lines, part_of
 from robustok.runtime.files import write_rows as write_json_lines
-from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, plain
+from robustok.tasks.benchmarks import HUB, WORDED, Row, Worded, as_written, plain
 from robustok.version import __version__
 
 SPLITS = ("train", "test")
@@ -125,17 +125,7 @@ def write_items(path: str | Path, items: Iterable[Item]) -> None:
         items: the items, in the order of the lines. A line holds ``key``, ``question``,
             ``choices``, ``label`` and ``kind``.
     """
-    write_json_lines(Path(path), map(_row, items))
-
-
-def _row(item: Item) -> dict[str, object]:
-    return {
-        "key": item.key,
-        "question": item.question,
-        "choices": item.choices,
-        "label": item.label,
-        "kind": item.kind,
-    }
+    write_json_lines(Path(path), map(asdict, items))
 
 
 def read_items(
@@ -265,7 +255,7 @@ def _pair(row: dict[str, Any], where: str, key: str) -> Pair:
 def _from_file(path: Path) -> Iterator[Item]:
     word = WORDED.get(path.stem, plain)
     for row, where, key in _objects(path):
-        yield _item(row, _as_written if "key" in row else word, where, key)
+        yield _item(row, as_written if "key" in row else word, where, key)
 
 
 def _from_hub(name: str, revision: str | None, split: str | None) -> Iterator[Item]:
@@ -291,11 +281,6 @@ def _hub_items(name: str, revision: str | None, split: str | None) -> Iterator[I
             key = "-".join([name, *([split] if split else []), str(config), str(number)])
             ours = hub.row(row) if one else {"kind": kind} | hub.row(row)
             yield _item(ours, WORDED.get(name, plain), key, key)
-
-
-def _as_written(row: Row) -> Worded:
-    kind = str(row.get("kind", row.get("task", "")))
-    return Worded(row["question"], row["choices"], row["label"], kind)
 
 
 def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:

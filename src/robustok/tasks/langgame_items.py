@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from robustok.errors import RobustokError, nearest
@@ -43,6 +42,7 @@ SINGULAR = ("word", "", "string", "option", "choice", "option word", "option str
 ARTICLE = ("the", "the possible", "the available")
 HEADS = ("Which {singular}", "What {singular}", "Which of {article} {plural}")
 LISTINGS = ("{article} {plural}:", "{article} {plural} are:", "these are {article} {plural}:")
+WORDINGS = (PLURAL, SINGULAR, ARTICLE, HEADS, LISTINGS, (True, False))  # the last: question first
 PREDICATES = {
     "most": "has the most letter '{x}'s?",
     "contains": "contains '{x}'?",
@@ -69,6 +69,12 @@ _SHORT = {
     "ends": ("Which word ends with '{x}': {words}?", "Pick the one that ends in '{x}': {words}."),
     "longest": ("Which word is the longest: {words}?", "Pick the longest word: {words}."),
     "shortest": ("Which word is the shortest: {words}?", "Pick the shortest word: {words}."),
+}
+
+_HOLDS: dict[str, Callable[[str, str], bool]] = {  # whether an option has the letters
+    "contains": str.__contains__,
+    "starts": str.startswith,
+    "ends": str.endswith,
 }
 
 Draw = tuple[list[str], str, str]
@@ -201,22 +207,15 @@ class Wording(NamedTuple):
         return " ".join([*(part[0].upper() + part[1:] for part in both), "Answer:"])
 
 
-def wordings() -> Iterator[Wording]:
-    """Every wording of the grammar."""
-    for parts in product(PLURAL, SINGULAR, ARTICLE, HEADS, LISTINGS, (True, False)):
-        yield Wording(*parts)
-
-
 def _word_as_paper(options: Sequence[str], kind: str, letters: str, rng: random.Random) -> str:
     """A question in a wording of which each part is uniform and independent."""
-    parts = (PLURAL, SINGULAR, ARTICLE, HEADS, LISTINGS, (True, False))
-    wording = Wording(*(rng.choice(part) for part in parts))  # type: ignore[arg-type]
+    wording = Wording(*(rng.choice(part) for part in WORDINGS))  # type: ignore[arg-type]
     return wording.text(kind, letters, options)
 
 
 def _draw_as_paper(words: Sequence[str], kind: str, rng: random.Random) -> Draw | None:
     """The right option and three that are wrong by a margin; None where there are too few."""
-    right, letters, is_wrong = _RIGHT[kind](words, rng)
+    right, letters, is_wrong = _right_option(words, kind, rng)
     if not right:
         return None
     options = [right]
@@ -229,59 +228,25 @@ def _draw_as_paper(words: Sequence[str], kind: str, rng: random.Random) -> Draw 
     return None
 
 
-Choice = tuple[str, str, Callable[[str], bool]]
-"""The right option (empty for none), the letters, and whether a word is a wrong option."""
-
-
-def _right_most(words: Sequence[str], rng: random.Random) -> Choice:
-    letter = rng.choice(sorted(set("".join(words))))
-    having = [word for word in words if word.count(letter) >= 2]
-    return rng.choice(having) if having else "", letter, lambda word: word.count(letter) <= 1
-
-
-def _part(words: Sequence[str], rng: random.Random) -> tuple[str, int]:
-    """A word, and the length of the part in question."""
-    word = rng.choice(words)
-    return word, rng.randint(1, min(_LONGEST_PART, len(word)))
-
-
-def _right_contains(words: Sequence[str], rng: random.Random) -> Choice:
-    word, size = _part(words, rng)
-    at = rng.randint(0, len(word) - size)
-    part = word[at : at + size]
-    return word, part, lambda other: part not in other
-
-
-def _right_starts(words: Sequence[str], rng: random.Random) -> Choice:
-    word, size = _part(words, rng)
-    part = word[:size]
-    return word, part, lambda other: not other.startswith(part)
-
-
-def _right_ends(words: Sequence[str], rng: random.Random) -> Choice:
-    word, size = _part(words, rng)
-    part = word[-size:]
-    return word, part, lambda other: not other.endswith(part)
-
-
-def _right_longest(words: Sequence[str], rng: random.Random) -> Choice:
-    long = [word for word in words if len(word) >= 7]
-    return rng.choice(long) if long else "", "", lambda word: len(word) <= 4
-
-
-def _right_shortest(words: Sequence[str], rng: random.Random) -> Choice:
-    short = [word for word in words if len(word) <= 3]
-    return rng.choice(short) if short else "", "", lambda word: len(word) >= 6
-
-
-_RIGHT: dict[str, Callable[[Sequence[str], random.Random], Choice]] = {
-    "most": _right_most,
-    "contains": _right_contains,
-    "starts": _right_starts,
-    "ends": _right_ends,
-    "longest": _right_longest,
-    "shortest": _right_shortest,
-}
+def _right_option(
+    words: Sequence[str], kind: str, rng: random.Random
+) -> tuple[str, str, Callable[[str], bool]]:
+    """The right option (empty for none), the letters, and whether a word is a wrong option."""
+    if kind in _HOLDS:
+        word, holds = rng.choice(words), _HOLDS[kind]
+        size = rng.randint(1, min(_LONGEST_PART, len(word)))
+        last = len(word) - size
+        at = 0 if kind == "starts" else last if kind == "ends" else rng.randint(0, last)
+        part = word[at : at + size]
+        return word, part, lambda other: not holds(other, part)
+    letter = rng.choice(sorted(set("".join(words)))) if kind == "most" else ""
+    is_right, is_wrong = {
+        "most": (lambda w: w.count(letter) >= 2, lambda w: w.count(letter) <= 1),
+        "longest": (lambda w: len(w) >= 7, lambda w: len(w) <= 4),
+        "shortest": (lambda w: len(w) <= 3, lambda w: len(w) >= 6),
+    }[kind]
+    having = [word for word in words if is_right(word)]
+    return rng.choice(having) if having else "", letter, is_wrong
 
 
 def _word_short(options: Sequence[str], kind: str, letters: str, rng: random.Random) -> str:
@@ -294,46 +259,27 @@ def _draw_short(words: Sequence[str], kind: str, rng: random.Random) -> Draw | N
     if kind in ("longest", "shortest"):
         ranked = sorted(options, key=len, reverse=kind == "longest")
         return None if len(ranked[0]) == len(ranked[1]) else (options, ranked[0], "")
-    askable = _ASKABLE[kind]
-    letters = [askable(i, options) for i in range(_OPTIONS)]
+    letters = [_letters(kind, i, options) for i in range(_OPTIONS)]
     if not all(letters):
         return None
     answer = rng.randrange(_OPTIONS)
     return options, options[answer], rng.choice(letters[answer])
 
 
-def _others(i: int, options: Sequence[str]) -> list[str]:
-    return [w for j, w in enumerate(options) if j != i]
-
-
-def _letters_most(i: int, options: Sequence[str]) -> list[str]:
-    """Letters of which option i has strictly the most; contested ones, if there are any."""
-    rivals = {c: max(w.count(c) for w in _others(i, options)) for c in sorted(set(options[i]))}
-    won = [c for c, rival in rivals.items() if options[i].count(c) > rival]
-    return [c for c in won if rivals[c]] or won
-
-
-def _letters_contained(i: int, options: Sequence[str]) -> list[str]:
-    rest = "".join(_others(i, options))
-    return [c for c in sorted(set(options[i])) if c not in rest]
-
-
-def _letters_first(i: int, options: Sequence[str]) -> list[str]:
-    ends = [options[i][:size] for size in (1, 2) if size < len(options[i])]
-    return [p for p in ends if not any(w.startswith(p) for w in _others(i, options))]
-
-
-def _letters_last(i: int, options: Sequence[str]) -> list[str]:
-    ends = [options[i][-size:] for size in (1, 2) if size < len(options[i])]
-    return [p for p in ends if not any(w.endswith(p) for w in _others(i, options))]
-
-
-_ASKABLE: dict[str, Callable[[int, Sequence[str]], list[str]]] = {
-    "most": _letters_most,
-    "contains": _letters_contained,
-    "starts": _letters_first,
-    "ends": _letters_last,
-}
+def _letters(kind: str, i: int, options: Sequence[str]) -> list[str]:
+    """Letters for which option i alone is right: of "most" contested ones, if there are any."""
+    word, others = options[i], [w for j, w in enumerate(options) if j != i]
+    if kind == "most":
+        rivals = {c: max(w.count(c) for w in others) for c in sorted(set(word))}
+        won = [c for c, rival in rivals.items() if word.count(c) > rival]
+        return [c for c in won if rivals[c]] or won
+    sizes = [size for size in (1, 2) if size < len(word)]
+    parts = {
+        "contains": sorted(set(word)),
+        "starts": [word[:size] for size in sizes],
+        "ends": [word[-size:] for size in sizes],
+    }[kind]
+    return [part for part in parts if not any(_HOLDS[kind](w, part) for w in others)]
 
 
 _FORMATS = {

@@ -1,0 +1,154 @@
+"""Questions of files and benchmarks in a study, and what studies read from the hub."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.oracles.data import data_path
+from tests.study.conftest import tiny
+from typer.testing import CliRunner
+
+from robustok import RobustokError
+from robustok.cli.app import application
+from robustok.study import plan
+from robustok.study.cells.inputs import BenchmarkCell, DataCell, external_file, open_on_hub
+from robustok.study.planner import hub_names
+from robustok.tasks import HUB, Item, frequent_words, langgame, read_items, write_items
+
+ITEMS = langgame(frequent_words(500), 12, seed=9)
+NAMES = hub_names()
+WITH_SCRIPT = ("ybisk/piqa", "allenai/social_i_qa")  # datasets 5 refuses them
+UNPINNED = ("toksuite",)  # whose commit is not known here
+
+
+def data_cell(folder: Path, train: list[Item], test: list[Item], name: str = "own") -> DataCell:
+    paths = [folder / f"{name}-{split}.jsonl" for split in ("train", "test")]
+    for path, items in zip(paths, (train, test), strict=True):
+        write_items(path, items)
+    data = {"train": str(paths[0]), "test": str(paths[1])}
+    study = tiny(task={"train": 6, "test": 4, "data": data}, evaluate={"items": 4}, finetune=None)
+    (cell,) = (c for c in plan(study) if isinstance(c, DataCell))
+    cell.path(folder).mkdir(parents=True, exist_ok=True)
+    return cell
+
+
+def test_the_first_questions_of_the_files_are_used(tmp_path: Path) -> None:
+    cell = data_cell(tmp_path, ITEMS[:8], ITEMS[8:])
+    assert cell.run(tmp_path, lambda *_: None)["train"] == 6
+    assert cell.training_items(tmp_path) == ITEMS[:6]
+    assert read_items(cell.path(tmp_path) / "test.jsonl") == ITEMS[8:]
+
+
+def test_the_content_of_the_files_is_in_the_key(tmp_path: Path) -> None:
+    first = data_cell(tmp_path, ITEMS[:8], ITEMS[8:])
+    same = data_cell(tmp_path, ITEMS[:8], ITEMS[8:], name="elsewhere")
+    other = data_cell(tmp_path, ITEMS[1:8], ITEMS[8:], name="other")
+    assert first.key == same.key != other.key
+
+
+def test_questions_that_cannot_be_used_are_an_error_before_anything_is_trained(
+    tmp_path: Path,
+) -> None:
+    for train, test, message in (
+        (ITEMS[:8], [ITEMS[8]] * 4, "two items have the key"),
+        (ITEMS[:5], ITEMS[8:], "has 5 questions: task.train is 6, give less"),
+    ):
+        with pytest.raises(RobustokError, match=message):
+            data_cell(tmp_path, train, test).run(tmp_path, lambda *_: None)
+
+
+def test_a_benchmark_has_more_questions_than_examples(tmp_path: Path) -> None:
+    write_items(tmp_path / "own.jsonl", ITEMS[:5])
+    benchmark = BenchmarkCell("own", 15, external_file(tmp_path / "own.jsonl"))
+    benchmark.path(tmp_path).mkdir(parents=True)
+    benchmark.run(tmp_path, lambda *_: None)
+    items, examples = benchmark.test_and_examples(tmp_path, 4)
+    assert {item.key for item in items}.isdisjoint(item.key for item in examples)
+    for count in (5, 10):
+        with pytest.raises(RobustokError, match=rf"own has 5 questions: .* is {count}, give less"):
+            benchmark.test_and_examples(tmp_path, count)
+
+
+def test_examples_come_from_the_training_split_with_keys_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import datasets
+
+    def load(path: str, config: str, split: str, revision: str) -> Any:
+        rows = [{"goal": f"{split} {i}", "sol1": "a", "sol2": "b", "label": 1} for i in range(9)]
+        return datasets.Dataset.from_list(rows)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    cell = BenchmarkCell("piqa", 5, None, HUB["piqa"].revision, 3)
+    cell.path(tmp_path).mkdir(parents=True)
+    cell.run(tmp_path, lambda *_: None)
+    items, examples = cell.test_and_examples(tmp_path, 3)
+    assert [item.question for item in items] == [f"validation {i}" for i in range(5)]
+    assert [item.question for item in examples] == [f"train {i}" for i in range(3)]
+    assert len({item.key for item in items + examples}) == 8
+
+
+def test_every_start_of_blimp_has_all_paradigms(tmp_path: Path) -> None:
+    file = external_file(data_path("benchmarks", "blimp.jsonl"))
+    cell = BenchmarkCell("blimp", 134, file)
+    cell.path(tmp_path).mkdir(parents=True)
+    cell.run(tmp_path, lambda *_: None)
+    items, _ = cell.test_and_examples(tmp_path, 0)
+    counts = Counter(item.kind for item in items)
+    assert (len(counts), set(counts.values())) == (67, {2})
+
+
+def test_all_kinds_are_named() -> None:
+    assert {kind for kind, _ in NAMES} == {"benchmark", "model", "text", "tokenizer"}
+    assert "Qwen/Qwen3-0.6B" in {name.partition("@")[0] for _, name in NAMES}
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_every_name_has_its_commit(kind: str, name: str) -> None:
+    on_hub = HUB[name].name if kind == "benchmark" else name
+    if name not in UNPINNED:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", on_hub)
+    assert on_hub.partition("@")[0] not in WITH_SCRIPT
+
+
+def test_a_failure_is_reported_with_the_studies_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = {("text", "a/b"): ["one"], ("model", "c/d"): ["two"]}
+    monkeypatch.setattr("robustok.study.planner.hub_names", lambda: entries)
+    monkeypatch.setattr(
+        "robustok.study.cells.inputs.open_on_hub",
+        lambda kind, _: "gone" if kind == "text" else None,
+    )
+    result = CliRunner().invoke(application(), ["doctor", "--hub"])
+    assert result.exit_code == 1
+    assert "FAILED  text       a/b" in result.output
+    assert "gone (for one)" in result.output
+    assert "ok      model      c/d" in result.output
+
+
+def test_a_row_of_a_text_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    rows: list[dict[str, Any]] = [{"text": ""}]
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(rows))
+    name = "a/b@" + "0" * 40
+    assert "no text" in (open_on_hub("text", name) or "")
+    rows[0]["text"] = "words"
+    assert open_on_hub("text", name) is None
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_the_hub_has_it(kind: str, name: str) -> None:
+    if os.environ.get("HF_HUB_OFFLINE", "1") != "0":
+        pytest.skip("asks the model hub: set HF_HUB_OFFLINE=0 to run it")
+    problem = open_on_hub(kind, name)
+    if problem and "cannot be reached" in problem:
+        pytest.skip(problem)
+    assert problem is None
