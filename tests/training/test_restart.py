@@ -19,6 +19,7 @@ from tests.training.conftest import PLAN, VOCAB, stopped, tiny, tune
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import load_model
+from robustok.runtime.files import locked
 from robustok.training import run as training_run
 from robustok.training.record import CHECKSUMS
 
@@ -111,18 +112,17 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, straig
     assert tune(tmp_path).losses == straight[0].losses
 
 
-def test_a_second_run_in_the_folder_is_refused(tmp_path, straight):
-    refused = []
+def test_the_folder_is_locked_during_a_run(tmp_path):
+    refused = pytest.raises(RobustokError, match=r"another run is at work in .*; wait for it")
 
-    def start_second(step: int, total: int) -> None:
-        if step == 15:
-            with pytest.raises(RobustokError) as error:
-                tune(tmp_path)
-            refused.append(str(error.value))
+    def look(step: int, total: int) -> None:
+        if step == 5:
+            with refused, locked(tmp_path):
+                pass
 
-    tune(tmp_path, progress=start_second)
-    assert refused == [f"another run is at work in {tmp_path}; wait for it, or give another folder"]
-    assert weights(tmp_path) == weights(straight[1])
+    tune(tmp_path, progress=look, steps=10)
+    with locked(tmp_path), refused:
+        tune(tmp_path, steps=10)
 
 
 @pytest.fixture(scope="module")
