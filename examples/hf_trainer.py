@@ -16,7 +16,7 @@ from robustok.tasks import frequent_words, langgame
 
 
 def main(out: str = "runs/hf-trainer") -> None:
-    items = langgame(frequent_words(60), 512, seed=0, format="short")
+    items = langgame(frequent_words(60), 256, seed=0, format="short")
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=train_tokenizer([i.question + i.answer for i in items], 400),
         pad_token="<|endoftext|>",

@@ -26,7 +26,7 @@ TEMPLATE = (
 
 
 def main(out: str = "runs/trl-sft") -> None:
-    items = langgame(frequent_words(60), 512, seed=0, format="short")
+    items = langgame(frequent_words(60), 256, seed=0, format="short")
     trained = train_tokenizer(
         [i.question + i.answer for i in items] + ["system user assistant\n"], 400
     )

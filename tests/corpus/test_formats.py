@@ -21,6 +21,12 @@ pytestmark = pytest.mark.usefixtures("inline")
 SCHEME = "uniform-k(alpha=0.5)"
 
 
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
 def test_datasets_loads_the_output_folder(tmp_path: Path, tokenizer: Path) -> None:
     datasets = pytest.importorskip("datasets")
     write_jsonl(tmp_path / "in" / "a.jsonl", [*documents(10), 5])  # the last one is a reject
@@ -41,9 +47,7 @@ def test_columns_are_kept(tmp_path: Path, tokenizer: Path) -> None:
         {"text": texts[1], "url": None, "score": 0.5, "more": "é", "n": 7},
         {"text": texts[2], "score": "high"},
     ]
-    source = tmp_path / "in" / "a.jsonl"
-    source.parent.mkdir()
-    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_rows(tmp_path / "in" / "a.jsonl", lines)
     table = pa.table({"text": texts[3:], "url": pa.array(["b"]).dictionary_encode(), "id": [7]})
     pq.write_table(table, tmp_path / "in" / "b.parquet")
 
@@ -72,16 +76,14 @@ def test_columns_are_kept(tmp_path: Path, tokenizer: Path) -> None:
 
 def test_numbers_without_a_value_and_large_ones_are_kept(tmp_path: Path, tokenizer: Path) -> None:
     scores = [*[0.5] * 100, math.nan, 1.7e308, 10**400, -(10**400), -math.inf]
-    source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps({"text": "a b c", "x": x}) + "\n" for x in scores))
+    source = write_rows(tmp_path / "a.jsonl", [{"text": "a b c", "x": x} for x in scores])
     run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=1, keep_columns=["x"])
     kept = [row["x"] for row in rows_of(tmp_path / "out")][100:]
     np.testing.assert_array_equal(kept, [math.nan, 1.7e308, math.inf, -math.inf, -math.inf])
 
 
 def test_columns_that_cannot_be_kept(tmp_path: Path, tokenizer: Path) -> None:
-    source = tmp_path / "a.jsonl"
-    source.write_text('{"text": "a b c", "draw": 1, "url": "a"}\n')
+    source = write_rows(tmp_path / "a.jsonl", [{"text": "a b c", "draw": 1, "url": "a"}])
     for columns, reason in ((["body"], "no field 'body' to keep"), ("all", "name of an output"),
                             (["draw"], "name of an output column")):  # fmt: skip
         with pytest.raises(RobustokError, match=reason):
@@ -91,8 +93,7 @@ def test_columns_that_cannot_be_kept(tmp_path: Path, tokenizer: Path) -> None:
 def test_a_value_of_another_type_is_a_reject(tmp_path: Path, tokenizer: Path) -> None:
     rows = [{"text": text, "n": 1} for text in documents(150)]
     rows[120]["n"] = "one"
-    source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = write_rows(tmp_path / "a.jsonl", rows)
     receipt = run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=1, keep_columns=["n"])
     assert (receipt.documents, receipt.rejects) == (149, 1)
     reject = json.loads((tmp_path / "out/__run__/rejects/part-000000.jsonl").read_text())

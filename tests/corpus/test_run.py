@@ -183,26 +183,20 @@ def test_rows_that_cannot_be_tokenized_are_set_aside(
     assert rejects[min(rejects)]["row"] == [3, 10**6]
 
 
-def test_a_run_that_changed_nothing_fails(
-    tmp_path: Path, tokenizer: Path, inline: list[int]
+def test_a_run_that_changed_nothing_fails_unless_it_is_canonical(
+    tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents(5))
     with pytest.raises(RobustokError, match="the run changed nothing: all 5 rows"):
         run_corpus(source, tmp_path / "0", tokenizer, "uniform-k(alpha=0)", seed=0)
-    bad = tmp_path / "b.jsonl"
-    bad.write_text('{"text": "\\ud800"}\n')
-    with pytest.raises(RobustokError, match="no document could be read: all 1 rows"):
-        run_corpus(bad, tmp_path / "none", tokenizer, SCHEME, seed=0)
-
-
-def test_a_canonical_corpus_is_a_control(
-    tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
-) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents(5))
     receipt = run_corpus(source, tmp_path / "out", tokenizer, "canonical", seed=0)
     assert (receipt.rows, receipt.changed) == (5, 0)
     ids = [row["input_ids"] for row in rows_of(tmp_path / "out")]
     assert ids == [vocab.encode(text).tolist() for text in documents(5)]
+    bad = tmp_path / "b.jsonl"
+    bad.write_text('{"text": "\\ud800"}\n')
+    with pytest.raises(RobustokError, match="no document could be read: all 1 rows"):
+        run_corpus(bad, tmp_path / "none", tokenizer, SCHEME, seed=0)
 
 
 def test_a_full_disk_is_one_line_and_costs_nothing(
@@ -224,20 +218,24 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
 
 
-def test_wrong_settings(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
-    def fails(message: str, **more: Any) -> None:
-        settings: dict[str, Any] = {"seed": 0, **more}
-        with pytest.raises(RobustokError, match=message):
-            run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **settings)
-
-    fails("unknown engine 'rays': did you mean 'ray'", engine="rays")
-    fails("unknown format", format="csv")
-    fails("workers=0", workers=0)
-    fails("shard_bytes=0", shard_bytes=0)
-    fails("draws must be an integer", draws=1.5)
-    fails("seed must be an integer", seed=1.5)
-    fails("epoch=9223372036854775808", epoch=2**63)
-    fails("no such special token", format="packed", end="<end>")
+@pytest.mark.parametrize(
+    ("message", "settings"),
+    [
+        ("unknown engine 'rays': did you mean 'ray'", {"engine": "rays"}),
+        ("unknown format", {"format": "csv"}),
+        ("workers=0", {"workers": 0}),
+        ("shard_bytes=0", {"shard_bytes": 0}),
+        ("draws must be an integer", {"draws": 1.5}),
+        ("seed must be an integer", {"seed": 1.5}),
+        ("epoch=9223372036854775808", {"epoch": 2**63}),
+        ("no such special token", {"format": "packed", "end": "<end>"}),
+    ],
+)
+def test_a_wrong_setting_is_one_line(
+    corpus: Path, tmp_path: Path, tokenizer: Path, message: str, settings: Any
+) -> None:
+    with pytest.raises(RobustokError, match=message):
+        run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **{"seed": 0, **settings})
     assert not (tmp_path / "out").exists()
 
 

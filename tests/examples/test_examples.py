@@ -63,10 +63,10 @@ def test_two_epochs_are_drawn_apart_and_answers_stay(name, tmp_path, request, ca
         out = tmp_path / "out"
         given, drawn = run(name, out)
     assert load_model(out).num_parameters() > 0
-    assert len(given) == 2 * 512
+    assert len(given) == 2 * 256
     epochs: list[dict[tuple[int, ...], tuple[int, ...]]] = [{}, {}]
     for at, (old, new) in enumerate(zip(given, drawn, strict=True)):
-        epochs[at // 512][tuple(old["input_ids"])] = tuple(new["input_ids"])
+        epochs[at // 256][tuple(old["input_ids"])] = tuple(new["input_ids"])
         assert [i for i in old["labels"] if i != -100] == [i for i in new["labels"] if i != -100]
         assert len(new["labels"]) == len(new["input_ids"])
     differ = [epochs[0][ids] != epochs[1][ids] for ids in epochs[0]]

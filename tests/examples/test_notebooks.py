@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+
+from robustok.cli.app import run
 
 mpl.use("Agg")
 
@@ -14,6 +18,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("tokenizations", "robust_training", "how_robust")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries among themselves
+
+
+def in_process(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    """The command line in this process, where libraries are imported already."""
+    assert command[:3] == [sys.executable, "-m", "robustok"]
+    return subprocess.CompletedProcess(command, run(command[3:]), "", "")
 
 
 def cells(name: str) -> list[dict]:
@@ -28,6 +38,7 @@ def test_a_notebook_runs(
     import matplotlib.pyplot as plt
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", in_process)
     drawn: list[int] = []
     monkeypatch.setattr(plt, "show", lambda: drawn.extend(plt.get_fignums()))
     scope: dict = {"__name__": "__main__"}

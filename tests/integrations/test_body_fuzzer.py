@@ -11,20 +11,17 @@ from fuzz import bodies as fuzz
 from robustok.integrations import asgi, serving
 
 
-def findings(calls: int) -> int:
-    count = 0
-    for number in range(calls):
-        try:
-            fuzz.call(1, number)
-        except AssertionError:
-            count += 1
-    return count
+def finds(number: int) -> bool:
+    try:
+        fuzz.call(1, number)
+    except AssertionError:
+        return True
+    return False
 
 
 def test_nothing_reaches_the_application_unjudged() -> None:
-    assert findings(1_000) == 0
-    outcomes = [fuzz.call(1, number) for number in range(300)]
-    assert 20 < outcomes.count("refused") < 280
+    outcomes = [fuzz.call(1, number) for number in range(700)]
+    assert 50 < outcomes.count("refused") < 650
 
 
 @pytest.mark.parametrize(
@@ -49,7 +46,7 @@ def test_a_hole_is_found(hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
     else:
         monkeypatch.setattr(asgi, "_header", lambda scope, name: [b"multipart/form-data"]
                             if name == b"content-type" else [])  # fmt: skip
-    assert findings(3_000) > 0
+    assert any(finds(number) for number in range(3_000))
 
 
 def _by_label(self: Any, scope: Any, raw: bytes) -> Any:

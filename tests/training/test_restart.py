@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +21,7 @@ from tests.training.conftest import PLAN, VOCAB, stopped, tiny, tune
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.models import load_model
+from robustok.runtime.files import locked
 from robustok.training import run as training_run
 from robustok.training.record import CHECKSUMS
 
@@ -27,13 +30,6 @@ MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)
 
 def weights(out: Path) -> bytes:
     return (out / "model.safetensors").read_bytes()
-
-
-def in_python(script: str, *module: str) -> subprocess.CompletedProcess[bytes]:
-    paths = os.pathsep.join([str(Path.cwd()), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *(module or ("-c", textwrap.dedent(script)))]
-    return subprocess.run(command, env=environment, check=False, capture_output=True)
 
 
 KILLED = """
@@ -52,7 +48,10 @@ KILLED = """
 def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, straight):
     expected_run, folder = straight
     out = tmp_path / "killed"
-    assert in_python(KILLED.format(out=str(out))).returncode == -signal.SIGKILL
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
+    script = textwrap.dedent(KILLED.format(out=str(out)))
+    run = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
+    assert run.returncode == -signal.SIGKILL
     assert (out / "checkpoints" / "checkpoint-10").is_dir()
     # What a kill in the middle of a save leaves behind.
     (out / "checkpoints" / "checkpoint-20").mkdir()
@@ -111,18 +110,17 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_afterwards(tmp_path, straig
     assert tune(tmp_path).losses == straight[0].losses
 
 
-def test_a_second_run_in_the_folder_is_refused(tmp_path, straight):
-    refused = []
+def test_the_folder_is_locked_during_a_run(tmp_path):
+    refused = pytest.raises(RobustokError, match=r"another run is at work in .*; wait for it")
 
-    def start_second(step: int, total: int) -> None:
-        if step == 15:
-            with pytest.raises(RobustokError) as error:
-                tune(tmp_path)
-            refused.append(str(error.value))
+    def look(step: int, total: int) -> None:
+        if step == 5:
+            with refused, locked(tmp_path):
+                pass
 
-    tune(tmp_path, progress=start_second)
-    assert refused == [f"another run is at work in {tmp_path}; wait for it, or give another folder"]
-    assert weights(tmp_path) == weights(straight[1])
+    tune(tmp_path, progress=look, steps=10)
+    with locked(tmp_path), refused:
+        tune(tmp_path, steps=10)
 
 
 @pytest.fixture(scope="module")
@@ -212,31 +210,38 @@ def test_an_error_of_reading_is_not_called_one_of_writing(tmp_path, monkeypatch)
     assert not isinstance(error.value, RobustokError)
 
 
-TWO = """
-    import sys
-    from pathlib import Path
-    from tests.training.conftest import tune
-
-    for out in map(Path, sys.argv[1:]):
-        tune(out, pack=128 if out.name.endswith("packed") else None, steps=20)
-"""
+def train_as(rank: int, port: int, folder: Path) -> None:
+    torch.set_num_threads(1)  # those of this process are gone
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
+    for name, pack in RUNS.items():
+        tune(folder / name, pack=pack, steps=20)
 
 
+RUNS = {"two": None, "both": None, "two-packed": 128}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_two_processes_train_as_one_does_also_when_their_number_changes_midway(tmp_path):
     """One process accumulates over two passes."""
     alone = {"gradient_accumulation_steps": 2, "steps": 20}
-    one = tune(tmp_path / "one", **alone)
-    one_packed = tune(tmp_path / "one-packed", pack=128, **alone)
+    expected = {None: tune(tmp_path / "one", **alone), 128: tune(tmp_path / "p", pack=128, **alone)}
     stopped(tmp_path / "both", 13, **alone)
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(TWO))
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    outs = {"two": one, "both": one, "two-packed": one_packed}
-    run = in_python("", *launch, str(script), *(str(tmp_path / name) for name in outs))
-    assert run.returncode == 0, run.stderr.decode()[-3000:]
-    for name, expected in outs.items():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # Forked, since imports take longer than the training.
+    context = multiprocessing.get_context("fork")
+    ranks = [context.Process(target=train_as, args=(i, port, tmp_path)) for i in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(300)
+        rank.kill()
+    assert [rank.exitcode for rank in ranks] == [0, 0]
+    for name, pack in RUNS.items():
         record = json.loads((tmp_path / name / "training.json").read_text())["training"]
-        assert dict(record["losses"]) == pytest.approx(dict(expected.losses), rel=1e-4)
+        assert dict(record["losses"]) == pytest.approx(dict(expected[pack].losses), rel=1e-4)
 
 
 def test_a_batch_that_does_not_divide_is_one_line(tmp_path, monkeypatch):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 from transformers import TrainerCallback
 
 from robustok.errors import RobustokError
 from robustok.guard import Guard
 from robustok.tokenizer.vocabulary import Vocabulary, check_vocabulary
+
+_NAMES = ("drift/sequences", "drift/ids", "drift/changed")
 
 
 class DriftCallback(TrainerCallback):
@@ -39,7 +41,7 @@ class DriftCallback(TrainerCallback):
 
     def __init__(self, vocab: Vocabulary) -> None:
         self._guard = Guard(check_vocabulary(vocab), allow_special=True, max_length=None)
-        self._totals: Counter[str] = Counter()
+        self._totals = np.zeros((len(_NAMES), 2), np.int64)
 
     def add(self, completion_ids: Iterable[Any]) -> dict[str, float]:
         """Check a batch and return its metrics.
@@ -48,17 +50,18 @@ class DriftCallback(TrainerCallback):
             completion_ids: the sampled ids of each completion.
         """
         verdicts = self._guard.check_batch([_as_list(row) for row in completion_ids])
-        totals = Counter(
-            sequences=len(verdicts), drifted_sequences=int((~verdicts.canonical).sum()),
-            changed_sequences=int((~verdicts.round_trip).sum()),
-            ids=len(verdicts.given), drifted_ids=int(verdicts.deviates.sum()),
-        )  # fmt: skip
-        self._totals.update(totals)
-        return _metrics(totals)
+        sequences, ids = len(verdicts), len(verdicts.given)
+        counts = np.array([
+            [(~verdicts.canonical).sum(), sequences],
+            [verdicts.deviates.sum(), ids],
+            [(~verdicts.round_trip).sum(), sequences],
+        ])  # fmt: skip
+        self._totals += counts
+        return _shares(counts)
 
     def metrics(self) -> dict[str, float]:
         """The metrics of all batches since the last log; empty without one."""
-        return _metrics(self._totals)
+        return _shares(self._totals)
 
     def observed(self, reward: Callable[..., Any]) -> Callable[..., Any]:
         """A TRL reward function that also measures the drift of the completions.
@@ -88,7 +91,7 @@ class DriftCallback(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
         metrics = self.metrics()
-        self._totals.clear()
+        self._totals[:] = 0
         for target in (logs, state.log_history[-1] if state.log_history else None):
             if target is not None:
                 for name, value in metrics.items():
@@ -99,10 +102,7 @@ def _as_list(row: Any) -> Any:
     return row.tolist() if hasattr(row, "tolist") else row  # a tensor on any device
 
 
-def _metrics(totals: Counter[str]) -> dict[str, float]:
-    parts = {
-        "drift/sequences": ("drifted_sequences", "sequences"),
-        "drift/ids": ("drifted_ids", "ids"),
-        "drift/changed": ("changed_sequences", "sequences"),
-    }
-    return {n: totals[part] / totals[whole] for n, (part, whole) in parts.items() if totals[whole]}
+def _shares(counts: np.ndarray) -> dict[str, float]:
+    """The metrics of counts, int64 [metrics, 2]: how many, and of how many."""
+    rows = zip(_NAMES, counts.tolist(), strict=True)
+    return {name: part / whole for name, (part, whole) in rows if whole}

@@ -105,6 +105,11 @@ class RobustokLM(Transformers):
         return self.sampler.spec == "canonical"
 
     @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the draws that answer."""
+        return range(self.draws) if self.draw is None else [self.draw]
+
+    @property
     def identity(self) -> str:
         """Everything besides the strings that decides an answer; identifies a response cache."""
         which = self.draw if self.draw is not None else f"mean of {self.draws}"
@@ -126,8 +131,7 @@ class RobustokLM(Transformers):
     def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
         if self.canonical:
             return super().loglikelihood(requests, disable_tqdm)
-        numbers = range(self.draws) if self.draw is None else [self.draw]
-        answers = [self._one_draw(requests, number, disable_tqdm) for number in numbers]
+        answers = [self._one_draw(requests, number, disable_tqdm) for number in self.numbers]
         return [_averaged(each) for each in zip(*answers, strict=True)]
 
     def _one_draw(self, requests: Any, number: int, disable_tqdm: bool) -> list[Any]:
@@ -174,9 +178,8 @@ class RobustokLM(Transformers):
 
     def _rolling(self, text: str) -> float:
         """The log-likelihood of a text, averaged over its draws."""
-        numbers = range(self.draws) if self.draw is None else [self.draw]
         log_likelihoods = []
-        for number in numbers:
+        for number in self.numbers:
             windows = get_rolling_token_windows(
                 token_list=self._draw(self.tok_encode(text), text, number),
                 prefix_token=self.prefix_token_id,
@@ -272,7 +275,7 @@ def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> An
     logged = options.pop("log_samples", True)
     cache = options.pop("use_cache", None)
     tracker = options.pop("evaluation_tracker", None)
-    numbers = range(lm.draws) if lm.draw is None else [lm.draw]
+    numbers = lm.numbers
     for number in numbers:
         lm.draw = number
         # One file for each draw, so that no draw reads the answers of another.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -108,14 +109,9 @@ def robustify(
         encode = EncodeText(tokenizer, column, limit)
         pad_id = getattr(tokenizer, "pad_token_id", None) or 0
         block_size = limit if _is_wrapped(trainer) else None
-        _collate_with(
-            trainer,
-            lambda plain: StochasticCollator(
-                perturb, plain, pad_id=pad_id, encode=encode, block_size=block_size
-            ),
-            lambda plain: StochasticCollator(None, plain, pad_id=pad_id, encode=encode),
-            column,
-        )
+        collator = partial(StochasticCollator, pad_id=pad_id, encode=encode)
+        for_training = partial(collator, perturb, block_size=block_size)
+        _collate_with(trainer, for_training, partial(collator, None), column)
     trainer.add_callback(EpochCallback(perturb.state, perturb))
 
 

@@ -60,14 +60,7 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
 
 
 def precision_of(model: Any) -> str:
-    """The type of a model's weights, by its name.
-
-    >>> precision_of(model)
-    'float32'
-
-    Args:
-        model: a model of transformers.
-    """
+    """The type of the weights of a model of transformers, by its name, such as ``"float32"``."""
     return str(model.dtype).removeprefix("torch.")
 
 

@@ -135,15 +135,7 @@ def _in_fastest_type(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def load_config(path_or_name: str | Path, *, trust_remote_code: bool = False) -> Any:
-    """The configuration of a model, without its weights.
-
-    >>> model.save_pretrained("runs/model")
-    >>> load_config("runs/model").model_type
-    'llama'
-
-    Args:
-        path_or_name: a model folder, or a hub name with or without ``@revision``.
-        trust_remote_code: whether the model's own Python code may run.
+    """The configuration of a model of a folder or the hub, without its weights.
 
     Raises RobustokError for a model that is missing or damaged.
     """

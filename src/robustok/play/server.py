@@ -70,7 +70,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-Answer = Callable[[dict[str, Any]], Any]
+Answer = Callable[[str, dict[str, Any]], Any]  # of a text and the whole question
 
 
 def allowed_hosts(host: str, names: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -134,23 +134,19 @@ def application(
     async def about(request: Request) -> JSONResponse:
         return JSONResponse({"tokenizers": names, "model": _name(model), "longest": LONGEST})
 
-    def draw(question: dict[str, Any]) -> Any:
+    def draw(text: str, question: dict[str, Any]) -> Any:
         name = str(question.get("tokenizer") or names[0])
         if name not in vocabularies:
             raise RobustokError(f"no tokenizer '{name[:60]}' here")
-        text, spec = _text_of(question), _spec_of(question)
-        return picture(vocabularies[name], text, spec, seed=_seed_of(question))
+        spec, seed = _spec_of(question), _seed_of(question)
+        return picture(vocabularies[name], text, spec, seed=seed)
 
-    def score(question: dict[str, Any]) -> Any:
-        text, options, spec = _text_of(question), _options_of(question), _spec_of(question)
-        return probabilities(
-            model, vocabularies[names[0]], text, options, spec, seed=_seed_of(question)
-        )
+    def score(text: str, question: dict[str, Any]) -> Any:
+        options, spec, seed = _options_of(question), _spec_of(question), _seed_of(question)
+        return probabilities(model, vocabularies[names[0]], text, options, spec, seed=seed)
 
-    def attack(question: dict[str, Any]) -> Any:
-        return attack_steps(
-            model, vocabularies[names[0]], _text_of(question), _options_of(question)
-        )
+    def attack(text: str, question: dict[str, Any]) -> Any:
+        return attack_steps(model, vocabularies[names[0]], text, _options_of(question))
 
     draws, one = CapacityLimiter(2), CapacityLimiter(1)  # a model answers one question at a time
     routes = [Route("/", page), Route("/api/about", about), _post("/api/draw", draw, draws)]
@@ -186,13 +182,15 @@ def _post(path: str, answer: Answer, limiter: CapacityLimiter) -> Route:
             return JSONResponse({"error": problem}, status_code=403)
         try:
             question = read_question(await _body(request))
+            text = _check_text(question.get("text"))
             async with limiter:
                 # Who waited in line and left is not answered.
                 if await request.is_disconnected():
                     return JSONResponse({"error": "too late"}, status_code=408)
                 # Kernels and forward passes cannot be interrupted: a stopping server abandons them.
-                answered = await to_thread.run_sync(answer, question, abandon_on_cancel=True)
-                return JSONResponse(answered)
+                return JSONResponse(
+                    await to_thread.run_sync(answer, text, question, abandon_on_cancel=True)
+                )
         except RobustokError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         except asyncio.CancelledError:
@@ -248,11 +246,6 @@ def read_question(body: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
-
-
-def _text_of(question: dict[str, Any]) -> str:
-    """The text of a question."""
-    return _check_text(question.get("text"))
 
 
 def _check_text(text: Any) -> str:

@@ -411,17 +411,9 @@ def _load_weights(model: PreTrainedModel, out: Path) -> None:
 def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
     """Train with this dropout within the block; None leaves the model as it is.
 
-    >>> from robustok.models import small_model
-    >>> model = small_model(300, "quick", seed=0)
-    >>> with dropout_of(model, 0.1):
-    ...     model.model.layers[0].self_attn.attention_dropout
-    0.1
-    >>> model.model.layers[0].self_attn.attention_dropout
-    0.0
-
-    Args:
-        model: a causal language model of transformers.
-        share: probability that a value is set to zero.
+    ``share`` is the probability that a value is set to zero. GPT-2 has dropout of its own: after
+    the embeddings, in attention, and after every attention and feed-forward layer. Llama, Qwen 3
+    and Gemma 3 have it in attention only, so hooks do the same in the other places.
     """
     if share is None:
         yield
@@ -467,19 +459,10 @@ def _dropping(share: float) -> Any:
 def fast_steps(model: PreTrainedModel, precision: str, row_length: int | None) -> Iterator[str]:
     """Train by the fastest attention and output layer; yields the name of the attention.
 
-    >>> from robustok.models import small_model
-    >>> with fast_steps(small_model(300, "quick", seed=0), "float32", 128) as attention:
-    ...     attention
-    'sdpa'
-
-    Args:
-        model: a causal language model of transformers, or one with LoRA.
-        precision: ``"float32"`` or ``"bfloat16"``.
-        row_length: tokens of a long row; None where it is unknown.
-
-    The backward pass of PyTorch's attention (`scaled_dot_product_attention`) takes four times as
-    long as the plain formula in bfloat16 on a processor. A frozen output layer is copied for every
-    row where its input is a slice of the hidden states that is not contiguous.
+    ``row_length`` is the number of tokens of a long row; None where it is unknown. The backward
+    pass of PyTorch's attention (`scaled_dot_product_attention`) takes four times as long as the
+    plain formula in bfloat16 on a processor. A frozen output layer is copied for every row where
+    its input is a slice of the hidden states that is not contiguous.
     """
     base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore
     before = str(base.config._attn_implementation)

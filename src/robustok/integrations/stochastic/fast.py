@@ -142,24 +142,20 @@ class StochasticTokenizer(Wrapper):
         if padding is None or padding["length"] is not None or not encodings:
             return encodings
         longest = max(len(encoding) for encoding in encodings)
+        names = ("direction", "pad_id", "pad_type_id", "pad_token")
         for encoding in encodings:
-            encoding.pad(
-                longest,
-                direction=padding["direction"],
-                pad_id=padding["pad_id"],
-                pad_type_id=padding["pad_type_id"],
-                pad_token=padding["pad_token"],
-            )
+            encoding.pad(longest, **{name: padding[name] for name in names})
         return encodings
 
     def _bare_tokenizer(self) -> Any:
         """A twin on the same model without truncation, post-processor and padding."""
         special_is_text = self.wrapped_tokenizer.encode_special_tokens
-        if special_is_text not in self._bare:
+        twin = self._bare.get(special_is_text)
+        if twin is None:
             twin = plain_twin(self.wrapped_tokenizer)
             twin.encode_special_tokens = special_is_text
             self._bare[special_is_text] = twin
-        return self._bare[special_is_text]
+        return twin
 
     @cached_property
     def _names(self) -> tuple[np.ndarray, np.ndarray]:

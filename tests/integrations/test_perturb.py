@@ -1,0 +1,301 @@
+"""Rows drawn anew: labels and masks move along, packs and padding are kept, bad rows refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.guard.tokenizers_of import metaspace
+from tests.integrations.conftest import (
+    CHATML,
+    IDS,
+    RNG,
+    TEXTS,
+    TOKENIZER,
+    VOCAB,
+    chat_tokenizer,
+)
+from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerFast
+
+import robustok as rt
+from robustok.errors import RobustokError
+from robustok.integrations.perturb import Perturb, TorchCollator, check_rows
+from robustok.integrations.rows import (
+    join_packed,
+    repacked,
+    split_packed,
+    with_padding,
+    without_padding,
+)
+from robustok.models import train_tokenizer
+from robustok.tasks import frequent_words
+from robustok.tokenizer.chat import template_headers, user_turns
+
+HEADERS = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}<|end|>\n\n"
+    "{{ m['content'] }}<|eot|>{% endfor %}"
+)
+
+
+def perturb_by(scheme: str = "uniform", vocab: rt.Vocabulary = VOCAB, **options: Any) -> Perturb:
+    return Perturb(rt.sampler(scheme, vocab), seed=0, **options)
+
+
+def one(perturb: Perturb, row: dict[str, Any]) -> dict[str, Any]:
+    (moved,) = perturb([row])
+    return moved
+
+
+def test_masks_and_labels_move_with_the_splits():
+    ids = IDS[0]
+    row = {"input_ids": ids, "completion_mask": [0] * 5 + [1] * (len(ids) - 5), "name": "x"}
+    moved = one(perturb_by(), row)
+    new, marked = np.asarray(moved["input_ids"]), np.asarray(moved["completion_mask"], dtype=bool)
+    assert new[marked].tolist() == ids[5:]
+    assert VOCAB.decode_bytes(new[~marked]) == VOCAB.decode_bytes(ids[:5])
+    assert len(new) > len(ids)
+    assert moved["name"] == "x"
+    moved = one(perturb_by(where="all"), {"input_ids": ids, "labels": ids})
+    assert moved["labels"] == moved["input_ids"] != ids
+    moved = one(perturb_by(), {"input_ids": ids, "labels": 1})  # one label for the row
+    assert moved["labels"] == 1 and moved["input_ids"] != ids
+
+
+def test_a_draw_longer_than_allowed_is_cut():
+    row = {"input_ids": IDS[0]}
+    length = len(IDS[0])
+    whole = one(perturb_by(), row)["input_ids"]
+    perturb = perturb_by(max_length=length)
+    assert one(perturb, row)["input_ids"] == whole[:length] != IDS[0]
+    end = perturb_by(max_length=length, keep_end=True)
+    assert one(end, row)["input_ids"] == whole[-length:]
+    assert perturb.counts[0, :3].tolist() == [1, 1, 0]
+
+
+def test_a_row_that_would_lose_its_answer_stays_canonical_and_is_counted():
+    row = {"input_ids": IDS[0], "labels": [-100] * (len(IDS[0]) - 2) + IDS[0][-2:]}
+    perturb = perturb_by(max_length=len(IDS[0]) + 1)
+    assert one(perturb, row) == row
+    assert perturb.counts[0, :3].tolist() == [1, 0, 1]
+
+
+def test_tokens_and_splits_are_counted():
+    """Against the distance and the splits of the library."""
+
+    def boundaries(ids: list[int]) -> set[int]:
+        return set(np.cumsum([len(VOCAB.tokens[i]) for i in ids]).tolist())
+
+    perturb = perturb_by("uniform-k(k=3)")
+    new = [row["input_ids"] for row in perturb([{"input_ids": ids} for ids in IDS])]
+    rows, changed, too_long, tokens, replaced, splits = perturb.counts[0].tolist()
+    assert (rows, changed, too_long) == (24, 24, 0)
+    assert tokens == sum(map(len, IDS))
+    pairs = list(zip(new, IDS, strict=True))
+    assert replaced == sum(rt.distance(VOCAB, row, ids) for row, ids in pairs)
+    assert splits == sum(len(boundaries(row) - boundaries(ids)) for row, ids in pairs)
+
+
+lengths = st.lists(st.integers(1, 5), min_size=1, max_size=5)
+
+
+def boundaries_of(form: str, sizes: list[int]) -> list[int]:
+    return {
+        "seq_lengths": sizes,
+        "position_ids": [i for size in sizes for i in range(size)],
+        "attention_mask": [n + 1 for n, size in enumerate(sizes) for _ in range(size)],
+    }[form]
+
+
+@given(lengths, st.sampled_from(["seq_lengths", "position_ids", "attention_mask"]))
+def test_split_and_joined_a_row_is_itself(sizes, form):
+    ids = list(range(sum(sizes)))
+    row = {"input_ids": ids, "labels": ids, form: boundaries_of(form, sizes)}
+    parts = split_packed(row)
+    assert [len(part["input_ids"]) for part in parts] == sizes
+    assert join_packed(row, parts) == row
+
+
+@pytest.mark.parametrize("form", ["seq_lengths", "position_ids"])
+def test_each_sequence_of_a_packed_row_is_drawn_by_itself(form):
+    ids = [i for row in IDS[:3] for i in row]
+    labels = [i if n % 2 else -100 for n, i in enumerate(ids)]
+    row = {"input_ids": ids, form: boundaries_of(form, [len(row) for row in IDS[:3]])}
+    perturb = perturb_by(where="all")
+    packed = one(perturb, row | {"labels": labels})
+    alone = [new["input_ids"] for new in perturb([{"input_ids": ids} for ids in IDS[:3]])]
+    assert packed["input_ids"] == [i for new in alone for i in new]
+    assert len(packed["labels"]) == len(packed["input_ids"])
+    assert packed[form] == boundaries_of(form, [len(new) for new in alone])
+    new = one(perturb_by(), row | {"labels": labels})  # labels stay canonical
+    assert [i for i in new["labels"] if i != -100] == [i for i in labels if i != -100]
+    assert new["input_ids"] != ids
+
+
+def test_wrapped_rows_lose_no_text():
+    rows = perturb_by(where="all")([{"input_ids": ids, "labels": ids} for ids in IDS])
+    blocks = repacked(rows, 32)
+    assert {len(block["input_ids"]) for block in blocks[:-1]} == {32}
+    spelled = b"".join(VOCAB.decode_bytes(block["input_ids"]) for block in blocks)
+    assert spelled == "".join(TEXTS).encode()
+
+
+@given(st.integers(0, 4), st.integers(0, 4))
+def test_padding_taken_off_and_put_back_is_the_row(left, right):
+    real = [7, 8, 9]
+    row = {
+        "input_ids": [0] * left + real + [0] * right,
+        "labels": [-100] * left + real + [-100] * right,
+        "attention_mask": [0] * left + [1] * 3 + [0] * right,
+    }
+    bare, before = without_padding(row)
+    assert bare["input_ids"] == real
+    assert with_padding(bare, row, before) == row
+
+
+def test_a_longer_draw_takes_the_place_of_padding():
+    ids = IDS[0]
+    row = {"input_ids": ids + [0] * 40, "attention_mask": [1] * len(ids) + [0] * 40}
+    perturb = perturb_by("uniform-k(alpha=0.5)")
+    new = one(perturb, row)
+    assert len(new["input_ids"]) == len(row["input_ids"])
+    real = [i for i, mask in zip(new["input_ids"], new["attention_mask"], strict=True) if mask]
+    assert real == one(perturb, {"input_ids": ids})["input_ids"] != ids
+    assert new["input_ids"][len(real) :] == [0] * (len(row["input_ids"]) - len(real))
+
+
+def test_the_role_names_of_a_template_stay():
+    """Also with where="all", which perturbs what every role says."""
+    messages = [{"role": "user", "content": TEXTS[1]}, {"role": "assistant", "content": TEXTS[2]}]
+    ids = TOKENIZER.encode(TOKENIZER.apply_chat_template(messages, tokenize=False))
+    perturb = perturb_by(where="all", headers=template_headers(TOKENIZER, VOCAB))
+    new = one(perturb, {"input_ids": ids})["input_ids"]
+    header = TOKENIZER.encode("<|im_start|>assistant\n")
+    assert len(header) > 2  # the role's name has several tokens here, or else it could not be cut
+    assert any(new[i : i + len(header)] == header for i in range(len(new)))
+    assert len(new) > len(ids)
+
+
+@pytest.mark.parametrize(
+    ("template", "specials"),
+    [(CHATML, ["<|im_start|>", "<|im_end|>"]), (HEADERS, ["<|start|>", "<|end|>", "<|eot|>"])],
+)
+def test_only_the_turns_of_the_user_are_perturbed(template, specials):
+    tokenizer = chat_tokenizer(template, specials)
+    vocab = rt.Vocabulary.load(tokenizer)
+    roles = ("system", "user", "assistant", "user", "assistant")
+    messages = [{"role": role, "content": TEXTS[i]} for i, role in enumerate(roles)]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    ids = np.asarray(tokenizer.encode(text, add_special_tokens=False))
+    turns = user_turns(tokenizer, vocab)
+    assert vocab.decode(ids[turns(ids)]) == TEXTS[1] + TEXTS[3]
+    perturb = perturb_by(vocab=vocab, where="user", turns=turns)
+    new = np.asarray(one(perturb, {"input_ids": ids.tolist()})["input_ids"])
+    assert vocab.decode_bytes(new) == vocab.decode_bytes(ids)
+    assert len(new) > len(ids)
+    assert new[~turns(new)].tolist() == ids[~turns(ids)].tolist()
+
+
+def test_a_header_without_a_space_is_kept_where_the_encoder_adds_spaces():
+    vocab = metaspace(prefix=True)
+    template = "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}"
+    chat: Any = PreTrainedTokenizerFast(tokenizer_object=vocab.data.source, chat_template=template)
+    messages = [{"role": "user", "content": "the"}, {"role": "assistant", "content": "rest"}]
+    text = chat.apply_chat_template(messages, tokenize=False)
+    ids = np.asarray(chat.encode(text, add_special_tokens=False))
+    assert vocab.decode(ids[user_turns(chat, vocab)(ids)]) == "the"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        # As that of Llama 2: no special token ends what the user says.
+        (
+            "{% for m in messages %}{% if m['role'] == 'user' %}<|start|>[INST] {{ m['content'] }} "
+            "[/INST]{% else %} {{ m['content'] }}<|end|>{% endif %}{% endfor %}",
+            "marks no user turns",
+        ),
+        ("{% for m in messages %}{{ m['content'] }}{% endfor %}", "marks no user turns"),
+        (None, "no chat template"),
+    ],
+)
+def test_templates_without_user_turns_are_refused(template, message):
+    chat = chat_tokenizer(template, ["<|start|>", "<|end|>"])
+    with pytest.raises(RobustokError, match=message):
+        user_turns(chat, rt.Vocabulary.load(chat))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"cu_seq_lens_q": [0, 2]}, "packed with cu_seq_lens_q cannot be perturbed"),
+        ({"seq_lengths": [1, 2]}, "have 3 ids, the row has 2"),
+        ({"position_ids": [0, 5]}, "do not count from 0"),
+        ({"position_ids": [3, 4]}, "do not count from 0"),
+        ({"labels": IDS[0][:2]}, "nothing may be perturbed"),
+        ({"labels": [1, 2, 3]}, "2 input_ids and 3 labels"),
+        ({"labels": [-100, 3]}, "label 3 for id [0-9]+: a label is the id"),
+        ({"input_ids": [*IDS[0], 99999]}, f"has {VOCAB.size} ids, and rows have id 99999"),
+    ],
+)
+def test_a_row_that_cannot_be_perturbed_is_refused(row, message):
+    with pytest.raises(RobustokError, match=message):
+        perturb_by()([{"input_ids": IDS[0][:2], **row}])
+
+
+@pytest.mark.parametrize(
+    ("row", "shown"),
+    [("a text", "str"), ({"text": "x"}, "columns text"), ({"input_ids": "x"}, "columns input_ids")],
+)
+def test_rows_of_text_are_refused(row: Any, shown: str) -> None:
+    with pytest.raises(RobustokError, match=f"not {shown}: encode the texts first"):
+        check_rows([row])
+
+
+def other_tokenizer() -> Any:
+    """A tokenizer of the same size whose ids stand for other texts."""
+    texts = [" ".join(RNG.choice(frequent_words(900)[600:], 8)) for _ in range(40)]
+    return PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(texts, 400))
+
+
+def test_rows_of_another_tokenizer_are_refused() -> None:
+    texts = [" ".join(RNG.choice(frequent_words(600)[300:], 8)) for _ in range(8)]
+    perturb = perturb_by(vocab=rt.Vocabulary.load(other_tokenizer()), where="all")
+    with pytest.raises(RobustokError, match="another tokenizer encoded them, likely the model's"):
+        perturb([{"input_ids": ids.tolist()} for ids in VOCAB.encode_batch(texts)])
+
+
+def test_rows_that_were_cut_or_encoded_in_parts_are_taken() -> None:
+    cut = [ids[2:-2] for ids in IDS]
+    joined = [[*a, *b] for a, b in zip(IDS, reversed(IDS), strict=True)]
+    perturb_by(where="all")([{"input_ids": ids} for ids in [*cut, *joined, IDS[0][:3]]])
+
+
+def test_a_plain_loader_warns_of_rows_whose_draws_do_not_fit(caplog: Any) -> None:
+    rows = [{"input_ids": ids, "labels": [-100] * (len(ids) - 1) + ids[-1:]} for ids in IDS * 3]
+    fits = max(map(len, IDS))
+    collate = TorchCollator(perturb_by(max_length=fits), pad_id=0)
+    with caplog.at_level("WARNING"):
+        for _ in DataLoader(rows, batch_size=8, collate_fn=collate):  # type: ignore[arg-type]
+            pass
+    (record,) = caplog.records
+    assert "of 64 rows perturbed in epoch 1" in record.getMessage()
+    assert f"do not fit in max_length={fits}: raise it" in record.getMessage()
+    collate.set_epoch(1)
+    assert len(caplog.records) == 2
+
+
+def test_rows_that_can_only_be_canonical_are_counted(caplog: Any) -> None:
+    collate = TorchCollator(perturb_by("uniform-k(alpha=0.5)", where="all"), pad_id=0)
+    short = [ids[:1] for ids in IDS[:3]]
+    collate([{"input_ids": ids} for ids in [*short, *IDS[3:]]])
+    with caplog.at_level("WARNING"):
+        collate.set_epoch(1)
+    (record,) = caplog.records
+    assert record.getMessage().endswith(
+        "; 3 stayed canonical, since they have no tokenization at a distance from 1 to k: "
+        "use a larger alpha or k"
+    )
