@@ -188,52 +188,6 @@ def test_help_is_no_error(shell: Shell) -> None:
     assert "study" in shell.ok("--help")
 
 
-@pytest.mark.parametrize(
-    ("args", "hint"),
-    [
-        ("sampel", "sample"),
-        ("sample x --frob", "--frob"),
-        ("sample x -t T -s uniform", "seed"),
-        ("sample x -t T -s uniform --seed abc", "seed"),
-        ("sample x -t T -s unifrom --seed 0", "uniform"),
-        ("sample x -t T -s uniform-k(alpa=1) --seed 0", "alpha"),
-        ("sample x -t T -s uniform-k(alpha=-1) --seed 0", "alpha"),
-        ("sample x -t T -s stochastok(alpha=nan) --seed 0", "alpha"),
-        ("sample x -t nowhere.json -s uniform --seed 0", "nowhere.json"),
-        ("count x -t BROKEN", "tokenizer.json"),
-        ("inspect x -t nowhere.json --html .", "is a folder: give a file"),
-        ("study quik", "quick"),
-        ("study nowhere.yaml", "nowhere.yaml"),
-        ("study quick again", "again"),
-        ("study quick --words-file EMPTY --out OUT", "words"),
-        ("attack m --items i --label 1 --seed 0", "--label"),
-        ("attack m --items i --option a --seed 0", "--option"),
-        ("finetune m --items i -s uniform --seed 0 -o OUT --lora-rank 4", "--lora"),
-        ("study run", "NAME"),
-        ("study --out OUT", "NAME"),
-        ("study quick --jobs 2 --engine ray --out OUT", "--jobs"),
-        ("study quick --corpus EMPTY --out OUT", "--corpus"),
-        ("study plan quick --held-out EMPTY", "--held-out"),
-        ("study quick --benchmarks OUT --out OUT", "--benchmarks"),
-        ("study list quick", "quick"),
-        ("report OUT", "results.jsonl"),
-        ("evaluate nowhere --items none.jsonl --seed 0", "none.jsonl"),
-        ("attack nowhere --seed 0", "--text"),
-    ],
-)
-def test_bad_input_is_one_line(
-    shell: Shell, tokenizer: str, tmp_path: Path, args: str, hint: str
-) -> None:
-    broken, empty = tmp_path / "tokenizer.json", tmp_path / "empty.txt"
-    broken.write_text('{"model": ')
-    empty.write_text("\n\n")
-    places = {
-        "T": tokenizer, "BROKEN": str(broken), "EMPTY": str(empty), "OUT": str(tmp_path / "out"),
-    }  # fmt: skip
-    assert hint in shell.fails(*(places.get(arg, arg) for arg in args.split()))
-    assert not (tmp_path / "out").exists()
-
-
 def test_debug_shows_the_traceback(tokenizer: str) -> None:
     with pytest.raises(Exception, match="unknown scheme"):
         run(["--debug", *sample(tokenizer, "x", "unifrom")])
