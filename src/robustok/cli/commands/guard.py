@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Json, Tokenizer, option, output_file
+from robustok.cli.options import Json, Tokenizer, file_option, option
 from robustok.cli.printing import bar, print_json, print_table
 from robustok.errors import RobustokError
 from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
@@ -144,10 +144,7 @@ class AuditOptions:
         "the column of ids or conversations, if there are several", default=None, metavar="NAME"
     )
     top: int = option("tokens and exchanges to list", default=20, min=0)
-    html: Path | None = option(
-        "also write an HTML page to this file", default=None, metavar="FILE",
-        callback=output_file(".html"),
-    )  # fmt: skip
+    html: Path | None = file_option("also write an HTML page to this file", suffixes=(".html",))
 
 
 def audit(
