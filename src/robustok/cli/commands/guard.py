@@ -18,6 +18,7 @@ from robustok.errors import RobustokError
 from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
 from robustok.guard.audit import id_columns
 from robustok.report.page import drift_tables, share, write_drift
+from robustok.runtime.display import counted
 from robustok.tokenizer.vocabulary import Vocabulary
 
 SHOWN = 20  # findings
@@ -201,16 +202,17 @@ def _place(files: list[Path], starts: list[int], row: int) -> str:
 
 def _print_drift(drift: Any, files: int) -> None:
     of = f" in {files:,} files" if files > 1 else ""
+    splits = counted(drift.splits, "split")
     typer.echo(
         f"{drift.drifted_rows:,} of {drift.rows:,} sequences{of} drifted "
         f"({share(drift.drifted_rows, drift.rows)}); {drift.changed_rows:,} do not come back from "
         f"decoding and encoding.\n{drift.drifted:,} of {drift.ids:,} ids do not stand "
-        f"({share(drift.drifted, drift.ids)}), {drift.splits:,} boundaries are not the encoder's."
+        f"({share(drift.drifted, drift.ids)}), with {splits} that the encoder does not make."
     )
     if drift.unknown:
-        typer.echo(f"{drift.unknown:,} ids are not in the vocabulary.")
+        typer.echo(f"{counted(drift.unknown, 'id')} not in the vocabulary.")
     for kind, rows in drift.kinds.items():
-        typer.echo(f"{rows:,} sequences have a finding of kind {kind}.")
+        typer.echo(f"{counted(rows, 'sequence')} with a finding of kind {kind}.")
     if not drift.drifted_rows:
         return
     for title, columns, rows in drift_tables(drift):
