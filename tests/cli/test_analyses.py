@@ -80,27 +80,3 @@ def test_certify_a_task_and_one_question(folder: Path, tmp_path: Path, shell: Sh
     assert one["method"] == "enumeration" and int(one["tokenizations"]) == one["n_scored"]
     out = shell.ok("certify", models[0], *question, "--distance", "2", "--seed", "0")
     assert "within distance 2" in out
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ("embeddings no-model --seed 0 --words-file no-words --sentence x", "{word} once"),
-        ("embeddings {m} a={m} a={m} --seed 0 --words-file {w}", "called 'a'"),
-        ("embeddings =x --seed 0 --words-file {w}", "names no model"),
-        ("bound {m} --items {i}", "--seed"),
-        ("bound {m} --tolerance 1e-9", "tolerance"),
-        ("certify {m} --seed 0", "either --text"),
-        ("certify {m} --seed 0 --items {i} --distance far", "or all"),
-        ("certify {m} --seed 0 --items {i} --confidence 2", "confidence"),
-        ("certify {m} --seed 0 --text a --out x", "--items"),
-        ("certify {m} --seed 0 --text a --option b", "two options"),
-        ("certify {m} --seed 0 --items {i} --chat", "chat template"),
-    ],
-)
-def test_what_is_wrong_is_one_line(folder: Path, args: str, message: str, shell: Shell) -> None:
-    model = folder / "canonical"
-    filled = args.format(m=model, i=model / "items.jsonl", w=folder / "words.txt")
-    output = shell.run(*filled.split())
-    assert output.code == 2
-    assert message in output.err and output.err.count("\n") == 1

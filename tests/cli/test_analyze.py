@@ -48,19 +48,3 @@ def test_a_figure_and_a_table(shell: Shell, tokenizer: str, tmp_path: Path) -> N
     assert "total variation" in out and "mine" in out
     names = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert names == ["bias-words.csv", "bias.csv", "bias.png", "bias.svg"]
-
-
-def test_a_mistake_is_an_error_of_one_line(shell: Shell, tokenizer: str, tmp_path: Path) -> None:
-    same = ("-t", tokenizer, "--seed", "0")
-    assert "no canonical token 99" in shell.fails(
-        "analyze", "split-counts", *same, "--text", TEXT, "--token", "99"
-    )
-    assert "two tokenizers are called" in shell.fails(
-        "analyze", "segmentations", *same, "-t", tokenizer, "--text", TEXT
-    )
-    assert "did you mean 'uniform'" in shell.fails(
-        "analyze", "split-counts", *same, "--text", TEXT, "-s", "unifrom"
-    )
-    (tmp_path / "file").write_text("")
-    given = ("--text", TEXT, "--draws", "5", "--out", str(tmp_path / "file"), "--json")
-    assert "is a file: give a folder" in shell.fails("analyze", "dropout", *same, *given)

@@ -10,7 +10,7 @@ from tests.cli.conftest import Shell
 from robustok.tasks import read_items
 
 
-@pytest.mark.parametrize(("game", "language"), [("langgame", "en"), ("cute", "en"), ("cute", "de")])
+@pytest.mark.parametrize(("game", "language"), [("langgame", "en"), ("cute", "de")])
 def test_the_folder_is_a_data_set(game: str, language: str, tmp_path: Path, shell: Shell) -> None:
     import datasets
 
@@ -30,17 +30,3 @@ def test_the_folder_is_a_data_set(game: str, language: str, tmp_path: Path, shel
     for kind in {item.kind for item in items}:
         assert f"| {kind} |" in card
     assert f"Chance is {100 * chance:.1f}." in card
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["langgam"], "did you mean 'langgame'"),
-        (["cute", "--language", "xx"], "no word list for language 'xx'"),
-        (["cute", "--words", "8", "--train", "50000"], "CUTE questions of these kinds, not 50000"),
-    ],
-)
-def test_what_is_wrong_is_one_line(
-    args: list[str], message: str, tmp_path: Path, shell: Shell
-) -> None:
-    assert message in shell.fails("data", *args, "--seed", "0", "--out", str(tmp_path / "out"))

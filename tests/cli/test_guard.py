@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import TEXT, Shell
+from tests.cli.conftest import TEXT, Output, Shell
 
 import robustok as rt
 from robustok.cli.app import run
 from robustok.report.page import share
+
+Call = Callable[..., Output]
 
 
 @pytest.fixture(scope="module")
@@ -21,63 +23,74 @@ def drawn(vocab: rt.Vocabulary) -> list[int]:
     return rt.sampler("uniform", vocab).sample(TEXT, seed=0).tolist()
 
 
+@pytest.fixture(scope="module")
+def canonical(vocab: rt.Vocabulary) -> list[int]:
+    return vocab.encode(TEXT).tolist()
+
+
+@pytest.fixture
+def guard(shell: Shell, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Runs `guard` on ids, or with lines on standard input."""
+
+    def call(ids: Any, *args: str) -> Output:
+        if isinstance(ids, list) and not all(isinstance(i, int) for i in ids):
+            monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, ids))))
+            ids = "-"
+        return shell.run("guard", str(ids), "-t", tokenizer, *args)
+
+    return call
+
+
+@pytest.fixture
+def audit(shell: Shell, tokenizer: str) -> Call:
+    return lambda *args: shell.run("audit", *map(str, args), "-t", tokenizer)
+
+
 def test_json_is_the_verdict(
-    shell: Shell, tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
+    guard: Call, vocab: rt.Vocabulary, drawn: list[int], canonical: list[int]
 ) -> None:
-    output = shell.run("guard", ",".join(map(str, drawn)), "-t", tokenizer, "--json")
+    output = guard(",".join(map(str, drawn)), "--json")
     record: dict[str, Any] = json.loads(output.out)
-    canonical = vocab.encode(TEXT)
     assert output.code == 1
     assert record["canonical"] is False
-    assert record["repaired"] == canonical.tolist()
+    assert record["repaired"] == canonical
     assert record["distance"] == rt.distance(vocab, canonical, drawn)
     assert record["splits"] >= len(drawn) - len(canonical)
     assert {f["kind"] for f in record["findings"]} == {"not-canonical"}
 
 
 @pytest.mark.parametrize("form", ["{}", "[{}]"])
-def test_canonical_ids_pass(shell: Shell, tokenizer: str, vocab: rt.Vocabulary, form: str) -> None:
-    ids = form.format(", ".join(map(str, vocab.encode(TEXT).tolist())))
-    for mode in ("report", "strict", "repair"):
-        output = shell.run("guard", ids, "-t", tokenizer, "--mode", mode)
-        assert (output.code, output.err) == (0, "")
-    assert shell.run("guard", ids, "-t", tokenizer).out.startswith("canonical: distance 0")
+def test_canonical_ids_pass(guard: Call, canonical: list[int], form: str) -> None:
+    ids = form.format(", ".join(map(str, canonical)))
+    outputs = {mode: guard(ids, "--mode", mode) for mode in ("report", "strict", "repair")}
+    assert all((output.code, output.err) == (0, "") for output in outputs.values())
+    assert outputs["report"].out.startswith("canonical: distance 0")
 
 
-def test_strict_says_one_line(shell: Shell, tokenizer: str, drawn: list[int]) -> None:
-    output = shell.run("guard", str(drawn), "-t", tokenizer, "--mode", "strict")
+def test_strict_says_one_line(guard: Call, drawn: list[int]) -> None:
+    output = guard(drawn, "--mode", "strict")
     assert (output.code, output.out) == (1, "")
     assert output.err.startswith("robustok: id") and output.err.count("\n") == 1
 
 
 def test_repair_prints_ids_and_fails_only_on_what_is_left(
-    shell: Shell, tokenizer: str, vocab: rt.Vocabulary, drawn: list[int]
+    guard: Call, drawn: list[int], canonical: list[int]
 ) -> None:
-    output = shell.run("guard", str([*drawn, 99999]), "-t", tokenizer, "--mode", "repair")
-    assert (output.code, json.loads(output.out)) == (0, vocab.encode(TEXT).tolist())
+    output = guard([*drawn, 99999], "--mode", "repair")
+    assert (output.code, json.loads(output.out)) == (0, canonical)
     special = [*drawn, 0]
-    output = shell.run("guard", str(special), "-t", tokenizer, "--mode", "repair")
-    assert (output.code, json.loads(output.out)) == (1, [*vocab.encode(TEXT).tolist(), 0])
-    allowed = (str(special), "-t", tokenizer, "--mode", "repair", "--allow-special")
-    assert shell.run("guard", *allowed).code == 0
+    output = guard(special, "--mode", "repair")
+    assert (output.code, json.loads(output.out)) == (1, [*canonical, 0])
+    assert guard(special, "--mode", "repair", "--allow-special").code == 0
 
 
-def test_lines_of_standard_input(
-    shell: Shell,
-    tokenizer: str,
-    vocab: rt.Vocabulary,
-    drawn: list[int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lines = [vocab.encode(TEXT).tolist(), drawn, []]
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
-    output = shell.run("guard", "-", "-t", tokenizer, "--json")
+def test_lines_of_standard_input(guard: Call, drawn: list[int], canonical: list[int]) -> None:
+    lines = [canonical, drawn, []]
+    output = guard(lines, "--json")
     rows = [json.loads(line) for line in output.out.splitlines()]
     verdicts = [(row["line"], row["canonical"]) for row in rows]
     assert (output.code, verdicts) == (1, [(1, True), (2, False), (3, True)])
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
-    output = shell.run("guard", "-", "-t", tokenizer, "--mode", "strict")
-    assert output.err.startswith("robustok: line 2, id")
+    assert guard(lines, "--mode", "strict").err.startswith("robustok: line 2, id")
 
 
 @pytest.mark.parametrize("ids", ["1,x", "[1, 2", "[1.5]", '["a"]', "[[1]]"])
@@ -85,43 +98,15 @@ def test_what_is_no_sequence_is_bad_input(shell: Shell, tokenizer: str, ids: str
     shell.fails("guard", ids, "-t", tokenizer)
 
 
-def test_audit_reports_drift_and_its_code(
-    shell: Shell,
-    tokenizer: str,
-    vocab: rt.Vocabulary,
-    drawn: list[int],
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "rollouts.jsonl"
-    rows = [vocab.encode(TEXT).tolist(), drawn]
-    path.write_text("".join(json.dumps({"completion_ids": row}) + "\n" for row in rows))
-    output = shell.run("audit", str(path), "-t", tokenizer, "--json")
-    record = json.loads(output.out)
-    assert output.code == 1
-    assert (record["rows"], record["drifted_rows"], record["first_rows"]) == (2, 1, [1])
-    assert record["drifted"] == rt.distance(vocab, vocab.encode(TEXT), drawn)
-    assert sum(p["drifted"] for p in record["by_position"]) == record["drifted"]
-    output = shell.run("audit", str(path), "-t", tokenizer)
-    assert output.out.startswith("1 of 2 sequences drifted (50%)")
-    assert "by position" in output.out and "by token" in output.out
-    path.write_text(json.dumps(rows[0]))
-    output = shell.run("audit", str(path), "-t", tokenizer)
-    assert output.code == 0 and output.out.startswith("0 of 1 sequences drifted (0%)")
-    assert shell.run("audit", str(path), "-t", tokenizer, "--column", "x").code == 0
-    assert shell.run("audit", str(tmp_path / "none.jsonl"), "-t", tokenizer).code == 2
-
-
 def test_each_line_is_answered_before_the_next_is_read(
-    capsys: pytest.CaptureFixture[str],
-    tokenizer: str,
-    vocab: rt.Vocabulary,
+    capsys: pytest.CaptureFixture[str], tokenizer: str, canonical: list[int],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     answers: list[str] = []
 
     def lines() -> Iterator[str]:
         for _ in range(3):
-            yield f"{vocab.encode(TEXT).tolist()}\n"
+            yield f"{canonical}\n"
             answers.append(capsys.readouterr().out)
 
     monkeypatch.setattr("sys.stdin", lines())
@@ -130,28 +115,55 @@ def test_each_line_is_answered_before_the_next_is_read(
 
 
 def test_a_bad_line_gets_an_error_and_the_others_their_verdict(
-    shell: Shell,
-    tokenizer: str,
-    vocab: rt.Vocabulary,
-    drawn: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    guard: Call, drawn: list[int], canonical: list[int]
 ) -> None:
-    good = vocab.encode(TEXT).tolist()
-    lines = f"{good}\n[1.5]\n{'[' * 100_000}\n{drawn}\n{good * 9}\n"
-    command = ("guard", "-", "-t", tokenizer, "--max-length", str(len(drawn)))
-    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    answer = shell.run(*command, "--json")
+    lines = [canonical, "[1.5]", "[" * 100_000, drawn, canonical * 9]
+    limit = ("--max-length", str(len(drawn)))
+    answer = guard(lines, *limit, "--json")
     objects = [json.loads(line) for line in answer.out.splitlines()]
     assert answer.code == 2
     assert [o.get("canonical", o.get("line")) for o in objects] == [True, 2, 3, False, 5]
     assert "integers" in objects[1]["error"] and "at most" in objects[4]["error"]
-    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    answer = shell.run(*command, "--mode", "repair")
+    answer = guard(lines, *limit, "--mode", "repair")
     assert answer.code == 2
-    assert [json.loads(line) for line in answer.out.splitlines()] == [good, good]
-    assert [line.split(":")[1] for line in answer.err.splitlines()] == [
-        " line 2", " line 3", " line 5",
-    ]  # fmt: skip
+    assert [json.loads(line) for line in answer.out.splitlines()] == [canonical, canonical]
+    numbers = [line.split(":")[1] for line in answer.err.splitlines()]
+    assert numbers == [" line 2", " line 3", " line 5"]
+
+
+def test_recorded_requests_are_read_and_numbered(guard: Call, drawn: list[int]) -> None:
+    requests = [{"prompt_token_ids": drawn, "stop": [], "n": 1}, {"text": "the"},
+                {"a": [1], "b": [2]}]  # fmt: skip
+    output = guard([json.dumps(request) for request in requests])
+    assert output.code == 2
+    assert output.out.startswith("line 1: not canonical")
+    assert "line 2: the object has no list of ids" in output.err
+    assert "line 3: the object has several lists of ids (a, b)" in output.err
+
+
+def write_rows(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_audit_reports_drift_and_its_code(
+    audit: Call, vocab: rt.Vocabulary, drawn: list[int], canonical: list[int], tmp_path: Path
+) -> None:
+    rows = [{"completion_ids": row} for row in (canonical, drawn)]
+    path = write_rows(tmp_path / "rollouts.jsonl", rows)
+    output = audit(path, "--json")
+    record = json.loads(output.out)
+    assert output.code == 1
+    assert (record["rows"], record["drifted_rows"], record["first_rows"]) == (2, 1, [1])
+    assert record["drifted"] == rt.distance(vocab, canonical, drawn)
+    assert sum(p["drifted"] for p in record["by_position"]) == record["drifted"]
+    output = audit(path)
+    assert output.out.startswith("1 of 2 sequences drifted (50%)")
+    assert "by position" in output.out and "by token" in output.out
+    write_rows(path, [canonical])
+    output = audit(path)
+    assert output.code == 0 and output.out.startswith("0 of 1 sequences drifted (0%)")
+    assert audit(path, "--column", "x").code == 0
 
 
 @pytest.mark.parametrize(
@@ -164,53 +176,38 @@ def test_shares_have_no_exponent(part: int, whole: int, text: str) -> None:
 
 
 def test_audit_of_a_folder_of_conversations(
-    shell: Shell, tmp_path: Path, tokenizer: str, vocab: rt.Vocabulary,
-    drawn: list[int],
-) -> None:  # fmt: skip
-    canonical = vocab.encode(TEXT).tolist()
+    audit: Call, tmp_path: Path, drawn: list[int], canonical: list[int]
+) -> None:
     for name, ids in (("a", canonical), ("b", drawn)):
-        turns = [
-            {"role": "assistant", "ids": canonical}, {"role": "tool", "name": "find", "ids": ids}
-        ]  # fmt: skip
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"turns": turns}))
+        answer, call = {"role": "assistant", "ids": canonical}, {"role": "tool", "name": "find"}
+        write_rows(tmp_path / f"{name}.jsonl", [{"turns": [answer, call | {"ids": ids}]}])
     page = tmp_path / "page.html"
-    output = shell.run("audit", str(tmp_path), "-t", tokenizer, "--html", str(page))
+    output = audit(tmp_path, "--html", page)
     assert output.code == 1
     assert "1 of 4 sequences in 2 files drifted (25%)" in output.out
-    assert [line.split()[:3] for line in output.out.splitlines() if line.startswith("tool:")] == [
-        ["tool:find", "2", "1"]
-    ]
+    (line,) = [line for line in output.out.splitlines() if line.startswith("tool:")]
+    assert line.split()[:3] == ["tool:find", "2", "1"]
     html = page.read_text()
     assert "b.jsonl, sequence 1, turn 1 (tool:find), ids" in html
     assert "<td>tool:find</td><td>2</td><td>1</td>" in html
-    as_json = json.loads(shell.run("audit", str(tmp_path), "-t", tokenizer, "--json").out)
+    as_json = json.loads(audit(tmp_path, "--json").out)
     assert [g["name"] for g in as_json["by_turn"]] == ["0", "1"]
-    error = shell.fails("audit", str(tmp_path), "-t", tokenizer, "--html", "page.txt")
-    assert error == "robustok: page.txt: the name must end in .html\n"
-
-
-def test_recorded_requests_are_read_and_numbered(
-    shell: Shell, tokenizer: str, drawn: list[int], monkeypatch: Any
-) -> None:
-    requests = [{"prompt_token_ids": drawn, "stop": [], "n": 1}, {"text": "the"},
-                {"a": [1], "b": [2]}]  # fmt: skip
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(json.dumps, requests))))
-    output = shell.run("guard", "-", "-t", tokenizer)
-    assert output.code == 2
-    assert output.out.startswith("line 1: not canonical")
-    assert "line 2: the object has no list of ids" in output.err
-    assert "line 3: the object has several lists of ids (a, b)" in output.err
 
 
 def test_an_audit_takes_several_files_and_refuses_none(
-    shell: Shell, tokenizer: str, drawn: list[int], tmp_path: Any
+    audit: Call, drawn: list[int], tmp_path: Path
 ) -> None:
-    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "empty.jsonl"]
-    for file, count in zip(files, (1, 2, 0), strict=True):
-        file.write_text(f"{json.dumps({'ids': drawn})}\n" * count)
-    output = shell.run("audit", *map(str, files), "-t", tokenizer, "--json")
+    files = [
+        write_rows(tmp_path / f"{name}.jsonl", [{"ids": drawn}] * count)
+        for name, count in (("a", 1), ("b", 2), ("empty", 0))
+    ]
+    output = audit(*files, "--json")
     assert output.code == 1
     assert json.loads(output.out)["drifted_rows"] == 3
-    output = shell.run("audit", str(files[2]), "-t", tokenizer)
-    assert output.code == 2
-    assert "empty.jsonl: no sequence of ids to audit" in output.err
+    for args, message in (
+        ((files[2],), "empty.jsonl: no sequence of ids to audit"),
+        ((tmp_path / "none.jsonl",), "no such file"),
+        ((files[0], "--html", "page.txt"), "page.txt: the name must end in .html"),
+    ):
+        output = audit(*args)
+        assert (output.code, output.out) == (2, "") and message in output.err

@@ -113,20 +113,6 @@ def test_attack_leaves_the_chat_template_alone(model: Path, tmp_path: Path, shel
     assert "chat template" in error
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ("--text a --option b --option c --control", "give --items"),
-        ("--items {items} --search lucky", "search"),
-        ("--items {items} --objective loss", "objective"),
-        ("--items {items} --limit 1 --steps 1 --curve c.txt", ".png or .svg"),
-    ],
-)
-def test_a_wrong_attack_is_one_line(model: Path, args: str, message: str, shell: Shell) -> None:
-    given = args.format(items=model / "items.jsonl").split()
-    assert message in shell.fails("attack", str(model), "--seed", "0", *given)
-
-
 def test_attack_one_text(model: Path, shell: Shell) -> None:
     text = ITEMS[0].question
     options = ["--option", " street", "--option", " house"]
@@ -161,23 +147,6 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
     assert (done["steps"], done["scheme"]) == (4, "stochastok(alpha=0->2)")
     kept = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"adapter_model.safetensors", "tokenizer.json", "training.json"} <= kept
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ("--batch-size 4", "give --steps and --learning-rate, or a --preset (paper-tiny-llm-"),
-        ("--preset paper-fintune", "did you mean 'paper-finetune'?"),
-        ("--preset paper-finetune -s stochastok(alpha=0->x)", "alpha"),
-        ("--preset paper-finetune --overflow cut", "unknown overflow policy"),
-    ],
-)
-def test_finetune_says_what_is_wrong(
-    model: Path, tmp_path: Path, shell: Shell, more: str, message: str
-) -> None:
-    args = ["finetune", str(model), "--items", str(model / "items.jsonl"), "--seed", "0"]
-    scheme = [] if "-s" in more.split() else ["-s", "uniform"]
-    assert message in shell.fails(*args, *scheme, *more.split(), "--out", str(tmp_path / "out"))
 
 
 def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> None:

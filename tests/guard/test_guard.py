@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.guard.tokenizers_of import TEXT
+from tests.guard.tokenizers_of import LLAMA3, TEXT, byte_level, metaspace
 from tests.oracles.data import TOKENIZERS, data_path, real
+from tokenizers import Tokenizer, models
 
 import robustok as rt
 from robustok.guard import (
@@ -23,6 +24,7 @@ from robustok.guard import (
     Verdict,
     describe,
 )
+from robustok.runtime.files import read_rows
 
 CHARACTERS = "aests 1239.!'?@<|\n\r\t_é\u0301東😀\u00a0\u2003ſd"
 texts = st.lists(
@@ -156,16 +158,20 @@ def test_special_ids_are_findings_unless_allowed(gpt2_like: rt.Vocabulary) -> No
     assert not Guard(gpt2_like, allow_special=True).check(ids).findings
 
 
-def test_a_special_token_spelled_out_is_a_finding_and_does_not_come_back(
-    gpt2_like: rt.Vocabulary,
+@pytest.mark.parametrize(
+    ("text", "kind", "spelled"),
+    [("the <|end|> rest", SPECIAL_TEXT, b"<|end|>"), (b"the \xff\xfe rest", NOT_UTF8, b"\xff\xfe")],
+)
+def test_canonical_ids_that_do_not_come_back_are_findings(
+    gpt2_like: rt.Vocabulary, text: str | bytes, kind: str, spelled: bytes
 ) -> None:
-    ids = gpt2_like.encode("the <|end|> rest")
+    ids = gpt2_like.encode(text)
     verdict = Guard(gpt2_like).check(ids)
-    assert kinds(verdict) == [SPECIAL_TEXT]
+    assert kinds(verdict) == [kind]
     assert verdict.canonical and not verdict.round_trip
-    (finding,) = verdict.findings
-    assert "<|end|>" in gpt2_like.decode(finding.ids)
-    assert gpt2_like.encode("the <|end|> rest", parse_special=True).tolist() != ids.tolist()
+    assert spelled in gpt2_like.decode_bytes(verdict.findings[0].ids)
+    again = gpt2_like.encode(gpt2_like.decode(ids), parse_special=True)
+    assert again.tolist() != ids.tolist()
 
 
 def test_text_is_not_searched_across_rows(gpt2_like: rt.Vocabulary) -> None:
@@ -173,17 +179,7 @@ def test_text_is_not_searched_across_rows(gpt2_like: rt.Vocabulary) -> None:
     assert verdicts.clean.all()
 
 
-def test_bytes_that_are_no_text_are_findings(gpt2_like: rt.Vocabulary) -> None:
-    ids = gpt2_like.encode(b"the \xff\xfe rest")
-    verdict = Guard(gpt2_like).check(ids)
-    assert kinds(verdict) == [NOT_UTF8]
-    assert verdict.canonical and not verdict.round_trip
-    assert gpt2_like.decode_bytes(verdict.findings[0].ids).strip() == b"\xff\xfe"
-
-
 def test_a_normalizer_that_changes_the_text_is_a_finding() -> None:
-    from tests.guard.tokenizers_of import LLAMA3, byte_level
-
     vocab = byte_level(LLAMA3, nfc=True)
     ids = np.concatenate([vocab.encode("the e"), vocab.encode(b"\xcc\x81"), vocab.encode(" rest")])
     verdict = Guard(vocab).check(ids)
@@ -192,8 +188,6 @@ def test_a_normalizer_that_changes_the_text_is_a_finding() -> None:
 
 
 def test_the_tokenizers_own_frame_passes() -> None:
-    from tests.guard.tokenizers_of import metaspace
-
     vocab = metaspace(prefix=True)
     guard, text = Guard(vocab), vocab.encode("the rest").tolist()
     framed = guard.check([1, *text])
@@ -203,8 +197,6 @@ def test_the_tokenizers_own_frame_passes() -> None:
 
 
 def test_a_vocabulary_of_a_few_letters_is_judged() -> None:
-    from tokenizers import Tokenizer, models
-
     vocab = rt.Vocabulary.load(Tokenizer(models.BPE({"G": 0, "T": 1, "GT": 2}, [("G", "T")])))
     assert Guard(vocab).check(vocab.encode("GTTG")).canonical
     assert Guard(vocab).check_batch([[0, 1], [9]]).distance.tolist() == [2, 1]
@@ -264,11 +256,9 @@ def test_guards_and_verdicts_are_pickled(gpt2_like: rt.Vocabulary) -> None:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_real_tokenizers_on_hard_text(name: str) -> None:
-    import json
-
     vocab = real(name)
-    lines = data_path("corpus", "hard_cases.jsonl").read_text().splitlines()
-    canonical = vocab.encode_batch([json.loads(line)["text"] for line in lines])
+    lines = read_rows(data_path("corpus", "hard_cases.jsonl"))
+    canonical = vocab.encode_batch([line["text"] for line in lines])
     rng = np.random.default_rng(0)
     rows = [*canonical, *rt.sampler("uniform", vocab).sample_batch(canonical, seed=0)]
     rows += [row[rng.integers(0, len(row)) :] for row in rows if len(row)]

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 from tokenizers.pre_tokenizers import ByteLevel
 
 from robustok.tokenizer.vocabulary import Vocabulary
@@ -20,6 +29,40 @@ TEXT = [
     "the <|end|> <b> <|im_start|> ends here; foo_bar.baz!foo ?!@foo #the $5.00",
 ]
 SPECIAL = ["<|end|>", "<|im_start|>"]
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+
+def bpe_model(vocab: dict[str, int], merges: list[Any], **more: Any) -> dict[str, Any]:
+    """The model of a tokenizer.json."""
+    return {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+        "ignore_merges": False, "vocab": vocab, "merges": merges, **more,
+    }  # fmt: skip
+
+
+def tokenizer_json(model: Any, **stages: Any) -> str:
+    """A tokenizer.json with these parts."""
+    spec = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
+    }  # fmt: skip
+    return json.dumps(spec | {"model": model} | stages)
+
+
+def added_token(i: int, content: str, **flags: bool) -> dict[str, Any]:
+    """An added token of a tokenizer.json."""
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return {"id": i, "content": content, **dict.fromkeys(names, False), **flags}
+
+
+def cut_by(*patterns: str) -> dict[str, Any]:
+    """The pre-tokenizer of a tokenizer.json that cuts by patterns and then spells bytes."""
+    splits = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in patterns
+    ]
+    return {"type": "Sequence", "pretokenizers": [*splits, BYTES]}
 
 
 def byte_level(pattern: str | None, *, nfc: bool = False, prefix: bool = False) -> Vocabulary:
@@ -28,14 +71,10 @@ def byte_level(pattern: str | None, *, nfc: bool = False, prefix: bool = False) 
     if pattern is None:
         tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=prefix)  # type: ignore[assignment]
     else:
-        from tokenizers import Regex
-
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([  # type: ignore[assignment]
             pre_tokenizers.Split(Regex(pattern), "isolated"),
             ByteLevel(add_prefix_space=False, use_regex=False),
         ])  # fmt: skip
-    from tokenizers import decoders, normalizers
-
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     if nfc:
         tokenizer.normalizer = normalizers.NFC()  # type: ignore[assignment]
@@ -62,27 +101,21 @@ def metaspace(*, prefix: bool) -> Vocabulary:
                 spellings.append(word[:end])
     steps: list[object] = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
-    added = [
-        {"id": i, "content": c, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True} for i, c in enumerate(spellings[:3])
-    ]  # fmt: skip
-    model = {
-        "type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True,
-        "vocab": {p: i for i, p in enumerate(spellings)}, "merges": [list(m) for m in merges],
-    }  # fmt: skip
     start = {"SpecialToken": {"id": "<s>", "type_id": 0}}
     text = {"Sequence": {"id": "A", "type_id": 0}}
-    spec = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
-        "normalizer": {"type": "Sequence", "normalizers": steps}, "pre_tokenizer": None,
-        "post_processor": {
+    content = tokenizer_json(
+        bpe_model(
+            {spelling: i for i, spelling in enumerate(spellings)}, merges,
+            unk_token="<unk>", fuse_unk=True, byte_fallback=True,
+        ),
+        added_tokens=[added_token(i, c, special=True) for i, c in enumerate(spellings[:3])],
+        normalizer={"type": "Sequence", "normalizers": steps},
+        post_processor={
             "type": "TemplateProcessing", "single": [start, text], "pair": [start, text, text],
             "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
         },
-        "decoder": {"type": "Sequence", "decoders": [
+        decoder={"type": "Sequence", "decoders": [
             {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
             {"type": "ByteFallback"}, {"type": "Fuse"}]},
-        "model": model,
-    }  # fmt: skip
-    return Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
+    )  # fmt: skip
+    return Vocabulary.load(Tokenizer.from_str(content))

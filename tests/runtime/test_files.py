@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +20,15 @@ from robustok.errors import RobustokError
 from robustok.runtime import files
 
 
+def full(_: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_a_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.json"
     files.write_json(path, {"old": True})
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
@@ -77,27 +79,16 @@ def test_another_error_stays_what_it_is() -> None:
         raise ZeroDivisionError
 
 
-def test_a_folder_serves_one_run_at_a_time(tmp_path: Path) -> None:
-    with (
-        files.locked(tmp_path),
-        pytest.raises(RobustokError, match="another run is at work"),
-        files.locked(tmp_path),
-    ):
-        pass
-    with files.locked(tmp_path):
-        pass
-
-
-def test_a_file_serves_one_run_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    with (
-        files.locked_file(path),
-        pytest.raises(RobustokError, match="another run is at work"),
-        files.locked_file(path),
-    ):
-        pass
-    with files.locked_file(path), files.locked_file(tmp_path / "other.jsonl"):
-        pass
+@pytest.mark.parametrize("lock", [files.locked, files.locked_file])
+def test_a_folder_or_a_file_serves_one_run_at_a_time(tmp_path: Path, lock: Any) -> None:
+    for _ in range(2):  # it is free again after the block
+        with (
+            lock(tmp_path / "a"),
+            lock(tmp_path / "b"),
+            pytest.raises(RobustokError, match="another run is at work"),
+            lock(tmp_path / "a"),
+        ):
+            pass
 
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
@@ -120,20 +111,16 @@ def test_a_line_that_is_not_json_is_named(tmp_path: Path, damage: bytes) -> None
         files.read_rows(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 200_000, b"9" * 5_000])
-def test_damaged_json_is_one_line(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[" * 200_000, b"9" * 5_000])
+def test_damaged_or_missing_json_is_one_line(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "a.json"
-    path.write_bytes(content)
-    with pytest.raises(RobustokError, match=r"a\.json is not JSON") as error:
+    if content is not None:
+        path.write_bytes(content)
+    message = "cannot be read" if content is None else r"a\.json is not JSON"
+    with pytest.raises(RobustokError, match=message) as error:
         files.read_json(path)
     assert "\n" not in str(error.value)
     assert files.read_json_or_none(path) is None
-
-
-def test_missing_json_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RobustokError, match="cannot be read"):
-        files.read_json(tmp_path / "a.json")
-    assert files.read_json_or_none(tmp_path / "a.json") is None
 
 
 def compressed(suffix: str, data: bytes) -> bytes:
@@ -170,9 +157,6 @@ def test_a_failed_append_leaves_the_file_as_it_was(
 ) -> None:
     path = tmp_path / "rows"
     files.append_whole(path, b"one\n")
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)

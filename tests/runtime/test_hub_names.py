@@ -12,6 +12,7 @@ from robustok.models import load_model, load_tokenizer
 from robustok.runtime.hub import is_unreachable
 
 PATHS = ("./runs/m", "/runs/m", "~/runs/m", "runs/m/last", "other/m.json", "runs/m", "m.bin")
+LOADERS = pytest.mark.parametrize("load", [load_model, load_tokenizer, rt.Vocabulary.load])
 INVALID = ("two words", "a--b/c", "owner/name.git", "-a/b")
 
 
@@ -27,7 +28,7 @@ def no_hub(tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refuse)
 
 
-@pytest.mark.parametrize("load", [load_model, load_tokenizer, rt.Vocabulary.load])
+@LOADERS
 @pytest.mark.parametrize("name", PATHS + INVALID)
 def test_what_is_no_hub_name_is_refused_without_asking_the_hub(load, name, no_hub):
     with pytest.raises(rt.RobustokError) as error:
@@ -37,7 +38,7 @@ def test_what_is_no_hub_name_is_refused_without_asking_the_hub(load, name, no_hu
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("load", [load_model, load_tokenizer, rt.Vocabulary.load])
+@LOADERS
 def test_offline_mode_is_named_as_the_reason(load, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -45,7 +46,7 @@ def test_offline_mode_is_named_as_the_reason(load, tmp_path, monkeypatch):
         load("nobody/nothing")
 
 
-@pytest.mark.parametrize("load", [load_model, load_tokenizer, rt.Vocabulary.load])
+@LOADERS
 def test_without_a_network_nothing_is_requested(load, tmp_path, monkeypatch):
     """The hub client repeats a request five times, for 25 seconds."""
 

@@ -5,23 +5,20 @@ Broken UTF-8 is found in one pass.
 
 from __future__ import annotations
 
-import json
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.guard.tokenizers_of import added_token, bpe_model, tokenizer_json
 from tests.tokenizer.test_vocabulary import bpe
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import robustok as rt
 from robustok.errors import RobustokError
 from robustok.tokenizer.data import broken_spans, split_at_broken
-
-SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-           "special": True}  # fmt: skip
 
 
 def trained(*, prefix: bool = False, digits: bool = False, alphabet: bool = True) -> Tokenizer:
@@ -43,16 +40,8 @@ def fallback(missing: str = "", **model) -> Tokenizer:
     """A BPE with byte fallback, without one of the byte tokens."""
     spellings = [*(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "b", "ab"]
     vocab = {spelling: i for i, spelling in enumerate(p for p in spellings if p != missing)}
-    spec = {
-        "type": "BPE", "vocab": vocab, "merges": [["a", "b"]], "byte_fallback": True,
-        "unk_token": None, "dropout": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": False, "ignore_merges": False, **model,
-    }  # fmt: skip
-    tokenizer = Tokenizer.from_str(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
-        "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
-        "model": spec,
-    }))  # fmt: skip
+    content = tokenizer_json(bpe_model(vocab, [["a", "b"]], byte_fallback=True, **model))
+    tokenizer = Tokenizer.from_str(content)
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -114,14 +103,10 @@ def test_a_special_token_that_the_model_would_find_in_a_text_is_text(model: str)
         inside: dict = {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
                         "vocab": [[p, -float(i)] for i, p in enumerate(spellings)]}  # fmt: skip
     else:
-        spec = json.loads(bpe(ignore_merges=True, unk_token="<unk>"))["model"]
-        inside = spec | {"vocab": {p: i for i, p in enumerate(spellings)}, "merges": []}
-    tokenizer = Tokenizer.from_str(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [{"id": 1, "content": "<s>", **SPECIAL}], "normalizer": None,
-        "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": inside,
-    }))  # fmt: skip
-    vocab = rt.Vocabulary.load(tokenizer)
+        vocab = {p: i for i, p in enumerate(spellings)}
+        inside = bpe_model(vocab, [], ignore_merges=True, unk_token="<unk>")
+    content = tokenizer_json(inside, added_tokens=[added_token(1, "<s>", special=True)])
+    vocab = rt.Vocabulary.load(Tokenizer.from_str(content))
     for own in (vocab, pickle.loads(pickle.dumps(vocab))):
         for text in ("<s>", "a<s>"):
             assert 1 not in own.encode(text)
@@ -132,29 +117,12 @@ def test_a_special_token_that_the_model_would_find_in_a_text_is_text(model: str)
 def test_threads_that_parse_special_tokens_do_not_change_what_others_encode() -> None:
     vocab = rt.Vocabulary.load(Tokenizer.from_str(bpe()))
     text, end = "hi <|end|> there" * 20, vocab.tokens.index(b"<|end|>")
-    counts: list[int] = []
-    stop = threading.Event()
 
-    def parse() -> None:
-        while not stop.is_set():
-            assert np_count(vocab.encode(text, parse_special=True), end) == 20
+    def count(i: int) -> int:
+        return int((vocab.encode(text, parse_special=bool(i % 2)) == end).sum())
 
-    def plain() -> None:
-        counts.extend(np_count(vocab.encode(text), end) for _ in range(1500))
-
-    def np_count(ids, token: int) -> int:
-        return int((ids == token).sum())
-
-    parsers = [threading.Thread(target=parse) for _ in range(2)]
-    encoders = [threading.Thread(target=plain) for _ in range(2)]
-    for thread in (*parsers, *encoders):
-        thread.start()
-    for thread in encoders:
-        thread.join()
-    stop.set()
-    for thread in parsers:
-        thread.join()
-    assert counts == [0] * 3000
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(count, range(4000))) == [0, 20] * 2000
 
 
 def test_a_tokenizer_object_of_the_caller_stays_as_it_is() -> None:
@@ -215,15 +183,11 @@ def one_by_one(data: bytes) -> list[int]:
 
 
 @given(_BYTES)
-def test_the_stretches_hold_the_bytes_that_the_codec_refuses(data: bytes) -> None:
+def test_broken_spans_hold_the_bytes_that_the_codec_refuses(data: bytes) -> None:
     begin, end = broken_spans(data)
-    stretches = list(zip(begin.tolist(), end.tolist(), strict=True))
-    assert [i for a, b in stretches for i in range(a, b)] == one_by_one(data)
-    assert all(b < a for (_, b), (a, _) in pairwise(stretches))
-
-
-@given(_BYTES)
-def test_the_parts_cover_the_text(data: bytes) -> None:
+    spans = list(zip(begin.tolist(), end.tolist(), strict=True))
+    assert [i for a, b in spans for i in range(a, b)] == one_by_one(data)
+    assert all(b < a for (_, b), (a, _) in pairwise(spans))
     parts = list(split_at_broken(data))
     assert b"".join(data[a:b] for a, b, _ in parts) == data
     for a, b, valid in parts:

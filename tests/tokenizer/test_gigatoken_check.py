@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import unicodedata
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.guard.tokenizers_of import LLAMA3, byte_level
+from tests.guard.tokenizers_of import LLAMA3, byte_level, cut_by
 
 from robustok.tokenizer import gigatoken as gigatoken_encoder
 from robustok.tokenizer import gigatoken_check
@@ -26,14 +25,6 @@ from robustok.tokenizer.gigatoken_check import (
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def stage(pattern: str) -> dict[str, Any]:
-    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
-             "invert": False}  # fmt: skip
-    last = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
-            "use_regex": False}  # fmt: skip
-    return {"type": "Sequence", "pretokenizers": [split, last]}
-
-
 @pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="Python has another Unicode")
 def test_the_ranges_are_what_unicode_14_does_not_assign() -> None:
     unassigned = [unicodedata.category(chr(point)) == "Cn" for point in range(SIZE)]
@@ -47,7 +38,7 @@ def test_the_libraries_differ_only_in_the_ranges(pattern: str) -> None:
     unsafe = np.flatnonzero(unsafe_table()).tolist()
     safe = set(chosen.sample(safe_points(), 4000))
     known = [0x88F, 0xC5C, 0xCDC, 0xA7CE, 0x10940, 0x11DB0, 0x11DE1, 0x16EA0, 0x1E6C0, 0x323B0]
-    different = set(differences(stage(pattern), {*safe, *known, *chosen.sample(unsafe, 2000)}))
+    different = set(differences(cut_by(pattern), {*safe, *known, *chosen.sample(unsafe, 2000)}))
     assert not different & safe
     assert different >= set(known)
 

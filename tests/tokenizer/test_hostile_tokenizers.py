@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.tokenizer.test_exact_encoding import SPECIAL, fallback
+from tests.guard.tokenizers_of import added_token, cut_by
+from tests.tokenizer.test_exact_encoding import fallback
 from tests.tokenizer.test_vocabulary import bpe
 from tokenizers import Tokenizer, models
 
@@ -38,13 +39,6 @@ def dropout(vocab: rt.Vocabulary) -> rt.Sampler:
     return rt.sampler("bpe-dropout(p=0.5)", vocab)
 
 
-def split(pattern: str) -> dict:
-    byte_level = SPEC["pre_tokenizer"] | {"use_regex": False}
-    first = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
-             "invert": False}  # fmt: skip
-    return {"type": "Sequence", "pretokenizers": [first, byte_level]}
-
-
 REFUSED = {
     "nested arrays": "[" * 1_000_000,
     "nested objects": '{"model":' * 1_000_000,
@@ -66,7 +60,9 @@ REFUSED = {
     "pre-tokenizer without type": edited("pre_tokenizer", value={}),
     "added tokens are text": edited("added_tokens", value="x"),
     "an added token is a number": edited("added_tokens", value=[5]),
-    "an added token without content": edited("added_tokens", value=[{"id": 1, **SPECIAL}]),
+    "an added token without content": edited(
+        "added_tokens", value=[added_token(1, "") | {"content": None}]
+    ),
     "decoder is a number": edited("decoder", value=3),
     "decoder lacks its pre-tokenizer": edited("pre_tokenizer", value=None),
     "two byte levels": edited(
@@ -78,7 +74,7 @@ REFUSED = {
         "pre_tokenizer",
         value={"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": True},
     ),
-    "a broken pattern": edited("pre_tokenizer", value=split("(")),
+    "a broken pattern": edited("pre_tokenizer", value=cut_by("(")),
 }
 
 
@@ -112,7 +108,7 @@ def test_a_vocabulary_with_holes_is_refused() -> None:
 )
 def test_patterns_that_are_too_much_for_the_automaton(pattern: str, text: str) -> None:
     try:
-        vocab = rt.Vocabulary(from_json(edited("pre_tokenizer", value=split(pattern)), "hostile"))
+        vocab = rt.Vocabulary(from_json(edited("pre_tokenizer", value=cut_by(pattern)), "hostile"))
     except RobustokError as e:  # the library refuses it
         assert "\n" not in str(e)
         return
@@ -156,10 +152,7 @@ def test_a_token_beyond_what_kernels_hold_is_refused() -> None:
 
 def test_many_added_tokens_that_begin_alike_are_searched_in_linear_time() -> None:
     spec = copy.deepcopy(SPEC)
-    spec["added_tokens"] = [
-        {"id": 259 + i, "content": "a" * (i + 1) + "!", **SPECIAL, "special": False}
-        for i in range(300)
-    ]
+    spec["added_tokens"] = [added_token(259 + i, "a" * (i + 1) + "!") for i in range(300)]
     vocab = rt.Vocabulary.load(Tokenizer.from_str(json.dumps(spec)))
     text = "a" * 70_000
     assert vocab.decode_bytes(vocab.encode_batch([text])[0]) == text.encode()
@@ -188,8 +181,6 @@ def test_a_sentencepiece_model_with_flipped_bits_is_one_line(tmp_path) -> None:
             assert "\n" not in str(e)
     assert refused
 
-
-# --- random changes -------------------------------------------------------------------------------
 
 BASES = [SPEC, json.loads(fallback().to_str())]
 VALUES = st.one_of(

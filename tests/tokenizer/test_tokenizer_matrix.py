@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 from typing import Any
 
 import pytest
+from tests.guard.tokenizers_of import added_token, bpe_model, tokenizer_json
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
@@ -91,11 +91,10 @@ def model(name: str, in_bytes: bool) -> dict[str, Any]:
         vocab = {spelling: i for i, spelling in enumerate(spellings)}
         return kind("WordPiece", unk_token="<unk>", continuing_subword_prefix="##",
                     max_input_chars_per_word=100, vocab=vocab)  # fmt: skip
-    return kind(
-        "BPE", dropout=None, unk_token="<unk>" if name == "unk" else None,
-        continuing_subword_prefix=None, end_of_word_suffix=None, fuse_unk=False,
-        byte_fallback=name == "fallback", ignore_merges=name == "ignore_merges",
-        vocab={spelling: i for i, spelling in enumerate(spellings)}, merges=merges,
+    return bpe_model(
+        {spelling: i for i, spelling in enumerate(spellings)}, merges,
+        unk_token="<unk>" if name == "unk" else None, byte_fallback=name == "fallback",
+        ignore_merges=name == "ignore_merges",
     )  # fmt: skip
 
 
@@ -119,20 +118,17 @@ def built(normalizer: str, stages: str, end: str, name: str, flag: str) -> str:
         content = "the" if flag == "model" else "<add>"
         known = {p: i for i, p in enumerate(p for p, *_ in inside["vocab"])} if isinstance(
             inside["vocab"], list) else inside["vocab"]  # fmt: skip
-        added = [{"id": known.get(content, len(known)), "content": content, **{
-            name: name == flag
-            for name in ("single_word", "lstrip", "rstrip", "normalized", "special")
-        }}]  # fmt: skip
+        flags = {} if flag in ("plain", "model") else {flag: True}
+        added = [added_token(known.get(content, len(known)), content, **flags)]
     decoder = sequence(
         "decoders", kind("Replace", pattern={"String": "▁"}, content=" "), kind("ByteFallback"),
         kind("Fuse"),
     )  # fmt: skip
-    return json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
-        "normalizer": NORMALIZERS[normalizer], "pre_tokenizer": sequence("pretokenizers", *pre),
-        "post_processor": None, "decoder": byte_level(False) if ENDS[end] else decoder,
-        "model": inside,
-    })  # fmt: skip
+    return tokenizer_json(
+        inside, added_tokens=added, normalizer=NORMALIZERS[normalizer],
+        pre_tokenizer=sequence("pretokenizers", *pre),
+        decoder=byte_level(False) if ENDS[end] else decoder,
+    )  # fmt: skip
 
 
 # Combinations that failed once: an added token at the start of a text takes no prefix space.

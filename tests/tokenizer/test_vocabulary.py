@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
+from tests.guard.tokenizers_of import BYTES, added_token, bpe_model, byte_level, tokenizer_json
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tests.oracles.vocabulary import toy
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
+from robustok.tokenizer.data import byte_alphabet
 
 
 def bpe(**model) -> str:
     """A tokenizer.json of a small byte-level BPE."""
-    from robustok.tokenizer.data import byte_alphabet
-
     vocab = {c: i for i, c in enumerate(sorted(byte_alphabet()))}
     merges = [["a", "b"], ["ab", "c"], ["Ġ", "a"]]
     for a, b in merges:
         vocab[a + b] = len(vocab)
-    added = {
-        "id": len(vocab), "content": "<|end|>", "single_word": False, "lstrip": False,
-        "rstrip": False, "normalized": False, "special": True,
-    }  # fmt: skip
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
-                  "use_regex": True}  # fmt: skip
-    spec = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [added],
-        "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "dropout": None, "unk_token": None,
-                  "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                  "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": vocab, "merges": merges, **model},
-    }  # fmt: skip
-    return json.dumps(spec)
+    stage = BYTES | {"use_regex": True}
+    return tokenizer_json(
+        bpe_model(vocab, merges, **model), pre_tokenizer=stage, decoder=stage,
+        added_tokens=[added_token(len(vocab), "<|end|>", special=True)],
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -46,10 +40,9 @@ def folder(tmp_path):
 
 
 def test_paths_folders_and_objects_read_alike(folder) -> None:
-    from tokenizers import Tokenizer
-
     path = folder / "tokenizer.json"
-    sources = [str(path), path, str(folder), Tokenizer.from_file(str(path))]
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(path))
+    sources = [str(path), path, str(folder), Tokenizer.from_file(str(path)), fast]
     vocabs = [rt.Vocabulary.load(way) for way in sources]
     assert len({v.fingerprint for v in vocabs}) == 1
     assert rt.Vocabulary.load(vocabs[0]) is vocabs[0]
@@ -60,13 +53,6 @@ def test_paths_folders_and_objects_read_alike(folder) -> None:
     assert len(vocab) == vocab.size == 260
     assert vocab.special == {259}
     assert vocab.decode(ids) == "abc ab"
-
-
-def test_transformers_tokenizers_read_alike(folder) -> None:
-    transformers = pytest.importorskip("transformers")
-    path = folder / "tokenizer.json"
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(path))
-    assert rt.Vocabulary.load(fast).fingerprint == rt.Vocabulary.load(path).fingerprint
 
 
 def test_dropout_truncation_and_padding_of_the_file_are_off(folder) -> None:
@@ -139,6 +125,7 @@ def test_a_twin_that_the_reference_holds_is_on_its_path() -> None:
         ('{"model": {"type": "WordPiece"}}', "a WordPiece tokenizer is not supported"),
         ('{"model": {"type": "WordLevel"}}', "a WordLevel tokenizer is not supported"),
         ('{"model": {"type": "BPE"}}', ""),
+        (bpe(end_of_word_suffix="</w>"), "end_of_word_suffix '</w>' is not supported"),
     ],
 )
 def test_broken_files_are_one_line(tmp_path, content: str, message: str) -> None:
@@ -161,16 +148,7 @@ def test_missing_files_are_one_line(tmp_path) -> None:
         rt.Vocabulary.load(3)
 
 
-def test_suffixes_that_are_no_bytes_are_named(tmp_path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(bpe(end_of_word_suffix="</w>"), encoding="utf8")
-    with pytest.raises(rt.RobustokError, match="end_of_word_suffix '</w>' is not supported"):
-        rt.Vocabulary.load(path)
-
-
-def test_unigram(tmp_path) -> None:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
+def test_unigram() -> None:
     scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -2.0), ("b", -2.0), ("▁ab", -1.0), ("ab", -3.0)]
     tokenizer = Tokenizer(models.Unigram(scores, unk_id=0))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -186,7 +164,7 @@ def test_unigram(tmp_path) -> None:
     assert 0 in rt.Uniform(vocab).sample(unknown, seed=1)
 
 
-def test_tiktoken(folder) -> None:
+def test_tiktoken() -> None:
     tiktoken = pytest.importorskip("tiktoken")
     ranks = {bytes([b]): b for b in range(256)} | {b"ab": 256, b"abc": 257}
     encoding = tiktoken.Encoding(
@@ -232,24 +210,13 @@ def test_a_vocabulary_travels_without_its_tables() -> None:
 
 
 def test_mid_text_after_an_encoder_that_puts_a_space_first_may_begin_with_a_newline() -> None:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(["one house\n\nand another house\n\n"] * 9, trainer)
-    vocab = rt.Vocabulary.load(tokenizer)
-    ids = vocab.encode_continuation(b"\n\nhouse")
-    assert vocab.decode_bytes(ids) == b"\n\nhouse"
-    assert len(ids) < len(b"\n\nhouse")
+    vocab = byte_level(None, prefix=True)
+    ids = vocab.encode_continuation(b"\n\n\tthat")
+    assert vocab.decode_bytes(ids) == b"\n\n\tthat"
+    assert len(ids) < len(b"\n\n\tthat")
 
 
 def test_derived_values_are_computed_once_for_all_threads() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-    from threading import Barrier
-
     vocab, barrier = toy([b"a"]), Barrier(4)
     calls: list[int] = []
 
@@ -268,8 +235,6 @@ def test_derived_values_are_computed_once_for_all_threads() -> None:
 
 
 def test_a_hub_name_may_have_a_revision_and_the_commit_is_recorded(tmp_path, monkeypatch) -> None:
-    from huggingface_hub import constants
-
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     root = tmp_path / "models--someone--small"

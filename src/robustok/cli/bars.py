@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -50,12 +49,7 @@ class Bars(Watch):
         self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def plan(self, cells: tuple[Cell, ...], finished: Mapping[str, Any]) -> None:

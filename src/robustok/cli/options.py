@@ -188,6 +188,22 @@ def output_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
     return check
 
 
+def file_option(help: str, *flags: str, suffixes: tuple[str, ...] = (), **metadata: Any) -> Any:
+    """A field that is a file to write."""
+    metadata |= {"metavar": "FILE", "callback": output_file(*suffixes)}
+    return option(help, *flags, default=None, **metadata)
+
+
+def scheme_option(help: str = "may be given more than once", default: Any = ()) -> Any:
+    """A field of one scheme or several."""
+    return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
+
+
+def draws_option(help: str, default: int | None) -> Any:
+    """A field of a number of draws."""
+    return option(help, "--draws", "-n", default=default, min=1)
+
+
 def _check_writable(path: Path) -> None:
     """Raise RobustokError unless the nearest existing folder above can be written."""
     while not path.exists():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -33,6 +33,7 @@ from robustok.report.style import TOKEN_COLORS
 from robustok.runtime.display import visible
 
 EVERY = 30.0  # seconds between lines in a log
+ProgressCallback = Callable[..., None]  # (done, total, label=None)
 
 
 def text_of(argument: str) -> str | bytes:
@@ -126,10 +127,6 @@ def training_log(as_json: bool) -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = True
-
-
-class ProgressCallback(Protocol):
-    def __call__(self, done: int, total: int, label: str | None = None) -> None: ...
 
 
 @contextmanager

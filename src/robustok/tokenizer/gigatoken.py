@@ -62,8 +62,6 @@ WHOLE = 1 << 20  # characters without a cut: colliding texts take time quadratic
 OVERLAP = 1 << 11  # bytes that two windows share at least; more than the longest token
 _LAST = 8  # pre-tokens at the end of a part that are compared
 
-Encode = Callable[[str], np.ndarray | None]
-
 # A byte-level pre-tokenizer of those that gigatoken knows always cuts here, whatever is around.
 _CUT = re.compile(r"[A-Za-z](?= [A-Za-z])")
 
@@ -186,17 +184,18 @@ class GigatokenEncoder:
         plain = self._prepared(text)
         if plain is None or len(plain) <= PART:
             return plain if plain is None else self._encode_part(plain)
-        whole = any(name in plain for name in self._added)
+        has_added = any(name in plain for name in self._added)
         if self._byte_level:
-            cutter = None if whole else self._pre_tokenizer
-            return encode_byte_level(plain, self._encode_part, self._lengths, cutter)
-        if whole or self._data.encoder.tokenizer.pre_tokenizer is not None:  # type: ignore
+            return self._encode_parts(plain, None if has_added else self._cutter)
+        if has_added or self._data.encoder.tokenizer.pre_tokenizer is not None:  # type: ignore
             return self._encode_part(plain) if len(plain) <= WHOLE else None
-        return join_windows(plain.replace("▁", " "), self._encode_part, self._lengths)
+        return self._join_windows(plain.replace("▁", " "), None)
 
     @cached_property
-    def _pre_tokenizer(self) -> PreTokenizer:
-        return PreTokenizer(self._data)
+    def _cutter(self) -> PreTokenizer | None:
+        """The pre-tokenizer, None where it has no automaton."""
+        pre_tokenizer = PreTokenizer(self._data)
+        return None if pre_tokenizer.automaton is None else pre_tokenizer
 
     @cached_property
     def _lengths(self) -> np.ndarray:
@@ -253,6 +252,90 @@ class GigatokenEncoder:
             text = "▁" + text.replace(" ", "▁")
         return any(mark in text for mark in self._marks)
 
+    # --- long texts ---------------------------------------------------------------------------
+
+    def _encode_parts(self, text: str, cutter: PreTokenizer | None) -> np.ndarray | None:
+        """The ids of a byte-level text by the ids of its parts, None where it cannot be cut.
+
+        ``cutter``: None where the pre-tokens are not known, as in a text with added tokens.
+        """
+        rows: list[np.ndarray | None] = []
+        begin = 0
+        while len(text) - begin > PART:
+            cut = _CUT.search(text, begin + PART // 2, begin + LONGEST)
+            if cut is None:
+                break
+            rows.append(self._encode_part(text[begin : cut.end()]))
+            begin = cut.end()
+        rest = text[begin:]
+        if len(rest) <= LONGEST or (cutter is None and len(rest) <= WHOLE):
+            rows.append(self._encode_part(rest))
+        elif cutter is None:
+            return None
+        else:
+            for part, is_pre_token in _pre_token_parts(rest.encode(), cutter):
+                rows.append(
+                    self._join_windows(part, cutter) if is_pre_token else self._encode_part(part)
+                )
+                if rows[-1] is None:
+                    return None
+        known = [row for row in rows if row is not None]
+        return np.concatenate(known) if len(known) == len(rows) else None
+
+    def _join_windows(self, text: str, cutter: PreTokenizer | None) -> np.ndarray | None:
+        """The ids of one pre-token from those of windows, None where windows do not meet.
+
+        ``cutter`` must leave each window whole; None where there is none.
+        """
+        raw = text.encode()
+        rows: list[np.ndarray] = []
+        window = self._encode_window(raw, 0, cutter)
+        while window is not None:
+            ids, starts, end = window
+            if end == len(raw):
+                return np.concatenate([*rows, ids])
+            window = None
+            for overlap in (OVERLAP, 4 * OVERLAP, 16 * OVERLAP):
+                begin = _last_start(raw, starts, end - overlap)
+                if begin is None:
+                    break
+                following = self._encode_window(raw, begin, cutter)
+                if following is None:
+                    break
+                first = int(np.searchsorted(starts, begin))
+                last = int(np.searchsorted(following[1], starts[-1], "right"))
+                _, here, after = np.intersect1d(  # where both have a token
+                    starts[first:], following[1][:last], True, return_indices=True
+                )
+                shared = np.flatnonzero(ids[first + here] == following[0][after])
+                if len(shared):
+                    i, j = first + int(here[shared[0]]), int(after[shared[0]])
+                    rows.append(ids[:i])
+                    window = following[0][j:], following[1][j:], following[2]
+                    break
+        return None
+
+    def _encode_window(
+        self, raw: bytes, begin: int, cutter: PreTokenizer | None
+    ) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """The ids of a window from ``begin``, where each token starts in ``raw``, and its end.
+
+        None where it cannot be encoded alone.
+        """
+        end = min(begin + PART, len(raw))
+        while end < len(raw) and raw[end] & 0xC0 == 0x80:
+            end -= 1
+        if cutter is not None:
+            array = np.frombuffer(raw[begin:end], np.uint8)
+            if len(cutter.cut(array, np.array([0, len(array)]))) != 1:
+                return None
+        ids = self._encode_part(raw[begin:end].decode())
+        if ids is None:
+            return None
+        lengths = self._lengths[ids]
+        ends = np.cumsum(lengths)
+        return None if ends[-1] != end - begin else (ids, begin + ends - lengths, end)
+
     # --- bounds -------------------------------------------------------------------------------
 
     def _watch(self, characters: int, seconds: float, exact: bool) -> None:
@@ -284,52 +367,14 @@ class GigatokenEncoder:
             self.load()
 
 
-def encode_byte_level(
-    text: str, encode: Encode, lengths: np.ndarray, pre_tokenizer: PreTokenizer | None
-) -> np.ndarray | None:
-    """The ids of a text by the ids of its parts, int32; None where it cannot be cut.
-
-    Args:
-        text: any length.
-        encode: the ids of a part, or None where it fails.
-        lengths: int64 [ids], the bytes of each token.
-        pre_tokenizer: None where it is not known, as for a text with added tokens.
-    """
-    if pre_tokenizer is not None and pre_tokenizer.automaton is None:
-        pre_tokenizer = None
-    rows: list[np.ndarray | None] = []
-    begin = 0
-    while len(text) - begin > PART:
-        cut = _CUT.search(text, begin + PART // 2, begin + LONGEST)
-        if cut is None:
-            break
-        rows.append(encode(text[begin : cut.end()]))
-        begin = cut.end()
-    rest = text[begin:]
-    if len(rest) <= LONGEST or (pre_tokenizer is None and len(rest) <= WHOLE):
-        rows.append(encode(rest))
-    elif pre_tokenizer is None:
-        return None
-    else:
-        for part, is_pre_token in _pre_token_parts(rest.encode(), pre_tokenizer):
-            if is_pre_token:
-                rows.append(join_windows(part, encode, lengths, pre_tokenizer))
-            else:
-                rows.append(encode(part))
-            if rows[-1] is None:
-                return None
-    known = [row for row in rows if row is not None]
-    return np.concatenate(known) if len(known) == len(rows) else None
-
-
-def _pre_token_parts(raw: bytes, pre_tokenizer: PreTokenizer) -> Iterator[tuple[str, bool]]:
+def _pre_token_parts(raw: bytes, cutter: PreTokenizer) -> Iterator[tuple[str, bool]]:
     """A text cut between pre-tokens, and of each part whether it is one longer than LONGEST.
 
     How a text is cut depends on what follows, not on what precedes: each part is cut as in the
     whole text if its last pre-tokens are. Where they are not, the next part belongs to it.
     """
     array = np.frombuffer(raw, np.uint8)
-    ends = pre_tokenizer.cut(array, np.array([0, len(raw)]))
+    ends = cutter.cut(array, np.array([0, len(raw)]))
     long = np.flatnonzero(np.diff(ends, prepend=0) > LONGEST)
     begin = first = 0  # byte, and number of the first pre-token
     while begin < len(raw):
@@ -337,7 +382,7 @@ def _pre_token_parts(raw: bytes, pre_tokenizer: PreTokenizer) -> Iterator[tuple[
         following = long[np.searchsorted(long, first) :][:1]
         if len(following) and first <= following[0] <= last:
             last = max(first, int(following[0]) - 1)
-        while not _cut_alike(array, ends, first, last, pre_tokenizer):
+        while not _cut_alike(array, ends, first, last, cutter):
             last += 1
         end = int(ends[last])
         yield raw[begin:end].decode(), first == last and end - begin > LONGEST
@@ -345,7 +390,7 @@ def _pre_token_parts(raw: bytes, pre_tokenizer: PreTokenizer) -> Iterator[tuple[
 
 
 def _cut_alike(
-    text: np.ndarray, ends: np.ndarray, first: int, last: int, pre_tokenizer: PreTokenizer
+    text: np.ndarray, ends: np.ndarray, first: int, last: int, cutter: PreTokenizer
 ) -> bool:
     """Whether pre-tokens ``first`` to ``last`` of a text are cut alike if the text ends there."""
     some = max(first, last - _LAST)
@@ -353,48 +398,8 @@ def _cut_alike(
     if last == len(ends) - 1 or (first == last and ends[last] - begin > LONGEST):
         return True  # the end of the text, or a pre-token whose windows are compared
     end_of_part = text[begin : int(ends[last])]
-    alone = pre_tokenizer.cut(end_of_part, np.array([0, len(end_of_part)]))
+    alone = cutter.cut(end_of_part, np.array([0, len(end_of_part)]))
     return np.array_equal(alone + begin, ends[some : last + 1])
-
-
-def join_windows(
-    text: str, encode: Encode, lengths: np.ndarray, pre_tokenizer: PreTokenizer | None = None
-) -> np.ndarray | None:
-    """The ids of one pre-token from those of windows, int32; None where windows do not meet.
-
-    Args:
-        text: one pre-token.
-        encode: the ids of a window, or None where it fails.
-        lengths: int64 [ids], the bytes of each token.
-        pre_tokenizer: must leave each window whole; None where there is none.
-    """
-    raw = text.encode()
-    rows: list[np.ndarray] = []
-    window = _encode_window(raw, 0, encode, lengths, pre_tokenizer)
-    while window is not None:
-        ids, starts, end = window
-        if end == len(raw):
-            return np.concatenate([*rows, ids])
-        window = None
-        for overlap in (OVERLAP, 4 * OVERLAP, 16 * OVERLAP):
-            begin = _last_start(raw, starts, end - overlap)
-            if begin is None:
-                break
-            following = _encode_window(raw, begin, encode, lengths, pre_tokenizer)
-            if following is None:
-                break
-            first = int(np.searchsorted(starts, begin))
-            last = int(np.searchsorted(following[1], starts[-1], "right"))
-            _, here, after = np.intersect1d(  # where both have a token
-                starts[first:], following[1][:last], True, return_indices=True
-            )
-            shared = np.flatnonzero(ids[first + here] == following[0][after])
-            if len(shared):
-                i, j = first + int(here[shared[0]]), int(after[shared[0]])
-                rows.append(ids[:i])
-                window = following[0][j:], following[1][j:], following[2]
-                break
-    return None
 
 
 def _last_start(raw: bytes, starts: np.ndarray, before: int) -> int | None:
@@ -403,29 +408,6 @@ def _last_start(raw: bytes, starts: np.ndarray, before: int) -> int | None:
     while number > 0 and raw[starts[number]] & 0xC0 == 0x80:
         number -= 1
     return int(starts[number]) if number > 0 else None
-
-
-def _encode_window(
-    raw: bytes, begin: int, encode: Encode, lengths: np.ndarray, pre_tokenizer: PreTokenizer | None
-) -> tuple[np.ndarray, np.ndarray, int] | None:
-    """The ids of a window from ``begin``, where each token starts in ``raw``, and its end.
-
-    None where it cannot be encoded alone.
-    """
-    end = min(begin + PART, len(raw))
-    while end < len(raw) and raw[end] & 0xC0 == 0x80:
-        end -= 1
-    if pre_tokenizer is not None:
-        array = np.frombuffer(raw[begin:end], np.uint8)
-        if len(pre_tokenizer.cut(array, np.array([0, len(array)]))) != 1:
-            return None
-    ids = encode(raw[begin:end].decode())
-    if ids is None:
-        return None
-    ends = np.cumsum(lengths[ids])
-    if ends[-1] != end - begin:
-        return None
-    return ids, begin + ends - lengths[ids], end
 
 
 @cache

@@ -21,8 +21,10 @@ from robustok.cli.options import (
     WordOptions,
     add_commands,
     by_name,
+    draws_option,
     figure_folder,
     option,
+    scheme_option,
 )
 from robustok.cli.printing import bar, print_json, print_table, print_written
 from robustok.report import analyses as figures
@@ -39,10 +41,6 @@ app = typer.Typer(
 Row = Mapping[str, Any]
 PAPER = ("stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform-k(alpha=1)", "uniform")
 PAIR = ("uniform", "stochastok(alpha=1)")
-
-
-def _schemes(help: str = "may be given more than once", default: Sequence[str] = ()) -> Any:
-    return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class AnalysisOptions:
 class TextOptions(AnalysisOptions):
     """An analysis of a token of a text."""
 
-    draws: int = option("draws of each text", "--draws", "-n", default=50_000, min=1)
+    draws: int = draws_option("draws of each text", 50_000)
     text: str | None = option("[default: the paper's sentence]", default=None)
 
     @property
@@ -108,7 +106,7 @@ class TextOptions(AnalysisOptions):
 class SplitCountOptions(TextOptions):
     tokenizer: str = option(TOKENIZER, "--tokenizer", "-t", metavar="PATH")  # type: ignore
     token: int = option("number of the canonical token, from 0", default=0, min=0)
-    scheme: tuple[str, ...] = _schemes(default=PAPER)
+    scheme: tuple[str, ...] = scheme_option(default=PAPER)
 
 
 def split_counts(seed: Seed, options: SplitCountOptions, as_json: Json = False) -> None:
@@ -131,7 +129,7 @@ def split_counts(seed: Seed, options: SplitCountOptions, as_json: Json = False) 
 @dataclass(frozen=True)
 class SegmentationOptions(TextOptions):
     token: int = option("number of the canonical token, from 0", default=0, min=0)
-    scheme: tuple[str, ...] = _schemes(default=PAIR)
+    scheme: tuple[str, ...] = scheme_option(default=PAIR)
     splits: int = option("greatest number of splits", default=4, min=1)
 
 
@@ -184,12 +182,13 @@ def dropout(seed: Seed, options: DropoutOptions, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class BiasOptions(AnalysisOptions):
-    scheme: tuple[str, ...] = _schemes("may be given more than once  [default: all of the paper's]")
+    scheme: tuple[str, ...] = scheme_option(
+        "may be given more than once  [default: all of the paper's]"
+    )
     splits: int = option("greatest number of splits", default=4, min=1)
-    draws: int = option(
-        "draws of each word, where a scheme has no exact probabilities", "--draws", "-n",
-        default=10_000, min=1,
-    )  # fmt: skip
+    draws: int = draws_option(
+        "draws of each word, where a scheme has no exact probabilities", 10_000
+    )
 
 
 def bias(seed: Seed, words: WordOptions, options: BiasOptions, as_json: Json = False) -> None:
@@ -221,7 +220,7 @@ def bias(seed: Seed, words: WordOptions, options: BiasOptions, as_json: Json = F
 class GrowthOptions(AnalysisOptions):
     """Options of `growth`; without values the library's."""
 
-    scheme: tuple[str, ...] = _schemes("name without alpha; may be given more than once")
+    scheme: tuple[str, ...] = scheme_option("name without alpha; may be given more than once")
     alpha: tuple[float, ...] = option(
         "may be given more than once  [default: 0.1 to 3]", default=()
     )

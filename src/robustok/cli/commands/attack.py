@@ -18,7 +18,7 @@ from robustok.attack.settings import (
     ObjectiveSettings,
     function_named,
 )
-from robustok.cli.options import FrameOptions, Json, Model, option, output_file, refuse
+from robustok.cli.options import FrameOptions, Json, Model, file_option, option, refuse
 from robustok.cli.printing import bar, print_json, print_result, print_tokens
 from robustok.errors import RobustokError
 from robustok.models import load_tokenizer
@@ -28,7 +28,7 @@ from robustok.tasks import read_items
 
 CONTROL = "random, same number scored"
 _FILES = {"default": None, "metavar": "FILE"}
-_MORE = {"panel": "Suites, other models and answers"}
+_MORE: dict[str, Any] = {"panel": "Suites, other models and answers"}
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,12 @@ class AttackOptions:
     )
     limit: int | None = option("number of items to read", default=None, min=1)
     control: bool = option("also a random search with as many tokenizations scored", default=False)
-    out: Path | None = option(
-        "a row an item, as JSON Lines; also resumes a killed attack", "--out", "-o",
-        callback=output_file(), **_FILES,
-    )  # fmt: skip
-    curve: Path | None = option(
-        "accuracy against tokenizations scored, .png or .svg",
-        callback=output_file(".png", ".svg"), **_FILES,
-    )  # fmt: skip
+    out: Path | None = file_option(
+        "a row an item, as JSON Lines; also resumes a killed attack", "--out", "-o"
+    )
+    curve: Path | None = file_option(
+        "accuracy against tokenizations scored, .png or .svg", suffixes=(".png", ".svg")
+    )
     suite: str | None = option(
         "standard: every search, and the worst of all", default=None, metavar="NAME", **_MORE
     )
@@ -62,10 +60,9 @@ class AttackOptions:
     transfer: tuple[str, ...] = option(
         "a model to score the attacks on too", default=(), metavar="MODEL", **_MORE
     )
-    generate: Path | None = option(
-        "answers to the canonical and the attacked prompt, as JSON Lines",
-        callback=output_file(), **_FILES, **_MORE,
-    )  # fmt: skip
+    generate: Path | None = file_option(
+        "answers to the canonical and the attacked prompt, as JSON Lines", **_MORE
+    )
     judge: str | None = option(
         "MODULE:FUNCTION of (prompt, answer)", default=None, metavar="NAME", **_MORE
     )

@@ -26,8 +26,10 @@ from robustok.cli.options import (
     StartOptions,
     WordOptions,
     by_name,
+    draws_option,
     option,
     refuse,
+    scheme_option,
 )
 from robustok.cli.printing import (
     bar,
@@ -190,7 +192,7 @@ def _with_place(sentences: list[str] | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class EmbeddingOptions(StartOptions):
-    draws: int = option("draws of each text or word", "--draws", "-n", default=50, min=1)
+    draws: int = draws_option("draws of each text or word", 50)
     sentence: tuple[str, ...] = option(
         "also measure the word in this text, as 'I said {word} twice.'",
         default=(),
@@ -238,11 +240,8 @@ class BoundOptions(ModelOptions):
         "n in the proof  [default: the longest tokenization measured]", default=None, min=1
     )
     tolerance: float = option("relative error of each spectral norm", default=1e-3)
-    scheme: str = option(
-        "scheme of the questions, with --items", "--scheme", "-s", default="uniform",
-        metavar="SCHEME",
-    )  # fmt: skip
-    draws: int = option("draws of each question", "--draws", "-n", default=10, min=1)
+    scheme: str = scheme_option("scheme of the questions, with --items", "uniform")
+    draws: int = draws_option("draws of each question", 10)
     attack: bool = option(
         "also measure attacked tokenizations, with --items", "--attack/--no-attack", default=True
     )

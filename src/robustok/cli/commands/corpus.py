@@ -15,6 +15,7 @@ from robustok.cli.options import (
     Seed,
     Tokenizer,
     WordOptions,
+    draws_option,
     option,
     output_folder,
 )
@@ -44,7 +45,7 @@ GAMES = {
 class CorpusOptions:
     """Options of `corpus` that have the names of the parameters of ``run_corpus``."""
 
-    draws: int = option("draws of each document", "--draws", "-n", default=1, min=1)
+    draws: int = draws_option("draws of each document", 1)
     format: str = option(
         "parquet: one row per draw; packed: .npy of full blocks", default="parquet", metavar="NAME",
     )  # fmt: skip

@@ -29,8 +29,10 @@ from robustok.cli.options import (
     StartOptions,
     Texts,
     by_name,
+    draws_option,
+    file_option,
     option,
-    output_file,
+    scheme_option,
 )
 from robustok.cli.printing import bar, print_json, print_result
 from robustok.errors import RobustokError, nearest
@@ -51,24 +53,15 @@ from robustok.tasks import Item, benchmark_files, read_items, read_texts
 class TaskOptions(ScoringOptions):
     """What `evaluate` and `icl` measure, and the files that they write."""
 
-    draws: int = option(
-        "draws of each question; a canonical scheme is drawn once", "--draws", "-n",
-        default=10, min=1,
-    )  # fmt: skip
-    scheme: tuple[str, ...] = option(
-        "may be given more than once", "--scheme", "-s", default=("canonical", "uniform"),
-        metavar="SCHEME",
-    )  # fmt: skip
+    draws: int = draws_option("draws of each question; a canonical scheme is drawn once", 10)
+    scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform"))
     limit: int | None = option("number of items to read", default=None, min=1)
-    out: Path | None = option(
+    out: Path | None = file_option(
         "file for per-item results, .jsonl or .parquet; also resumes an interrupted run of the "
         "same settings, which FILE.part.jsonl keeps",
-        "--out", "-o", default=None, metavar="FILE", callback=output_file(".jsonl", ".parquet"),
+        "--out", "-o", suffixes=(".jsonl", ".parquet"),
     )  # fmt: skip
-    table: Path | None = option(
-        "file for a Markdown table in the paper's form", default=None, metavar="FILE",
-        callback=output_file(),
-    )  # fmt: skip
+    table: Path | None = file_option("file for a Markdown table in the paper's form")
 
 
 Items = Annotated[
@@ -278,14 +271,8 @@ def _write_items(results: Mapping[str, Sequence[TaskResult]], out: Path) -> None
 
 @dataclass(frozen=True)
 class PerplexityOptions:
-    scheme: tuple[str, ...] = option(
-        "may be given more than once", "--scheme", "-s", default=("canonical", "uniform"),
-        metavar="SCHEME",
-    )  # fmt: skip
-    draws: int | None = option(
-        "draws of each text  [default: 1; 256 with --marginal]", "--draws", "-n", default=None,
-        min=1,
-    )  # fmt: skip
+    scheme: tuple[str, ...] = scheme_option(default=("canonical", "uniform"))
+    draws: int | None = draws_option("draws of each text  [default: 1; 256 with --marginal]", None)
     marginal: bool = option("sum over all tokenizations of a text, for short texts", default=False)
 
 

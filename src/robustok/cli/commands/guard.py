@@ -12,12 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
-from robustok.cli.options import Json, Tokenizer, option, output_file
+from robustok.cli.options import Json, Tokenizer, file_option, option
 from robustok.cli.printing import bar, print_json, print_table
 from robustok.errors import RobustokError
 from robustok.guard import Audit, Guard, describe, read_rollouts, rollout_files
 from robustok.guard.audit import id_columns
 from robustok.report.page import drift_tables, share, write_drift
+from robustok.runtime.display import counted
 from robustok.tokenizer.vocabulary import Vocabulary
 
 SHOWN = 20  # findings
@@ -144,10 +145,7 @@ class AuditOptions:
         "the column of ids or conversations, if there are several", default=None, metavar="NAME"
     )
     top: int = option("tokens and exchanges to list", default=20, min=0)
-    html: Path | None = option(
-        "also write an HTML page to this file", default=None, metavar="FILE",
-        callback=output_file(".html"),
-    )  # fmt: skip
+    html: Path | None = file_option("also write an HTML page to this file", suffixes=(".html",))
 
 
 def audit(
@@ -204,16 +202,17 @@ def _place(files: list[Path], starts: list[int], row: int) -> str:
 
 def _print_drift(drift: Any, files: int) -> None:
     of = f" in {files:,} files" if files > 1 else ""
+    splits = counted(drift.splits, "split")
     typer.echo(
         f"{drift.drifted_rows:,} of {drift.rows:,} sequences{of} drifted "
         f"({share(drift.drifted_rows, drift.rows)}); {drift.changed_rows:,} do not come back from "
         f"decoding and encoding.\n{drift.drifted:,} of {drift.ids:,} ids do not stand "
-        f"({share(drift.drifted, drift.ids)}), {drift.splits:,} boundaries are not the encoder's."
+        f"({share(drift.drifted, drift.ids)}), with {splits} that the encoder does not make."
     )
     if drift.unknown:
-        typer.echo(f"{drift.unknown:,} ids are not in the vocabulary.")
+        typer.echo(f"{counted(drift.unknown, 'id')} not in the vocabulary.")
     for kind, rows in drift.kinds.items():
-        typer.echo(f"{rows:,} sequences have a finding of kind {kind}.")
+        typer.echo(f"{counted(rows, 'sequence')} with a finding of kind {kind}.")
     if not drift.drifted_rows:
         return
     for title, columns, rows in drift_tables(drift):

@@ -12,7 +12,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from robustok.cli.options import Draws, Json, Scheme, Seed, Tokenizer, option, output_file
+from robustok.cli.options import (
+    Draws,
+    Json,
+    Scheme,
+    Seed,
+    Tokenizer,
+    draws_option,
+    file_option,
+    option,
+    scheme_option,
+)
 from robustok.cli.printing import as_str, print_json, print_tokens, text_of, texts_of
 from robustok.errors import RobustokError
 from robustok.lattice import distance
@@ -104,17 +114,13 @@ def _counts_by(lattice: Any, by: str, total: int, most: int | None) -> list[int]
 
 @dataclass(frozen=True)
 class InspectOptions:
-    scheme: tuple[str, ...] = option(
-        "may be given more than once  [default: every random one that fits]", "--scheme", "-s",
-        default=(), metavar="SCHEME",
-    )  # fmt: skip
+    scheme: tuple[str, ...] = scheme_option(
+        "may be given more than once  [default: every random one that fits]"
+    )
     seed: int = option("the same seed, the same draws", default=0)
-    draws: int = option("draws shown for each scheme", "--draws", "-n", default=3, min=1)
+    draws: int = draws_option("draws shown for each scheme", 3)
     samples: int = option("uniform draws for the histogram", default=5000, min=1)
-    html: Path | None = option(
-        "also write an HTML page to this file", default=None, metavar="FILE",
-        callback=output_file(),
-    )  # fmt: skip
+    html: Path | None = file_option("also write an HTML page to this file")
 
 
 def inspect(

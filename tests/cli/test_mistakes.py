@@ -1,0 +1,83 @@
+"""Bad input to any command: one line that says what is wrong, code 2, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Shell
+
+# A command => a part of its error.
+MISTAKES = """
+sampel => sample
+sample x --frob => --frob
+sample x -t {t} -s uniform => seed
+sample x -t {t} -s uniform --seed abc => seed
+sample x -t {t} -s unifrom --seed 0 => uniform
+sample x -t {t} -s uniform-k(alpa=1) --seed 0 => alpha
+sample x -t {t} -s uniform-k(alpha=-1) --seed 0 => alpha
+sample x -t {t} -s stochastok(alpha=nan) --seed 0 => alpha
+sample x -t nowhere.json -s uniform --seed 0 => nowhere.json
+count x -t {broken} => tokenizer.json
+inspect x -t nowhere.json --html . => is a folder: give a file
+study quik => quick
+study nowhere.yaml => nowhere.yaml
+study quick again => again
+study quick --words-file {empty} --out {out} => words
+attack m --items i --label 1 --seed 0 => --label
+attack m --items i --option a --seed 0 => --option
+finetune m --items i -s uniform --seed 0 -o {out} --lora-rank 4 => --lora
+study run => NAME
+study --out {out} => NAME
+study quick --jobs 2 --engine ray --out {out} => --jobs
+study quick --corpus {empty} --out {out} => --corpus
+study plan quick --held-out {empty} => --held-out
+study quick --benchmarks {out} --out {out} => --benchmarks
+study list quick => quick
+report {out} => results.jsonl
+evaluate nowhere --items none.jsonl --seed 0 => none.jsonl
+attack nowhere --seed 0 => --text
+embeddings no-model --seed 0 --words-file no-words --sentence x => {word} once
+embeddings {m} a={m} a={m} --seed 0 --words-file {w} => called 'a'
+embeddings =x --seed 0 --words-file {w} => names no model
+bound {m} --items {i} => --seed
+bound {m} --tolerance 1e-9 => tolerance
+certify {m} --seed 0 => either --text
+certify {m} --seed 0 --items {i} --distance far => or all
+certify {m} --seed 0 --items {i} --confidence 2 => confidence
+certify {m} --seed 0 --text a --out {out} => --items
+certify {m} --seed 0 --text a --option b => two options
+certify {m} --seed 0 --items {i} --chat => chat template
+analyze split-counts -t {t} --seed 0 --text the --token 99 => no canonical token 99
+analyze segmentations -t {t} -t {t} --seed 0 --text the => two tokenizers are called
+analyze split-counts -t {t} --seed 0 --text the -s unifrom => did you mean 'uniform'
+analyze dropout -t {t} --seed 0 --text the --draws 5 --out {empty} => is a file: give a folder
+data langgam --seed 0 --out {out} => did you mean 'langgame'
+data cute --seed 0 --out {out} --language xx => no word list for language 'xx'
+data cute --seed 0 --out {out} --words 4 --train 9000 => CUTE questions of these kinds, not 9000
+attack {m} --seed 0 --text a --option b --option c --control => give --items
+attack {m} --seed 0 --items {i} --search lucky => search
+attack {m} --seed 0 --items {i} --objective loss => objective
+attack {m} --seed 0 --items {i} --limit 1 --steps 1 --curve c.txt => .png or .svg
+{finetune} -s uniform --batch-size 4 => give --steps and --learning-rate, or a --preset (paper
+{finetune} -s uniform --preset paper-fintune => did you mean 'paper-finetune'?
+{finetune} --preset paper-finetune -s stochastok(alpha=0->x) => alpha
+{finetune} -s uniform --preset paper-finetune --overflow cut => unknown overflow policy
+"""
+
+
+@pytest.mark.parametrize("line", MISTAKES.split("\n")[1:-1])
+def test_bad_input_is_one_line(
+    shell: Shell, tokenizer: str, model: Path, tmp_path: Path, line: str
+) -> None:
+    files = {"broken": '{"model": ', "empty": "\n\n", "words": "street\nhouse\nwhich\nword\n"}
+    for name, content in files.items():
+        (tmp_path / name).with_suffix(".json" if name == "broken" else ".txt").write_text(content)
+    command, _, message = line.partition(" => ")
+    filled = command.format(
+        t=tokenizer, m=model, i=model / "items.jsonl", w=tmp_path / "words.txt",
+        broken=tmp_path / "broken.json", empty=tmp_path / "empty.txt", out=tmp_path / "out",
+        finetune=f"finetune {model} --items {model}/items.jsonl --seed 0 -o {tmp_path}/out",
+    )  # fmt: skip
+    assert message in shell.fails(*filled.split())
+    assert not (tmp_path / "out").exists()
