@@ -28,7 +28,7 @@ from robustok.evaluation.questions import (
     append,
     check_questions,
     encode_options,
-    item_key,
+    item_keys,
     sequence_log_probs,
     start_ids,
 )
@@ -229,7 +229,7 @@ class _Task:
         self.vocab, self.items, self.prefix, self.suffix = vocab, items, prefix, suffix
         self.options = [encode_options(vocab, item.choices) for item in items]
         self.labels = np.array([item.label for item in items])
-        self.keys = np.array([item_key(item.key) for item in items], np.int64)
+        self.keys = item_keys(item.key for item in items)
 
     def attack(
         self,

@@ -21,7 +21,7 @@ from robustok.evaluation.questions import (
     as_sampler,
     check_keyed,
     encode_options,
-    item_key,
+    item_keys,
     margins,
     plain_ids,
     sentence_keys,
@@ -169,12 +169,12 @@ def drawn_strength(
     """
     sampler = as_sampler(sampler, vocab)
     draws = 1 if sampler.deterministic else draws
-    texts, keys = [], []
+    pairs: list[tuple[str, str]] = []
     for item in items:
-        own = [(item.question, item.key)] if item.question else sentence_keys(item)
-        texts += [text for text, _ in own]
-        keys += [item_key(key) for _, key in own]
-    drawn = sampler.sample_batch(texts, seed=seed, draws=draws, keys=np.array(keys, np.int64))
+        pairs += [(item.question, item.key)] if item.question else sentence_keys(item)
+    texts = [text for text, _ in pairs]
+    keys = item_keys(key for _, key in pairs)
+    drawn = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
     return measure(vocab, vocab.encode_batch(texts), drawn).mean()
 
 
@@ -188,7 +188,7 @@ def _requests(
     before_sentences: Ids | None,
 ) -> list[Request]:
     """All draws of each item: of its question after the prefix, or else of its sentences."""
-    keys = np.array([item_key(item.key) for item in block], np.int64)
+    keys = item_keys(item.key for item in block)
     texts = [item.question for item in block]
     questions = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
     return [
