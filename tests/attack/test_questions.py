@@ -112,8 +112,6 @@ def test_context_and_suffix_surround_the_text_and_options_may_be_ids(model, voca
     assert vocab.decode_bytes(result.ids) == b"up, baby?"
 
 
-
-
 def test_the_capped_choice_is_uniform(vocab) -> None:
     around = vocab.lattice(LONG).neighbors(vocab.encode(LONG), distance=2)
     known = [vocab.encode(LONG)]
@@ -128,8 +126,6 @@ def test_the_capped_choice_is_uniform(vocab) -> None:
     expected = rounds * 4 / len(around)
     chi2 = sum((c - expected) ** 2 / expected for c in counts.values())
     assert chi2 < len(around) + 4 * np.sqrt(2 * len(around))
-
-
 
 
 @pytest.mark.parametrize("changes", [{"max_neighbors": 1}, {"search": "random"}])

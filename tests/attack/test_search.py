@@ -49,10 +49,6 @@ def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, search: str) -> N
     assert attack.score == max(rugged(np.frombuffer(row, np.int32)) for row in seen)
 
 
-
-
-
-
 def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:
     from robustok.attack import search
 
