@@ -122,7 +122,9 @@ def test_prompts_go_on_where_they_stopped_to_the_last_bit(llama, vocab, tmp_path
             ({"prompts": [Prompt("0", "another text")]}, "another question named '0'"),
             ({"constraints": lambda _: [short]}, "other constraints"),
         ):
-            call = {"prompts": PROMPTS, "objective": objective(" rain")} | arguments | change
+            call: dict[str, Any] = (
+                {"prompts": PROMPTS, "objective": objective(" rain")} | arguments | change
+            )
             with pytest.raises(RobustokError, match=f"({message}).*delete it, or name another"):
                 attack_prompts(vocab, **call)
 

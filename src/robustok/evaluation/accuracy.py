@@ -150,6 +150,74 @@ def evaluate(
     )
 
 
+def evaluate_tasks(
+    model: Any,
+    vocab: Vocabulary,
+    tasks: Mapping[str, Sequence[Item]],
+    schemes: Iterable[Any],
+    *,
+    draws: int = 10,
+    seed: int,
+    few_shot: FewShot | None = None,
+    start: Ids = (),
+    overflow: str = "error",
+    resume_file: str | Path | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[TaskResult]:
+    """Accuracy on each task under each scheme, and its paired difference from the first.
+
+    >>> results = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
+    >>> [(r.task, r.evaluation.eval_scheme, r.evaluation.n) for r in results]
+    [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
+
+    Args:
+        tasks: the items of each task, by its name.
+        schemes: specs or samplers; differences are from the first.
+        few_shot: solved examples before each question, by default none.
+        start: ids before everything, such as the start token that the model was trained with; by
+            default none.
+        resume_file: file that keeps each finished pair of task and scheme. Another call with the
+            same arguments reads them instead of measuring again; by default nothing is kept.
+        progress: called with (items done, all items, the task and the scheme).
+
+    ``model``, ``vocab``, ``draws``, ``seed`` and ``overflow`` are those of :func:`evaluate`. Items
+    that either scheme drops are left out of the paired difference.
+
+    Raises RobustokError as :func:`evaluate` does, and for a ``resume_file`` of another call.
+    """
+    draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
+    samplers = [as_sampler(scheme, vocab) for scheme in schemes]
+    config = {
+        "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
+        "schemes": [sampler.spec for sampler in samplers], "draws": draws, "seed": seed,
+        "shots": [few_shot.count, few_shot.scheme] if few_shot else None,
+        "items": {
+            name: json_digest([question_digest(item) for item in items])
+            for name, items in tasks.items()
+        },
+        "overflow": overflow, "start": plain_ids(start),
+    }  # fmt: skip
+    total, done = sum(map(len, tasks.values())) * len(samplers), 0
+    results: list[TaskResult] = []
+    with RowFile(resume_file, config) as file:
+        for name, items in tasks.items():
+            first: Evaluation | None = None
+            prefix, questions = _prefix_and_questions(vocab, items, few_shot, seed, start)
+            for sampler in samplers:
+                key = f"{name} {sampler.spec}"
+                if key not in file.rows:
+                    evaluation = evaluate(
+                        model, vocab, questions, sampler, draws=draws, seed=seed, prefix=prefix,
+                        overflow=overflow, progress=_labeled(progress, key, done, total),
+                    )  # fmt: skip
+                    file.add_row({"key": key, **_to_row(evaluation)})
+                evaluation = _from_row(file.rows[key])
+                done += len(items)
+                results.append(TaskResult(name, evaluation, against(first, evaluation)))
+                first = first or evaluation
+    return results
+
+
 def drawn_strength(
     vocab: Vocabulary, items: Sequence[Item], sampler: str | Sampler, *, draws: int = 10, seed: int
 ) -> dict[str, float]:
@@ -224,74 +292,6 @@ def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome
         margins=tuple(margins(log_probs, item.label).tolist()),
         norm_predictions=tuple(normalized.argmax(axis=1).tolist()),
     )
-
-
-def evaluate_tasks(
-    model: Any,
-    vocab: Vocabulary,
-    tasks: Mapping[str, Sequence[Item]],
-    schemes: Iterable[Any],
-    *,
-    draws: int = 10,
-    seed: int,
-    few_shot: FewShot | None = None,
-    start: Ids = (),
-    overflow: str = "error",
-    resume_file: str | Path | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
-) -> list[TaskResult]:
-    """Accuracy on each task under each scheme, and its paired difference from the first.
-
-    >>> results = evaluate_tasks(model, vocab, {"odd": items}, ["canonical", "uniform"], seed=0)
-    >>> [(r.task, r.evaluation.eval_scheme, r.evaluation.n) for r in results]
-    [('odd', 'canonical', 8), ('odd', 'uniform', 8)]
-
-    Args:
-        tasks: the items of each task, by its name.
-        schemes: specs or samplers; differences are from the first.
-        few_shot: solved examples before each question, by default none.
-        start: ids before everything, such as the start token that the model was trained with; by
-            default none.
-        resume_file: file that keeps each finished pair of task and scheme. Another call with the
-            same arguments reads them instead of measuring again; by default nothing is kept.
-        progress: called with (items done, all items, the task and the scheme).
-
-    ``model``, ``vocab``, ``draws``, ``seed`` and ``overflow`` are those of :func:`evaluate`. Items
-    that either scheme drops are left out of the paired difference.
-
-    Raises RobustokError as :func:`evaluate` does, and for a ``resume_file`` of another call.
-    """
-    draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
-    samplers = [as_sampler(scheme, vocab) for scheme in schemes]
-    config = {
-        "model": model_fingerprint(model), "vocabulary": vocab.fingerprint,
-        "schemes": [sampler.spec for sampler in samplers], "draws": draws, "seed": seed,
-        "shots": [few_shot.count, few_shot.scheme] if few_shot else None,
-        "items": {
-            name: json_digest([question_digest(item) for item in items])
-            for name, items in tasks.items()
-        },
-        "overflow": overflow, "start": plain_ids(start),
-    }  # fmt: skip
-    total, done = sum(map(len, tasks.values())) * len(samplers), 0
-    results: list[TaskResult] = []
-    with RowFile(resume_file, config) as file:
-        for name, items in tasks.items():
-            first: Evaluation | None = None
-            prefix, questions = _prefix_and_questions(vocab, items, few_shot, seed, start)
-            for sampler in samplers:
-                key = f"{name} {sampler.spec}"
-                if key not in file.rows:
-                    evaluation = evaluate(
-                        model, vocab, questions, sampler, draws=draws, seed=seed, prefix=prefix,
-                        overflow=overflow, progress=_labeled(progress, key, done, total),
-                    )  # fmt: skip
-                    file.add_row({"key": key, **_to_row(evaluation)})
-                evaluation = _from_row(file.rows[key])
-                done += len(items)
-                results.append(TaskResult(name, evaluation, against(first, evaluation)))
-                first = first or evaluation
-    return results
 
 
 def _prefix_and_questions(
