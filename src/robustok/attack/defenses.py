@@ -289,10 +289,14 @@ class _Task:
         return list(scheme.sample_batch(questions, seed=seed, draws=draws, keys=self.keys, epoch=7))
 
     def row(
-        self, name: str, read: Reader, clean: Rows, attacked: Rows, flags: Detector | None = None
+        self,
+        name: str,
+        read: Reader,
+        clean: Rows,
+        attacked: Rows,
+        flags: Callable[[Rows], np.ndarray] = lambda rows: np.zeros(len(rows), bool),
     ) -> Defense:
-        """A defense, which refuses the inputs that ``flags`` says."""
-        flags = flags or (lambda rows: np.zeros(len(rows), bool))
+        """A defense, which refuses the rows that ``flags`` marks, bool [rows]."""
         began = time.perf_counter()
         answers, tokens = read(clean)
         right = (answers == self.labels) & ~flags(clean)

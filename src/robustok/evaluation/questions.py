@@ -114,14 +114,8 @@ def append(rows: Ragged, suffix: Ids | None) -> Ragged:
     """The same rows, each followed by ``suffix``."""
     if suffix is None or not len(suffix):
         return rows
-    count, extra = len(rows), len(suffix)
-    values = np.empty(len(rows.values) + count * extra, np.int32)
-    offsets = rows.offsets + extra * np.arange(count + 1)
-    ends = (offsets[1:, None] - extra + np.arange(extra)).ravel()
-    own = np.ones(len(values), bool)
-    own[ends] = False
-    values[own], values[ends] = rows.values, np.tile(np.asarray(suffix, np.int32), count)
-    return Ragged(values, offsets)
+    end = np.asarray(suffix, np.int32)
+    return Ragged.from_rows([np.concatenate([row, end]) for row in rows])
 
 
 def start_ids(model: Any) -> list[int]:
