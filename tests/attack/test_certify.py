@@ -185,7 +185,7 @@ def test_a_stopped_run_goes_on_with_the_same_bits(
         assert again == seen[1:]
         assert (resumed.gap(), str(resumed)) == (result.gap(), str(result))
     with pytest.raises(RobustokError, match="other distances"):
-        certify_items(llama, vocab, items, **settings | {"distances": (4,)})
+        certify_items(llama, vocab, items, distances=(4,), seed=0, resume_file=file)
     reworded = [replace(items[0], question="What else?"), *items[1:]]
     with pytest.raises(RobustokError, match="another question"):
         certify_items(llama, vocab, reworded, **settings)

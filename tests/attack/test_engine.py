@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from pathlib import Path
 from typing import Any
 
@@ -92,52 +91,42 @@ def test_the_batches_of_prompts_share_forward_passes(llama, vocab, monkeypatch) 
 
 
 def test_prompts_go_on_where_they_stopped_to_the_last_bit(llama, vocab, tmp_path: Path) -> None:
-    objective = objective_by_name(llama, vocab, ObjectiveSettings("target", target=" rain"))
-    whole, part = tmp_path / "whole.jsonl", tmp_path / "part.jsonl"
-    arguments: dict[str, Any] = {"seed": 0, "steps": 2}
-    done = attack_prompts(vocab, PROMPTS, objective, resume_file=whole, **arguments)
-    assert [a.as_row() for a in read_attacks(whole)] == [
-        row for key in [json.loads(line)["key"] for line in whole.read_text().splitlines()[1:]]
-        for row in [a.as_row() for a in done if a.key == key]
-    ]  # fmt: skip
-    lines = whole.read_text().splitlines(keepends=True)
-    for kept in (0, 1, 4, len(PROMPTS)):
-        part.write_text("".join(lines[: kept + 1]) + '{"key": "cut sho')
-        calls: list[int] = []
-        again = attack_prompts(
-            vocab, PROMPTS, objective, resume_file=part,
-            progress=lambda n, _, calls=calls: calls.append(n), **arguments,
-        )  # fmt: skip
-        assert calls == list(range(kept + 1, len(PROMPTS) + 1))
-        assert [a.as_row() for a in again] == [a.as_row() for a in done]
-        assert sorted(part.read_text().splitlines()) == sorted(whole.read_text().splitlines())
-    other = objective_by_name(llama, vocab, ObjectiveSettings("target", target=" up"))
-    for call in (
-        lambda: attack_prompts(vocab, PROMPTS, other, resume_file=whole, **arguments),
-        lambda: attack_prompts(vocab, PROMPTS, objective, resume_file=whole, seed=1, steps=2),
-        lambda: attack_prompts(
-            vocab, [Prompt("0", "another text")], objective, resume_file=whole, **arguments
-        ),
-    ):
-        with pytest.raises(RobustokError, match="delete it, or name another file"):
-            call()
-
-
-def test_attacks_of_another_response_or_constraint_are_not_taken(llama, vocab, tmp_path) -> None:
     def likely(target: str) -> Any:
+        return objective_by_name(llama, vocab, ObjectiveSettings("target", target=target))
+
+    def unnamed(target: str) -> Any:
         return lambda _: TargetLikelihood(llama, vocab, target)
 
     def short(rows: Any) -> np.ndarray:
         return rows.lengths < 9
 
-    settings: dict[str, Any] = {"seed": 0, "steps": 1, "resume_file": tmp_path / "a.jsonl"}
-    attack_prompts(vocab, PROMPTS[:2], likely(" rain"), **settings)
-    with pytest.raises(RobustokError, match="another question named '0'"):
-        attack_prompts(vocab, PROMPTS[:2], likely(" up"), **settings)
-    with pytest.raises(RobustokError, match="other constraints"):
-        attack_prompts(
-            vocab, PROMPTS[:2], likely(" rain"), constraints=lambda _: [short], **settings
-        )
+    for objective, name in ((likely, "named.jsonl"), (unnamed, "unnamed.jsonl")):
+        file = tmp_path / name
+        arguments: dict[str, Any] = {"seed": 0, "steps": 2, "resume_file": file}
+        done = attack_prompts(vocab, PROMPTS, objective(" rain"), **arguments)
+        rows = {a.key: a.as_row() for a in read_attacks(file)}
+        assert [rows[a.key] for a in done] == [a.as_row() for a in done]
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(lines[:3]) + '{"key": "cut sho')
+        calls: list[int] = []
+        again = attack_prompts(
+            vocab, PROMPTS, objective(" rain"), progress=lambda n, _, to=calls: to.append(n),
+            **arguments,
+        )  # fmt: skip
+        assert calls == list(range(3, len(PROMPTS) + 1))
+        assert [a.as_row() for a in again] == [a.as_row() for a in done]
+        assert sorted(file.read_text().splitlines(keepends=True)) == sorted(lines)
+        for change, message in (
+            ({"objective": objective(" up")}, "other objective|another question named '0'"),
+            ({"seed": 1}, "other seed"),
+            ({"prompts": [Prompt("0", "another text")]}, "another question named '0'"),
+            ({"constraints": lambda _: [short]}, "other constraints"),
+        ):
+            call: dict[str, Any] = (
+                {"prompts": PROMPTS, "objective": objective(" rain")} | arguments | change
+            )
+            with pytest.raises(RobustokError, match=f"({message}).*delete it, or name another"):
+                attack_prompts(vocab, **call)
 
 
 def test_a_suite_goes_on_where_it_stopped(vocab, tmp_path: Path) -> None:

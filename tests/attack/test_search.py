@@ -49,32 +49,6 @@ def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, search: str) -> N
     assert attack.score == max(rugged(np.frombuffer(row, np.int32)) for row in seen)
 
 
-def test_annealing_accepts_worse_neighbors_and_greedy_does_not(vocab) -> None:
-    # Every neighbor of the start is worse; the best is behind them.
-    start = vocab.encode(TEXT)
-    near = {row.tobytes() for row in vocab.lattice(TEXT).neighbors(start, distance=2)}
-
-    def valley(rows: Any) -> np.ndarray:
-        return np.array([0.0 if row.tobytes() == start.tobytes() else
-                         -1.0 if row.tobytes() in near else 5.0 for row in rows])  # fmt: skip
-
-    objective = as_objective(valley, threshold=1)
-    assert not attack_prompt(vocab, TEXT, objective, seed=0).success
-    annealed = attack_prompt(
-        vocab, TEXT, objective, search="annealing", beam=4, max_scored=200, seed=0
-    )
-    assert annealed.success
-    assert annealed.reached_at is not None
-
-
-def test_restarts_begin_where_no_step_leads(vocab) -> None:
-    start = vocab.encode(TEXT).tobytes()
-    objective = as_objective(lambda rows: [-len(r) if r.tobytes() != start else 0 for r in rows])
-    alone = attack_prompt(vocab, TEXT, objective, seed=0)
-    again = attack_prompt(vocab, TEXT, objective, seed=0, restarts=2)
-    assert again.n_scored > alone.n_scored
-
-
 def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:
     from robustok.attack import search
 

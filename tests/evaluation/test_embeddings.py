@@ -119,7 +119,7 @@ def test_a_stopped_run_gives_the_same_bits_and_measures_nothing_twice(
     assert seen == ([3, 4] if rows == 1 else [4])
     assert again.by_word == whole.by_word
     with pytest.raises(RobustokError, match="other seed"):
-        embedding_distances(model, vocab, WORDS, **settings | {"seed": 2})
+        embedding_distances(model, vocab, WORDS, draws=5, seed=2, resume_file=file)
 
 
 @pytest.mark.parametrize(

@@ -293,30 +293,23 @@ def _compare(
 def _weights(
     scheme: Sampler, lattice: Lattice, levels: list[list[Cut]], draws: int, seed: int, key: int
 ) -> tuple[dict[Cut, float], bool]:
-    """Weights of the segmentations of a word, and whether they are counts of draws."""
-    known = _known_weights(scheme, lattice, [cut for level in levels for cut in level])
-    if known is not None:
-        return known, False
-    row = Ragged.from_rows([lattice.reference])
-    rows = scheme.sample_batch(row, seed=seed, draws=draws, keys=[key])
-    return dict(Counter(tuple(row.tolist()) for row in rows)), True
-
-
-def _known_weights(scheme: Sampler, lattice: Lattice, cuts: list[Cut]) -> dict[Cut, float] | None:
     """Weights in proportion to the probability of each segmentation of one canonical token.
 
     ``lattice``: that of the token, which stands in a long text. Only segmentations with as many
-    splits are compared. None where the weights are not known: then draws estimate them.
+    splits are compared. Also whether the weights are not known, but counts of draws.
     """
+    cuts = [cut for level in levels for cut in level]
     if isinstance(scheme, (Uniform, UniformK)):
-        return dict.fromkeys(cuts, 1.0)
+        return dict.fromkeys(cuts, 1.0), False
     if isinstance(scheme, StochasTokUniform):
         token = int(lattice.reference[0])
-        return {cut: 1.0 for cut in cuts if scheme.allows(token, list(cut))}
+        return {cut: 1.0 for cut in cuts if scheme.allows(token, list(cut))}, False
     if isinstance(scheme, StochasTok) and scheme.max_picks is None:  # else the chain exceeds them
         splits = max((len(cut) for cut in cuts), default=1) - 1
-        return stochastok_distribution(lattice, scheme.alpha, scheme.ways, splits)
-    return None
+        return stochastok_distribution(lattice, scheme.alpha, scheme.ways, splits), False
+    row = Ragged.from_rows([lattice.reference])
+    rows = scheme.sample_batch(row, seed=seed, draws=draws, keys=[key])
+    return dict(Counter(tuple(row.tolist()) for row in rows)), True
 
 
 def stochastok_distribution(

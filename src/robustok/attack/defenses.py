@@ -28,7 +28,7 @@ from robustok.evaluation.questions import (
     append,
     check_questions,
     encode_options,
-    item_key,
+    item_keys,
     sequence_log_probs,
     start_ids,
 )
@@ -229,7 +229,7 @@ class _Task:
         self.vocab, self.items, self.prefix, self.suffix = vocab, items, prefix, suffix
         self.options = [encode_options(vocab, item.choices) for item in items]
         self.labels = np.array([item.label for item in items])
-        self.keys = np.array([item_key(item.key) for item in items], np.int64)
+        self.keys = item_keys(item.key for item in items)
 
     def attack(
         self,
@@ -289,10 +289,14 @@ class _Task:
         return list(scheme.sample_batch(questions, seed=seed, draws=draws, keys=self.keys, epoch=7))
 
     def row(
-        self, name: str, read: Reader, clean: Rows, attacked: Rows, flags: Detector | None = None
+        self,
+        name: str,
+        read: Reader,
+        clean: Rows,
+        attacked: Rows,
+        flags: Callable[[Rows], np.ndarray] = lambda rows: np.zeros(len(rows), bool),
     ) -> Defense:
-        """A defense, which refuses the inputs that ``flags`` says."""
-        flags = flags or (lambda rows: np.zeros(len(rows), bool))
+        """A defense, which refuses the rows that ``flags`` marks, bool [rows]."""
         began = time.perf_counter()
         answers, tokens = read(clean)
         right = (answers == self.labels) & ~flags(clean)

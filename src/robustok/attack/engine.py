@@ -396,16 +396,15 @@ def attack_prompts(
         config = {"settings": asdict(settings), "seed": seed, "vocabulary": vocab.fingerprint}
         config |= _objective_config(objective, texts[0].objective)
         config["constraints"] = texts[0].constraint_names
-    questions = [_with_continuations(text) for text in texts]
+    # The hash of a question in the file covers the ids that its objective scores.
+    scored = [[plain_ids(ids) for ids in getattr(t.objective, "continuations", ())] for t in texts]
+    questions = [
+        p._replace(fields=p.fields | {"continuations": ids})
+        for p, ids in zip(prompts, scored, strict=True)
+    ]
     with RowFile(resume_file, config, questions, holds="attacks") as file:
         trials = [Trial(text, settings, seed) for text in texts]
         return _attack_all(trials, Scorer(max_batch_tokens), file, progress)
-
-
-def _with_continuations(text: AttackedText) -> Prompt:
-    """The prompt with the ids that its objective scores, for the hash in a resume file."""
-    scored = [plain_ids(ids) for ids in getattr(text.objective, "continuations", ())]
-    return text.prompt._replace(fields=text.prompt.fields | {"continuations": scored})
 
 
 def _objective_config(objective: Any, first: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from robustok.evaluation.questions import (
     check_max_candidate_length,
     check_options,
     encode_options,
-    item_key,
+    item_keys,
     margins,
     max_candidate_length,
     plain_ids,
@@ -523,7 +523,7 @@ class WithinPerplexity:
         self.prefix_cache: dict[bytes, Any] = {}
         self.canonical = np.asarray(vocab.encode(text), np.int32)
         rows = sampler(spec, vocab).sample_batch(
-            [text], seed=seed, draws=draws, keys=np.array([item_key(text)], np.int64)
+            [text], seed=seed, draws=draws, keys=item_keys([text])
         )
         self.limit = float(np.quantile(self.nats(rows), quantile))
 

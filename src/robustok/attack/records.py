@@ -355,9 +355,7 @@ def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:
     ids: list[int] = []
     begin = 0
     for length in record.lengths:
-        part = data[begin : begin + length]
-        token = by_bytes.get(part)
-        ids.extend(_split(part, by_bytes) if token is None else [token])
+        ids += _split(data[begin : begin + length], by_bytes)
         begin += length
     return np.asarray(ids, np.int32)
 

@@ -21,7 +21,7 @@ from robustok.evaluation.questions import (
     as_sampler,
     check_keyed,
     encode_options,
-    item_key,
+    item_keys,
     margins,
     plain_ids,
     sentence_keys,
@@ -150,82 +150,6 @@ def evaluate(
     )
 
 
-def drawn_strength(
-    vocab: Vocabulary, items: Sequence[Item], sampler: str | Sampler, *, draws: int = 10, seed: int
-) -> dict[str, float]:
-    """How strongly :func:`evaluate` perturbs these items: a mean per canonical token.
-
-    >>> round(drawn_strength(vocab, items, "uniform-k(alpha=1)", draws=4, seed=0)["distance"], 2)
-    0.52
-
-    Args:
-        vocab: the vocabulary of the sampler.
-        items: the questions. Of an item without a question, the sentences are measured.
-
-    ``sampler``, ``draws`` and ``seed`` are those of the evaluation, which give the same draws.
-
-    Returns ``splits``, ``distance`` and ``length_ratio``, as :meth:`robustok.Strength.mean` gives
-    them over all draws.
-    """
-    sampler = as_sampler(sampler, vocab)
-    draws = 1 if sampler.deterministic else draws
-    texts, keys = [], []
-    for item in items:
-        own = [(item.question, item.key)] if item.question else sentence_keys(item)
-        texts += [text for text, _ in own]
-        keys += [item_key(key) for _, key in own]
-    drawn = sampler.sample_batch(texts, seed=seed, draws=draws, keys=np.array(keys, np.int64))
-    return measure(vocab, vocab.encode_batch(texts), drawn).mean()
-
-
-def _requests(
-    block: Sequence[Item],
-    vocab: Vocabulary,
-    sampler: Sampler,
-    draws: int,
-    seed: int,
-    prefix: Ids | None,
-    before_sentences: Ids | None,
-) -> list[Request]:
-    """All draws of each item: of its question after the prefix, or else of its sentences."""
-    keys = np.array([item_key(item.key) for item in block], np.int64)
-    texts = [item.question for item in block]
-    questions = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
-    return [
-        Request(
-            questions.between(i * draws, (i + 1) * draws),
-            encode_options(vocab, item.choices),
-            prefix,
-        )
-        if item.question
-        else sentence_request(item, vocab, sampler, draws, seed, before_sentences)
-        for i, item in enumerate(block)
-    ]
-
-
-def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome:
-    # Of an item without a question the choices are sentences, and one row has all draws.
-    log_probs = log_probs.reshape(-1, len(item.choices))
-    # Characters of each option: lm-eval adds the space before them itself.
-    lengths = np.array([len(one.lstrip()) or len(one) for one in item.choices], np.float64)
-    normalized = log_probs / lengths
-    if ensemble is not None:
-        # The vote is taken among the answers of the draws; the mean is one of probabilities.
-        voted = ensemble == "vote"
-        normalized = (
-            combined(normalized, ensemble) if voted else combined(log_probs, ensemble) / lengths
-        )
-        log_probs = combined(log_probs, ensemble)
-    return Outcome(
-        key=item.key,
-        kind=item.kind,
-        label=item.label,
-        predictions=tuple(log_probs.argmax(axis=1).tolist()),
-        margins=tuple(margins(log_probs, item.label).tolist()),
-        norm_predictions=tuple(normalized.argmax(axis=1).tolist()),
-    )
-
-
 def evaluate_tasks(
     model: Any,
     vocab: Vocabulary,
@@ -292,6 +216,82 @@ def evaluate_tasks(
                 results.append(TaskResult(name, evaluation, against(first, evaluation)))
                 first = first or evaluation
     return results
+
+
+def drawn_strength(
+    vocab: Vocabulary, items: Sequence[Item], sampler: str | Sampler, *, draws: int = 10, seed: int
+) -> dict[str, float]:
+    """How strongly :func:`evaluate` perturbs these items: a mean per canonical token.
+
+    >>> round(drawn_strength(vocab, items, "uniform-k(alpha=1)", draws=4, seed=0)["distance"], 2)
+    0.52
+
+    Args:
+        vocab: the vocabulary of the sampler.
+        items: the questions. Of an item without a question, the sentences are measured.
+
+    ``sampler``, ``draws`` and ``seed`` are those of the evaluation, which give the same draws.
+
+    Returns ``splits``, ``distance`` and ``length_ratio``, as :meth:`robustok.Strength.mean` gives
+    them over all draws.
+    """
+    sampler = as_sampler(sampler, vocab)
+    draws = 1 if sampler.deterministic else draws
+    pairs: list[tuple[str, str]] = []
+    for item in items:
+        pairs += [(item.question, item.key)] if item.question else sentence_keys(item)
+    texts = [text for text, _ in pairs]
+    keys = item_keys(key for _, key in pairs)
+    drawn = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
+    return measure(vocab, vocab.encode_batch(texts), drawn).mean()
+
+
+def _requests(
+    block: Sequence[Item],
+    vocab: Vocabulary,
+    sampler: Sampler,
+    draws: int,
+    seed: int,
+    prefix: Ids | None,
+    before_sentences: Ids | None,
+) -> list[Request]:
+    """All draws of each item: of its question after the prefix, or else of its sentences."""
+    keys = item_keys(item.key for item in block)
+    texts = [item.question for item in block]
+    questions = sampler.sample_batch(texts, seed=seed, draws=draws, keys=keys)
+    return [
+        Request(
+            questions.between(i * draws, (i + 1) * draws),
+            encode_options(vocab, item.choices),
+            prefix,
+        )
+        if item.question
+        else sentence_request(item, vocab, sampler, draws, seed, before_sentences)
+        for i, item in enumerate(block)
+    ]
+
+
+def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome:
+    # Of an item without a question the choices are sentences, and one row has all draws.
+    log_probs = log_probs.reshape(-1, len(item.choices))
+    # Characters of each option: lm-eval adds the space before them itself.
+    lengths = np.array([len(one.lstrip()) or len(one) for one in item.choices], np.float64)
+    normalized = log_probs / lengths
+    if ensemble is not None:
+        # The vote is taken among the answers of the draws; the mean is one of probabilities.
+        voted = ensemble == "vote"
+        normalized = (
+            combined(normalized, ensemble) if voted else combined(log_probs, ensemble) / lengths
+        )
+        log_probs = combined(log_probs, ensemble)
+    return Outcome(
+        key=item.key,
+        kind=item.kind,
+        label=item.label,
+        predictions=tuple(log_probs.argmax(axis=1).tolist()),
+        margins=tuple(margins(log_probs, item.label).tolist()),
+        norm_predictions=tuple(normalized.argmax(axis=1).tolist()),
+    )
 
 
 def _prefix_and_questions(

@@ -12,7 +12,7 @@ import numpy as np
 
 from robustok.checks import check_integer, check_list
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import Ids, append, item_key, plain_ids
+from robustok.evaluation.questions import Ids, append, item_keys, plain_ids
 from robustok.evaluation.resume import RowFile
 from robustok.evaluation.states import last_states
 from robustok.lattice import Lattice
@@ -83,19 +83,11 @@ class EmbeddingDistances:
 
     def table(self) -> list[dict[str, Any]]:
         """One plain dictionary per layer, ready for JSON lines or CSV."""
-        shared = {
-            name: getattr(self, name)
-            for name in ("model", "sentence", "words", "single", "draws", "seed")
-        }
+        of_layer = ("mean", "low", "high", "mean_of_others")
+        of_all = ("model", "sentence", "words", "single", "draws", "seed")
+        shared = {name: getattr(self, name) for name in of_all}
         return [
-            {
-                "layer": layer,
-                "mean": self.mean[layer],
-                "low": self.low[layer],
-                "high": self.high[layer],
-                "mean_of_others": self.mean_of_others[layer],
-                **shared,
-            }
+            {"layer": layer, **{name: getattr(self, name)[layer] for name in of_layer}, **shared}
             for layer in range(len(self.mean))
         ]
 
@@ -248,21 +240,19 @@ def draw_others(
 ) -> dict[str, Ragged]:
     """Uniform draws of each text's tokenizations without the given one; a text has at least two."""
     uniform = sampler("uniform", vocab)
-    keys = np.array([item_key(text) for text in texts], np.int64)
     kept: dict[str, list[np.ndarray]] = {text: [] for text in texts}
-    open_ = list(texts)
+    waiting = list(texts)
     for epoch in range(_ROUNDS):
-        if not open_:
+        if not waiting:
             break
-        of = [key for text, key in zip(texts, keys, strict=True) if text in set(open_)]
         rows = uniform.sample_batch(
-            Ragged.from_rows([texts[text] for text in open_]),
-            seed=seed, draws=2 * draws, keys=np.array(of, np.int64), epoch=epoch,
+            Ragged.from_rows([texts[text] for text in waiting]), seed=seed, draws=2 * draws,
+            keys=item_keys(waiting), epoch=epoch,
         )  # fmt: skip
-        for i, text in enumerate(open_):
-            drawn = (rows[i * 2 * draws + j] for j in range(2 * draws))
+        for i, text in enumerate(waiting):
+            drawn = rows.between(2 * draws * i, 2 * draws * (i + 1))
             kept[text] += [row for row in drawn if not np.array_equal(row, texts[text])]
-        open_ = [text for text in open_ if len(kept[text]) < draws]
+        waiting = [text for text in waiting if len(kept[text]) < draws]
     return {text: Ragged.from_rows(rows[:draws]) for text, rows in kept.items()}
 
 

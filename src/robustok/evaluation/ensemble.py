@@ -27,7 +27,7 @@ from robustok.evaluation.questions import (
     check_max_candidate_length,
     check_options,
     encode_options,
-    item_key,
+    item_keys,
     max_candidate_length,
 )
 from robustok.ragged import Ragged
@@ -378,7 +378,7 @@ def certify_smoothed(
         return vote_counts(scores.log_probs, weights)
 
     def draw(count: int, epoch: int) -> Ragged:
-        keys = np.array([item_key(text)], np.int64)
+        keys = item_keys([text])
         return scheme.sample_batch([text], seed=seed, draws=count, keys=keys, epoch=epoch)
 
     if lattice.count() <= limit and scheme.exact:

@@ -37,6 +37,11 @@ def item_key(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
 
 
+def item_keys(keys: Iterable[str]) -> np.ndarray:
+    """The number of each key, int64 [keys]."""
+    return np.array([item_key(key) for key in keys], np.int64)
+
+
 def as_sampler(sampler: str | Sampler, vocab: Vocabulary) -> Sampler:
     """The sampler of a spec string; a sampler of this vocabulary stays itself."""
     known = isinstance(sampler, (str, Spec, Sampler))
@@ -109,14 +114,8 @@ def append(rows: Ragged, suffix: Ids | None) -> Ragged:
     """The same rows, each followed by ``suffix``."""
     if suffix is None or not len(suffix):
         return rows
-    count, extra = len(rows), len(suffix)
-    values = np.empty(len(rows.values) + count * extra, np.int32)
-    offsets = rows.offsets + extra * np.arange(count + 1)
-    ends = (offsets[1:, None] - extra + np.arange(extra)).ravel()
-    own = np.ones(len(values), bool)
-    own[ends] = False
-    values[own], values[ends] = rows.values, np.tile(np.asarray(suffix, np.int32), count)
-    return Ragged(values, offsets)
+    end = np.asarray(suffix, np.int32)
+    return Ragged.from_rows([np.concatenate([row, end]) for row in rows])
 
 
 def start_ids(model: Any) -> list[int]:
@@ -151,7 +150,7 @@ def sentence_request(
     item: Item, vocab: Vocabulary, sampler: Any, draws: int, seed: int, prefix: Ids | None
 ) -> Request:
     """All draws of all sentences as options after one prefix: draw by draw, choice by choice."""
-    keys = np.array([item_key(key) for _, key in sentence_keys(item)], np.int64)
+    keys = item_keys(key for _, key in sentence_keys(item))
     rows = sampler.sample_batch(list(item.choices), seed=seed, draws=draws, keys=keys)
     order = [c * draws + d for d in range(draws) for c in range(len(item.choices))]
     return Request([[]], [rows[i] for i in order], prefix)
@@ -190,10 +189,10 @@ def solved_examples(
     if not examples:
         raise RobustokError("there are no solved examples: give at least one")
     sampler = as_sampler(sampler, vocab)
-    keys = np.array([item_key(e.key) for e in examples], np.int64)
     questions = sampler.sample_batch(
-        [e.question for e in examples], seed=seed, keys=keys, epoch=_EXAMPLES_EPOCH
-    )
+        [e.question for e in examples], seed=seed, keys=item_keys(e.key for e in examples),
+        epoch=_EXAMPLES_EPOCH,
+    )  # fmt: skip
     between = vocab.encode("\n\n")
     parts = [np.asarray(start, np.int32), vocab.encode(HEADER), between]
     for example, question in zip(examples, questions, strict=True):

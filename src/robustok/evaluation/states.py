@@ -17,7 +17,7 @@ import torch
 
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import Ids, as_sampler, check_questions, item_key
+from robustok.evaluation.questions import Ids, as_sampler, check_questions, item_keys
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
@@ -178,21 +178,18 @@ class Ratios:
     seconds: float
 
     def __str__(self) -> str:
-        parts = [
-            f"{kind} up to {values[:, -1].max():.3g}"
-            for kind, values in (("sampled", self.sampled), ("adversarial", self.adversarial))
-            if len(values)
-        ]
+        parts = [f"{kind} up to {values[:, -1].max():.3g}" for kind, values in self._kinds()]
         return f"{self.model or 'model'}: change of the logits per √distance, {', '.join(parts)}"
+
+    def _kinds(self) -> list[tuple[str, np.ndarray]]:
+        both = [("sampled", self.sampled), ("adversarial", self.adversarial)]
+        return [(kind, values) for kind, values in both if len(values)]
 
     def table(self) -> list[dict[str, Any]]:
         """One plain dictionary per kind and depth: mean, 95th percentile and maximum."""
         rows = []
-        for kind, values in (("sampled", self.sampled), ("adversarial", self.adversarial)):
-            if not len(values):
-                continue
-            for at in range(values.shape[1]):
-                column = values[:, at]
+        for kind, values in self._kinds():
+            for at, column in enumerate(values.T):
                 rows.append({
                     "model": self.model, "kind": kind, "depth": at, "pairs": len(column),
                     "mean": float(column.mean()), "p95": float(np.quantile(column, 0.95)),
@@ -245,7 +242,7 @@ def lipschitz_ratios(
         raise RobustokError(f"{len(attacked)} attacks for {len(items)} items: give one for each")
     check_integer("draws", draws, 1)
     sampler = as_sampler(sampler, vocab)
-    keys = np.array([item_key(item.key) for item in items], np.int64)
+    keys = item_keys(item.key for item in items)
     drawn = sampler.sample_batch([i.question for i in items], seed=seed, draws=draws, keys=keys)
     sampled_rows: list[np.ndarray] = []
     attacked_rows: list[np.ndarray] = []

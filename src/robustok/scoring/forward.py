@@ -185,19 +185,15 @@ class TreePass:
 
     def _masks(self, queries: Ints, keys: Ints, seen: np.ndarray) -> Any:
         """Additive masks [rows, 1, queries, keys]: one, or one for each kind of layer."""
-        masks = {}
+        masks, dtype = {}, self.model.dtype
         for kind, window in self.windows.items():
             near = seen
             if window is not None:
                 near = seen & (queries[:, :, None] - keys[:, None, :] < window)
-            masks[kind] = self._additive(near)
+            hidden = torch.as_tensor(~near, device=self.model.device)
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+            masks[kind] = mask.masked_fill_(hidden, torch.finfo(dtype).min)[:, None]
         return masks.get("", masks)
-
-    def _additive(self, allowed: np.ndarray) -> torch.Tensor:
-        dtype = self.model.dtype
-        boolean = torch.as_tensor(allowed, device=self.model.device)
-        mask = torch.zeros(boolean.shape, dtype=dtype, device=boolean.device)
-        return mask.masked_fill_(~boolean, torch.finfo(dtype).min)[:, None]
 
 
 def attention_windows(config: Any) -> dict[str, int | None]:

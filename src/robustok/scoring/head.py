@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -26,8 +26,6 @@ from torch.overrides import TorchFunctionMode
 
 from robustok.errors import RobustokError
 from robustok.scoring.tree import Ints
-
-Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 # Multiplications from which oneDNN pays for preparing a new shape, which takes 0.6 ms.
 _LEAST_PRODUCTS = 10_000_000
@@ -54,12 +52,6 @@ class _FastLinear(TorchFunctionMode):
         if func is torch.addmm and not kwargs and _large(args[1], args[2].t()):  # Conv1D of GPT-2
             return _onednn(args[1], args[2].t(), args[0])
         return func(*args, **(kwargs or {}))
-
-
-def block_product(states: torch.Tensor, weight: torch.Tensor) -> Product:
-    """The product for many equal blocks of ``weight``, as large together as ``weight``."""
-    suitable = states.device.type == "cpu" and _large(states, weight) and _onednn_is_faster()
-    return _onednn if suitable else functional.linear
 
 
 def _large(states: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -155,7 +147,9 @@ def _by_blocks(states: torch.Tensor, head: torch.nn.Linear, rows: Ints, tokens: 
     blocks = _column_blocks(len(states), len(head.weight), tokens[by_token])
     logit_of_pair = torch.empty(len(tokens), dtype=torch.float32)
     sums = torch.empty(len(blocks), len(states), dtype=torch.float32)  # log-sum-exp of each block
-    product = block_product(states, head.weight)
+    # Chosen for the whole weight: its many blocks are equal.
+    fast = _large(states, head.weight) and _onednn_is_faster()
+    product = _onednn if fast else functional.linear
     with torch._C.DisableTorchFunction():  # the mode of `linear` costs as much as a small block
         for (columns, pairs), block_sums in zip(blocks, sums, strict=True):
             bias = None if head.bias is None else head.bias[columns]

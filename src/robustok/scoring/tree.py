@@ -148,25 +148,19 @@ def _rows(tree: Tree, level: Ints, roots: Ints, sizes: Ints, width: int, above: 
     groups = _pack(sizes, width)
     order = np.argsort(groups, kind="stable")
     groups, roots, sizes = groups[order], roots[order], sizes[order]
-    members = level[concatenate_ranges(roots, sizes)]
+    subtrees = zip(roots.tolist(), sizes.tolist(), strict=True)
+    members = np.concatenate([level[root : root + size] for root, size in subtrees])
     nodes = _by_group(members, np.repeat(groups, sizes), int(groups[-1]) + 1)
     if not len(above):
         return TreeRows(nodes, np.empty((len(nodes), 0), np.int64))
     starts = level[roots]
     owners, ancestors = [], []
-    for row, (begin, stop) in enumerate(_bounds(groups)):
-        row_starts = starts[begin:stop]
+    for row, row_starts in enumerate(np.split(starts, np.flatnonzero(np.diff(groups)) + 1)):
         covered = np.searchsorted(row_starts, tree.end[above]) > np.searchsorted(row_starts, above)
         ancestors.append(above[covered])
         owners.append(np.full(int(covered.sum()), row))
     past = _by_group(np.concatenate(ancestors), np.concatenate(owners), len(nodes))
     return TreeRows(nodes, past)
-
-
-def _bounds(groups: Ints) -> zip[tuple[int, int]]:
-    edges = np.flatnonzero(np.diff(groups)) + 1
-    begins = [0, *edges.tolist()]
-    return zip(begins, [*begins[1:], len(groups)], strict=True)
 
 
 def _by_group(values: Ints, groups: Ints, count: int) -> Ints:
@@ -176,14 +170,3 @@ def _by_group(values: Ints, groups: Ints, count: int) -> Ints:
     out = np.full((count, int(lengths.max(initial=0))), -1, np.int64)
     out[groups, np.arange(len(values)) - offsets[groups]] = values
     return out
-
-
-def concatenate_ranges(starts: Ints, lengths: Ints) -> Ints:
-    """All of ``range(start, start + length)``, one after the other.
-
-    >>> concatenate_ranges(np.array([3, 7]), np.array([2, 3])).tolist()
-    [3, 4, 7, 8, 9]
-    """
-    ends = np.cumsum(lengths)
-    shift = np.repeat(starts - (ends - lengths), lengths)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + shift
