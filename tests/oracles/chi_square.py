@@ -1,12 +1,18 @@
-"""A chi-square test of draws against an exact law."""
+"""A chi-square test of draws against an exact law, and how many draws it takes."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+import pytest
 from tests.oracles.lattice import Path
+
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+DRAWS = 20_000 if COMPILED else 400  # `make coverage` runs the kernels as plain Python
+only_compiled = pytest.mark.skipif(not COMPILED, reason="takes minutes in plain Python")
 
 Z = 4.27  # standard deviations of the normal that cut off one part in 100,000
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.oracles.draws import COMPILED
+from tests.oracles.chi_square import COMPILED
 
 from robustok.tokenizer.vocabulary import Vocabulary
 

@@ -229,9 +229,9 @@ def test_a_segmentation_too_rare_to_be_drawn_ends_in_an_error() -> None:
 
 
 def test_a_text_of_large_distinct_words_leaves_the_store_at_its_first_size() -> None:
-    """Random letters: blocks of up to 500 bytes, whose tables would take 90 MB."""
+    """Random letters: blocks of up to 500 bytes, whose tables would take 45 MB."""
     vocab = real("gpt2")
-    text = "".join(random.Random(0).choices("acgtehilnorsu", k=400_000))
+    text = "".join(random.Random(0).choices("acgtehilnorsu", k=200_000))
     ids = vocab.encode(text)
     scheme = rt.UniformK(vocab, alpha=0.5)
     alone = scheme.sample(ids, seed=0)

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.oracles import dropout
-from tests.oracles.chi_square import assert_distribution
+from tests.oracles.chi_square import DRAWS, assert_distribution
 from tests.oracles.data import TOKENIZERS, hard_texts, real
-from tests.oracles.draws import DRAWS
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import robustok as rt

@@ -9,9 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.oracles import lattice, samplers
-from tests.oracles.chi_square import assert_distribution
+from tests.oracles.chi_square import DRAWS, assert_distribution, only_compiled
 from tests.oracles.data import real
-from tests.oracles.draws import DRAWS, only_compiled
 from tests.oracles.vocabulary import ENGLISH, GAPPY, canonical, toy
 from tokenizers import Tokenizer, models
 

@@ -8,8 +8,7 @@ from math import isclose, log
 import numpy as np
 import pytest
 from tests.oracles import lattice, walks
-from tests.oracles.chi_square import assert_distribution
-from tests.oracles.draws import DRAWS
+from tests.oracles.chi_square import DRAWS, assert_distribution
 from tests.oracles.vocabulary import ENGLISH, GAPPY, toy
 
 import robustok as rt
