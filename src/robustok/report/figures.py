@@ -115,8 +115,7 @@ def with_figure(
 def learning_curve(rows: Sequence[Row]) -> list[Row]:
     """Accuracies by training scheme, evaluation scheme and step, seeds merged; the last step too.
 
-    Args:
-        rows: rows of results.jsonl. Without rows of models kept on the way there is no curve.
+    Without rows of models kept on the way there is no curve.
     """
 
     def curve(row: Row) -> tuple[Any, ...]:

@@ -337,26 +337,16 @@ class Difference:
 
     >>> Difference(0.8, 0.5, -0.4, -0.2, 0.001, n=100, seeds=3, paired=True).is_clear
     True
-
-    Args:
-        before: first accuracy, on the questions and seeds that both have.
-        after: second accuracy, on the same.
-        low: lower bound of the interval of ``after`` minus ``before``.
-        high: its upper bound.
-        p: two-sided probability of a difference this large where there is none.
-        n: number of questions.
-        seeds: number of seeds that both have.
-        paired: whether the answers to each question were compared.
     """
 
-    before: float
-    after: float
-    low: float
+    before: float  # first accuracy, on the questions and seeds that both have
+    after: float  # second accuracy, on the same
+    low: float  # bounds of the interval of `after` minus `before`
     high: float
-    p: float
-    n: int
-    seeds: int
-    paired: bool
+    p: float  # of a difference this large where there is none, on both sides
+    n: int  # questions
+    seeds: int  # that both have
+    paired: bool  # whether the answers to each question were compared
 
     @property
     def mean(self) -> float:
