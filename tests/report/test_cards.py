@@ -87,14 +87,6 @@ def test_a_card_says_what_exactly_was_measured(folder: Path, model: Path) -> Non
     assert card["drift"]["completions"] == 3 * 2 * 3
 
 
-def test_another_model_has_another_revision(folder: Path, model: Path, tmp_path: Path) -> None:
-    small_model(500, SHAPE, seed=1, end_id=0).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes())
-    study = load_study(small_card_yaml(), "card", model=str(tmp_path))
-    (base,) = (cell for cell in plan(study) if cell.kind == "base")
-    assert base.fields["model"]["identity"] != the_card(folder)["revision"]
-
-
 def test_intervals_and_consistency_follow_from_the_answers_of_the_line_alone(folder: Path) -> None:
     card = the_card(folder)
     for row in card["results"]:

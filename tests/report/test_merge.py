@@ -286,11 +286,8 @@ def test_runs_are_merged_into_one_report_and_the_paper_compared_with_its_own(
     tmp_path: Path,
 ) -> None:
     model = {"parameters": 7, "layers": 1, "width": 2, "architecture": "llama"}
-    for folder, name, seed, accuracy in (
-        ("0", "a", 0, 0.4),
-        ("1", "a", 1, 0.6),
-        ("2", "b", 0, 0.9),
-    ):
+    runs = (("a", 0, 0.4), ("a", 1, 0.6), ("b", 0, 0.9))
+    for folder, (name, seed, accuracy) in zip("012", runs, strict=True):
         (tmp_path / folder).mkdir()
         own = row("canonical", "canonical", accuracy, seed, study=name, cell=folder, model=model)
         write_rows(tmp_path / folder / "results.jsonl", [own])

@@ -174,11 +174,7 @@ def test_differences_to_canonical_training_are_marked_where_holm_keeps_them() ->
     more = [row(f"uniform-k(alpha={i})", "uniform", 0.5) for i in range(1, 9)]
     ((_, lines, _),) = versus(over_seeds(3, base, near, far, *more))
     assert [line[2].endswith("*") for line in lines[:2]] == [False, True]
-
-
-def test_no_difference_of_fewer_than_three_seeds_has_a_star() -> None:
-    base, far = row("canonical", "uniform", 0.5), row("uniform", "uniform", 0.9)
-    for seeds in (1, 2):
+    for seeds in (1, 2):  # too few for a star
         ((_, ((*_, change),), _),) = versus(over_seeds(seeds, base, far))
         assert change.startswith("+40.0 [") and "*" not in change
 
@@ -257,19 +253,6 @@ def test_a_folder_without_results_is_one_line(tmp_path: Path) -> None:
 def test_two_strengths_of_a_scheme_have_two_colors() -> None:
     result = colors(["canonical", "stochastok(alpha=0.1)", "stochastok(alpha=1)", "mine"])
     assert len(set(result)) == 4
-
-
-def test_rows_open_in_pandas_and_datasets_in_one_line(folder: Path) -> None:
-    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
-    path = str(folder / "results.jsonl")
-    table = pandas.read_json(path, lines=True)
-    for name in ("train_scheme", "eval_scheme"):
-        assert table[name].tolist() == [r[name] for r in ROWS]
-    assert table["accuracy"].tolist() == pytest.approx([r["accuracy"] for r in ROWS])
-    rows = datasets.load_dataset(
-        "json", data_files=path, split="train", cache_dir=str(folder / "cache")
-    )
-    assert rows["accuracy"][:] == [r["accuracy"] for r in ROWS]
 
 
 def test_an_ensemble_is_a_column_of_the_report() -> None:

@@ -187,33 +187,23 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(tmp_path: Path, work
     assert len(works.done) == len(plan(STUDY))
 
 
-def test_a_worker_that_is_ended_from_outside_is_one_line(tmp_path: Path) -> None:
-    cell = IN_WORKERS[0]
+@pytest.mark.parametrize(("jobs", "task"), [(1, "that ran 'data'"), (2, "that was idle")])
+def test_a_worker_that_is_killed_is_one_line(tmp_path: Path, jobs: int, task: str) -> None:
+    """A second worker has no task: every other cell needs the first one's result."""
+    cells = IN_WORKERS[:jobs]
+    assert jobs == 1 or cells[0] in cells[1].inputs.values()
 
-    class Ends(Watch):
-        """Ends the worker as the system does when memory runs out."""
+    class Kills(Watch):
+        """Kills the last worker as the system does when memory runs out."""
 
         def progress(self, cell: Any, done: int, total: int) -> None:
-            for child in multiprocessing.active_children():
-                child.kill()
+            workers = multiprocessing.active_children()
+            last = max(workers, key=lambda child: child.pid or 0)
+            last.kill()
+            last.join()
 
-    with pytest.raises(RobustokError, match=r"that ran 'data' was killed by SIGKILL[^\n]*$"):
-        list(run_cells([cell], tmp_path, Ends(), set(), threads=1, jobs=1))
-
-
-def test_an_idle_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
-    """The second worker has no task: every other cell needs the first one's result."""
-    cells = IN_WORKERS[:2]
-    assert cells[0] in cells[1].inputs.values()
-
-    class KillsIdle(Watch):
-        def progress(self, cell: Any, done: int, total: int) -> None:
-            *_, idle = sorted(multiprocessing.active_children(), key=lambda child: child.pid or 0)
-            idle.kill()
-            idle.join()
-
-    with pytest.raises(RobustokError, match=r"that was idle was killed by SIGKILL[^\n]*$"):
-        list(run_cells(cells, tmp_path, KillsIdle(), set(), threads=1, jobs=2))
+    with pytest.raises(RobustokError, match=rf"{task} was killed by SIGKILL[^\n]*$"):
+        list(run_cells(cells, tmp_path, Kills(), set(), threads=1, jobs=jobs))
 
 
 def test_an_error_in_a_worker_is_raised_unchanged(tmp_path: Path) -> None:

@@ -156,9 +156,3 @@ def test_guessing_on_cute_is_below_the_lowest_accuracy_of_the_paper():
         assert len(set(item.choices)) == len(item.choices)
         assert len(item.choices) == (2 if item.kind in ("contains", "orthography") else 12)
         assert not item.answer.startswith(" ")
-
-
-@pytest.mark.parametrize("game", [langgame, cute])
-def test_an_unknown_format_is_one_line(game):
-    with pytest.raises(RobustokError, match="did you mean 'paper'"):
-        game(WORDS, 6, seed=0, format="papers")

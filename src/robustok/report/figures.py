@@ -115,8 +115,7 @@ def with_figure(
 def learning_curve(rows: Sequence[Row]) -> list[Row]:
     """Accuracies by training scheme, evaluation scheme and step, seeds merged; the last step too.
 
-    Args:
-        rows: rows of results.jsonl. Without rows of models kept on the way there is no curve.
+    Without rows of models kept on the way there is no curve.
     """
 
     def curve(row: Row) -> tuple[Any, ...]:
@@ -358,12 +357,6 @@ def _draw_chance(axes: Axes, rows: list[Row], labeled: bool) -> None:
         )  # fmt: skip
 
 
-def _heat_columns(results: Results) -> list[str]:
-    """The evaluation schemes, attacks last; a strength of 0 is the canonical one."""
-    schemes = [s for s in results.eval_schemes if s == "canonical" or nominal_splits(s) != 0]
-    return [s for s in schemes if s not in results.attacks] + results.attacks
-
-
 def heat_panels(results: Results, narrow: bool) -> list[Panel]:
     """The heat maps of a study, in reading order.
 
@@ -372,7 +365,9 @@ def heat_panels(results: Results, narrow: bool) -> list[Panel]:
     panel is a task or pre-training, a row a model and a column an evaluation scheme. Of many tasks
     a panel is a model, and a row a task.
     """
-    heads = {scheme: short(scheme) for scheme in _heat_columns(results)}
+    schemes = [s for s in results.eval_schemes if s == "canonical" or nominal_splits(s) != 0]
+    drawn = [s for s in schemes if s not in results.attacks]  # 0 splits are canonical
+    heads = {scheme: short(scheme) for scheme in (*drawn, *results.attacks)}
     if panels := _grid_panels(results, heads, "–"):
         return panels
     by, across, titles = "bar", "panel", {panel: panel_title(panel) for panel in results.panels}

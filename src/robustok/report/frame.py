@@ -66,8 +66,10 @@ def model_name(row: Mapping[str, Any]) -> str:
     return model.get("name") or "" if isinstance(model, dict) else ""
 
 
-def name_panels(frame: DataFrame, fields: Sequence[str] = VARYING) -> list[str]:
-    """Set `panel`, the fields that differ between rows, as text; returns the names of these fields.
+def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYING) -> list[str]:
+    """Set `panel`, the fields that differ between rows, as text, and `name`, with the field `by`.
+
+    Returns the names of the fields that differ.
 
     A model is named by its last training within a panel, so this counts only where models are named
     by their few-shot examples. How it was pre-trained counts only where it was trained further.
@@ -80,6 +82,8 @@ def name_panels(frame: DataFrame, fields: Sequence[str] = VARYING) -> list[str]:
         if frame[name].nunique() > 1 and (finetuned or name != "pretrain_scheme")
     ]  # fmt: skip
     frame["panel"] = [", ".join(filter(None, map(str, row))) for row in frame[varying].to_numpy()]
+    if by is not None:
+        frame["name"] = list(map(in_panel, frame["panel"], frame[by]))
     return varying
 
 
@@ -134,11 +138,10 @@ class Results:
         self._by_name: dict[tuple[str, str], Row] = by_name
 
     def _merge_seeds(self, measured: DataFrame) -> None:
-        self.varying = name_panels(measured)
         few_shot = measured["few_shot_scheme"]
         measured["bar"] = few_shot.where(few_shot != "", measured["train_scheme"])
         measured[["scheme", "strength"]] = [scheme_and_strength(bar) for bar in measured["bar"]]
-        measured["name"] = list(map(in_panel, measured["panel"], measured["bar"]))
+        self.varying = name_models(measured, "bar")
         _check_seeds(measured)
         groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
@@ -232,8 +235,7 @@ def merged_perplexities(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     frame = rows_with(rows, "perplexity")
     if frame.empty:
         return frame
-    name_panels(frame, SOURCES)
-    frame["name"] = list(map(in_panel, frame["panel"], frame["pretrain_scheme"]))
+    name_models(frame, "pretrain_scheme", SOURCES)
     frame["log"] = np.log(frame["perplexity"])
     names = ["name", "pretrain_scheme", "eval_scheme"]
     groups = frame.groupby(names, sort=False, as_index=False)
@@ -265,7 +267,7 @@ def merged_layers(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     measured = rows_with(rows, "layers")
     if measured.empty:
         return measured
-    name_panels(measured, SOURCES)
+    name_models(measured, None, SOURCES)
     layers: DataFrame = pd.DataFrame([
         layer | {"model": in_panel(panel, re.sub(r" #\d+$", "", layer["model"]))}
         for panel, row in zip(measured["panel"], measured["layers"], strict=True)
@@ -335,26 +337,16 @@ class Difference:
 
     >>> Difference(0.8, 0.5, -0.4, -0.2, 0.001, n=100, seeds=3, paired=True).is_clear
     True
-
-    Args:
-        before: first accuracy, on the questions and seeds that both have.
-        after: second accuracy, on the same.
-        low: lower bound of the interval of ``after`` minus ``before``.
-        high: its upper bound.
-        p: two-sided probability of a difference this large where there is none.
-        n: number of questions.
-        seeds: number of seeds that both have.
-        paired: whether the answers to each question were compared.
     """
 
-    before: float
-    after: float
-    low: float
+    before: float  # first accuracy, on the questions and seeds that both have
+    after: float  # second accuracy, on the same
+    low: float  # bounds of the interval of `after` minus `before`
     high: float
-    p: float
-    n: int
-    seeds: int
-    paired: bool
+    p: float  # of a difference this large where there is none, on both sides
+    n: int  # questions
+    seeds: int  # that both have
+    paired: bool  # whether the answers to each question were compared
 
     @property
     def mean(self) -> float:

@@ -175,16 +175,13 @@ DriftTable = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, column
 
 
 def drift_tables(drift: Drift) -> list[DriftTable]:
-    """The tables of an audit: by turn, role, position and token, and the exchanges of ids.
+    """The tables of an audit that have rows: by turn, role, position, token; exchanges of ids.
 
     >>> from robustok.guard import Audit
     >>> audit = Audit(vocab)
     >>> _ = audit.add([[*vocab.encode("t"), *vocab.encode("he")]], roles=["assistant"])
     >>> [(title, len(rows)) for title, _, rows in drift_tables(audit.report())]
     [('by role', 1), ('by position', 1), ('by token', 2), ('given', 1)]
-
-    Args:
-        drift: the totals. Tables without rows are left out.
     """
     counts = ("ids", "drifted", "share")
     grouped = ("sequences", "with drift", *counts)
@@ -207,15 +204,7 @@ def drift_tables(drift: Drift) -> list[DriftTable]:
 def write_drift(
     path: Path, drift: Drift, vocab: Vocabulary, name: str, where: Callable[[int], str]
 ) -> None:
-    """Write the page of an audit.
-
-    Args:
-        path: the HTML file.
-        drift: the totals.
-        vocab: the vocabulary that the ids were checked against.
-        name: what was audited.
-        where: gives the place of a row, by its number.
-    """
+    """Write the page of an audit of ``name``; ``where`` gives the place of a row by its number."""
     page = render(
         "audit.html", drift=drift, share=share, path=name, tables=drift_tables(drift),
         examples=[_drift_example(example, vocab, where) for example in drift.examples],

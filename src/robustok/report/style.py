@@ -251,8 +251,7 @@ def last_parts(names: Sequence[str]) -> list[str]:
     >>> last_parts(["runs/a/model", "runs/b/model"]), last_parts(["org/gpt2@1a2b", "org/gpt2@1a2b"])
     (['a/model', 'b/model'], ['gpt2', 'gpt2'])
 
-    Args:
-        names: hub names, which lose their revision where the rest differs, or folders.
+    Hub names lose their revision where the rest differs.
     """
     parts = [Path(name.partition("@")[0]).parts for name in names]
     for count in range(1, max(map(len, parts), default=0) + 1):
@@ -276,9 +275,7 @@ def panel_title(panel: str, *more: str) -> str:
     >>> panel_title("stochastok(alpha=0.1)"), panel_title("copa", "attack"), panel_title("", "")
     ('stochastok 0.1 pre-training', 'copa\\nattack', '')
 
-    Args:
-        panel: what the models of the panel share; empty where there is one panel.
-        more: further lines, left out where empty.
+    ``panel`` is what its models share; empty lines are left out.
     """
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", panel)]
     names = [one_line(short(part)) for part in parts]

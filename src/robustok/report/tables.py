@@ -27,11 +27,10 @@ from robustok.report.frame import (
     change_text,
     clear_differences,
     difference,
-    in_panel,
     merged_layers,
     merged_perplexities,
     model_name,
-    name_panels,
+    name_models,
     percent,
     points,
     rows_with,
@@ -321,8 +320,7 @@ def other_section(rows: Sequence[Row]) -> Section | None:
         return None
     known = {"seed", "seconds", "draws", "chance", "start_accuracy"}
     numbers = [c for c in frame.select_dtypes("number").dropna(axis=1, how="all") if c not in known]
-    name_panels(frame)
-    frame["name"] = list(map(in_panel, frame["panel"], frame["train_scheme"]))
+    name_models(frame, "train_scheme")
     names = ["name", "eval_scheme"]
     means = frame.groupby(names, sort=False)[numbers].mean().reset_index()
     lines = [[*row[:2], *(f"{value:.4g}" for value in row[2:])] for row in means.to_numpy()]

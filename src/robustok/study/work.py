@@ -90,8 +90,7 @@ def run_cells(
         watch: called when a cell starts and makes progress.
         finished: the keys of finished cells, which the caller adds to.
         engine: "local", or "ray" for a cluster.
-        threads: threads of each cell, which then has a process of its own; None to run the cells in
-            this process.
+        threads: of each cell, which then has a process of its own; None for this process.
         jobs: processes at once; by default as many as the cores allow.
 
     An error in one cell ends all. The next run continues the others from their checkpoints.

@@ -259,28 +259,24 @@ def _from_file(path: Path) -> Iterator[Item]:
 
 
 def _from_hub(name: str, revision: str | None, split: str | None) -> Iterator[Item]:
-    try:
-        yield from _hub_items(name, revision, split)
-    except ConnectionError as error:
-        raise RobustokError(
-            f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
-            f"{name}.jsonl (in a study its folder, as --benchmarks)"
-        ) from error
-
-
-def _hub_items(name: str, revision: str | None, split: str | None) -> Iterator[Item]:
     from datasets import get_dataset_config_names, load_dataset
 
     hub = HUB[name]
     one = isinstance(hub.config, str)
     configs = (hub.config,) if isinstance(hub.config, str) else hub.config
-    for config in configs or get_dataset_config_names(hub.path, revision=revision):
-        rows: Any = load_dataset(hub.path, config, split=split or hub.split, revision=revision)
-        kind = str(config).removeprefix(f"{hub.path.rpartition('/')[2]}_")
-        for number, row in enumerate(rows):
-            key = "-".join([name, *([split] if split else []), str(config), str(number)])
-            ours = hub.row(row) if one else {"kind": kind} | hub.row(row)
-            yield _item(ours, WORDED.get(name, plain), key, key)
+    try:
+        for config in configs or get_dataset_config_names(hub.path, revision=revision):
+            rows: Any = load_dataset(hub.path, config, split=split or hub.split, revision=revision)
+            kind = str(config).removeprefix(f"{hub.path.rpartition('/')[2]}_")
+            for number, row in enumerate(rows):
+                key = "-".join([name, *([split] if split else []), str(config), str(number)])
+                ours = hub.row(row) if one else {"kind": kind} | hub.row(row)
+                yield _item(ours, WORDED.get(name, plain), key, key)
+    except ConnectionError as error:
+        raise RobustokError(
+            f"the hub cannot be reached for the questions of '{name}': connect, or give a file "
+            f"{name}.jsonl (in a study its folder, as --benchmarks)"
+        ) from error
 
 
 def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item:

@@ -417,12 +417,8 @@ class HubText(Text):
 def open_on_hub(kind: str, name: str) -> str | None:
     """Open what a study names; what is wrong in one line, or None.
 
-    Of a benchmark or a text one row is read, of a model its configuration; no weights are
+    Of a "benchmark" or a "text" one row is read, of a "model" its configuration; no weights are
     downloaded.
-
-    Args:
-        kind: "model", "tokenizer", "benchmark" or "text".
-        name: hub name with its commit, or name of a benchmark.
     """
     try:
         if kind == "model":
