@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import normalizers
 
 from robustok.corpus.shard import Job, ShardProgress, make_shard
 from robustok.corpus.sources import Chunk
+from robustok.models import train_tokenizer
 from robustok.tokenizer.vocabulary import Vocabulary
 
 
@@ -26,16 +27,9 @@ def documents(count: int, seed: int = 0) -> list[str]:
 
 def train(folder: Path, **parts: Any) -> Path:
     """A byte-level BPE tokenizer.json of 500 ids, trained on such documents."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore
+    tokenizer = train_tokenizer([d.replace("<|endoftext|>", "") for d in documents(200)], 500)
     if "normalizer" in parts:
         tokenizer.normalizer = normalizers.NFC()  # type: ignore
-    trainer = trainers.BpeTrainer(
-        vocab_size=500, special_tokens=["<|endoftext|>"], show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
-    tokenizer.train_from_iterator([d.replace("<|endoftext|>", "") for d in documents(200)], trainer)
     tokenizer.add_tokens(parts.get("added", []))
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))

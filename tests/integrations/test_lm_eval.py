@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from tests.oracles.models import tiny_model
 
 from robustok.cli.app import run
 from robustok.errors import RobustokError
@@ -48,13 +48,7 @@ metric_list:
   - {{metric: acc, aggregation: mean, higher_is_better: true}}
 """
 )
-SIZES: dict[str, dict[str, int]] = {
-    "llama": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-              "num_key_value_heads": 1, "intermediate_size": 64, "max_position_embeddings": 512},
-    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512},
-    "qwen3": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16,
-              "num_key_value_heads": 1, "intermediate_size": 64, "max_position_embeddings": 512},
-}  # fmt: skip
+MODELS = ("llama", "gpt2", "qwen3")
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +57,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_items(path / "items.jsonl", ITEMS)
     (path / "letters.yaml").write_text(TASK.format(file=path / "items.jsonl"))
     train_tokenizer([i.question + i.answer for i in ITEMS], 400).save(str(path / "tokenizer.json"))
-    for name, sizes in SIZES.items():
-        torch.manual_seed(0)
-        tokens = {"vocab_size": 400, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-        AutoModelForCausalLM.from_config(
-            AutoConfig.for_model(name, **sizes, **tokens)
-        ).save_pretrained(path / name)
+    for name in MODELS:
+        tiny_model(name, 400).save_pretrained(path / name)
         save_tokenizer(path / "tokenizer.json", path / name)
     return path
 
@@ -108,7 +98,7 @@ def answers(result: dict[str, Any]) -> list[Any]:
     return [sample["filtered_resps"] for sample in samples]
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", MODELS)
 def test_canonical_is_lm_evals_own_hf_exactly(folder: Path, name: str) -> None:
     args = {"pretrained": str(folder / name), "dtype": "float32"}
     theirs = evaluated(folder, "hf", args, num_fewshot=2)

@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.integrations.conftest import (
     COMMON,
     TOKENIZER,
     TRL,
     VOCAB,
     WORDS,
+    Sequences,
     chat_tokenizer,
     saved_model,
+    sequences,
     tiny,
+    trained,
+    trained_on_prompts,
 )
 from tests.integrations.conftest import TEXTS as LONG
 from torch.utils.data import DataLoader, IterableDataset
@@ -53,10 +56,8 @@ PACKED = [
     for a, b in zip(IDS[::2], IDS[1::2], strict=True)
 ]
 PREFERENCES = [{"prompt": text, "chosen": " yes", "rejected": " no"} for text in TEXTS]
-PAD = TOKENIZER.pad_token_id
 END = VOCAB.tokens.index(b"<|im_end|>")
 BATCH = {"per_device_train_batch_size": 4, "save_strategy": "epoch"}
-Sequences = list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -80,33 +81,6 @@ class Cell:
         if self.streaming:
             return {**BATCH, "max_steps": 2 * self.epochs}
         return {**BATCH, "num_train_epochs": self.epochs}
-
-
-def sequences(batch: dict[str, Any]) -> Iterator[list[int]]:
-    """The sequences of a batch, packed ones apart, without padding."""
-    for n, row in enumerate(batch["input_ids"]):
-        if "position_ids" not in batch:
-            mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
-            yield row[mask[n] == 1].tolist()
-            continue
-        assert "attention_mask" not in batch  # with one, models attend across sequences
-        starts = (batch["position_ids"][n] == 0).nonzero().flatten()[1:].tolist()
-        parts = (part.tolist() for part in torch.tensor_split(row, starts))
-        yield from (part for part in parts if part != [PAD])
-
-
-def trained(trainer: Any, resume: Any = None) -> list[Sequences]:
-    """Train; the sequences of each step."""
-    seen: list[Sequences] = []
-    plain = trainer.compute_loss
-
-    def compute_loss(model, inputs, *args, **kwargs):
-        seen.append(list(sequences(inputs)))
-        return plain(model, inputs, *args, **kwargs)
-
-    trainer.compute_loss = compute_loss
-    trainer.train(resume_from_checkpoint=resume)
-    return seen
 
 
 def with_trainer(cell: Cell) -> list[Sequences]:
@@ -175,16 +149,7 @@ def with_rollouts(kind: str, cell: Cell, **options: Any) -> list[Sequences]:
         train_dataset=cell.dataset([{"prompt": prompt} for prompt in prompts]),
     )  # fmt: skip
     robustify(trainer, "uniform", seed=0, where="user" if cell.chat else "unlabeled", **options)
-    seen: list[Sequences] = []
-    generate = trainer._generate_single_turn
-
-    def spy(prompt_ids: Sequences, *args: Any, **kwargs: Any) -> Any:
-        seen.append([list(ids) for ids in prompt_ids])
-        return generate(prompt_ids, *args, **kwargs)
-
-    trainer._generate_single_turn = spy
-    trainer.train(resume_from_checkpoint=cell.resume)
-    return seen
+    return trained_on_prompts(trainer, cell.resume)
 
 
 class Stream(IterableDataset):

@@ -19,6 +19,8 @@ from tests.integrations.conftest import (
     chat_tokenizer,
     saved_model,
     tiny,
+    trained,
+    trained_on_prompts,
 )
 from tests.integrations.test_perturb import other_tokenizer
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq, Trainer, TrainingArguments
@@ -63,7 +65,7 @@ def sft_trainer(folder: Any, rows: Any, tokenizer: Any = None, **settings: Any) 
     )  # fmt: skip
 
 
-def trained(folder: Any, seed: int = 0, workers: int = 0, epochs: int = 2) -> Any:
+def robustified(folder: Any, seed: int = 0, workers: int = 0, epochs: int = 2) -> Any:
     """The batches of a training, and the ids of the last batch of its evaluation."""
     trainer = make_trainer(
         folder, tokenizer=TOKENIZER, num_train_epochs=epochs, dataloader_num_workers=workers,
@@ -99,14 +101,14 @@ def prompts_of(batches: Any) -> list[tuple[bytes, tuple[int, ...]]]:
 
 
 def test_epochs_differ_a_seed_repeats_and_workers_change_nothing(tmp_path, capsys):
-    batches, evaluated = trained(tmp_path)
-    runs = [prompts_of(batches), prompts_of(trained(tmp_path, workers=2)[0])]
+    batches, evaluated = robustified(tmp_path)
+    runs = [prompts_of(batches), prompts_of(robustified(tmp_path, workers=2)[0])]
     assert runs[0] == runs[1]
     assert capsys.readouterr().out.count(PRINTED) == 2  # workers are counted together
     first, second = dict(runs[0][: len(TEXTS)]), dict(runs[0][len(TEXTS) :])
     assert first.keys() == second.keys() == {t.encode() for t in TEXTS}
     assert sum(first[t] != second[t] for t in first) > 0.9 * len(TEXTS)
-    other = dict(prompts_of(trained(tmp_path, seed=1, epochs=1)[0]))
+    other = dict(prompts_of(robustified(tmp_path, seed=1, epochs=1)[0]))
     assert sum(first[t] != other[t] for t in first) > 0.9 * len(TEXTS)
     # Labels are the canonical answers, and evaluation is canonical.
     labels = [row[row != -100].tolist() for batch in batches[:3] for row in batch["labels"]]
@@ -235,16 +237,7 @@ def test_a_trainer_pads_with_a_stochastic_tokenizer_and_saves_the_original(tmp_p
 
 def sft_rows(trainer: Any) -> list[list[list[int]]]:
     """The rows of each epoch of a training of two epochs, sorted, without padding."""
-    seen: list[list[int]] = []
-    plain = trainer.compute_loss
-
-    def compute_loss(model, inputs, *args, **kwargs):
-        rows = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
-        seen.extend(ids[mask == 1].tolist() for ids, mask in rows)
-        return plain(model, inputs, *args, **kwargs)
-
-    trainer.compute_loss = compute_loss
-    trainer.train()
+    seen = [ids for step in trained(trainer) for ids in step]
     return [sorted(seen[: len(seen) // 2]), sorted(seen[len(seen) // 2 :])]
 
 
@@ -279,15 +272,7 @@ def test_grpo_generates_from_the_prompts_of_a_stochastic_tokenizer(tmp_path):
         reward_funcs=lambda completions, **_: [float(i) for i in range(len(completions))],
         train_dataset=Dataset.from_list([{"prompt": text} for text in TEXTS]),
     )  # fmt: skip
-    seen: list[list[int]] = []
-    generate = trainer._generate_single_turn
-
-    def spy(prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.extend(list(ids) for ids in prompt_ids)
-        return generate(prompt_ids, *args, **kwargs)
-
-    trainer._generate_single_turn = spy
-    trainer.train()
+    seen = [ids for step in trained_on_prompts(trainer) for ids in step]
     assert seen and {VOCAB.decode(ids) for ids in seen} <= set(TEXTS)
     assert not {tuple(ids) for ids in seen} & {tuple(ids) for ids in IDS}
     assert seen[::2] == seen[1::2]  # the generations of a prompt share its draw

@@ -157,7 +157,7 @@ def test_models_on_the_way_are_kept_and_change_nothing(tmp_path, straight) -> No
     assert kept[0].read_bytes() == kept[1].read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma3_text"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma3"])
 def test_dropout_is_on_in_training_only_and_gone_afterwards(kind):
     model, ids = architecture(kind).train(), torch.arange(40)[None]
 

@@ -192,7 +192,7 @@ def test_rows_are_nearly_full_and_do_not_depend_on_workers():
                 assert one.tolist() == row["input_ids"].tolist()
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma3_text"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma3"])
 def test_questions_of_a_row_do_not_attend_to_each_other(kind):
     """The loss of packed rows is that of the same questions in rows of their own."""
     rows, model = list(islice(packed(), 3)), architecture(kind)

@@ -87,7 +87,7 @@ def find_kept(
         return ()
     types: dict[str, pa.DataType] = {}
     for source in sources:
-        for name, kind in _field_types(source, max_row_bytes).items():
+        for name, kind in _field_types(source, max_row_bytes):
             types[name] = _common(types.get(name, pa.null()), kind)
     if names == "all":
         wanted = [name for name in types if name not in (column.name, "id")]
@@ -134,20 +134,15 @@ def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any
         yield from json_rows(cut_chunks([source], source.size + 1)[0], max_row_bytes, _FIRST)
 
 
-def _field_types(source: InputFile, max_row_bytes: int) -> dict[str, pa.DataType]:
+def _field_types(source: InputFile, max_row_bytes: int) -> Iterator[tuple[str, pa.DataType]]:
+    """The names of a file's fields, each with its type or with those of its first values."""
     if source.format == "parquet":
-        return {field.name: _plain(field.type) for field in parquet_file(source).schema_arrow}
-    if source.format != "jsonl":
-        return {}
-    types: dict[str, pa.DataType] = {}
-    for row in _first_rows(source, max_row_bytes):
-        for name, value in row.items():
-            types[name] = _common(types.get(name, pa.null()), _json_type(value))
-    return types
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+        for field in parquet_file(source).schema_arrow:
+            kind = field.type
+            yield field.name, kind.value_type if pa.types.is_dictionary(kind) else kind
+    elif source.format == "jsonl":
+        for row in _first_rows(source, max_row_bytes):
+            yield from ((name, _json_type(value)) for name, value in row.items())
 
 
 def _json_type(value: Any) -> pa.DataType:
