@@ -19,6 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(["canonical", "uniform"]):
         save_model(folder / name, seed=seed, layers=2)
     (folder / "words.txt").write_text("street\nhouse\nwhich\nword\n")
+    (folder / "common.txt").write_text("the\nrest\nthen\n")
     (folder / "text.txt").write_text(TEXT[1])
     (folder / "small").mkdir()
     byte_level(None).data.source.save(str(folder / "small" / "tokenizer.json"))
@@ -43,7 +44,7 @@ def test_each_analysis_tells_its_rows(shell: Shell) -> None:
     assert {r["splits"] for r in rows} >= {1}
     rows = shell.json(f"analyze dropout {same} --draws 20 --p 0.5", *TEXT)
     assert [r["rule"] for r in rows][:3] == ["provilkov", "hf", "sentencepiece"]
-    rows = shell.json(f"analyze bias {same} --words-file words.txt --draws 200")
+    rows = shell.json(f"analyze bias {same} --words-file common.txt --draws 200")
     assert {r["tokenizer"] for r in rows} == {"small"}
     rows = shell.json(f"analyze growth {same} --texts text.txt --alpha 0 --alpha 1")
     assert [r["alpha"] for r in rows] == [0, 1] * 3
@@ -51,7 +52,7 @@ def test_each_analysis_tells_its_rows(shell: Shell) -> None:
 
 
 def test_an_analysis_has_a_table_and_a_figure(shell: Shell, tmp_path: Path) -> None:
-    given = f"--seed 0 --words-file words.txt --draws 200 --out {tmp_path}"
+    given = f"--seed 0 --words-file common.txt --draws 200 --out {tmp_path}"
     out = shell.ok(f"analyze bias -t mine=small/tokenizer.json {given}")
     assert "total variation" in out and "mine" in out
     names = sorted(p.name for p in tmp_path.iterdir())
