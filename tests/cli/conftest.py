@@ -68,19 +68,22 @@ class Output(NamedTuple):
 
 
 class Shell:
-    """Runs commands in this process and reads what they print."""
+    """Runs commands in this process and reads what they print.
+
+    The first argument is a command line without quotes, the others are one argument each.
+    """
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def run(self, *args: str) -> Output:
-        code = run(args)
+    def run(self, line: str, *args: str) -> Output:
+        code = run([*line.split(), *args])
         out, err = self._capsys.readouterr()
         return Output(code, out, err)
 
     def ok(self, *args: str) -> str:
         """What a call prints that succeeds and warns of nothing."""
-        output = self.run(*args)
+        output = self.run(*args or ("",))
         assert (output.code, output.err) == (0, "")
         return output.out
 
@@ -92,7 +95,7 @@ class Shell:
 
     def fails(self, *args: str) -> str:
         """The one line that a wrong call gives, at the most after the types of weights."""
-        output = self.run(*args)
+        output = self.run(*args or ("",))
         assert (output.code, re.sub(r".*: weights in \w+\n", "", output.out)) == (2, "")
         assert output.err.startswith("robustok: ")
         assert output.err.count("\n") == 1 and output.err.endswith("\n")

@@ -1,4 +1,4 @@
-"""The commands embeddings, bound and certify, as their users type them."""
+"""The commands analyze, embeddings, bound and certify, as their users type them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import ITEMS, Shell, save_model
+from tests.guard.tokenizers_of import byte_level
+
+TEXT = ("--text", "the theater is there")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models, questions and words."""
+    """Two models, questions, words, a text and another tokenizer."""
     folder = tmp_path_factory.mktemp("models")
     for seed, name in enumerate(["canonical", "uniform"]):
         save_model(folder / name, seed=seed, layers=2)
     (folder / "words.txt").write_text("street\nhouse\nwhich\nword\n")
+    (folder / "common.txt").write_text("the\nrest\nthen\n")
+    (folder / "text.txt").write_text(TEXT[1])
+    (folder / "small").mkdir()
+    byte_level(None).data.source.save(str(folder / "small" / "tokenizer.json"))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -24,59 +36,77 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_embeddings_of_two_models_alone_and_in_a_sentence(
-    folder: Path, tmp_path: Path, shell: Shell
-) -> None:
-    models = [str(folder / "canonical"), f"other={folder / 'uniform'}"]
-    given = ["--words-file", str(folder / "words.txt"), "--draws", "6", "--seed", "0"]
-    given += ["--sentence", "the {word} was", "--start-token", "<|endoftext|>"]
-    given += ["--out", str(tmp_path)]
-    first = shell.rows("embeddings", *models, *given)
+def test_each_analysis_tells_its_rows(shell: Shell) -> None:
+    same = "-t small/tokenizer.json --seed 0"
+    rows = shell.json(f"analyze split-counts {same} --draws 100", *TEXT)
+    assert {r["scheme"] for r in rows} >= {"uniform", "uniform-k(alpha=1)"}
+    rows = shell.json(f"analyze segmentations {same} --draws 100", *TEXT)
+    assert {r["splits"] for r in rows} >= {1}
+    rows = shell.json(f"analyze dropout {same} --draws 20 --p 0.5", *TEXT)
+    assert [r["rule"] for r in rows][:3] == ["provilkov", "hf", "sentencepiece"]
+    rows = shell.json(f"analyze bias {same} --words-file common.txt --draws 200")
+    assert {r["tokenizer"] for r in rows} == {"small"}
+    rows = shell.json(f"analyze growth {same} --texts text.txt --alpha 0 --alpha 1")
+    assert [r["alpha"] for r in rows] == [0, 1] * 3
+    assert {r["ratio"] for r in rows if r["alpha"] == 0} == {1.0}
+
+
+def test_an_analysis_has_a_table_and_a_figure(shell: Shell, tmp_path: Path) -> None:
+    given = f"--seed 0 --words-file common.txt --draws 200 --out {tmp_path}"
+    out = shell.ok(f"analyze bias -t mine=small/tokenizer.json {given}")
+    assert "total variation" in out and "mine" in out
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == ["bias-words.csv", "bias.csv", "bias.png", "bias.svg"]
+
+
+def test_embeddings_of_two_models_alone_and_in_a_sentence(tmp_path: Path, shell: Shell) -> None:
+    line = "embeddings canonical other=uniform --words-file words.txt --draws 6 --seed 0"
+    given = ("--sentence", "the {word} was", "--start-token", "<|endoftext|>")
+    given += ("--out", str(tmp_path))
+    first = shell.rows(line, *given)
     assert [(r["model"], r["sentence"]) for r in first] == [
         ("canonical", ""), ("canonical", "the {word} was"),
         ("other", ""), ("other", "the {word} was"),
     ]  # fmt: skip
     assert all(len(r["mean"]) == 3 and r["words"] == 4 for r in first)
-    again = shell.rows("embeddings", *models, *given)  # from the files
+    again = shell.rows(line, *given)  # from the files
     assert [r["mean"] for r in again] == [r["mean"] for r in first]
     assert len(rows_of(tmp_path / "embeddings.csv")) == 4 * 3
     assert {f.name for f in tmp_path.glob("*.png")} == {"embeddings.png"}
-    assert "4 words × 6 draws" in shell.ok("embeddings", *models, *given)
+    assert "4 words × 6 draws" in shell.ok(line, *given)
 
 
-def test_bound_with_and_without_questions(folder: Path, tmp_path: Path, shell: Shell) -> None:
-    models = [str(folder / name) for name in ("canonical", "uniform")]
-    plain = shell.rows("bound", *models, "--distance", "4")
+def test_bound_with_and_without_questions(tmp_path: Path, shell: Shell) -> None:
+    plain = shell.rows("bound canonical uniform --distance 4")
     assert [row["model"] for row in plain] == ["canonical", "uniform"]
     assert [layer["layer"] for layer in plain[0]["layers"]] == [1, 2, "whole"]
     assert "c1_proof" not in plain[0]["layers"][0]
-    given = ["--items", str(folder / "canonical" / "items.jsonl"), "--seed", "0", "--draws", "3"]
-    given += ["--out", str(tmp_path)]
-    measured = shell.rows("bound", *models, *given)
+    items = f"--items canonical/items.jsonl --seed 0 --draws 3 --out {tmp_path}"
+    measured = shell.rows(f"bound canonical uniform {items}")
     assert {row["kind"] for row in measured[0]["measured"]} == {"sampled", "adversarial"}
     assert measured[0]["tokens"] > 5
     written = rows_of(tmp_path / "bound.csv")
     assert {row["kind"] for row in written} == {"sampled", "adversarial", "theorem", "proof"}
     assert (tmp_path / "bound.svg").exists()
-    out = shell.ok("bound", *models, "--tokens", "9", "--tolerance", "0.01")
+    out = shell.ok("bound canonical uniform --tokens 9 --tolerance 0.01")
     assert "C1 proof" in out and "whole" in out
 
 
-def test_certify_a_task_and_one_question(folder: Path, tmp_path: Path, shell: Shell) -> None:
-    models = [str(folder / name) for name in ("canonical", "uniform")]
-    given = ["--items", str(folder / "canonical" / "items.jsonl"), "--seed", "0", "--draws", "20"]
-    given += ["--enumerate", "300", "--distance", "all", "--distance", "2", "--out", str(tmp_path)]
-    first = shell.rows("certify", *models, *given)
+def test_certify_a_task_and_one_question(tmp_path: Path, shell: Shell) -> None:
+    line = (
+        "certify canonical uniform --items canonical/items.jsonl --seed 0 --draws 20 "
+        f"--enumerate 300 --distance all --distance 2 --out {tmp_path}"
+    )
+    first = shell.rows(line)
     assert [(r["model"], r["distance"]) for r in first] == [
         ("canonical", 2), ("canonical", "all"), ("uniform", 2), ("uniform", "all"),
     ]  # fmt: skip
     assert all(r["same"] + r["open"] + r["flips"] + r["attacked"] == r["n"] == 4 for r in first)
-    assert shell.rows("certify", *models, *given) == first
+    assert shell.rows(line) == first
     assert len(rows_of(tmp_path / "gap.csv")) == 4
     kept = (tmp_path / "certificates-canonical.jsonl").read_text().splitlines()
     assert len(kept) == 1 + len(ITEMS)
-    question = ["--text", "which house?", "--option", " street", "--option", " house"]
-    (one,) = shell.rows("certify", models[0], *question, "--distance", "2", "--seed", "0")
+    options = ("--text", "which house?", "--option", " street", "--option", " house")
+    (one,) = shell.rows("certify canonical --distance 2 --seed 0", *options)
     assert one["method"] == "enumeration" and int(one["tokenizations"]) == one["n_scored"]
-    out = shell.ok("certify", models[0], *question, "--distance", "2", "--seed", "0")
-    assert "within distance 2" in out
+    assert "within distance 2" in shell.ok("certify canonical --distance 2 --seed 0", *options)

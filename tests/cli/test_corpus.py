@@ -19,25 +19,25 @@ pytestmark = pytest.mark.usefixtures("inline")
 def test_a_corpus_is_drawn(tmp_path: Path, tokenizer: Path, shell: Shell) -> None:
     write_jsonl(tmp_path / "in" / "a.jsonl", [*documents(30), 5])
     write_jsonl(tmp_path / "in" / "b.jsonl", documents(10, seed=1))
-    call = [str(tmp_path / "in" / "a.jsonl"), str(tmp_path / "in" / "b.*"), str(tmp_path / "out")]
-    call = ["corpus", *call, "-t", str(tokenizer), "-s", "uniform", "--seed", "3", "--draws", "2"]
-    first, second, third = shell.ok(*call).splitlines()
+    files = f"{tmp_path}/in/a.jsonl {tmp_path}/in/b.* {tmp_path}/out"
+    line = f"corpus {files} -t {tokenizer} -s uniform --seed 3 --draws 2"
+    first, second, third = shell.ok(line).splitlines()
     assert first.startswith("40 documents, 80 rows and ")
     assert second.startswith("a canonical token: ")
     assert third.startswith("1 row rejected")
     tables = [pq.read_table(p) for p in sorted((tmp_path / "out" / "data").iterdir())]
     assert sum(map(len, tables)) == 80
-    receipt = shell.json(*call)
+    receipt = shell.json(line)
     assert receipt == json.loads((tmp_path / "out" / "__run__" / "receipt.json").read_text())
     assert (receipt["rows"], receipt["rejects"], receipt["settings"]["seed"]) == (80, 1, 3)
 
 
 def test_packed_needs_an_end(tmp_path: Path, tokenizer: Path, shell: Shell) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents(5))
-    call = ["corpus", str(source), str(tmp_path / "out"), "-t", str(tokenizer), "-s", "uniform",
-            "--seed", "0", "--format", "packed", "--block-size", "32"]  # fmt: skip
-    assert "no such special token" in shell.fails(*call, "--end", "</end>")
-    shell.ok(*call)
+    line = f"corpus {source} {tmp_path}/out -t {tokenizer} -s uniform --seed 0 --format packed"
+    line += " --block-size 32"
+    assert "no such special token" in shell.fails(f"{line} --end </end>")
+    shell.ok(line)
     assert sorted(p.name for p in (tmp_path / "out" / "data").iterdir()) == [
         "part-000000.draw0.npy",
         "part-000000.draw0.offsets.npy",
@@ -45,20 +45,20 @@ def test_packed_needs_an_end(tmp_path: Path, tokenizer: Path, shell: Shell) -> N
 
 
 @pytest.mark.parametrize(("more", "message"), [
-    (["-s", "uniform-k(alpha=0)"], "the run changed nothing: all 5 rows"),
-    (["-s", "uniform", "--end", "x"], "--end has no effect with --format parquet"),
-    (["-s", "uniform", "--block-size", "9"], "--block-size has no effect with --format parquet"),
-    (["-s", "uniform", "--format", "packed", "--keep-columns", "a"], "keep-columns has no effect"),
-    (["-s", "uniform", "--engine", "spark"], "unknown engine 'spark'"),
-    (["-s", "uniform", "--column", "body"], "no field 'body'"),
-    (["-s", "uniformk"], "unknown scheme 'uniformk': did you mean"),
+    ("uniform-k(alpha=0)", "the run changed nothing: all 5 rows"),
+    ("uniform --end x", "--end has no effect with --format parquet"),
+    ("uniform --block-size 9", "--block-size has no effect with --format parquet"),
+    ("uniform --format packed --keep-columns a", "keep-columns has no effect"),
+    ("uniform --engine spark", "unknown engine 'spark'"),
+    ("uniform --column body", "no field 'body'"),
+    ("uniformk", "unknown scheme 'uniformk': did you mean"),
 ])  # fmt: skip
 def test_one_line_on_what_cannot_be(
-    tmp_path: Path, tokenizer: Path, shell: Shell, more: list[str], message: str
+    tmp_path: Path, tokenizer: Path, shell: Shell, more: str, message: str
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents(5))
-    call = ["corpus", str(source), str(tmp_path / "out"), "-t", str(tokenizer), "--seed", "0"]
-    assert message in shell.fails(*call, *more)
+    line = f"corpus {source} {tmp_path}/out -t {tokenizer} --seed 0 -s {more}"
+    assert message in shell.fails(line)
 
 
 def test_a_log_has_rate_and_time_left() -> None:

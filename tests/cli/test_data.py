@@ -15,8 +15,8 @@ def test_the_folder_is_a_data_set(game: str, language: str, tmp_path: Path, shel
     import datasets
 
     out = tmp_path / "made"
-    size = ["--words", "300", "--train", "420", "--test", "420", "--language", language]
-    record = shell.json("data", game, "--seed", "0", "--out", str(out), *size)
+    size = f"--words 300 --train 420 --test 420 --language {language}"
+    record = shell.json(f"data {game} --seed 0 --out {out} {size}")
     loaded = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))
     assert {split: len(rows) for split, rows in loaded.items()} == {"train": 420, "test": 420}
     items = read_items(out / "test.jsonl")

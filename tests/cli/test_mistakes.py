@@ -79,5 +79,5 @@ def test_bad_input_is_one_line(
         broken=tmp_path / "broken.json", empty=tmp_path / "empty.txt", out=tmp_path / "out",
         finetune=f"finetune {model} --items {model}/items.jsonl --seed 0 -o {tmp_path}/out",
     )  # fmt: skip
-    assert message in shell.fails(*filled.split())
+    assert message in shell.fails(filled)
     assert not (tmp_path / "out").exists()

@@ -15,38 +15,35 @@ from robustok import Vocabulary
 def test_finetune_then_evaluate_then_attack(model: Path, tmp_path: Path, shell: Shell) -> None:
     trained = tmp_path / "trained"
 
-    def rows_of(*args: str) -> list[dict]:
-        return shell.rows(*args, "--items", str(model / "items.jsonl"), "--seed", "0")
+    def rows_of(line: str) -> list[dict]:
+        return shell.rows(f"{line} --items {model}/items.jsonl --seed 0")
 
-    recipe = ["--steps", "4", "--batch-size", "2", "--learning-rate", "1e-3"]
-    tokenizer = ["-t", str(model / "tokenizer.json")]
-    (training,) = rows_of(
-        "finetune", str(model), *tokenizer, "--out", str(trained), "-s", "uniform", *recipe
-    )
+    recipe = "--steps 4 --batch-size 2 --learning-rate 1e-3"
+    line = f"finetune {model} -t {model}/tokenizer.json --out {trained} -s uniform {recipe}"
+    (training,) = rows_of(line)
     assert training["steps"] == 4 and training["scheme"] == "uniform"
-    canonical, uniform = rows_of("evaluate", str(trained), "--draws", "3")
+    canonical, uniform = rows_of(f"evaluate {trained} --draws 3")
     assert (canonical["eval_scheme"], canonical["draws"]) == ("canonical", 1)
     assert (uniform["eval_scheme"], uniform["draws"], uniform["n"]) == ("uniform", 3, len(ITEMS))
-    shown = ["-k", "2", "--example-scheme", "uniform"]
-    (with_examples,) = rows_of("icl", str(trained), "-s", "canonical", *shown)
+    with_examples, in_context = rows_of(
+        f"icl {trained} -s canonical --attack -k 2 --example-scheme uniform"
+    )
     assert with_examples["n"] == len(ITEMS) - 2
-    *_, in_context = rows_of("icl", str(trained), "-s", "canonical", "--attack", *shown)
     assert in_context["accuracy"] <= in_context["start_accuracy"]
-    (attacked,) = rows_of("attack", str(trained), "--steps", "1")
+    (attacked,) = rows_of(f"attack {trained} --steps 1")
     assert attacked["accuracy"] <= attacked["start_accuracy"]
     low, high = attacked["start_low"], attacked["start_high"]
     assert low <= attacked["start_accuracy"] <= high and low < high
     rows = tmp_path / "items.jsonl"
-    rows_of("evaluate", str(trained), "--draws", "2", "-s", "uniform", "--out", str(rows))
+    rows_of(f"evaluate {trained} --draws 2 -s uniform --out {rows}")
     assert [row["eval_scheme"] for row in rows_in(rows)] == ["uniform"] * 4
 
 
 def test_a_training_log_has_steps_and_losses_at_intervals(
     model: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    recipe = ["--steps", "500", "--batch-size", "1", "--learning-rate", "1e-3"]
-    args = ["finetune", str(model), "--items", str(model / "items.jsonl"), "--seed", "0"]
-    out = shell.ok(*args, "--out", str(tmp_path / "out"), "-s", "canonical", *recipe)
+    recipe = f"-s canonical --steps 500 --batch-size 1 --learning-rate 1e-3 --out {tmp_path}/out"
+    out = shell.ok(f"finetune {model} --items {model}/items.jsonl --seed 0 {recipe}")
     lines = [line for line in out.splitlines() if line.startswith("step ")]
     assert lines[-1].startswith("step 500 of 500: loss ")
     assert 10 <= len(lines) <= 21
@@ -55,24 +52,19 @@ def test_a_training_log_has_steps_and_losses_at_intervals(
 @pytest.mark.parametrize(
     "options",
     [
-        ["evaluate", "--table", "{file}/table.md"],
-        ["evaluate", "--table", "{folder}"],
-        ["evaluate", "-o", "{file}/rows.jsonl"],
-        ["evaluate", "-o", "{folder}/rows.csv"],
-        ["icl", "-o", "{folder}"],
-        ["attack", "-o", "{file}/rows.jsonl"],
-        ["attack", "--curve", "{file}/curve.png"],
-        ["certify", "-o", "{file}"],
-        ["embeddings", "-o", "{file}/further/out"],
+        "evaluate --table {file}/table.md", "evaluate --table {folder}",
+        "evaluate -o {file}/rows.jsonl", "evaluate -o {folder}/rows.csv", "icl -o {folder}",
+        "attack -o {file}/rows.jsonl", "attack --curve {file}/curve.png", "certify -o {file}",
+        "embeddings -o {file}/further/out",
     ],
-)
+)  # fmt: skip
 def test_a_bad_output_path_is_refused_before_the_model_is_loaded(
-    options: list[str], tmp_path: Path, shell: Shell
+    options: str, tmp_path: Path, shell: Shell
 ) -> None:
     (tmp_path / "file").write_text("")
-    command, *given = [part.format(file=tmp_path / "file", folder=tmp_path) for part in options]
-    items = [] if command == "embeddings" else ["--items", "missing.jsonl"]
-    error = shell.fails(command, "missing/model/", *items, "--seed", "0", *given)
+    line = options.format(file=tmp_path / "file", folder=tmp_path) + " missing/model/ --seed 0"
+    items = "" if line.startswith("embeddings") else " --items missing.jsonl"
+    error = shell.fails(line + items)
     assert str(tmp_path) in error
     assert "missing" not in error
 
@@ -81,12 +73,12 @@ def test_attack_with_all_its_settings_a_control_and_a_curve(
     model: Path, tmp_path: Path, shell: Shell
 ) -> None:
     out, curve = tmp_path / "attacks.jsonl", tmp_path / "curve.png"
-    args = (
+    line = (
         f"attack {model} --items {model}/items.jsonl --seed 0 --objective log-probability "
         "--max-neighbors 5 --beam 2 --restarts 1 --distance 2 --distance 4 --start uniform "
         f"--steps 2 --control --out {out} --curve {curve}"
-    ).split()
-    first, again = shell.rows(*args), shell.rows(*args)  # which finds every attack in its file
+    )
+    first, again = shell.rows(line), shell.rows(line)  # which finds every attack in its file
     searched, control = first
     assert [row["search"] for row in first] == ["greedy", "random, same number scored"]
     assert control["n_scored"] <= searched["n_scored"]
@@ -107,29 +99,25 @@ def test_attack_leaves_the_chat_template_alone(model: Path, tmp_path: Path, shel
     shutil.copytree(model, folder)
     tokenizer.save_pretrained(folder)
     question = ["--text", "is this street safe?", "--option", " safe", "--option", " unsafe"]
-    record = shell.json("attack", str(folder), *question, "--system", "judge it", "--seed", "0")
+    record = shell.json(f"attack {folder} --seed 0", *question, "--system", "judge it")
     assert Vocabulary.load(str(folder)).decode(record["ids"]) == "is this street safe?"
-    error = shell.fails("attack", str(model), *question, "--chat", "--seed", "0")
-    assert "chat template" in error
+    assert "chat template" in shell.fails(f"attack {model} --chat --seed 0", *question)
 
 
 def test_attack_one_text(model: Path, shell: Shell) -> None:
-    text = ITEMS[0].question
-    options = ["--option", " street", "--option", " house"]
-    args = ["attack", str(model), "--text", text, *options, "--seed", "0"]
-    record = shell.json(*args)
+    options = ["--text", ITEMS[0].question, "--option", " street", "--option", " house"]
+    record = shell.json(f"attack {model} --seed 0", *options)
     assert record["margins"] == sorted(record["margins"])
     assert record["n_scored"] >= 1
-    assert "margins" in shell.ok(*args)
+    assert "margins" in shell.ok(f"attack {model} --seed 0", *options)
 
 
 def test_pretrain(model: Path, tmp_path: Path, shell: Shell) -> None:
     text = tmp_path / "text.txt"
     text.write_text("which word starts with street or with house " * 40)
-    args = ["pretrain", str(text), "-t", str(model / "tokenizer.json"), "-s", "uniform"]
-    recipe = ["--steps", "2", "--batch-size", "2", "--learning-rate", "1e-3", "--shape", "quick"]
-    where = ["--seed", "0", "--out", str(tmp_path / "out"), "--held-out", str(text)]
-    done = shell.json(*args, *recipe, *where)
+    recipe = "-s uniform --steps 2 --batch-size 2 --learning-rate 1e-3 --shape quick --seed 0"
+    where = f"-t {model}/tokenizer.json --out {tmp_path}/out --held-out {text}"
+    done = shell.json(f"pretrain {text} {recipe} {where}")
     assert done["steps"] == 2
     assert {entry["scheme"] for entry in done["perplexities"]} == {"canonical", "uniform"}
 
@@ -140,25 +128,22 @@ def test_finetune_with_lora_on_pairs_with_a_schedule(
     pairs = tmp_path / "pairs.jsonl"
     rows = [{"prompt": f"say house number {i}:", "answer": f" {i}"} for i in range(8)]
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    args = ["finetune", str(model), "--items", str(pairs), "--seed", "0", "--lora"]
-    more = ["-s", "stochastok(alpha=0->2)", "--preset", "paper-finetune", "--warmup-steps", "0"]
-    size = ["--steps", "4", "--batch-size", "4", "--out", str(tmp_path / "out")]
-    done = shell.json(*args, *more, *size)
+    recipe = "--preset paper-finetune --warmup-steps 0 --steps 4 --batch-size 4 --seed 0"
+    where = f"--items {pairs} --out {tmp_path}/out"
+    done = shell.json(f"finetune {model} --lora -s stochastok(alpha=0->2) {recipe} {where}")
     assert (done["steps"], done["scheme"]) == (4, "stochastok(alpha=0->2)")
     kept = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"adapter_model.safetensors", "tokenizer.json", "training.json"} <= kept
 
 
 def test_evaluate_compares_models(model: Path, tmp_path: Path, shell: Shell) -> None:
-    items = ["--items", str(model / "items.jsonl"), "--seed", "0", "-s", "canonical"]
     out, table = tmp_path / "items.jsonl", tmp_path / "table.md"
-    models = [f"one={model}", f"two={model}"]
-    files = ["--out", str(out), "--table", str(table)]
-    printed = shell.ok("evaluate", *models, *items, *files)
+    items = f"--items {model}/items.jsonl --seed 0 -s canonical --out {out} --table {table}"
+    printed = shell.ok(f"evaluate one={model} two={model} {items}")
     assert "acc_norm" in printed and table.read_text() in printed
     assert "+0.0 [" in table.read_text().splitlines()[2]
     assert [row["model"] for row in rows_in(out)] == ["one"] * len(ITEMS) + ["two"] * len(ITEMS)
-    *_, difference = shell.rows("evaluate", *models, *items, *files)
+    *_, difference = shell.rows(f"evaluate one={model} two={model} {items}")
     assert (difference["model"], difference["against"]) == ("two", "one")
     assert (difference["difference"], difference["n"]) == (0, len(ITEMS))
     assert difference["low"] < 0 < difference["high"]
@@ -169,12 +154,11 @@ def test_results_of_other_settings_are_not_replaced(
     model: Path, tmp_path: Path, shell: Shell, change: str
 ) -> None:
     out = tmp_path / "items.jsonl"
-    command = ["evaluate", str(model), "--items", str(model / "items.jsonl"), "--out", str(out)]
-    same = [*command, "--seed", "0", "--draws", "2"]
-    shell.ok(*same)
+    same = f"evaluate {model} --items {model}/items.jsonl --out {out} --seed 0 --draws 2"
+    shell.ok(same)
     kept = out.read_bytes()
-    shell.ok(*same)  # nothing is measured again
-    assert "delete it, or name another file" in shell.fails(*same, *change.split())
+    shell.ok(same)  # nothing is measured again
+    assert "delete it, or name another file" in shell.fails(f"{same} {change}")
     assert out.read_bytes() == kept
     out.with_name("items.jsonl.part.jsonl").unlink()
-    assert f"'{out}' holds results with other settings" in shell.fails(*same)
+    assert f"'{out}' holds results with other settings" in shell.fails(same)

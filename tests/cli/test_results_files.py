@@ -15,21 +15,19 @@ from robustok.cli.app import run
 def results(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
     """A folder with predictions.jsonl of `evaluate`, and attacks.jsonl of `attack`."""
     folder = tmp_path_factory.mktemp("results")
-    given = [str(model), "--items", str(model / "items.jsonl"), "--seed", "0"]
-    out = [str(folder / f"{name}.jsonl") for name in ("predictions", "attacks")]
-    schemes = ["-s", "canonical", "-s", "uniform"]
-    assert run(["evaluate", *given, *schemes, "--draws", "3", "--out", out[0]]) == 0
-    assert run(["attack", *given, "--steps", "1", "--out", out[1]]) == 0
-    other = ["--objective", "margin", "--suite", "standard", "--max-scored", "5"]
-    other += ["--out", str(folder / "suite.jsonl"), "--generate", str(folder / "answers.jsonl")]
     (folder / "judge_of_files.py").write_text("def longer(text, answer):\n    return len(answer)\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        judged = ["--judge", "judge_of_files:longer", "--max-new-tokens", "3"]
-        assert run(["attack", *given, *other, *judged]) == 0
-    bounds = ["--distance", "2", "--distance", "4", "--draws", "20", "--enumerate", "5"]
-    assert run(["certify", *given, *bounds, "--out", str(folder / "bounds")]) == 0
-    assert run(["evaluate", *given, *schemes, "--out", str(folder / "table.parquet")]) == 0
+        patch.chdir(folder)
+        for line in (
+            "evaluate -s canonical -s uniform --draws 3 --out predictions.jsonl",
+            "attack --steps 1 --out attacks.jsonl",
+            "attack --objective margin --suite standard --max-scored 5 --out suite.jsonl "
+            "--generate answers.jsonl --judge judge_of_files:longer --max-new-tokens 3",
+            "certify --distance 2 --distance 4 --draws 20 --enumerate 5 --out bounds",
+            "evaluate -s canonical -s uniform --out table.parquet",
+        ):
+            assert run(f"{line} {model} --items {model}/items.jsonl --seed 0".split()) == 0
     return folder
 
 

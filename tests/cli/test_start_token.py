@@ -36,7 +36,7 @@ def test_attack_puts_it_before_the_question(
 ) -> None:
     model, vocab, start = loaded
     item = ITEMS[0]
-    given = ["attack", str(folder), "--seed", "0", "--text", item.question]
+    given = [f"attack {folder} --seed 0", "--text", item.question]
     given += ["--option", item.choices[0], "--option", item.choices[1]]
     (without,) = shell.rows(*given)
     (after,) = shell.rows(*given, "--start-token", TOKEN)
@@ -57,30 +57,28 @@ def test_perplexity_measures_after_it(
     model, vocab, start = loaded
     text = tmp_path / "text.txt"
     text.write_text("which word starts with street")
-    given = ["perplexity", str(folder), "--seed", "0", "--texts", str(text), "--start-token", TOKEN]
-    (row,) = shell.rows(*given, "-s", "canonical")
+    line = f"perplexity {folder} --seed 0 --texts {text} --start-token {TOKEN}"
+    (row,) = shell.rows(f"{line} -s canonical")
     texts = ["which word starts with street"]
     expected = perplexity(model, vocab, texts, "canonical", seed=0, start=start)
     assert row["perplexity"] == pytest.approx(expected.perplexity)
-    (row,) = shell.rows(*given, "--marginal", "-n", "4")
+    (row,) = shell.rows(f"{line} --marginal -n 4")
     (one,) = marginal(model, vocab, texts, draws=4, seed=0, start=start)
     assert row["log_marginal"] == pytest.approx(one.log_marginal)
 
 
 def test_a_token_that_cannot_be_is_one_line(shell: Shell, folder: Path) -> None:
-    given = f"attack {folder} --seed 0 --text word --option a --option b".split()
-    assert "no special token '<s>'" in shell.fails(*given, "--start-token", "<s>")
-    message = shell.fails(*given, "--chat", "--start-token", TOKEN)
-    assert "leave --start-token out" in message
+    line = f"attack {folder} --seed 0 --text word --option a --option b --start-token"
+    assert "no special token '<s>'" in shell.fails(f"{line} <s>")
+    assert "leave --start-token out" in shell.fails(f"{line} {TOKEN} --chat")
 
 
 def test_finetune_packs_drops_and_draws_as_given(
     shell: Shell, folder: Path, tmp_path: Path
 ) -> None:
-    recipe = ["--steps", "2", "--batch-size", "2", "--learning-rate", "1e-3", "-s", "uniform"]
-    items = ["--items", str(folder / "items.jsonl"), "--out", str(tmp_path / "out")]
-    options = ["--pack", "64", "--fixed-draws", "3", "--dropout", "0.1"]
-    (row,) = shell.rows("finetune", str(folder), "--seed", "0", *items, *recipe, *options)
+    recipe = "--steps 2 --batch-size 2 --learning-rate 1e-3 -s uniform --seed 0"
+    options = f"--pack 64 --fixed-draws 3 --dropout 0.1 --out {tmp_path}/out"
+    (row,) = shell.rows(f"finetune {folder} --items {folder}/items.jsonl {recipe} {options}")
     assert row["tokens"] == 2 * 2 * 64
     identity = json.loads((tmp_path / "out" / "training.json").read_text())["identity"]
     assert (identity["pack"], identity["fixed_draws"], identity["dropout"]) == (64, 3, 0.1)

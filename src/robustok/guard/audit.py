@@ -574,10 +574,8 @@ def _parquet_columns(file: Any) -> tuple[list[str], list[str]]:
         return is_list(kind) and types.is_integer(kind.value_type)
 
     def holds_turns(kind: Any) -> bool:
-        if not is_list(kind) or not types.is_struct(kind.value_type):
-            return False
-        turn = kind.value_type
-        return any(holds_ids(turn.field(i).type) for i in range(turn.num_fields))
+        has_fields = is_list(kind) and types.is_struct(kind.value_type)
+        return has_fields and any(holds_ids(field.type) for field in kind.value_type)
 
     schema = file.schema_arrow
     return (

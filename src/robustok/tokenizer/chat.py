@@ -161,16 +161,12 @@ def template_headers(
 
 def _before_contents(tokenizer: Any, vocab: Vocabulary) -> dict[str, list[int] | None]:
     """The ids before the content of each role; before that of the assistant is a user turn."""
-    user_turn = {"role": "user", "content": "x"}
-    before = {
-        role: _ids_before_content(
-            tokenizer, vocab, [*earlier, {"role": role, "content": placeholder()}]
-        )
-        for role, earlier in (("user", []), ("assistant", [user_turn]))
-    }
-    system = [{"role": "system", "content": placeholder()}, user_turn]
-    before["system"] = _ids_before_content(tokenizer, vocab, system)
-    return before
+    turn = {"role": "user", "content": "x"}
+    user, assistant, system = (
+        {"role": role, "content": placeholder()} for role in ("user", "assistant", "system")
+    )
+    chats = {"user": [user], "assistant": [turn, assistant], "system": [system, turn]}
+    return {role: _ids_before_content(tokenizer, vocab, chat) for role, chat in chats.items()}
 
 
 def _openings(before: dict[str, list[int] | None], special: np.ndarray) -> dict[str, np.ndarray]:

@@ -140,18 +140,16 @@ def segmentations(seed: Seed, options: SegmentationOptions, as_json: Json = Fals
         token=options.token, splits=options.splits, draws=options.draws,
     )  # fmt: skip
     rows = figures.segmentation_rows(results)
-    counted: dict[tuple[str, int, str], list[int]] = {}
+    names = ("tokenizer", "splits", "scheme")
+    table: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        counts = counted.setdefault((row["tokenizer"], row["splits"], row["scheme"]), [0, 0])
-        counts[0] += row["share"] > 0
-        counts[1] += 1
-    names = ("tokenizer", "splits", "scheme", "drawn", "segmentations")
-    table: list[Row] = [
-        dict(zip(names, (*key, *value), strict=True)) for key, value in counted.items()
-    ]
-    columns = {name: f"{{{name}}}" for name in names}
+        group = {name: row[name] for name in names}
+        counts = table.setdefault((*group.values(),), group | {"drawn": 0, "segmentations": 0})
+        counts["drawn"] += row["share"] > 0
+        counts["segmentations"] += 1
+    columns = {name: f"{{{name}}}" for name in (*names, "drawn", "segmentations")}
     draw = partial(figures.draw_segmentations, results)
-    options.show(rows, columns, as_json, draw, table)
+    options.show(rows, columns, as_json, draw, [*table.values()])
 
 
 @dataclass(frozen=True)
