@@ -142,15 +142,11 @@ def test_each_is_what_evaluate_gives(model, vocab, items) -> None:
     accuracies = [results[i].evaluation.accuracy for i in (2, 3)]
     assert against.difference == pytest.approx(accuracies[1] - accuracies[0])
     assert len(item_rows(results)) == 2 * len(items)
-
-
-def test_examples_are_the_last_items_and_not_evaluated(model, vocab, items) -> None:
-    (result,) = evaluate_tasks(
-        model, vocab, {"one": items}, ["canonical"], seed=0, few_shot=FewShot(3, "uniform")
-    )
-    prefix = solved_examples(vocab, items[-3:], "uniform", seed=0)
-    alone = evaluate(model, vocab, items[:-3], "canonical", seed=0, prefix=prefix)
-    assert result.evaluation.outcomes == alone.outcomes
+    lines = table(results).splitlines()
+    assert lines[0] == "| task | n | canonical | uniform |"
+    assert lines[2].startswith("| one | 5 | ")
+    assert lines[-1].startswith("| mean |")
+    assert "p = " in lines[2] or "p < " in lines[2]
 
 
 def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
@@ -194,27 +190,21 @@ def test_a_stopped_run_goes_on(model, vocab, items, tmp_path) -> None:
             evaluate_tasks(vocab=vocab, seed=0, resume_file=kept, **call)
 
 
-def test_the_table_has_the_papers_form(model, vocab, items) -> None:
-    tasks = {"one": items[:5], "two": items[5:]}
-    results = evaluate_tasks(model, vocab, tasks, ["canonical", "uniform"], draws=2, seed=0)
-    lines = table(results).splitlines()
-    assert lines[0] == "| task | n | canonical | uniform |"
-    assert lines[2].startswith("| one | 5 | ")
-    assert lines[-1].startswith("| mean |")
-    assert "p = " in lines[2] or "p < " in lines[2]
-
-
-def test_a_start_token_stands_before_questions_and_examples(model, vocab, items) -> None:
-    plain = evaluate_tasks(model, vocab, {"a": items}, ["canonical"], seed=0, start=[0])
-    wanted = evaluate(model, vocab, items, "canonical", seed=0, prefix=[0])
-    assert plain[0].evaluation.outcomes == wanted.outcomes
-    few_shot = FewShot(2)
-    shown = evaluate_tasks(
-        model, vocab, {"a": items}, ["canonical"], seed=0, few_shot=few_shot, start=[0]
+@pytest.mark.parametrize("start", [(), [0]])
+def test_a_start_token_and_the_last_items_stand_before_the_others(
+    model, vocab, items, start
+) -> None:
+    settings: dict[str, Any] = {"seed": 0, "start": start}
+    (plain,) = evaluate_tasks(model, vocab, {"a": items}, ["canonical"], **settings)
+    wanted = evaluate(model, vocab, items, "canonical", seed=0, prefix=start or None)
+    assert plain.evaluation.outcomes == wanted.outcomes
+    few_shot = FewShot(3, "uniform")
+    (shown,) = evaluate_tasks(
+        model, vocab, {"a": items}, ["canonical"], few_shot=few_shot, **settings
     )
-    prefix = solved_examples(vocab, items[-2:], seed=0, start=[0])
-    wanted = evaluate(model, vocab, items[:-2], "canonical", seed=0, prefix=prefix)
-    assert shown[0].evaluation.outcomes == wanted.outcomes
+    prefix = solved_examples(vocab, items[-3:], "uniform", **settings)
+    wanted = evaluate(model, vocab, items[:-3], "canonical", seed=0, prefix=prefix)
+    assert shown.evaluation.outcomes == wanted.outcomes
 
 
 def test_models_are_compared_item_by_item(model, vocab, items) -> None:

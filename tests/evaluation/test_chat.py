@@ -3,13 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.oracles.models import tiny_model
-from tests.oracles.scoring import score_naively
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from robustok import RobustokError, Vocabulary
-from robustok.attack import attack
+from robustok import RobustokError
 from robustok.evaluation import chat_frame
 from robustok.models import train_tokenizer
 
@@ -44,18 +41,6 @@ def test_the_frame_and_the_text_are_the_whole_prompt(backend) -> None:
         messages, tokenize=False, add_generation_prompt=True
     )
     assert frame.suffix[-1] == backend.token_to_id("<|assistant|>")
-
-
-def test_an_attack_leaves_the_frame_alone(backend) -> None:
-    vocab = Vocabulary.load(backend)
-    model = tiny_model("qwen3", vocab.size)
-    frame = chat_frame(chat(backend, TEMPLATE))
-    result = attack(model, vocab, "happen, glad", ["safe", "unsafe"], 0, **frame._asdict())
-    assert vocab.decode_bytes(result.ids) == b"happen, glad"
-    options = [vocab.encode("safe"), vocab.encode("unsafe")]
-    whole = [[*result.ids, *frame.suffix]]
-    wanted = score_naively(model, whole, options, frame.prefix.tolist())
-    assert result.log_probs == pytest.approx(wanted[0], abs=1e-4)
 
 
 def test_mistakes_are_errors(backend) -> None:

@@ -196,6 +196,7 @@ def measure_defenses(
     rows += [task.row(n, task.reader(m), clean, attacked[n]) for n, m in trained.items()]
 
     def read_twice(rows: Rows) -> tuple[np.ndarray, int]:
+        """As ``read``, with the tokens that the detector reads."""
         answers, tokens = read(rows)
         return answers, tokens + sum(len(row) for row in rows)
 

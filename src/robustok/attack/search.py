@@ -382,7 +382,7 @@ def greedy(trial: Trial) -> Search:
             start = drawn[0]
         else:
             continue
-        if trial.left is not None and trial.left < 1:
+        if trial.left == 0:
             return
         yield from ascend(trial, start, restart)
         idle = idle + 1 if trial.n_scored == scored else 0
@@ -466,7 +466,7 @@ def anneal(trial: Trial) -> Search:
     rounds = max(1, settings.max_scored // settings.beam)
     first: float | None = None
     for turn in range(rounds):
-        if trial.succeeded or (trial.left is not None and trial.left < 1):
+        if trial.succeeded or trial.left == 0:
             return
         proposals = [_proposal(trial, ids, rng) for ids in chains]
         scores = yield proposals
