@@ -619,6 +619,9 @@ def draw_bpe_dropout(
     Where no pre-token is merged by blocks, by a kernel without that code: it takes half the time to
     compile.
     """
-    longest = np.diff(pre_tokens.end, prepend=batch.offsets[0]).max(initial=0)
-    blocks = by_blocks if rule == PROVILKOV and longest >= by_blocks else None
+    begin, end = batch.offsets[0], batch.offsets[-1]
+    blocks = None
+    if rule == PROVILKOV and end - begin >= by_blocks:  # else every pre-token is shorter
+        longest = np.diff(pre_tokens.end, prepend=begin).max(initial=0)
+        blocks = by_blocks if longest >= by_blocks else None
     return merge_texts(trie, merges, pre_tokens, batch, p, rule, blocks, rows)
