@@ -308,8 +308,10 @@ def certify_items(
             fitting = [one for one in block if one.request is not None]
             if not waiting:
                 continue
-            scored = certifier.certify(fitting) if any(one.request for one in waiting) else []
-            certificates = dict(zip((one.key for one in fitting), scored, strict=False))
+            certificates: dict[str, list[Certificate]] = {}
+            if any(one.request is not None for one in waiting):
+                keys = [one.key for one in fitting]
+                certificates = dict(zip(keys, certifier.certify(fitting), strict=True))
             for one in waiting:
                 of_item = [c.to_json() for c in certificates.get(one.key, [])]
                 overflowed = one.question.overflowed

@@ -210,10 +210,12 @@ def measure_defenses(
     traffic = task.traffic(benign, draws, seed)
     curves = {}
     for name, (reader, detector) in detectors.items():
-        curve = roc(detector(traffic), detector(broken), false_positives=false_positives)
+        scores = detector(broken)
+        curve = roc(detector(traffic), scores, false_positives=false_positives)
         row = task.row(
             f"detection by {name}", reader, clean, broken,
             lambda rows, at=curve.threshold, score=detector: score(rows) > at,
+            scores > curve.threshold,
         )  # fmt: skip
         curves[name] = curve
         rows.append(replace(row, auc=curve.auc, detected=curve.detected, threshold=curve.threshold))
@@ -296,13 +298,17 @@ class _Task:
         clean: Rows,
         attacked: Rows,
         flags: Callable[[Rows], np.ndarray] = lambda rows: np.zeros(len(rows), bool),
+        flagged: np.ndarray | bool = False,
     ) -> Defense:
-        """A defense, which refuses the rows that ``flags`` marks, bool [rows]."""
+        """A defense, which refuses clean rows by ``flags``, and ``flagged`` attacked ones.
+
+        Both are bool [rows].
+        """
         began = time.perf_counter()
         answers, tokens = read(clean)
         right = (answers == self.labels) & ~flags(clean)
         seconds = (time.perf_counter() - began) / len(clean)
-        held = (read(attacked)[0] == self.labels) | flags(attacked)
+        held = (read(attacked)[0] == self.labels) | flagged
         accuracy, low, high = clustered(held.astype(float))
         tokens_each = tokens / len(clean)
         return Defense(name, float(right.mean()), accuracy, low, high, tokens_each, seconds)

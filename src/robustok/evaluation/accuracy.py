@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.checks import check_integer
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.ensemble import METHODS, combined
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import (
@@ -96,8 +96,8 @@ def evaluate(
     began = time.perf_counter()
     items = check_keyed("item", items)
     draws, seed = check_integer("draws", draws, 1), check_integer("seed", seed)
-    if ensemble not in (None, *METHODS):
-        raise RobustokError(f"unknown ensemble '{ensemble}': {nearest(str(ensemble), METHODS)}")
+    if ensemble is not None:
+        check_choice("ensemble", str(ensemble), METHODS)
     sampler = as_sampler(sampler, vocab)
     draws = 1 if sampler.deterministic else draws
     has_sentences = not all(item.question for item in items)

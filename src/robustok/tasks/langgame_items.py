@@ -26,7 +26,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 from robustok.tasks.item import SPLITS, Item
 
 FORMATS = ("paper", "short")
@@ -169,15 +169,12 @@ def check_request(
     """Raise RobustokError for a number, split, kind or format that a game does not have."""
     if n < 1:
         raise RobustokError(f"{n} questions: give at least 1")
-    if split not in SPLITS:
-        raise RobustokError(f"unknown split '{split}': {nearest(split, SPLITS)}")
+    check_choice("split", split, SPLITS)
     for kind in kinds:
-        if kind not in known:
-            raise RobustokError(f"unknown {game} kind '{kind}': {nearest(kind, known)}")
+        check_choice(f"{game} kind", kind, known)
     if not kinds:
         raise RobustokError("no kind of question: give at least one")
-    if format not in FORMATS:
-        raise RobustokError(f"unknown {game} format '{format}': {nearest(format, FORMATS)}")
+    check_choice(f"{game} format", format, FORMATS)
 
 
 def _check_words(words: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from robustok.cli.options import (
     output_folder,
 )
 from robustok.cli.printing import bar, print_json
-from robustok.errors import RobustokError, nearest
+from robustok.errors import check_choice
 from robustok.runtime.display import counted
 from robustok.tasks import cute, langgame
 from robustok.tasks.item import baselines, write_dataset
@@ -141,8 +141,7 @@ def data(
 
     Writes train.jsonl, test.jsonl and a card; `datasets.load_dataset` reads the folder.
     """
-    if game not in GAMES:
-        raise RobustokError(f"unknown data set '{game}': {nearest(game, GAMES)}")
+    check_choice("data set", game, GAMES)
     make, title, about = GAMES[game]
     names = words.read(language=options.language)
     splits = {

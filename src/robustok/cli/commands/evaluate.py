@@ -35,7 +35,7 @@ from robustok.cli.options import (
     scheme_option,
 )
 from robustok.cli.printing import bar, print_json, print_result
-from robustok.errors import RobustokError, nearest
+from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.results import (
     FewShot,
     TaskResult,
@@ -380,8 +380,7 @@ def lm_eval(
 
 def _with_dtype(args: list[str], dtype: str) -> list[str]:
     """The arguments with the type of the weights in --model_args."""
-    if dtype not in PRECISIONS:
-        raise RobustokError(f"unknown dtype '{dtype}': {nearest(dtype, PRECISIONS)}")
+    check_choice("dtype", dtype, PRECISIONS)
     for number, arg in enumerate(args):
         if arg.startswith("--model_args="):
             return [*args[:number], f"{arg},dtype={dtype}", *args[number + 1 :]]
