@@ -76,6 +76,15 @@ def test_a_damaged_cell_is_done_again(
     assert rows_of(folder) == rows_of(finished)
 
 
+@pytest.mark.parametrize("written_in", [".", "items", "figures"])
+def test_temporary_files_of_a_killed_run_are_removed(folder: Path, written_in: str) -> None:
+    part = folder / written_in / ".file.0.part"
+    part.parent.mkdir(exist_ok=True)
+    part.write_text("cut off")
+    run_study(STUDY, folder)
+    assert not part.exists()
+
+
 @pytest.mark.parametrize("kinds", ["data tokenizer", "pretrain", "finetune", "evaluate"])
 def test_removed_cells_are_done_again(folder: Path, finished: Path, kinds: str) -> None:
     cells = [path for kind in kinds.split() for path in (folder / "cells").glob(f"{kind}-*")]

@@ -207,7 +207,8 @@ def _claim(study: Study, folder: Path) -> None:
     """Write the resolved study into a new folder, or check that the folder holds this study."""
     path = folder / "study.json"
     wanted = study.model_dump(mode="json")
-    clear_parts(folder)
+    for written_in in (folder, folder / "items", folder / "figures"):
+        clear_parts(written_in)
     if not path.exists():
         other_files = [p.name for p in folder.iterdir() if p.name not in OWN_FILES]
         if other_files:
