@@ -34,7 +34,7 @@ lint: $(STAMP)
 	$(BIN)/python .ci/cycles.py
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The kernels as plain Python, whose lines coverage can count.
 coverage: $(STAMP)

@@ -50,6 +50,20 @@ def test_target_likelihood_is_the_log_probability_of_the_response(model, vocab, 
     assert objective(rows) == pytest.approx(wanted, abs=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        (ObjectiveSettings("refusal", threshold=2.0), "--threshold"),
+        (ObjectiveSettings("guard", target=" rain"), "--target"),
+        (ObjectiveSettings("classifier", unwanted=("unsafe",)), "--unwanted"),
+        (ObjectiveSettings("builtins:len", flag_probability=0.2), "--flag-probability"),
+    ],
+)
+def test_a_setting_that_the_objective_does_not_read_is_refused(model, vocab, settings, option):
+    with pytest.raises(RobustokError, match=option):
+        objective_by_name(model, vocab, settings)
+
+
 @pytest.mark.parametrize("scale", ["probability", "log-probability"])
 def test_the_margin_is_of_the_best_wrong_option(model, vocab, rows, scale: str) -> None:
     objective = Margin(model, vocab, OPTIONS, 1, scale=scale, prefix=PREFIX, suffix=SUFFIX)

@@ -386,6 +386,14 @@ class NamedObjective:
 
 ObjectiveMaker = Callable[[NamedObjective, Prompt], Objective]
 OBJECTIVES: Registry[ObjectiveMaker] = Registry("objective", "robustok.objectives")
+# The settings that each of our objectives reads, of those that not all of them read.
+SETTINGS_READ = {
+    "margin": (),
+    "target": ("target", "threshold"),
+    "refusal": ("wanted", "unwanted"),
+    "guard": ("wanted", "unwanted", "flag_probability"),
+    "classifier": ("flagged", "flag_probability"),
+}
 
 
 def objective_by_name(
@@ -403,15 +411,29 @@ def objective_by_name(
         settings: which objective, and what it needs.
         frame: ``prefix`` and ``suffix``, as :class:`CausalObjective` takes them.
 
-    Raises RobustokError for an unknown name; a call raises it for a prompt without what the
-    objective needs.
+    Raises RobustokError for an unknown name and for a setting that the objective does not read; a
+    call raises it for a prompt without what the objective needs.
     """
+    _check_all_read(settings)
     if ":" in settings.name:
         objective = as_objective(function_named(settings.name), threshold=settings.threshold)
         make: ObjectiveMaker = lambda *_: objective  # noqa: E731
     else:
         make = OBJECTIVES[settings.name]
     return NamedObjective(make, model, vocab, settings, frame)
+
+
+def _check_all_read(settings: ObjectiveSettings) -> None:
+    default = ("threshold",) if ":" in settings.name else None  # None: of another package
+    read = SETTINGS_READ.get(settings.name, default)
+    given, defaults = asdict(settings), asdict(ObjectiveSettings())
+    for name in dict.fromkeys(name for names in SETTINGS_READ.values() for name in names):
+        if read is not None and name not in read and given[name] != defaults[name]:
+            option = name.replace("_", "-")
+            raise RobustokError(
+                f"objective '{settings.name}' does not read --{option}: leave it out, or give "
+                "another --objective"
+            )
 
 
 @OBJECTIVES.register("margin")

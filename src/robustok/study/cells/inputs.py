@@ -327,8 +327,8 @@ def added_start_token(name: str) -> str | None:
     """The special token that a model's tokenizer itself puts before every text; None for none."""
     vocab = Vocabulary.load(name)
     source = vocab.data.source
-    first = source.encode("a").ids[0] if isinstance(source, Tokenizer) else None
-    return vocab.tokens[first].decode() if first in vocab.special else None
+    added = source.encode("").ids[:1] if isinstance(source, Tokenizer) else []
+    return vocab.tokens[added[0]].decode() if added and added[0] in vocab.special else None
 
 
 def _content_or_name(name: str) -> str:
