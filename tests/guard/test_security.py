@@ -146,7 +146,7 @@ def test_a_limit_that_is_no_length(gpt2_like: rt.Vocabulary, max_length: Any) ->
 
 
 @pytest.mark.parametrize("ids", [
-    [[1], [1, 2]], [1, [2]], [[1, 2], [3, 4]], "12", ["a"], [1.5], [True], 0.5, None,
+    [[1], [1, 2]], [1, [2]], [[1, 2], [3, 4]], "12", ["a"], [1.5], [True], [5, True], 0.5, None,
     np.array(0.5), np.array(3), np.array("x"),
 ])  # fmt: skip
 def test_ids_that_are_no_sequence_are_one_line(gpt2_like: rt.Vocabulary, ids: Any) -> None:

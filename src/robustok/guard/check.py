@@ -518,7 +518,8 @@ def check_row(row: Any, max_length: int | None, label: str = "") -> np.ndarray:
         ids = _as_array(row)
     except ValueError:  # rows of different lengths inside one sequence
         ids = np.empty((0, 0))
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+    has_bool = isinstance(row, (list, tuple)) and bool in map(type, row)
+    if has_bool or ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise RobustokError(f"{label}token ids are a list of integers, not {shown(row)}")
     if ids.dtype == np.uint64:
         ids = np.minimum(ids, np.uint64(_LARGEST))
