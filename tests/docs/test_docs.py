@@ -6,6 +6,7 @@ The first example of the README runs unchanged and gives the results in its comm
 from __future__ import annotations
 
 import contextlib
+import copy
 import doctest
 import importlib
 import inspect
@@ -170,14 +171,14 @@ def test_the_examples_of_the_docstrings_give_the_results_shown(
     monkeypatch.chdir(tmp_path)
     setup = re.search(r"```python\n(.*?)```", REFERENCE, re.DOTALL)
     assert setup
-    start = compile(setup[1], "reference.md", "exec")
+    exec(setup[1], start := {})
     attempted, failures = 0, []
     runner = doctest.DocTestRunner(verbose=False, optionflags=OPTIONS)
     for module in modules():
         for example in doctest.DocTestFinder(exclude_empty=True).find(module):
             if not example.examples:
                 continue
-            exec(start, names := {})  # again for each: some examples train the model
+            names = start | {"model": copy.deepcopy(start["model"])}  # some examples train it
             example.globs = names | vars(module) | names
             output: list[str] = []
             result = runner.run(example, out=output.append)
