@@ -27,8 +27,7 @@ from robustok.report.sources import read_source
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = ROOT / "docs/results"
-# Pages that are not drawn: the index, and tables whose runs were not kept.
-WRITTEN = ("index", "earlier-smollm2", "earlier-tiny-llm", "earlier-small-models")
+WRITTEN = ("index",)  # pages that are not drawn
 
 
 def keep(run: Path, name: str, commit: str | None = None) -> Path:
