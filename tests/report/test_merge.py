@@ -238,7 +238,7 @@ def test_tasks_have_panels_and_pretrained_models_are_bars(tmp_path: Path) -> Non
     assert (first.title, second.title) == ("copa", "piqa")
     assert list(first.series) == list(schemes)
     assert [list(panel.groups.values())[-1] for panel in (first, second)] == [
-        "0.20\nα = 0.5", "0.40\nα = 0.5",
+        "0.20\nα 0.5", "0.40\nα 0.5",
     ]  # fmt: skip
     assert "measured splits" in first.axis
     unmeasured = [r | {"splits": float("nan")} for r in rows]

@@ -267,7 +267,7 @@ def _strength_axis(results: Results, panel: str) -> tuple[dict[str, str], str]:
     if any(np.isnan(mean) for _, mean in strengths.values()):
         groups = {scheme: f"{x:g}" for scheme, (x, _) in strengths.items()}
         return groups, "α of the scheme of the questions  →"
-    groups = {scheme: f"{mean:.2f}\nα = {x:g}" for scheme, (x, mean) in strengths.items()}
+    groups = {scheme: f"{mean:.2f}\nα {x:g}" for scheme, (x, mean) in strengths.items()}
     return groups, SPLITS_AXIS
 
 
