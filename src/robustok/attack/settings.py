@@ -92,7 +92,7 @@ class AttackSettings(Settings):
     """
 
     distances: tuple[int, ...] = _search_option(
-        "distance of the neighbors of a step; may be given more than once",
+        "distance of the neighbors of a step",
         "--distance",
         default=(2,),
         min=1,
@@ -224,7 +224,7 @@ class CertifySettings(Settings):
     """
 
     distances: tuple[int | None, ...] = option(
-        "whole number or 'all'; may be given more than once", "--distance", default=(2, 4, 6)
+        "whole number or 'all'", "--distance", default=(2, 4, 6)
     )
     limit: int = option(
         "score all tokenizations up to this many, else draw", "--enumerate", default=2000, min=1

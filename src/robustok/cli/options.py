@@ -94,7 +94,7 @@ def _as_parameter(one: Field[Any], hint: Any, owner: str, *, partial: bool) -> P
     passed.setdefault("metavar", _METAVARS.get(single))
     required = one.default is MISSING and not partial
     info = typer.Option(
-        *flags, help=metadata["help"] + _default_of(one, flags), show_default=False,
+        *flags, help=_help_of(one, flags, repeatable=several), show_default=False,
         rich_help_panel=metadata.get("panel"), **passed,
     )  # fmt: skip
     annotation = list[single] if several else single
@@ -104,6 +104,14 @@ def _as_parameter(one: Field[Any], hint: Any, owner: str, *, partial: bool) -> P
         annotation=Annotated[annotation if required else annotation | None, info],
         default=Parameter.empty if required else None,
     )
+
+
+def _help_of(one: Field[Any], flags: tuple[str, ...], *, repeatable: bool) -> str:
+    """The help text of a field, with what its type and its default add to it."""
+    text, bracket, default = one.metadata["help"].partition("[default")
+    parts = [text.rstrip(), "repeatable" if repeatable else ""]
+    text = "; ".join(filter(None, parts)) + (f"  {bracket}{default}" if bracket else "")
+    return text + _default_of(one, flags)
 
 
 def _default_of(one: Field[Any], flags: tuple[str, ...]) -> str:
@@ -194,7 +202,7 @@ def file_option(help: str, *flags: str, suffixes: tuple[str, ...] = (), **metada
     return option(help, *flags, default=None, **metadata)
 
 
-def scheme_option(help: str = "may be given more than once", default: Any = ()) -> Any:
+def scheme_option(help: str = "how texts are tokenized", default: Any = ()) -> Any:
     """A field of one scheme or several."""
     return option(help, "--scheme", "-s", default=default, metavar="SCHEME")
 

@@ -48,7 +48,7 @@ class AnalysisOptions:
     """The tokenizers of an analysis and its figure."""
 
     tokenizer: tuple[str, ...] = option(
-        "may be given more than once; NAME=PATH sets its name", "--tokenizer", "-t", metavar="PATH"
+        f"{TOKENIZER}; NAME=PATH sets its name", "--tokenizer", "-t", metavar="PATH"
     )
     out: Path | None = option(
         "folder for the figure (PNG, SVG) and the CSV", "--out", "-o", default=None,
@@ -180,9 +180,7 @@ def dropout(seed: Seed, options: DropoutOptions, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class BiasOptions(AnalysisOptions):
-    scheme: tuple[str, ...] = scheme_option(
-        "may be given more than once  [default: all of the paper's]"
-    )
+    scheme: tuple[str, ...] = scheme_option("scheme to measure  [default: all of the paper's]")
     splits: int = option("greatest number of splits", default=4, min=1)
     draws: int = draws_option(
         "draws of each word, where a scheme has no exact probabilities", 10_000
@@ -218,10 +216,8 @@ def bias(seed: Seed, words: WordOptions, options: BiasOptions, as_json: Json = F
 class GrowthOptions(AnalysisOptions):
     """Options of `growth`; without values the library's."""
 
-    scheme: tuple[str, ...] = scheme_option("name without alpha; may be given more than once")
-    alpha: tuple[float, ...] = option(
-        "may be given more than once  [default: 0.1 to 3]", default=()
-    )
+    scheme: tuple[str, ...] = scheme_option("name without alpha")
+    alpha: tuple[float, ...] = option("[default: 0.1 to 3]", default=())
     limit: int = option("number of texts to read", default=200, min=1)
 
 

@@ -38,7 +38,7 @@ class AttackOptions:
     seed: int | None = option("the same seed, the same draws; required", default=None)
     text: str | None = option("one question to attack", default=None)
     choices: tuple[str, ...] = option(
-        "an answer, its leading space included; give two or more", "--option", default=()
+        "one of two or more answers, with its leading space", "--option", default=()
     )
     label: int | None = option("which option is right, from 0  [default: 0]", default=None)
     items: str | None = option("or JSON Lines with question, choices and label", **_FILES)

@@ -51,7 +51,7 @@ class CertifyOptions:
 
     text: str | None = option("one question to certify", default=None)
     choices: tuple[str, ...] = option(
-        "an answer with its leading space; give two or more", "--option", default=()
+        "one of two or more answers, with its leading space", "--option", default=()
     )
     items: str | None = option(
         "many questions: JSON Lines with question, choices and label", default=None, metavar="FILE"
@@ -73,7 +73,7 @@ def certify(
         list[str] | None,
         typer.Option(
             "--distance", metavar="N",
-            help="whole number or 'all'; may be given more than once  [default: 2, 4, 6]",
+            help="whole number or 'all'; repeatable  [default: 2, 4, 6]",
         ),
     ] = None,
     out: ResultFolder = None,

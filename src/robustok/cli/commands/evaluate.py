@@ -69,7 +69,7 @@ Items = Annotated[
     typer.Option(
         "--items", metavar="SOURCE",
         help="JSON Lines with question, choices and label, a folder of such files, or the name "
-        "of a benchmark on the hub; may be given more than once",
+        "of a benchmark on the hub; repeatable",
     ),
 ]  # fmt: skip
 

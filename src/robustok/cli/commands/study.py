@@ -52,7 +52,7 @@ class StudyOptions:
         "cpu, or small for SmolLM2-135M; see `study list`", default=None, metavar="NAME"
     )
     corpus: tuple[Path, ...] = option(
-        "text to pre-train on, instead of the study's text", default=(), metavar="FILE"
+        "file with text to pre-train on, instead of the study's text", default=(), metavar="FILE"
     )
     held_out: Path | None = option("text to measure perplexity on", default=None, metavar="FILE")
     benchmarks: Path | None = option(

@@ -114,9 +114,7 @@ def _counts_by(lattice: Any, by: str, total: int, most: int | None) -> list[int]
 
 @dataclass(frozen=True)
 class InspectOptions:
-    scheme: tuple[str, ...] = scheme_option(
-        "may be given more than once  [default: every random one that fits]"
-    )
+    scheme: tuple[str, ...] = scheme_option("[default: every random one that fits]")
     seed: int = option("the same seed, the same draws", default=0)
     draws: int = draws_option("draws shown for each scheme", 3)
     samples: int = option("uniform draws for the histogram", default=5000, min=1)
@@ -193,7 +191,7 @@ def _print_inspection(
 @dataclass(frozen=True)
 class PlayOptions:
     tokenizer: tuple[str, ...] = option(
-        "tokenizer to offer; may be given more than once", "--tokenizer", "-t", default=(),
+        "tokenizer to offer", "--tokenizer", "-t", default=(),
         metavar="PATH",
     )  # fmt: skip
     model: str | None = option(
