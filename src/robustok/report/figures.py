@@ -156,7 +156,7 @@ def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
         axes.set_xlabel("steps of fine-tuning")
         axes.set_ylabel("accuracy, %")
         axes.grid(visible=True, axis="y")
-        axes.legend(fontsize="small")
+        figure.legend(fontsize="small", loc="outside upper left", ncols=2)
         save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
     return Section(
         "learning",
