@@ -82,6 +82,15 @@ def named(model: Any, vocab: Vocabulary, name: str, **settings: Any) -> Any:
     return objective(Prompt("a", TEXT))
 
 
+def test_probabilities_that_underflow_are_warned_of(model, vocab) -> None:
+    margin = Margin(model, vocab, OPTIONS, 0)
+    far = np.full((2, len(OPTIONS)), -800.0)
+    with pytest.warns(UserWarning, match="give shorter options, or the objective log-probability"):
+        assert margin.read(far).tolist() == [0.0, 0.0]
+    far[:, 1] = -700.0
+    assert (margin.read(far) > 0).all()  # and no warning, which would be an error here
+
+
 def test_refusals_are_summed_and_compared_with_answers(model, vocab, rows) -> None:
     refusals, answers = [" up", " half rain"], [" glad", " baby carry"]
     z = np.exp(naive(model, vocab, rows, [*answers, *refusals]))

@@ -117,6 +117,7 @@ def test_a_replay_on_the_attacked_model_gives_its_scores(model, vocab, tmp_path)
         assert again.success == attack.success
 
 
+@pytest.mark.filterwarnings("ignore:all options have probability 0")
 def test_a_replay_counts_a_success_as_the_attack_does(vocab, llama) -> None:
     """The probabilities of such long answers are 0 as floats, but their logarithms differ."""
     item = Item("a", TEXT, (" up" * 200, " baby" * 200), 0)

@@ -144,7 +144,9 @@ def test_the_place_of_a_file_does_not_enter_the_key() -> None:
     assert here.key == there.key != BaseCell(External("a", "other"), 1e6).key
 
 
-@pytest.mark.parametrize("name", ["tokenizer.model", "adapter_config.json"])
+@pytest.mark.parametrize(
+    "name", ["tokenizer.model", "adapter_config.json", "generation_config.json"]
+)
 def test_every_file_of_a_model_folder_that_is_read_enters_the_key(
     tmp_path: Path, name: str
 ) -> None:

@@ -9,6 +9,7 @@ candidates of many texts are scored in one batch, through the prefix tree that t
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
@@ -244,7 +245,13 @@ class Margin(CausalObjective):
         self.label, self.scale, self.name = label, scale, f"margin({scale})"
 
     def read(self, log_probs: np.ndarray) -> np.ndarray:
-        """The margins, float64 [candidates]."""
+        """The margins, float64 [candidates]; warns where all probabilities of a candidate are 0."""
+        if self.scale == "probability" and (np.exp(log_probs.max(axis=1)) == 0).any():
+            warnings.warn(
+                "all options have probability 0 in float64, so that the search has nothing to "
+                "climb: give shorter options, or the objective log-probability",
+                stacklevel=2,
+            )
         return margins(log_probs, self.label, self.scale)
 
     def succeeds(self, log_probs: np.ndarray) -> np.ndarray:

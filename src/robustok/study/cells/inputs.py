@@ -44,7 +44,8 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 GENERATORS = {"langgame": langgame, "cute": cute}
 _CHUNK = 1_000  # documents that are encoded together
-_CONFIGS = ("config.json", "adapter_config.json")  # of a model, and of LoRA weights
+# Of a model, of LoRA weights, and of what ends the text that a model writes.
+_CONFIGS = ("config.json", "adapter_config.json", "generation_config.json")
 TOKENIZER_CHARACTERS = 20_000_000  # of the training text that a tokenizer is trained on
 
 
