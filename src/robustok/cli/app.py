@@ -19,11 +19,11 @@ from robustok.version import __version__
 
 # The module of each command, in the order of --help.
 _MODULES = {
-    "report": "study", "sample": "texts", "count": "texts", "inspect": "texts", "play": "texts",
+    "sample": "texts", "count": "texts", "inspect": "texts", "play": "texts",
     "corpus": "corpus", "data": "corpus", "pretrain": "training", "finetune": "training",
     "evaluate": "evaluate", "icl": "evaluate", "attack": "attack", "perplexity": "evaluate",
     "lm-eval": "evaluate", "certify": "certify", "embeddings": "certify", "bound": "certify",
-    "guard": "guard", "audit": "guard", "doctor": "doctor",
+    "guard": "guard", "audit": "guard", "report": "study", "doctor": "doctor",
     "study": "study", "analyze": "analyze",
 }  # fmt: skip
 _GROUPS = ("study", "analyze")  # commands that have commands

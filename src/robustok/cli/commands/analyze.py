@@ -34,7 +34,7 @@ from robustok.tasks import read_texts
 from robustok.tokenizer.vocabulary import Vocabulary
 
 app = typer.Typer(
-    help="Analyze schemes without a model: the analyses of the paper's appendix, and bias.",
+    help="Analyze schemes without a model. The analyses of the paper's appendix, and bias.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -160,11 +160,12 @@ def audit(
     options: AuditOptions,
     as_json: Json = False,
 ) -> None:
-    """Report how far the id sequences of PATHS drifted from the canonical encoding of their text.
+    """Report how far id sequences in PATHS drifted.
 
-    By position in the sequence, by token, and which ids stand for which; for conversations (lists
-    of turns with a role and ids) also by turn and by role or tool. Special ids are taken as they
-    are. Exit code 0: all canonical. 1: some drifted. 2: bad input, or no sequence at all.
+    Drift is from the canonical encoding of their text. It is shown by position in the sequence, by
+    token, and which ids stand for which; for conversations (lists of turns with a role and ids)
+    also by turn and by role or tool. Special ids are taken as they are. Exit code 0: all canonical.
+    1: some drifted. 2: bad input, or no sequence at all.
     """
     vocab = Vocabulary.load(tokenizer)
     audited = Audit(vocab)

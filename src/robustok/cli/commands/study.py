@@ -196,10 +196,10 @@ def report(
     ],
     options: ReportOptions,
 ) -> None:
-    """Write the report of a run again, of a file of results, or of several together.
+    """Write the report of runs or files of results.
 
-    The report has tables and figures: report.html, report.md and figures/. Runs of one study with
-    other seeds become one row each, with an interval over all seeds.
+    It has tables and figures: report.html, report.md and figures/. Several runs or files make one
+    report: runs of one study with other seeds become one row each, with an interval over all seeds.
     """
     from robustok.report import write_report
 
