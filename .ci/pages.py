@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,9 @@ def keep(run: Path, name: str, commit: str | None = None) -> Path:
         return folder
     rows = [json.dumps(_rounded(row), ensure_ascii=False) for row in read_source(run).rows]
     (folder / "results.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    shutil.copyfile(run / "study.json", folder / "study.json")
+    study = (run / "study.json").read_text(encoding="utf-8")
+    study = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', study)  # files of the machine by their names
+    (folder / "study.json").write_text(study, encoding="utf-8")
     return folder
 
 
