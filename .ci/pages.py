@@ -85,10 +85,13 @@ def draw(name: str, folder: Path) -> str:
 def _source(name: str) -> str:
     record = json.loads((RESULTS / name / "run.json").read_text(encoding="utf-8"))
     versions = record["versions"]
+    rows = RESULTS / name / "results.jsonl"
+    has_answers = not rows.exists() or '"answers"' in rows.read_text(encoding="utf-8")
+    answers = ", which has the answers to each question" if has_answers else ""
     known = [f"{package} {versions[package]}" for package in ("robustok", "torch", "transformers")]
     return (
         f"Measured on {record['date']} at commit {record['commit']} with {', '.join(known)}. This "
-        f"page is drawn from `results/{name}`, which has the answers to each question: "
+        f"page is drawn from `results/{name}`{answers}: "
         f"`robustok report results/{name} --out DIR`."
     )
 
