@@ -33,7 +33,6 @@ from robustok.evaluation.resume import RowFile
 from robustok.lattice import Lattice, distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
-from robustok.samplers import UniformK, sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import PrefixCache
 
@@ -250,7 +249,8 @@ def certify(
     settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
     certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
-    prepared = certifier.prepare(Prompt(text, text, {"label": 0}), check_options(options))
+    choices = check_options(options)
+    prepared = certifier.prepare(Prompt(text, text, {"choices": choices, "label": 0}))
     if prepared.request is None:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
     ((certificate,),) = certifier.certify([prepared], progress)
@@ -367,9 +367,9 @@ class _Certifier:
     seed: int
     max_batch_tokens: int | None
 
-    def prepare(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> _Prepared:
-        """A question, by default with the options of its prompt, and what to score."""
-        question = self.attacked_model.text(prompt, options)
+    def prepare(self, prompt: Prompt) -> _Prepared:
+        """A question and what to score."""
+        question = self.attacked_model.text(prompt)
         rows, sets = tokenizations_to_score(question, self.settings, self.seed)
         return _Prepared(question, rows, sets, question.request(rows))
 
@@ -420,9 +420,8 @@ class _Certifier:
         if within is not None:
             step = min(2, within)
             settings = AttackSettings(distances=(step,), steps=within // step)
-        attacks: list[Attack] = []
-        trials = (Trial(question, settings, self.seed) for question in questions)
-        run_trials(trials, Scorer(self.max_batch_tokens), attacks.append)
+        trials = [Trial(question, settings, self.seed) for question in questions]
+        attacks = run_trials(trials, Scorer(self.max_batch_tokens))
         return {attack.key: attack for attack in attacks}
 
     def _certificate(
@@ -539,11 +538,8 @@ def _draw_within(
     question: AttackedText, counts: list[int], draws: int, seed: int
 ) -> list[np.ndarray]:
     """Uniform draws from the tokenizations of the counted distances (none: of all)."""
-    keys = np.array([question.draw_key], np.int64)
-    text = Ragged.from_rows([question.canonical])
     if not counts:
-        uniform = sampler("uniform", question.vocab)
-        return list(uniform.sample_batch(text, seed=seed, draws=draws, keys=keys))
+        return list(question.draw_all("uniform", seed, draws, 0))
     total = sum(counts)
     rng = np.random.default_rng([check_seed(seed), question.draw_key, len(counts)])
     shares = rng.multinomial(draws, [count / total for count in counts])
@@ -551,8 +547,5 @@ def _draw_within(
     for k, share in enumerate(shares.tolist()):
         if share:
             # An epoch for each level: from one, its draws and those of the next look alike.
-            drawn = UniformK(question.vocab, k=k).sample_batch(
-                text, seed=seed, draws=share, keys=keys, epoch=k
-            )
-            rows += list(drawn)
+            rows += question.draw_all(f"uniform-k(k={k})", seed, share, k)
     return rows

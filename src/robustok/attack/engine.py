@@ -12,7 +12,7 @@ import numpy as np
 
 from robustok.attack.objectives import Constraint, Margin, Objective, scoring_config
 from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in
-from robustok.attack.search import POOL, AttackedText, Scorer, Trial, run_trials
+from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
@@ -25,6 +25,7 @@ from robustok.evaluation.questions import (
     check_keyed,
     check_options,
     check_questions,
+    encode_options,
     plain_ids,
 )
 from robustok.evaluation.results import Accuracy
@@ -35,6 +36,8 @@ from robustok.scoring import scoring_mode
 if TYPE_CHECKING:
     from robustok.tasks.item import Item
     from robustok.tokenizer.vocabulary import Vocabulary
+
+POOL = 32  # texts attacked at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,17 +103,17 @@ class AttackedModel:
     overflow: str | None = None
     scale: str = "probability"
 
-    def margin(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> Margin:
-        """The objective of a question, by default with the options of its prompt."""
+    def margin(self, prompt: Prompt) -> Margin:
+        """The objective of a question."""
         window = None if self.overflow is None else Window(self.model, self.overflow)
         return Margin(
-            self.model, self.vocab, options or prompt.fields["choices"], prompt.fields["label"],
+            self.model, self.vocab, prompt.fields["choices"], prompt.fields["label"],
             scale=self.scale, prefix=self.prefix, suffix=self.suffix, window=window,
         )  # fmt: skip
 
-    def text(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> AttackedText:
+    def text(self, prompt: Prompt) -> AttackedText:
         """A question under attack; its random draws depend on its key."""
-        return AttackedText(self.vocab, prompt, self.margin(prompt, options), key=prompt.key)
+        return AttackedText(self.vocab, prompt, self.margin(prompt), key=prompt.key)
 
     def as_config(self) -> dict[str, Any]:
         """What decides the scores, for the configuration of a resume file."""
@@ -170,19 +173,17 @@ def attack(
     seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     options = check_options(options)
-    prompt = Prompt(text, text, {"choices": _plain(options), "label": label})
+    choices = [
+        option if isinstance(option, str) else ids.tolist()
+        for option, ids in zip(options, encode_options(vocab, options), strict=True)
+    ]
+    prompt = Prompt(text, text, {"choices": choices, "label": label})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
-    question = attacked_model.text(prompt, options)
+    question = attacked_model.text(prompt)
     if question.is_dropped(settings.start, seed):
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
-    (result,) = _attack_all([Trial(question, settings, seed)], Scorer(max_batch_tokens))
+    (result,) = run_trials([Trial(question, settings, seed)], Scorer(max_batch_tokens))
     return result
-
-
-def _plain(options: Sequence[Any]) -> list[Any]:
-    """Options as JSON: strings, and ids as lists."""
-    texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in options]
-    return [one if isinstance(one, str) else np.asarray(one).tolist() for one in texts]
 
 
 def attack_items(
@@ -277,31 +278,26 @@ def attack_items(
 def _attack_all(
     trials: Sequence[Trial],
     scorer: Scorer,
-    file: RowFile | None = None,
-    progress: Progress | None = None,
+    file: RowFile,
+    progress: Progress | None,
     each: Callable[[Attack], None] | None = None,
 ) -> list[Attack]:
     """The attacks in the order of the trials; those in ``file`` are read, new ones added to it."""
     keys = [trial.text.prompt.key for trial in trials]
-    rows = {} if file is None else file.rows
-    done = {key: Attack.from_row(rows[key]) for key in keys if key in rows}
-
-    def keep(attack: Attack) -> None:
-        if attack.key in done:  # repeated so that its group forms the same batches
-            return
-        done[attack.key] = attack
-        if file is not None:
-            file.add_row(attack.as_row())
-        if each is not None:
-            each(attack)
-        if progress is not None:
-            progress(len(done), len(keys))
-
+    done = {key: Attack.from_row(file.rows[key]) for key in keys if key in file.rows}
     # In fixed groups, so that a resumed run forms the same batches as an uninterrupted one.
     for begin in range(0, len(trials), POOL):
-        group = trials[begin : begin + POOL]
-        if not all(trial.text.prompt.key in done for trial in group):
-            run_trials(group, scorer, keep)
+        if all(key in done for key in keys[begin : begin + POOL]):
+            continue
+        for attack in run_trials(trials[begin : begin + POOL], scorer):
+            if attack.key in done:  # repeated so that its group forms the same batches
+                continue
+            done[attack.key] = attack
+            file.add_row(attack.as_row())
+            if each is not None:
+                each(attack)
+            if progress is not None:
+                progress(len(done), len(keys))
     return [done[key] for key in keys]
 
 
