@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -253,7 +254,7 @@ def certify(
     prepared = certifier.prepare(Prompt(text, text, {"choices": choices, "label": 0}))
     if prepared.request is None:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
-    ((certificate,),) = certifier.certify([prepared], progress)
+    (certificate,) = certifier.certify([prepared], progress)[text]
     return certificate
 
 
@@ -302,16 +303,12 @@ def certify_items(
     with RowFile(resume_file, config, items) as file:
         todo = [] if all(item.key in file.rows for item in items) else items
         for block in _blocks(certifier.prepare(Prompt.of_item(item)) for item in todo):
-            # Finished items stay part of their block: how a score rounds depends on the whole
-            # batch. A dropped item has no certificates.
             waiting = [one for one in block if one.key not in file.rows]
-            fitting = [one for one in block if one.request is not None]
             if not waiting:
                 continue
-            certificates: dict[str, list[Certificate]] = {}
-            if any(one.request is not None for one in waiting):
-                keys = [one.key for one in fitting]
-                certificates = dict(zip(keys, certifier.certify(fitting), strict=True))
+            # Finished items stay part of their block: how a score rounds depends on the whole
+            # batch. A dropped item has no certificates.
+            certificates = certifier.certify([one for one in block if one.request is not None])
             for one in waiting:
                 of_item = [c.to_json() for c in certificates.get(one.key, [])]
                 overflowed = one.question.overflowed
@@ -375,22 +372,23 @@ class _Certifier:
 
     def certify(
         self, block: Sequence[_Prepared], progress: Progress | None = None
-    ) -> list[list[Certificate]]:
-        """The certificates of some questions, one for each distance."""
+    ) -> dict[str, list[Certificate]]:
+        """The certificates of some questions, one for each distance, by the question's key."""
         scored = self._score(block, progress)
         # Row 0 is the canonical tokenization; the other answers are compared with its answer.
         for prepared, log_probs in zip(block, scored, strict=True):
-            _margin_of(prepared.question).label = int(log_probs[0].argmax())
+            margin = prepared.question.objective
+            assert isinstance(margin, Margin)
+            margin.label = int(log_probs[0].argmax())
         questions = [prepared.question for prepared in block]
         attacks = {d: self._attacks(questions, d) for d in self.settings.distances}
-        results = []
+        results: dict[str, list[Certificate]] = {}
         for prepared, log_probs in zip(block, scored, strict=True):
-            certificates: list[Certificate] = []
+            nearer, of_question = None, results.setdefault(prepared.key, [])
             for chosen in prepared.sets:
                 attack = attacks[chosen.distance].get(prepared.key)
-                nearer = certificates[-1] if certificates else None
-                certificates.append(self._certificate(prepared, chosen, log_probs, attack, nearer))
-            results.append(certificates)
+                nearer = self._certificate(prepared, chosen, log_probs, attack, nearer)
+                of_question.append(nearer)
         return results
 
     def _score(self, block: Sequence[_Prepared], progress: Progress | None) -> list[np.ndarray]:
@@ -433,16 +431,16 @@ class _Certifier:
         nearer: Certificate | None,
     ) -> Certificate:
         """The certificate of one distance; ``nearer`` is that of the next smaller one."""
-        question, rows = prepared.question, prepared.rows
-        label = _margin_of(question).label
-        in_set = log_probs[chosen.members]
-        other = chosen.members[in_set.argmax(axis=1) != label]
+        answer, in_set = int(log_probs[0].argmax()), log_probs[chosen.members]
+        other = chosen.members[in_set.argmax(axis=1) != answer]
         flips, scored = len(other), len(in_set)
         exact, confidence = chosen.exact, self.settings.confidence
+        apart = partial(distance, self.attacked_model.vocab, prepared.question.canonical)
         # What is known to flip within a smaller distance is within this one too.
         witness = None if nearer is None else nearer.witness
         if witness is None and flips:
-            witness = tuple(rows[min(other, key=lambda i: _apart(question, rows[i]))].tolist())
+            nearest = min((prepared.rows[i] for i in other.tolist()), key=apart)
+            witness = tuple(nearest.tolist())
         attacked = None if attack is None else attack.success
         attacked = True if nearer is not None and nearer.attacked else attacked
         if witness is None and attack is not None and attack.success:
@@ -450,18 +448,18 @@ class _Certifier:
         return Certificate(
             key=prepared.key,
             distance=chosen.distance,
-            answer=label,
+            answer=answer,
             tokenizations=chosen.size,
             method="enumeration" if exact else "sampling",
             n_scored=scored,
             flips=flips,
             upper=flips / scored if exact else clopper_pearson_upper(flips, scored, confidence),
             confidence=1.0 if exact else confidence,
-            margin=float(margins(in_set, label).max()),
+            margin=float(margins(in_set, answer).max()),
             attacked=attacked,
             attack_n_scored=0 if attack is None else attack.n_scored,
             witness=witness,
-            witness_distance=None if witness is None else _apart(question, np.array(witness)),
+            witness_distance=None if witness is None else apart(np.array(witness)),
         )
 
 
@@ -495,15 +493,6 @@ def _chunks(block: Sequence[_Prepared]) -> Iterator[list[tuple[int, Request]]]:
         yield chunks
 
 
-def _margin_of(question: AttackedText) -> Margin:
-    assert isinstance(question.objective, Margin)
-    return question.objective
-
-
-def _apart(question: AttackedText, ids: np.ndarray) -> int:
-    return distance(question.vocab, question.canonical, ids)
-
-
 def tokenizations_to_score(
     question: AttackedText, settings: CertifySettings, seed: int
 ) -> tuple[Ragged, list[TokenizationSet]]:
@@ -511,8 +500,7 @@ def tokenizations_to_score(
     canonical = question.canonical
     lattice = Lattice(question.vocab, canonical)
     farthest = lattice.farthest
-    rows: list[np.ndarray] = []
-    level, sets = -1, []
+    rows, level, sets = [canonical], 0, []
     for wanted in settings.distances:
         most = farthest if wanted is None else min(wanted, farthest)
         # All of them are counted without a polynomial of the text's length.
@@ -525,8 +513,6 @@ def tokenizations_to_score(
                 rows += list(lattice.neighbors(canonical, distance=level))
             members = np.arange(size)
         else:
-            rows = rows or [canonical]
-            level = max(level, 0)
             drawn = _draw_within(question, counts, settings.draws, seed)
             members = np.arange(len(rows), len(rows) + len(drawn))
             rows += drawn
@@ -543,9 +529,10 @@ def _draw_within(
     total = sum(counts)
     rng = np.random.default_rng([check_seed(seed), question.draw_key, len(counts)])
     shares = rng.multinomial(draws, [count / total for count in counts])
-    rows: list[np.ndarray] = []
-    for k, share in enumerate(shares.tolist()):
-        if share:
-            # An epoch for each level: from one, its draws and those of the next look alike.
-            rows += question.draw_all(f"uniform-k(k={k})", seed, share, k)
-    return rows
+    # An epoch for each level: from one, its draws and those of the next look alike.
+    return [
+        row
+        for k, share in enumerate(shares.tolist())
+        if share
+        for row in question.draw_all(f"uniform-k(k={k})", seed, share, k)
+    ]
