@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustok.attack.objectives import Constraint, Margin, Objective, scoring_config
-from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in
+from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in, share
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
@@ -250,14 +250,11 @@ def attack_items(
         if not trials:
             raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
         attacks = _attack_all(trials, scorer, file, progress, each)
-    accuracy, low, high = clustered([float(not a.success) for a in attacks])
     start_accuracy, start_low, start_high = clustered(
-        [float(np.argmax(a.log_probs_start) == a.label) for a in attacks]
+        [float(np.argmax(a.steps[0].log_probs) == a.fields["label"]) for a in attacks]
     )
     return AttackEvaluation(
-        accuracy=accuracy,
-        low=low,
-        high=high,
+        **share("accuracy", [not a.success for a in attacks]),
         n=len(attacks),
         draws=1,
         eval_scheme=str(settings),
@@ -393,10 +390,10 @@ def attack_prompts(
         config |= _objective_config(objective, texts[0].objective)
         config["constraints"] = texts[0].constraint_names
     # The hash of a question in the file covers the ids that its objective scores.
-    scored = [[plain_ids(ids) for ids in getattr(t.objective, "continuations", ())] for t in texts]
+    continuations = [getattr(text.objective, "continuations", ()) for text in texts]
     questions = [
-        p._replace(fields=p.fields | {"continuations": ids})
-        for p, ids in zip(prompts, scored, strict=True)
+        p._replace(fields=p.fields | {"continuations": [*map(plain_ids, scored)]})
+        for p, scored in zip(prompts, continuations, strict=True)
     ]
     with RowFile(resume_file, config, questions, holds="attacks") as file:
         trials = [Trial(text, settings, seed) for text in texts]

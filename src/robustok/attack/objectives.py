@@ -12,15 +12,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 
 from robustok.attack.classifier import ClassifierLogit, log_odds
 from robustok.attack.records import Prompt
-from robustok.attack.settings import ObjectiveSettings, Registry, function_named
+from robustok.attack.settings import SCALES, ObjectiveSettings, Registry, function_named
 from robustok.checks import check_integer
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
     Ids,
     Window,
@@ -239,8 +240,7 @@ class Margin(CausalObjective):
         options = check_options(options)
         if not 0 <= label < len(options):
             raise RobustokError(f"label {label} of {len(options)} options: give the number of one")
-        if scale not in ("probability", "log-probability"):
-            raise RobustokError(f"unknown scale '{scale}': use probability or log-probability")
+        check_choice("scale", scale, SCALES)
         super().__init__(model, vocab, options, window=window, **frame)
         self.label, self.scale, self.name = label, scale, f"margin({scale})"
 
@@ -332,14 +332,12 @@ class LogOdds(CausalObjective):
             raise RobustokError(f"{name} needs an opening to avoid: give at least one")
         super().__init__(model, vocab, [*wanted, *unwanted], **frame)
         self.threshold, self.name, self.wanted = threshold, name, len(wanted)
-        rows = [ids.tolist() for ids in self.continuations]
-        for i, one in enumerate(rows):
-            for j, other in enumerate(rows):
-                if i != j and other[: len(one)] == one:
-                    texts = [vocab.decode(ids) for ids in (other, one)]
-                    raise RobustokError(
-                        f"opening {texts[0]!r} begins with the tokens of {texts[1]!r}: keep one"
-                    )
+        for one, other in permutations([ids.tolist() for ids in self.continuations], 2):
+            if other[: len(one)] == one:
+                raise RobustokError(
+                    f"opening {vocab.decode(other)!r} begins with the tokens of "
+                    f"{vocab.decode(one)!r}: keep one"
+                )
 
     def read(self, log_probs: np.ndarray) -> np.ndarray:
         """The log-odds of each candidate, float64 [candidates]."""
@@ -550,7 +548,7 @@ class WithinPerplexity:
         self.model = model
         self.prefix = prefix if prefix is not None and len(prefix) else start_ids(model)
         self.prefix_cache: dict[bytes, Any] = {}
-        self.canonical = np.asarray(vocab.encode(text), np.int32)
+        self.canonical = vocab.encode(text)
         rows = sampler(spec, vocab).sample_batch(
             [text], seed=seed, draws=draws, keys=item_keys([text])
         )

@@ -169,16 +169,6 @@ class Attack:
         """Log-probabilities of the objective's continuations under ``ids``, in nats."""
         return self.steps[-1].log_probs
 
-    @property
-    def log_probs_start(self) -> tuple[float, ...]:
-        """Log-probabilities of the objective's continuations at the start, in nats."""
-        return self.steps[0].log_probs
-
-    @property
-    def label(self) -> int:
-        """Index of the right option of a question, from 0."""
-        return int(self.fields["label"])
-
     def score_after(self, n_scored: int) -> float:
         """The highest score among the first ``n_scored`` tokenizations, at least 1."""
         reached = [step.score for step in self.steps if step.n_scored <= n_scored]
@@ -201,10 +191,9 @@ class Attack:
             values = {one.name: row[one.name] for one in fields(cls)}
             values |= {name: check_ids(row[name]) for name in ("ids", "canonical_ids")}
             values["steps"] = tuple(
-                Step(check_ids(step["ids"]), step["score"], step["n_scored"], step["round"],
-                     tuple(step["log_probs"]))
+                Step(**step | {"ids": check_ids(step["ids"]), "log_probs": (*step["log_probs"],)})
                 for step in row["steps"]
-            )  # fmt: skip
+            )
             for ids in (values["ids"], row["prefix"], row["suffix"]):
                 if check_ids(ids).min(initial=0) < 0:
                     raise RobustokError("an id is negative")
@@ -282,15 +271,22 @@ def success_curve(attacks: Sequence[Attack], limits: Sequence[int]) -> list[dict
     """
     if any(attack.success is None for attack in attacks):
         raise RobustokError("the objective has no threshold, so nothing counts as a success")
-    return curve_of([attack.reached_at for attack in attacks], limits)
+    return curve_of("success", [attack.reached_at for attack in attacks], limits)
 
 
-def curve_of(reached_at: Sequence[int | None], limits: Sequence[int]) -> list[dict[str, float]]:
-    """A row for each limit, from the number scored when each prompt was broken; None for never."""
-    return [
-        {"n_scored": limit, **share("success", [n is not None and n <= limit for n in reached_at])}
-        for limit in limits
-    ]
+def curve_of(
+    name: str, reached_at: Sequence[int | None], limits: Sequence[int]
+) -> list[dict[str, float]]:
+    """The "success" or the "accuracy" at each limit, with 95% bounds.
+
+    ``reached_at`` has the number scored when each prompt was broken, None for never.
+    """
+    table = []
+    for limit in limits:
+        broken = [n is not None and n <= limit for n in reached_at]
+        counted = [one == (name == "success") for one in broken]
+        table.append({"n_scored": limit, **share(name, counted)})
+    return table
 
 
 def share(name: str, values: Sequence[bool]) -> dict[str, float]:
@@ -319,10 +315,7 @@ def accuracy_by_n_scored(
     """
     if limits is None:
         limits = sorted({1, most, *(n for n in reached_at if n is not None)})
-    return [
-        {"n_scored": limit, **share("accuracy", [n is None or n > limit for n in reached_at])}
-        for limit in limits
-    ]
+    return curve_of("accuracy", reached_at, limits)
 
 
 def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:
@@ -351,17 +344,16 @@ def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:
             f"attack '{record.key}' cuts {sum(record.lengths)} bytes, but the other vocabulary "
             f"reads its text as {len(data)}: attack that model itself"
         )
-    by_bytes = vocab.derived("ids by bytes", lambda: _ids_by_bytes(vocab))
+    by_bytes = vocab.derived(
+        "ids by bytes",
+        lambda: {spelled: i for i, spelled in enumerate(vocab.tokens) if i not in vocab.special},
+    )
     ids: list[int] = []
     begin = 0
     for length in record.lengths:
         ids += _split(data[begin : begin + length], by_bytes)
         begin += length
     return np.asarray(ids, np.int32)
-
-
-def _ids_by_bytes(vocab: Vocabulary) -> dict[bytes, int]:
-    return {spelled: i for i, spelled in enumerate(vocab.tokens) if i not in vocab.special}
 
 
 def _split(part: bytes, by_bytes: dict[bytes, int]) -> list[int]:

@@ -86,9 +86,7 @@ class AttackedText:
     def fitting(self, rows: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The rows that the model has positions for; the others are counted."""
         rows, limit = list(rows), self.objective.max_length
-        if limit is None:
-            return rows
-        kept = [row for row in rows if len(row) <= limit]
+        kept = [row for row in rows if limit is None or len(row) <= limit]
         self.filtered += len(rows) - len(kept)
         return kept
 
@@ -221,10 +219,10 @@ class Trial:
     def drive(self) -> Generator[list[np.ndarray], Scored, Attack]:
         """Run the search; yields the tokenizations that it asks for and that have no score yet."""
         search = SEARCHES[self.settings.search](self)
-        answer = None
+        answer: Any = None
         while True:
             try:
-                rows = list(next(search) if answer is None else search.send(answer))
+                rows = list(search.send(answer))
             except StopIteration:
                 break
             distinct = {row.tobytes(): row for row in rows}

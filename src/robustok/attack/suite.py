@@ -129,7 +129,7 @@ class SuiteResult:
             min((a.reached_at for a in attacks if a.reached_at is not None), default=None)
             for attacks in self.by_prompt
         ]
-        return curves | {"worst of all": curve_of(reached, limits)}
+        return curves | {"worst of all": curve_of("success", reached, limits)}
 
 
 def run_suite(
@@ -237,7 +237,7 @@ class JointAttack:
             vocab: the vocabulary of the attacked model.
             text: the text.
         """
-        return _applied(np.asarray(vocab.encode(text), np.int32), self.rules)
+        return _applied(vocab.encode(text), self.rules)
 
 
 def attack_jointly(
@@ -270,7 +270,7 @@ def attack_jointly(
     check_integer("steps", steps, 1)
     prompts = check_keyed("prompt", prompts)
     objectives = [objective(prompt) for prompt in prompts]
-    canonical = [np.asarray(vocab.encode(prompt.text), np.int32) for prompt in prompts]
+    canonical = [vocab.encode(prompt.text) for prompt in prompts]
     for ids, one, prompt in zip(canonical, objectives, prompts, strict=True):
         check_candidate_length(f"prompt '{prompt.key}'", len(ids), one.max_length)
     tokens = sorted({int(i) for ids in canonical for i in ids})
