@@ -89,7 +89,7 @@ def test_the_result_is_consistent(attacked, vocab, items) -> None:
         assert vocab.decode_bytes(a.ids) == item.question.encode()
         for step, margin in zip(a.moves, a.margins, strict=True):
             z = np.exp(step.log_probs)
-            assert margin == pytest.approx(np.delete(z, a.label).max() - z[a.label])
+            assert margin == pytest.approx(np.delete(z, item.label).max() - z[item.label])
             assert vocab.decode(step.ids) == item.question
         assert (a.moves[0].ids.tolist(), a.moves[-1].ids.tolist()) == (
             a.start.tolist(), a.ids.tolist(),
@@ -106,9 +106,9 @@ def test_context_and_suffix_surround_the_text_and_options_may_be_ids(model, voca
     prefix, suffix = [0, 5], vocab.encode(" Answer:").tolist()
     options = [vocab.encode(o).tolist() for o in OPTIONS]
     result = attack(model, vocab, "up, baby?", options, 0, prefix=prefix, suffix=suffix, steps=2)
-    for ids, reported in ((result.start, result.log_probs_start), (result.ids, result.log_probs)):
-        wanted = score_naively(model, [[*ids.tolist(), *suffix]], options, prefix)
-        assert reported == pytest.approx(wanted[0], abs=1e-4)
+    for step in (result.steps[0], result.steps[-1]):
+        wanted = score_naively(model, [[*step.ids.tolist(), *suffix]], options, prefix)
+        assert step.log_probs == pytest.approx(wanted[0], abs=1e-4)
     assert vocab.decode_bytes(result.ids) == b"up, baby?"
 
 

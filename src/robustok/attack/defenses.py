@@ -370,7 +370,7 @@ def distance_scores(vocab: Vocabulary, rows: Sequence[Ids] | Ragged) -> np.ndarr
         vocab: the vocabulary.
         rows: the tokenizations, of any texts.
     """
-    return np.array([float(distance(vocab, _canonical(vocab, row), row)) for row in rows])
+    return np.array([float(distance(vocab, vocab.canonicalize(row), row)) for row in rows])
 
 
 def likelihood_scores(
@@ -392,7 +392,7 @@ def likelihood_scores(
     start = start_ids(model) if prefix is None or not len(prefix) else prefix
     scores, cache = [], {}
     for row in rows:
-        pair = [_canonical(vocab, row), np.asarray(row, np.int32)]
+        pair = [vocab.canonicalize(row), np.asarray(row, np.int32)]
         if np.array_equal(*pair):
             scores.append(0.0)
             continue
@@ -421,10 +421,6 @@ def scheme_scores(
     """
     uniform, other = sampler("uniform", vocab), sampler(benign, vocab)
     return np.array([uniform.log_prob(row) - other.log_prob(row) for row in rows])
-
-
-def _canonical(vocab: Vocabulary, row: Ids) -> np.ndarray:
-    return vocab.encode(vocab.decode_bytes(np.asarray(row, np.int32)))
 
 
 class Adversary:
