@@ -71,7 +71,7 @@ def test_prompts_attacked_together_fare_as_alone(model, vocab, changes) -> None:
 
     together = attack_prompts(vocab, PROMPTS, target, seed=1, **changes)
     for prompt, attack in zip(PROMPTS, together, strict=True):
-        alone = attack_prompt(vocab, prompt.text, target(prompt), seed=1, key=prompt.key, **changes)
+        (alone,) = attack_prompts(vocab, [prompt], target, seed=1, **changes)
         assert plain(attack) == plain(alone)
 
 

@@ -106,7 +106,7 @@ def test_candidates_without_room_change_no_rule(vocab) -> None:
 
 def test_a_replay_on_the_attacked_model_gives_its_scores(model, vocab, tmp_path) -> None:
     objective = TargetLikelihood(model, vocab, " rain", threshold=-9.0, prefix=[3], suffix=[4])
-    attacks = [attack_prompt(vocab, p.text, objective, seed=0, steps=2, key=p.key) for p in PROMPTS]
+    attacks = attack_prompts(vocab, PROMPTS, lambda _: objective, seed=0, steps=2)
     write_attacks(tmp_path / "a.jsonl", attacks)
     records = read_attacks(tmp_path / "a.jsonl")
     assert (records[0].prefix, records[0].suffix) == ([3], [4])

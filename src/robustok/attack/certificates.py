@@ -12,12 +12,11 @@ jointly.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from robustok.tasks.item import Item
     from robustok.tokenizer.vocabulary import Vocabulary
 
+T = TypeVar("T")
 VERDICTS = ("same", "open", "flips", "attacked")
 _ROWS = 1024  # tokenizations scored together; small questions share a call
 
@@ -156,7 +156,6 @@ class Certification:
         settings: how they were made.
         n: number of items.
         seed: seed of the draws.
-        seconds: wall-clock time.
         overflowed: number of tokenizations that did not fit the model.
     """
 
@@ -164,7 +163,6 @@ class Certification:
     settings: CertifySettings
     n: int
     seed: int
-    seconds: float
     overflowed: int = 0
 
     def gap(self) -> list[dict[str, Any]]:
@@ -211,7 +209,6 @@ def certify(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    max_batch_tokens: int | None = None,
     progress: Progress | None = None,
     **changes: Any,
 ) -> Certificate:
@@ -240,7 +237,7 @@ def certify(
         changes: fields of :class:`CertifySettings` in place of those of ``settings``, such as
             ``limit``, ``draws``, ``confidence`` and ``attack``.
 
-    Scored as in :func:`attack`, whose ``prefix``, ``suffix`` and ``max_batch_tokens`` are the same:
+    Scored as in :func:`attack`, whose ``prefix`` and ``suffix`` are the same:
     z = p(option | prefix, tokenization, suffix).
 
     Raises RobustokError for fewer than two options, for settings out of range, and by ``overflow``.
@@ -249,7 +246,7 @@ def certify(
     seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
-    certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
+    certifier = _Certifier(attacked_model, settings, seed)
     choices = check_options(options)
     prepared = certifier.prepare(Prompt(text, text, {"choices": choices, "label": 0}))
     if prepared.request is None:
@@ -268,7 +265,6 @@ def certify_items(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
     **changes: Any,
@@ -287,22 +283,22 @@ def certify_items(
             certifies only the others; by default nothing is kept.
         progress: called with (items done, all items).
 
-    ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes``
-    are those of :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score
+    ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are those of
+    :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score
     that does not fit is left out.
 
     Raises RobustokError as :func:`certify` does, and where no item fits the model.
     """
-    began = time.perf_counter()
     check_questions(items)
     seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
-    certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
+    certifier = _Certifier(attacked_model, settings, seed)
     config = asdict(settings) | {"seed": seed} | attacked_model.as_config()
     with RowFile(resume_file, config, items) as file:
         todo = [] if all(item.key in file.rows for item in items) else items
-        for block in _blocks(certifier.prepare(Prompt.of_item(item)) for item in todo):
+        questions = (certifier.prepare(Prompt.of_item(item)) for item in todo)
+        for block in _grouped(questions, lambda one: len(one.rows) if one.request else 0):
             waiting = [one for one in block if one.key not in file.rows]
             if not waiting:
                 continue
@@ -324,7 +320,6 @@ def certify_items(
         settings=settings,
         n=sum(map(bool, by_item)),
         seed=seed,
-        seconds=time.perf_counter() - began,
         overflowed=sum(row["overflowed"] for row in rows),
     )
 
@@ -362,7 +357,6 @@ class _Certifier:
     attacked_model: AttackedModel
     settings: CertifySettings
     seed: int
-    max_batch_tokens: int | None
 
     def prepare(self, prompt: Prompt) -> _Prepared:
         """A question and what to score."""
@@ -393,21 +387,24 @@ class _Certifier:
 
     def _score(self, block: Sequence[_Prepared], progress: Progress | None) -> list[np.ndarray]:
         """log p of the options after every tokenization: float64 [rows, options] by question."""
-        total = sum(len(one.rows) for one in block)
+        parts = [
+            (owner, replace(request, questions=list(request.questions)[begin : begin + _ROWS]))
+            for owner, one in enumerate(block)
+            if (request := one.request) is not None
+            for begin in range(0, len(one.rows), _ROWS)
+        ]
         log_probs: list[list[np.ndarray]] = [[] for _ in block]
         prefix_cache: PrefixCache = {}
-        done = 0
-        for chunks in _chunks(block):
-            scored = score_many(
-                self.attacked_model.model, [request for _, request in chunks],
-                max_batch_tokens=self.max_batch_tokens, prefix_cache=prefix_cache,
-            )  # fmt: skip
-            for (owner, _), scores in zip(chunks, scored, strict=True):
+        done, total = 0, sum(len(one.rows) for one in block)
+        for chunk in _grouped(parts, lambda part: len(part[1].questions)):
+            requests = [request for _, request in chunk]
+            scored = score_many(self.attacked_model.model, requests, prefix_cache=prefix_cache)
+            for (owner, _), scores in zip(chunk, scored, strict=True):
                 log_probs[owner].append(scores.log_probs)
                 done += len(scores.log_probs)
             if progress is not None:
                 progress(done, total)
-        return [np.concatenate(parts) for parts in log_probs]
+        return [np.concatenate(of_question) for of_question in log_probs]
 
     def _attacks(self, questions: Sequence[AttackedText], within: int | None) -> dict[str, Attack]:
         """The greedy attack on each question, kept within the distance by its number of steps."""
@@ -419,8 +416,7 @@ class _Certifier:
             step = min(2, within)
             settings = AttackSettings(distances=(step,), steps=within // step)
         trials = [Trial(question, settings, self.seed) for question in questions]
-        attacks = run_trials(trials, Scorer(self.max_batch_tokens))
-        return {attack.key: attack for attack in attacks}
+        return {attack.key: attack for attack in run_trials(trials, Scorer())}
 
     def _certificate(
         self,
@@ -463,34 +459,16 @@ class _Certifier:
         )
 
 
-def _blocks(questions: Iterable[_Prepared]) -> Iterator[list[_Prepared]]:
-    """Questions that are scored together: each block has at least so many tokenizations."""
-    block: list[_Prepared] = []
-    for one in questions:
-        block.append(one)
-        if sum(len(p.rows) for p in block if p.request is not None) >= _ROWS:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
-def _chunks(block: Sequence[_Prepared]) -> Iterator[list[tuple[int, Request]]]:
-    """Requests that share a call, each with the number of its question."""
-    chunks: list[tuple[int, Request]] = []
-    waiting = 0
-    for owner, prepared in enumerate(block):
-        assert prepared.request is not None
-        rows = list(prepared.request.questions)
-        for begin in range(0, len(rows), _ROWS):
-            part = Ragged.from_rows(rows[begin : begin + _ROWS])
-            chunks.append((owner, replace(prepared.request, questions=part)))
-            waiting += len(part)
-            if waiting >= _ROWS:
-                yield chunks
-                chunks, waiting = [], 0
-    if chunks:
-        yield chunks
+def _grouped(values: Iterable[T], rows: Callable[[T], int]) -> Iterator[list[T]]:
+    """The values in groups of at least ``_ROWS`` tokenizations; the last may have fewer."""
+    group: list[T] = []
+    for value in values:
+        group.append(value)
+        if sum(map(rows, group)) >= _ROWS:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def tokenizations_to_score(

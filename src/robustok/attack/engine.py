@@ -134,7 +134,6 @@ def attack(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    max_batch_tokens: int | None = None,
     **changes: Any,
 ) -> Attack:
     """Search the tokenization of ``text`` under which the right option loses most.
@@ -159,8 +158,6 @@ def attack(
             raises; "left" cuts off the start of the prompt; "canonical" starts at the canonical
             tokenization and leaves out neighbors that are too long; "drop" leaves them out and
             refuses a start that is too long.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in
-            :func:`robustok.scoring.score`.
         changes: fields of :class:`AttackSettings` in place of those of ``settings``, such as
             ``distances``, ``start``, ``steps`` and ``objective``.
 
@@ -182,7 +179,7 @@ def attack(
     question = attacked_model.text(prompt)
     if question.is_dropped(settings.start, seed):
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
-    (result,) = run_trials([Trial(question, settings, seed)], Scorer(max_batch_tokens))
+    (result,) = run_trials([Trial(question, settings, seed)], Scorer())
     return result
 
 
@@ -197,7 +194,6 @@ def attack_items(
     suffix: Ids | None = None,
     overflow: str = "error",
     max_scored_by_key: Mapping[str, int] | None = None,
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
     each: Callable[[Attack], None] | None = None,
@@ -220,8 +216,8 @@ def attack_items(
         progress: called with (items done, items).
         each: called with every finished attack.
 
-    ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens``
-    and ``changes`` are those of :func:`attack`. With ``overflow="drop"``, items whose start or
+    ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are
+    those of :func:`attack`. With ``overflow="drop"``, items whose start or
     canonical tokenization is longer than the model's longest input are left out.
 
     Raises RobustokError as :func:`attack`, on a resume file of other settings, and where no item
@@ -236,7 +232,7 @@ def attack_items(
     settings = (settings or AttackSettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
     config = {"settings": asdict(settings), "seed": seed, "max_scored_by_key": limits}
-    scorer = Scorer(max_batch_tokens)
+    scorer = Scorer()
     with RowFile(resume_file, config | attacked_model.as_config(), items, holds="attacks") as file:
         trials: list[Trial] = []
         dropped = 0
@@ -306,7 +302,6 @@ def attack_prompt(
     constraints: Sequence[Constraint] = (),
     settings: AttackSettings | None = None,
     seed: int,
-    key: str | None = None,
     **changes: Any,
 ) -> Attack:
     """Search the tokenization of ``text`` with the highest score of an objective.
@@ -325,16 +320,14 @@ def attack_prompt(
         settings: how to search; by default as in the paper. Its ``objective`` has no effect here
             and must be the default.
         seed: any integer; decides all random draws.
-        key: name of the prompt in the result, by default the text.
         changes: fields of :class:`AttackSettings` in place of those of ``settings``.
 
     Raises RobustokError for an empty prompt, for one longer than the model's longest input, and on
     an unknown setting.
     """
-    prompt = Prompt(text if key is None else key, text)
     (attack,) = attack_prompts(
-        vocab, [prompt], lambda _: objective, constraints=lambda _: constraints, settings=settings,
-        seed=seed, **changes,
+        vocab, [Prompt(text, text)], lambda _: objective, constraints=lambda _: constraints,
+        settings=settings, seed=seed, **changes,
     )  # fmt: skip
     return attack
 
@@ -347,7 +340,6 @@ def attack_prompts(
     constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
     settings: AttackSettings | None = None,
     seed: int,
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
     **changes: Any,
@@ -370,8 +362,7 @@ def attack_prompts(
             and constraints of other names; it cannot tell apart functions of the same name.
         progress: called with (prompts done, prompts).
 
-    ``vocab``, ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens``
-    is that of :func:`attack`.
+    ``vocab``, ``settings`` and ``changes`` are those of :func:`attack_prompt`.
 
     Raises RobustokError as :func:`attack_prompt`, and for prompts that share a key.
     """
@@ -397,7 +388,7 @@ def attack_prompts(
     ]
     with RowFile(resume_file, config, questions, holds="attacks") as file:
         trials = [Trial(text, settings, seed) for text in texts]
-        return _attack_all(trials, Scorer(max_batch_tokens), file, progress)
+        return _attack_all(trials, Scorer(), file, progress)
 
 
 def _objective_config(objective: Any, first: Any) -> dict[str, Any]:

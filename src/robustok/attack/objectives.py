@@ -514,9 +514,8 @@ class WithinPerplexity:
         model: the causal language model whose perplexity counts.
         vocab: the model's vocabulary.
         text: the attacked text.
-        quantile: the limit is this quantile of the perplexities of drawn tokenizations, from 0 to
-            1, by default 0.95.
-        spec: the scheme of these draws, by default ``"uniform"``.
+        quantile: the limit is this quantile of the perplexities of uniformly drawn tokenizations,
+            from 0 to 1, by default 0.95.
         draws: number of draws, at least 1.
         prefix: ids before the text, by default the model's start token.
         seed: any integer; it decides the draws.
@@ -537,7 +536,6 @@ class WithinPerplexity:
         text: str,
         *,
         quantile: float = 0.95,
-        spec: str = "uniform",
         draws: int = 64,
         prefix: Ids | None = None,
         seed: int,
@@ -549,7 +547,7 @@ class WithinPerplexity:
         self.prefix = prefix if prefix is not None and len(prefix) else start_ids(model)
         self.prefix_cache: dict[bytes, Any] = {}
         self.canonical = vocab.encode(text)
-        rows = sampler(spec, vocab).sample_batch(
+        rows = sampler("uniform", vocab).sample_batch(
             [text], seed=seed, draws=draws, keys=item_keys([text])
         )
         self.limit = float(np.quantile(self.nats(rows), quantile))

@@ -290,8 +290,7 @@ class Scorer:
     over all calls.
     """
 
-    def __init__(self, max_batch_tokens: int | None = None) -> None:
-        self.max_batch_tokens = max_batch_tokens
+    def __init__(self) -> None:
         self.tokens_computed, self.tokens_naive = 0, 0
         self._prefix_caches: dict[int, PrefixCache] = {}  # by the id() of the model
 
@@ -313,7 +312,6 @@ class Scorer:
             results = score_many(
                 members[0][1].model,
                 [request for _, _, request in members],
-                max_batch_tokens=self.max_batch_tokens,
                 prefix_cache=self._prefix_caches.setdefault(model_id, {}),
             )
             for (i, objective, _), result in zip(members, results, strict=True):

@@ -141,7 +141,6 @@ def run_suite(
     max_scored: int = SUITE_LIMIT,
     seed: int,
     constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> SuiteResult:
@@ -162,8 +161,7 @@ def run_suite(
             reads them and continues.
         progress: called with (searches of prompts done, all of them).
 
-    ``vocab``, ``prompts``, ``objective``, ``constraints`` and ``max_batch_tokens`` are those of
-    :func:`attack_prompts`.
+    ``vocab``, ``prompts``, ``objective`` and ``constraints`` are those of :func:`attack_prompts`.
 
     Raises RobustokError as :func:`attack_prompts`, and for an unknown suite.
     """
@@ -181,7 +179,6 @@ def run_suite(
             constraints=constraints,
             settings=settings,
             seed=seed,
-            max_batch_tokens=max_batch_tokens,
             resume_file=file and file.with_name(f"{file.stem}-{name}{file.suffix}"),
             progress=part_of_progress(
                 progress, number * len(prompts), len(prompts) * len(searches)

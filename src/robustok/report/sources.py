@@ -222,7 +222,7 @@ def certificates_section(name: str, config: Row, rows: Sequence[Row], folder: Pa
     every = tuple(attack.Certificate.from_json(c) for row in rows for c in row["certificates"])
     names = ("distances", "limit", "draws", "confidence")
     settings = CertifySettings(**{key: config[key] for key in names})
-    done = attack.Certification(every, settings, len(rows), config["seed"], seconds=0.0)
+    done = attack.Certification(every, settings, len(rows), config["seed"])
     gap = done.gap()
     draw_gap([{"model": name, **row} for row in gap], folder / f"{name}-gap")
     head = ["distance", "questions", "certified", "open", "attack missed", "attack broke", "bound"]
