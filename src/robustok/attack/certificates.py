@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,10 +35,8 @@ from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import PrefixCache
-
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks.item import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 T = TypeVar("T")
 VERDICTS = ("same", "open", "flips", "attacked")

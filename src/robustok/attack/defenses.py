@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,10 +38,8 @@ from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, part_of_progress
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
-
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks.item import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Rows = Sequence[np.ndarray]
 Reader = Callable[[Rows], tuple[np.ndarray, int]]  # the answers, and the tokens read

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,10 +32,8 @@ from robustok.evaluation.results import Accuracy
 from robustok.evaluation.resume import RowFile
 from robustok.runtime.display import Progress
 from robustok.scoring import scoring_mode
-
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks.item import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 POOL = 32  # texts attacked at once
 

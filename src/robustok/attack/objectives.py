@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 
@@ -40,9 +40,7 @@ from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 @runtime_checkable

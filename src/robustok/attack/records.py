@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.files import json_lines, write_rows
-
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks.item import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 class Prompt(NamedTuple):

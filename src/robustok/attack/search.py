@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,7 @@ from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import PrefixCache
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Rows = Sequence[np.ndarray]
 Search = Generator[Iterable[np.ndarray], np.ndarray, None]

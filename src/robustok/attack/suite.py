@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +28,7 @@ from robustok.evaluation.questions import check_candidate_length, check_keyed
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, part_of_progress
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
-
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Rules = Mapping[int, Sequence[int]]
 
