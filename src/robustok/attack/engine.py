@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from robustok.attack.objectives import Constraint, Margin, Objective, scoring_config
-from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in, share
+from robustok.attack.records import Attack, Prompt, curve_of, ids_in, share
 from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
@@ -78,7 +78,7 @@ class AttackEvaluation(Accuracy):
                 number at which an item was lost.
         """
         most = max(attack.n_scored for attack in self.attacks)
-        return accuracy_by_n_scored([a.reached_at for a in self.attacks], most, limits)
+        return curve_of("accuracy", [a.reached_at for a in self.attacks], limits, most)
 
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines."""

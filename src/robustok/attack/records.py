@@ -273,12 +273,25 @@ def success_curve(attacks: Sequence[Attack], limits: Sequence[int]) -> list[dict
 
 
 def curve_of(
-    name: str, reached_at: Sequence[int | None], limits: Sequence[int]
+    name: str,
+    reached_at: Sequence[int | None],
+    limits: Sequence[int] | None = None,
+    most: int = 1,
 ) -> list[dict[str, float]]:
-    """The "success" or the "accuracy" at each limit, with 95% bounds.
+    """The "success" of attacks or the "accuracy" under them by the number scored, with 95% bounds.
 
-    ``reached_at`` has the number scored when each prompt was broken, None for never.
+    >>> [row["accuracy"] for row in curve_of("accuracy", [None, 7], most=20)]
+    [1.0, 0.5, 0.5]
+
+    Args:
+        name: ``"success"`` or ``"accuracy"``.
+        reached_at: for each text, the number of tokenizations scored when it was first broken,
+            None for never.
+        limits: numbers of tokenizations scored; by default 1, each in ``reached_at``, and ``most``.
+        most: greatest number of tokenizations scored for a text.
     """
+    if limits is None:
+        limits = sorted({1, most, *(n for n in reached_at if n is not None)})
     table = []
     for limit in limits:
         broken = [n is not None and n <= limit for n in reached_at]
@@ -295,25 +308,6 @@ def share(name: str, values: Sequence[bool]) -> dict[str, float]:
     """
     mean, low, high = clustered([float(one) for one in values])
     return {name: mean, "low": low, "high": high}
-
-
-def accuracy_by_n_scored(
-    reached_at: Sequence[int | None], most: int, limits: Sequence[int] | None = None
-) -> list[dict[str, float]]:
-    """Accuracy against the number of tokenizations scored for a question.
-
-    >>> [row["accuracy"] for row in accuracy_by_n_scored([None, 7], 20)]
-    [1.0, 0.5, 0.5]
-
-    Args:
-        reached_at: for each question, the number of tokenizations scored when its answer was first
-            wrong, None for never.
-        most: greatest number of tokenizations scored for a question.
-        limits: numbers of tokenizations scored; by default each number in ``reached_at``.
-    """
-    if limits is None:
-        limits = sorted({1, most, *(n for n in reached_at if n is not None)})
-    return curve_of("accuracy", reached_at, limits)
 
 
 def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:

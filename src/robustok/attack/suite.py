@@ -305,12 +305,14 @@ def _score_changes(
     changes: Sequence[tuple[int, list[int]]],
 ) -> int:
     """Write the scores of one prompt where a change concerns it; returns how many were scored."""
-    present = set(canonical.tolist())
-    concerned = [i for i, (token, _) in enumerate(changes) if token in present]
-    rows = {i: _applied(canonical, {**rules, changes[i][0]: changes[i][1]}) for i in concerned}
-    limit = objective.max_length
+    present, limit = set(canonical.tolist()), objective.max_length
+    rows = {
+        i: _applied(canonical, {**rules, token: ids})
+        for i, (token, ids) in enumerate(changes)
+        if token in present
+    }
     fitting = {i: row for i, row in rows.items() if limit is None or len(row) <= limit}
-    column[concerned] = -np.inf
+    column[list(rows)] = -np.inf
     if fitting:
         column[list(fitting)] = objective(Ragged.from_rows(list(fitting.values())))
     return len(fitting)
