@@ -117,8 +117,9 @@ def test_prompts_go_on_where_they_stopped_to_the_last_bit(llama, vocab, tmp_path
             ({"prompts": [Prompt("0", "another text")]}, "another question named '0'"),
             ({"constraints": lambda _: [short]}, "other constraints"),
         ):
+            call: dict[str, Any] = arguments | change
             with pytest.raises(RobustokError, match=f"({message}).*delete it, or name another"):
-                attack_prompts(vocab, **arguments | change)
+                attack_prompts(vocab, **call)
 
 
 def test_a_suite_goes_on_where_it_stopped(vocab, tmp_path: Path) -> None:

@@ -191,7 +191,8 @@ def test_resumed_attacks_are_equal_to_the_last_bit(llama, vocab, items, tmp_path
 
 
 def test_a_resume_file_of_other_settings_is_refused(llama, vocab, items, tmp_path) -> None:
-    first = {"items": items[:2], "seed": 0, "steps": 1, "resume_file": tmp_path / "attacks.jsonl"}
+    first: dict[str, Any] = {"items": items[:2], "seed": 0, "steps": 1}
+    first["resume_file"] = tmp_path / "attacks.jsonl"
     attack_items(llama, vocab, **first)
     other = [items[0], replace(items[1], question="What else is there?")]
     for change, message in (
@@ -199,8 +200,9 @@ def test_a_resume_file_of_other_settings_is_refused(llama, vocab, items, tmp_pat
         ({"steps": 2}, "other settings"),
         ({"items": other}, f"another question named '{items[1].key}'"),
     ):
+        call: dict[str, Any] = first | change
         with pytest.raises(RobustokError, match=message):
-            attack_items(llama, vocab, **first | change)
+            attack_items(llama, vocab, **call)
 
 
 @pytest.mark.parametrize(

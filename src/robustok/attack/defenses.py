@@ -43,7 +43,7 @@ from robustok.tokenizer.vocabulary import Vocabulary
 
 Rows = Sequence[np.ndarray]
 Reader = Callable[[Rows], tuple[np.ndarray, int]]  # the answers, and the tokens read
-Detector = Callable[[Rows], np.ndarray]  # a score for each row; higher is more suspicious
+Detector = Callable[[Rows | Ragged], np.ndarray]  # scores of rows; higher is more suspicious
 
 
 @dataclass(frozen=True)
