@@ -10,7 +10,7 @@ candidates of many texts are scored in one batch, through the prefix tree that t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
@@ -417,26 +417,21 @@ def objective_by_name(
     Raises RobustokError for an unknown name and for a setting that the objective does not read; a
     call raises it for a prompt without what the objective needs.
     """
-    _check_all_read(settings)
+    sometimes_read = {name for names in SETTINGS_READ.values() for name in names}
     if ":" in settings.name:
         objective = as_objective(function_named(settings.name), threshold=settings.threshold)
         make: ObjectiveMaker = lambda *_: objective  # noqa: E731
+        read: Collection[str] = ("threshold",)
     else:
         make = OBJECTIVES[settings.name]
-    return NamedObjective(make, model, vocab, settings, frame)
-
-
-def _check_all_read(settings: ObjectiveSettings) -> None:
-    default = ("threshold",) if ":" in settings.name else None  # None: of another package
-    read = SETTINGS_READ.get(settings.name, default)
-    given, defaults = asdict(settings), asdict(ObjectiveSettings())
-    for name in dict.fromkeys(name for names in SETTINGS_READ.values() for name in names):
-        if read is not None and name not in read and given[name] != defaults[name]:
-            option = name.replace("_", "-")
+        read = SETTINGS_READ.get(settings.name, sometimes_read)  # those of packages read any
+    for name in sorted(sometimes_read.difference(read)):
+        if getattr(settings, name) != getattr(ObjectiveSettings(), name):
             raise RobustokError(
-                f"objective '{settings.name}' does not read --{option}: leave it out, or give "
-                "another --objective"
+                f"objective '{settings.name}' does not read --{name.replace('_', '-')}: leave it "
+                "out, or give another --objective"
             )
+    return NamedObjective(make, model, vocab, settings, frame)
 
 
 @OBJECTIVES.register("margin")
