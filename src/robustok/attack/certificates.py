@@ -105,27 +105,23 @@ class Certificate:
 
     def __str__(self) -> str:
         where = "" if self.distance is None else f" within distance {self.distance}"
+        number = self.tokenizations
+        count = f"{number:,}" if number < 10**9 else f"10^{len(str(number)) - 1}"
         summary = {
-            "same": f"certified: the same answer under all {self.count} tokenizations{where}",
+            "same": f"certified: the same answer under all {count} tokenizations{where}",
             "open": f"open: no other answer in {self.n_scored:,} uniform draws from the "
-            f"{self.count} tokenizations{where}",
+            f"{count} tokenizations{where}",
             "flips": f"broken{where}: another answer is there, the attack missed it",
             "attacked": f"broken{where}: the attack finds another answer",
         }[self.verdict]
         if self.verdict == "same":
             return summary
-        share = f"{self.upper:.2%} of {self.count} have another"
+        share = f"{self.upper:.2%} of {count} have another"
         if self.method == "sampling":
             share = f"at most {share}, at {self.confidence:.0%} confidence"
         if self.witness is None:
             return f"{summary}; {share}"
         return f"{summary} (at distance {self.witness_distance}); {share}"
-
-    @property
-    def count(self) -> str:
-        """The number of tokenizations as text; a large one by its order of magnitude."""
-        exact = self.tokenizations < 10**9
-        return f"{self.tokenizations:,}" if exact else f"10^{len(str(self.tokenizations)) - 1}"
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain JSON, the exact count as a string; :meth:`from_json` takes it."""
@@ -235,8 +231,8 @@ def certify(
         changes: fields of :class:`CertifySettings` in place of those of ``settings``, such as
             ``limit``, ``draws``, ``confidence`` and ``attack``.
 
-    Scored as in :func:`attack`, whose ``prefix`` and ``suffix`` are the same:
-    z = p(option | prefix, tokenization, suffix).
+    Scored as in :func:`attack`, whose ``prefix`` and ``suffix`` are the same: z = p(option | prefix,
+    tokenization, suffix).
 
     Raises RobustokError for fewer than two options, for settings out of range, and by ``overflow``.
     Source: Clopper and Pearson (1934) for the bound.
@@ -282,8 +278,8 @@ def certify_items(
         progress: called with (items done, all items).
 
     ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are those of
-    :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score
-    that does not fit is left out.
+    :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score that does not
+    fit is left out.
 
     Raises RobustokError as :func:`certify` does, and where no item fits the model.
     """
