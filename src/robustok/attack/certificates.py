@@ -231,8 +231,8 @@ def certify(
         changes: fields of :class:`CertifySettings` in place of those of ``settings``, such as
             ``limit``, ``draws``, ``confidence`` and ``attack``.
 
-    Scored as in :func:`attack`, whose ``prefix`` and ``suffix`` are the same: z = p(option | prefix,
-    tokenization, suffix).
+    Scored as in :func:`attack`, whose ``prefix`` and ``suffix`` are the same:
+    z = p(option | prefix, tokenization, suffix).
 
     Raises RobustokError for fewer than two options, for settings out of range, and by ``overflow``.
     Source: Clopper and Pearson (1934) for the bound.

@@ -215,8 +215,8 @@ def attack_items(
         each: called with every finished attack.
 
     ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are
-    those of :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization is
-    longer than the model's longest input are left out.
+    those of :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization
+    is longer than the model's longest input are left out.
 
     Raises RobustokError as :func:`attack`, on a resume file of other settings, and where no item
     fits the model.
