@@ -319,11 +319,10 @@ def certify_items(
 
 
 class TokenizationSet(NamedTuple):
-    """The tokenizations scored for one distance: ``members`` are their rows."""
+    """The tokenizations within a distance: how many, and the rows of those that are scored."""
 
     distance: int | None
     size: int
-    exact: bool
     members: np.ndarray
 
 
@@ -424,7 +423,7 @@ class _Certifier:
         answer, in_set = int(log_probs[0].argmax()), log_probs[chosen.members]
         other = chosen.members[in_set.argmax(axis=1) != answer]
         flips, scored = len(other), len(in_set)
-        exact, confidence = chosen.exact, self.settings.confidence
+        exact, confidence = chosen.size <= self.settings.limit, self.settings.confidence
         apart = partial(distance, self.attacked_model.vocab, prepared.question.canonical)
         # What is known to flip within a smaller distance is within this one too.
         witness = None if nearer is None else nearer.witness
@@ -478,8 +477,7 @@ def tokenizations_to_score(
         # All of them are counted without a polynomial of the text's length.
         counts = [] if most == farthest else lattice.counts(most=most)
         size = sum(counts) or lattice.count()
-        exact = size <= settings.limit
-        if exact:
+        if size <= settings.limit:
             while level < most:
                 level += 1
                 rows += list(lattice.neighbors(canonical, distance=level))
@@ -488,7 +486,7 @@ def tokenizations_to_score(
             drawn = _draw_within(question, counts, settings.draws, seed)
             members = np.arange(len(rows), len(rows) + len(drawn))
             rows += drawn
-        sets.append(TokenizationSet(wanted, size, exact, members))
+        sets.append(TokenizationSet(wanted, size, members))
     return Ragged.from_rows(rows), sets
 
 
