@@ -367,15 +367,13 @@ class _Certifier:
             margin = prepared.question.objective
             assert isinstance(margin, Margin)
             margin.label = int(log_probs[0].argmax())
-        questions = [prepared.question for prepared in block]
-        attacks = {d: self._attacks(questions, d) for d in self.settings.distances}
-        results: dict[str, list[Certificate]] = {}
-        for prepared, log_probs in zip(block, scored, strict=True):
-            nearer, of_question = None, results.setdefault(prepared.key, [])
-            for chosen in prepared.sets:
-                attack = attacks[chosen.distance].get(prepared.key)
-                nearer = self._certificate(prepared, chosen, log_probs, attack, nearer)
-                of_question.append(nearer)
+        results: dict[str, list[Certificate]] = {one.key: [] for one in block}
+        for number, within in enumerate(self.settings.distances):
+            attacks = self._attacks([one.question for one in block], within)
+            for prepared, log_probs in zip(block, scored, strict=True):
+                nearer, attack = results[prepared.key], attacks.get(prepared.key)
+                chosen = prepared.sets[number]
+                nearer.append(self._certificate(prepared, chosen, log_probs, attack, nearer))
         return results
 
     def _score(self, block: Sequence[_Prepared], progress: Progress | None) -> list[np.ndarray]:
@@ -417,21 +415,21 @@ class _Certifier:
         chosen: TokenizationSet,
         log_probs: np.ndarray,
         attack: Attack | None,
-        nearer: Certificate | None,
+        nearer: Sequence[Certificate],
     ) -> Certificate:
-        """The certificate of one distance; ``nearer`` is that of the next smaller one."""
+        """The certificate of one distance; ``nearer`` are those of the smaller ones."""
         answer, in_set = int(log_probs[0].argmax()), log_probs[chosen.members]
         other = chosen.members[in_set.argmax(axis=1) != answer]
         flips, scored = len(other), len(in_set)
         exact, confidence = chosen.size <= self.settings.limit, self.settings.confidence
         apart = partial(distance, self.attacked_model.vocab, prepared.question.canonical)
         # What is known to flip within a smaller distance is within this one too.
-        witness = None if nearer is None else nearer.witness
+        witness = nearer[-1].witness if nearer else None
         if witness is None and flips:
             nearest = min((prepared.rows[i] for i in other.tolist()), key=apart)
             witness = tuple(nearest.tolist())
         attacked = None if attack is None else attack.success
-        attacked = True if nearer is not None and nearer.attacked else attacked
+        attacked = True if nearer and nearer[-1].attacked else attacked
         if witness is None and attack is not None and attack.success:
             witness = tuple(attack.ids.tolist())
         return Certificate(

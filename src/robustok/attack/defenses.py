@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def measure_defenses(
     attacked = task.attack({"none": model, **trained}, settings, seed, resume_dir, progress)
     broken = attacked["none"]
 
-    guard, read = Guard(vocab), task.reader(model)
+    guard, read = Guard(vocab), partial(task.read, model)
     repaired = [guard.check(row).repaired for row in broken]
     survived = sum(not np.array_equal(a, b) for a, b in zip(repaired, task.clean, strict=True))
     readers: dict[str, Reader] = {
@@ -188,9 +189,10 @@ def measure_defenses(
         "canonicalization": lambda rows: read([guard.check(row).repaired for row in rows]),
     }
     for how in METHODS:
-        readers[f"{how} of {draws} draws"] = task.smoother(model, spec, draws, how, seed)
+        smoothed = partial(task.read_draws, model, spec, draws, how, seed)
+        readers[f"{how} of {draws} draws"] = smoothed
     rows = [task.row(name, reader, broken) for name, reader in readers.items()]
-    rows += [task.row(n, task.reader(m), attacked[n]) for n, m in trained.items()]
+    rows += [task.row(n, partial(task.read, m), attacked[n]) for n, m in trained.items()]
 
     detectors: dict[str, Detector] = {
         "distance": lambda rows: distance_scores(vocab, rows),
@@ -251,34 +253,28 @@ class _Task:
             attacked[name] = [attack.ids for attack in attacks]
         return attacked
 
-    def reader(self, model: Any) -> Reader:
-        """The model on the ids as they come."""
+    def read(self, model: Any, rows: Rows) -> tuple[np.ndarray, int]:
+        """A :data:`Reader` of the ids as they come."""
+        requests = [
+            Request(append(Ragged.from_rows([row]), self.suffix), options, self.prefix)
+            for row, options in zip(rows, self.options, strict=True)
+        ]
+        scores = score_many(model, requests)
+        answers = np.array([one.log_probs[0].argmax() for one in scores])
+        return answers, sum(one.tokens_computed for one in scores)
 
-        def read(rows: Rows) -> tuple[np.ndarray, int]:
-            requests = [
-                Request(append(Ragged.from_rows([row]), self.suffix), options, self.prefix)
-                for row, options in zip(rows, self.options, strict=True)
-            ]
-            scores = score_many(model, requests)
-            answers = np.array([one.log_probs[0].argmax() for one in scores])
-            return answers, sum(one.tokens_computed for one in scores)
-
-        return read
-
-    def smoother(self, model: Any, spec: str, draws: int, how: str, seed: int) -> Reader:
-        """The model on draws of the text that the ids spell."""
+    def read_draws(
+        self, model: Any, spec: str, draws: int, how: str, seed: int, rows: Rows
+    ) -> tuple[np.ndarray, int]:
+        """A :data:`Reader` of draws of the text that the ids spell."""
+        texts = [self.vocab.decode_bytes(row) for row in rows]
         options = [item.choices for item in self.items]
-
-        def read(rows: Rows) -> tuple[np.ndarray, int]:
-            texts = [self.vocab.decode_bytes(row) for row in rows]
-            answers = choose_many(
-                model, self.vocab, texts, options, spec, draws=draws, seed=seed, keys=self.keys,
-                prefix=self.prefix, suffix=self.suffix,
-            )  # fmt: skip
-            chosen = [a.answer if how == "mean" else a.majority for a in answers]
-            return np.array(chosen), sum(a.tokens_computed for a in answers)
-
-        return read
+        answers = choose_many(
+            model, self.vocab, texts, options, spec, draws=draws, seed=seed, keys=self.keys,
+            prefix=self.prefix, suffix=self.suffix,
+        )  # fmt: skip
+        chosen = [a.answer if how == "mean" else a.majority for a in answers]
+        return np.array(chosen), sum(a.tokens_computed for a in answers)
 
     def row(
         self,
