@@ -16,7 +16,7 @@ from tests.oracles.lattice import Path as Ids
 from tests.oracles.lattice import distance, tokenizations
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError, Vocabulary
+from robustok import RobustokError
 from robustok.attack import CertifySettings, Prompt, attack, certify, certify_items
 from robustok.attack import certificates as certification
 from robustok.attack.certificates import VERDICTS, Certificate
@@ -26,7 +26,7 @@ Answers = dict[Ids, tuple[int, int]]
 
 
 @pytest.fixture(scope="module")
-def reference(vocab: Vocabulary, log_probs: dict[Ids, np.ndarray]) -> Answers:
+def reference(vocab, log_probs) -> Answers:
     """Distance from the canonical one, and answer, of every tokenization of TEXT."""
     canonical = tuple(vocab.encode(TEXT).tolist())
     return {
@@ -36,9 +36,7 @@ def reference(vocab: Vocabulary, log_probs: dict[Ids, np.ndarray]) -> Answers:
 
 
 @pytest.mark.parametrize("within", [1, 2, 3, 5, 8, None])
-def test_enumeration_scores_every_tokenization_within(
-    model: Any, vocab: Vocabulary, reference: Answers, within: int | None
-) -> None:
+def test_enumeration_scores_every_tokenization_within(model, vocab, reference, within) -> None:
     canonical = tuple(vocab.encode(TEXT).tolist())
     answer = reference[canonical][1]
     inside = [path for path, (d, _) in reference.items() if within is None or d <= within]
@@ -76,50 +74,40 @@ def test_some_answers_are_certified_and_some_are_broken(model, vocab, items) -> 
         assert (one.witness is None) >= (two.witness is None) >= (four.witness is None)
 
 
-def test_draws_are_uniform_over_the_tokenizations_within(
-    model: Any, vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    canonical = tuple(vocab.encode(TEXT).tolist())
-    scored: list[Any] = []
-    score_many = certification.score_many
-
-    def spy(model: Any, requests: Any, **further: Any) -> Any:
-        scored.extend(requests)
-        return score_many(model, requests, **further)
-
-    monkeypatch.setattr(certification, "score_many", spy)
-    for within in (4, None):
-        paths = tokenizations(vocab, TEXT.encode())
-        inside = [p for p in paths if within is None or distance(vocab, canonical, p) <= within]
-        result = certify(
-            model, vocab, TEXT, OPTIONS, distance=within, limit=10, draws=6000, seed=0, attack=False
-        )
-        assert (result.method, result.tokenizations) == ("sampling", len(inside))
-        first, *drawn = (row for request in scored for row in request.questions)
-        scored.clear()
-        assert tuple(first.tolist()) == canonical
-        assert len(drawn) == result.n_scored == 6000
-        assert_distribution(drawn, dict.fromkeys(inside, 1 / len(inside)))
-
-
-def test_draws_of_two_levels_are_independent(llama: Any, vocab: Vocabulary) -> None:
-    text = "straight garden happen differ carry"
+def draw(
+    model: Any, vocab: Any, text: str, within: int | None, draws: int
+) -> tuple[list[Ids], int]:
+    """The drawn tokenizations within a distance, and how many there are."""
     prompt = Prompt("a", text, {"choices": OPTIONS, "label": 0})
-    question = certification.AttackedModel(llama, vocab, None, None).text(prompt)
-    settings = CertifySettings(distances=(6,), limit=1, draws=4000)
-    rows, _ = certification.tokenizations_to_score(question, settings, 0)
-    canonical = tuple(question.canonical.tolist())
+    question = certification.AttackedModel(model, vocab, None, None).text(prompt)
+    settings = CertifySettings(distances=(within,), limit=10, draws=draws)
+    rows, (scored,) = certification.tokenizations_to_score(question, settings, 0)
+    assert tuple(rows[0].tolist()) == tuple(vocab.encode(text).tolist())
+    assert len(scored.members) == draws == len(rows) - 1
+    return [tuple(rows[i].tolist()) for i in scored.members.tolist()], scored.size
+
+
+@pytest.mark.parametrize("within", [4, None])
+def test_draws_are_uniform_over_the_tokenizations_within(llama, vocab, within) -> None:
+    canonical, paths = tuple(vocab.encode(TEXT).tolist()), tokenizations(vocab, TEXT.encode())
+    inside = [p for p in paths if within is None or distance(vocab, canonical, p) <= within]
+    drawn, size = draw(llama, vocab, TEXT, within, 6000)
+    assert size == len(inside)
+    assert_distribution(drawn, dict.fromkeys(inside, 1 / len(inside)))
+
+
+def test_draws_of_two_levels_are_independent(llama, vocab) -> None:
+    text = "straight garden happen differ carry"
+    canonical = tuple(vocab.encode(text).tolist())
     levels: dict[int, list[Ids]] = {k: [] for k in range(7)}
-    for row in map(tuple, (row.tolist() for row in list(rows)[1:])):
+    for row in draw(llama, vocab, text, 6, 4000)[0]:
         levels[distance(vocab, canonical, row)].append(row[:3])
     five, six = levels[5][:900], levels[6][:900]
     alike = [np.mean([a == b for a, b in zip(five, six[lag:], strict=False)]) for lag in (0, 1)]
     assert abs(alike[0] - alike[1]) < 0.1
 
 
-def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(
-    model: Any, vocab: Vocabulary, reference: Answers
-) -> None:
+def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(model, vocab, reference) -> None:
     answer = reference[tuple(vocab.encode(TEXT).tolist())][1]
     share = np.mean([a != answer for d, a in reference.values() if d <= 6])
     held = []
@@ -129,15 +117,15 @@ def test_a_sampled_bound_is_clopper_and_pearsons_and_holds(
             attack=False,
         )  # fmt: skip
         assert result.upper == clopper_pearson_upper(result.flips, 40, 0.8)
-        assert result.confidence == 0.8
+        assert (result.method, result.n_scored, result.confidence) == ("sampling", 40, 0.8)
         held.append(result.upper >= share)
     # 30 bounds at 80%: fewer than 17 hold with a chance of 1 in 1,000 (the seeds are fixed).
     assert sum(held) >= 17
     assert 0 < share < 1
 
 
-def test_the_attack_stays_within_the_distance_and_aims_at_any_other_answer(
-    model: Any, vocab: Vocabulary, reference: Answers
+def test_the_attack_stays_within_the_distance_and_aims_at_another_answer(
+    model, vocab, reference
 ) -> None:
     canonical = vocab.encode(TEXT)
     answer = reference[tuple(canonical.tolist())][1]
@@ -191,7 +179,7 @@ def test_a_stopped_run_goes_on_with_the_same_bits(
         certify_items(llama, vocab, reworded, **settings)
 
 
-def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocabulary) -> None:
+def test_what_is_kept_around_the_text_is_scored_with_it(model, vocab) -> None:
     prefix, suffix = vocab.encode("which baby?"), vocab.encode(" Answer:")
     result = certify(
         model, vocab, "rain", OPTIONS, distance=None, seed=0, prefix=prefix, suffix=suffix
@@ -215,9 +203,7 @@ def test_what_is_kept_around_the_text_is_scored_with_it(model: Any, vocab: Vocab
         ({"options": "ab"}, "options: give a list"),
     ],
 )
-def test_impossible_settings_are_errors(
-    llama: Any, vocab: Vocabulary, settings: dict[str, Any], message: str
-) -> None:
+def test_impossible_settings_are_errors(llama, vocab, settings, message: str) -> None:
     given = {"options": OPTIONS, "distance": 2, "seed": 0} | settings
     with pytest.raises(RobustokError, match=message):
         certify(llama, vocab, TEXT, **given)

@@ -12,7 +12,7 @@ from tests.attack.conftest import OPTIONS, TEXT
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError, Vocabulary, distance, sampler
+from robustok import RobustokError, distance, sampler
 from robustok.attack import (
     Adversary,
     distance_scores,
@@ -30,17 +30,12 @@ TEXTS = ["happen, glad", "glad rain: straight", "carry half garden", "Which baby
 ITEMS = [Item(f"q{i}", text, tuple(OPTIONS), i % 3) for i, text in enumerate(TEXTS)]
 
 
-def answers(model: Any, vocab: Vocabulary, rows: Any) -> np.ndarray:
-    options = [vocab.encode(option) for option in OPTIONS]
-    return score_naively(model, list(rows), options).argmax(axis=1)
-
-
 @pytest.fixture(scope="module")
 def labeled(llama, vocab) -> list[Item]:
     """The items, with the model's canonical answers as labels."""
-    labels = [int(answers(llama, vocab, [vocab.encode(text)])[0]) for text in TEXTS]
-    return [replace(item, label=label)
-            for item, label in zip(ITEMS, labels, strict=True)]  # fmt: skip
+    options = [vocab.encode(option) for option in OPTIONS]
+    labels = score_naively(llama, list(vocab.encode_batch(TEXTS)), options).argmax(axis=1)
+    return [replace(i, label=label) for i, label in zip(ITEMS, labels.tolist(), strict=True)]
 
 
 def test_the_table_of_defenses_is_that_of_naive_loops(llama, vocab, labeled) -> None:
@@ -165,15 +160,13 @@ def test_an_adversary_attacks_every_nth_batch(llama, vocab) -> None:
 
 
 def test_adversarial_training_attacks_every_nth_batch(vocab, tmp_path) -> None:
-    settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "learning_rate": 1e-2, "seed": 0}
     model = tiny_model("llama", vocab.size, seed=1)
 
     def train(adversary: Adversary, **more: Any) -> Any:
-        settings["out"] = tmp_path / str(adversary.every)
-        canonical = sampler("canonical", vocab)
         return finetune(
-            model, vocab, ITEMS, sampler=canonical, adversary=adversary, **settings, **more
-        )
+            model, vocab, ITEMS, sampler=sampler("canonical", vocab), adversary=adversary, steps=2,
+            batch_size=2, learning_rate=1e-2, seed=0, out=tmp_path / str(adversary.every), **more,
+        )  # fmt: skip
 
     every, once = (Adversary(model, vocab, ITEMS, every=n, max_scored=12) for n in (1, 100))
     assert train(every).steps == train(once).steps == 2

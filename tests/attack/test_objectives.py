@@ -12,6 +12,7 @@ import transformers as tf
 from tests.attack.conftest import OPTIONS, TEXT
 from tests.oracles.models import tiny_model
 from tests.oracles.scoring import score_naively
+from tokenizers import Tokenizer, models, processors
 
 from robustok import Ragged, RobustokError, Vocabulary
 from robustok.attack import (
@@ -23,7 +24,6 @@ from robustok.attack import (
     TargetLikelihood,
     WithinPerplexity,
     as_objective,
-    attack,
     attack_prompt,
     load_classifier,
     objective_by_name,
@@ -35,8 +35,7 @@ PREFIX, SUFFIX = [5, 9, 11], [7, 4]
 
 @pytest.fixture(scope="module")
 def rows(vocab: Vocabulary) -> Ragged:
-    lattice = vocab.lattice(TEXT)
-    return Ragged.from_rows(list(lattice.enumerate(limit=25)))
+    return Ragged.from_rows(list(vocab.lattice(TEXT).enumerate(limit=25)))
 
 
 def naive(model: Any, vocab: Vocabulary, rows: Ragged, continuations: list[str]) -> np.ndarray:
@@ -157,34 +156,11 @@ def test_only_candidates_within_the_perplexity_quantile_are_scored(model, vocab,
     assert constraint(Ragged.from_rows([result.ids])).all()
 
 
-@pytest.mark.parametrize("distances", [(2,), (1, 2, 4)])
-def test_the_greedy_search_of_a_margin_is_the_attack_on_multiple_choice(
-    model, vocab, distances: tuple[int, ...]
-) -> None:
-    for label in range(3):
-        old = attack(model, vocab, TEXT, OPTIONS, label, distances=distances, seed=0)
-        new = attack_prompt(
-            vocab, TEXT, Margin(model, vocab, OPTIONS, label), distances=distances, seed=0
-        )
-        one, other = old.as_row(), new.as_row()
-        assert one.pop("fields") and not other.pop("fields")
-        assert one == other
-
-
-def test_special_tokens_are_those_around_a_text(vocab) -> None:
-    tokenizer = tf.PreTrainedTokenizerFast(
-        tokenizer_object=_bert_like(), cls_token="[CLS]", sep_token="[SEP]"
-    )
-    before, after = special_frame(tokenizer)
+def test_special_tokens_are_those_around_a_text() -> None:
+    words = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "a": 2}, unk_token="[SEP]"))
+    words.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
+    before, after = special_frame(tf.PreTrainedTokenizerFast(tokenizer_object=words))
     assert (before.tolist(), after.tolist()) == ([0], [1])
-
-
-def _bert_like() -> Any:
-    from tokenizers import Tokenizer, models, processors
-
-    tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "a": 2}, unk_token="[SEP]"))
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
-    return tokenizer
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from tests.attack.conftest import OPTIONS, TEXT
 from tests.oracles.lattice import distance
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError, Vocabulary
+from robustok import RobustokError
 from robustok.attack import (
-    AttackEvaluation,
     Prompt,
     as_objective,
     attack,
@@ -24,14 +23,8 @@ from robustok.attack import (
     search,
 )
 from robustok.attack.search import choose
-from robustok.tasks import Item
 
 LONG = "Which baby starts with glad rain: happen? Answer:"
-
-
-@pytest.fixture(scope="module")
-def attacked(model: Any, vocab: Vocabulary, items: list[Item]) -> AttackEvaluation:
-    return attack_items(model, vocab, items, seed=0)
 
 
 @pytest.mark.parametrize("objective", ["probability", "log-probability"])
@@ -77,8 +70,8 @@ def test_items_attacked_together_fare_as_alone(model, vocab, items) -> None:
     assert together.tokens_computed < together.tokens_naive
 
 
-def test_the_result_is_consistent(attacked, vocab, items) -> None:
-    result = attacked
+def test_the_result_is_consistent(model, vocab, items) -> None:
+    result = attack_items(model, vocab, items, seed=0)
     assert result.accuracy <= result.start_accuracy
     assert result.accuracy < 1
     for item, a in zip(items, result.attacks, strict=True):
@@ -89,11 +82,10 @@ def test_the_result_is_consistent(attacked, vocab, items) -> None:
         assert vocab.decode_bytes(a.ids) == item.question.encode()
         for step, margin in zip(a.moves, a.margins, strict=True):
             z = np.exp(step.log_probs)
-            assert margin == pytest.approx(np.delete(z, a.label).max() - z[a.label])
+            assert margin == pytest.approx(np.delete(z, item.label).max() - z[item.label])
             assert vocab.decode(step.ids) == item.question
-        assert (a.moves[0].ids.tolist(), a.moves[-1].ids.tolist()) == (
-            a.start.tolist(), a.ids.tolist(),
-        )  # fmt: skip
+        assert a.moves[0].ids.tolist() == a.start.tolist()
+        assert a.moves[-1].ids.tolist() == a.ids.tolist()
     assert len(pickle.loads(pickle.dumps(result)).attacks) == len(items)
     assert json.loads(json.dumps(result.table()))[0]["key"] == items[0].key
     accuracies = [row["accuracy"] for row in result.curve()]
@@ -106,9 +98,9 @@ def test_context_and_suffix_surround_the_text_and_options_may_be_ids(model, voca
     prefix, suffix = [0, 5], vocab.encode(" Answer:").tolist()
     options = [vocab.encode(o).tolist() for o in OPTIONS]
     result = attack(model, vocab, "up, baby?", options, 0, prefix=prefix, suffix=suffix, steps=2)
-    for ids, reported in ((result.start, result.log_probs_start), (result.ids, result.log_probs)):
-        wanted = score_naively(model, [[*ids.tolist(), *suffix]], options, prefix)
-        assert reported == pytest.approx(wanted[0], abs=1e-4)
+    for step in (result.steps[0], result.steps[-1]):
+        wanted = score_naively(model, [[*step.ids.tolist(), *suffix]], options, prefix)
+        assert step.log_probs == pytest.approx(wanted[0], abs=1e-4)
     assert vocab.decode_bytes(result.ids) == b"up, baby?"
 
 
@@ -135,9 +127,8 @@ def test_an_attack_that_stops_when_wrong_has_the_same_accuracy(
     monkeypatch.setattr(search, "_CHUNK", 1)
     changes = {**changes, "max_scored": 4}
     start = attack_items(model, vocab, items, seed=0, steps=0).attacks
-    right = [
-        replace(i, label=int(np.argmax(a.log_probs))) for i, a in zip(items, start, strict=True)
-    ]
+    answers = [int(np.argmax(a.log_probs)) for a in start]
+    right = [replace(item, label=one) for item, one in zip(items, answers, strict=True)]
     whole = attack_items(model, vocab, right, seed=0, **changes)
     short = attack_items(model, vocab, right, seed=0, stop_when_wrong=True, **changes)
     assert 0 < whole.accuracy < 1
@@ -199,19 +190,19 @@ def test_resumed_attacks_are_equal_to_the_last_bit(llama, vocab, items, tmp_path
     assert again.tokens_computed == 0
 
 
-def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_path) -> None:
-    file = tmp_path / "attacks.jsonl"
-    attack_items(model, vocab, items[:2], seed=0, steps=1, resume_file=file)
-    with pytest.raises(RobustokError, match="other seed"):
-        attack_items(model, vocab, items[:2], seed=1, steps=1, resume_file=file)
-    with pytest.raises(RobustokError, match="other settings"):
-        attack_items(model, vocab, items[:2], seed=0, steps=2, resume_file=file)
+def test_a_resume_file_of_other_settings_is_refused(llama, vocab, items, tmp_path) -> None:
+    first: dict[str, Any] = {"items": items[:2], "seed": 0, "steps": 1}
+    first["resume_file"] = tmp_path / "attacks.jsonl"
+    attack_items(llama, vocab, **first)
     other = [items[0], replace(items[1], question="What else is there?")]
-    with pytest.raises(RobustokError, match=f"another question named '{items[1].key}'"):
-        attack_items(model, vocab, other, seed=0, steps=1, resume_file=file)
-    file.write_text("no json\n")
-    with pytest.raises(RobustokError, match="no resume file"):
-        attack_items(model, vocab, items[:2], seed=0, steps=1, resume_file=file)
+    for change, message in (
+        ({"seed": 1}, "other seed"),
+        ({"steps": 2}, "other settings"),
+        ({"items": other}, f"another question named '{items[1].key}'"),
+    ):
+        call: dict[str, Any] = first | change
+        with pytest.raises(RobustokError, match=message):
+            attack_items(llama, vocab, **call)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +210,6 @@ def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_pat
     [
         ({"objective": "probabilty"}, "did you mean 'probability'"),
         ({"search": "gredy"}, "did you mean 'greedy'"),
-        ({"search": "random"}, "max_scored"),
         ({"distances": ()}, "whole numbers"),
         ({"beam": 0}, "at least 1"),
         ({"max_neighbors": 0}, "at least 1"),
@@ -230,6 +220,6 @@ def test_a_resume_file_of_other_settings_is_refused(model, vocab, items, tmp_pat
         ({"options": "ab"}, "options: give a list"),
     ],
 )
-def test_mistakes_are_errors(llama, vocab, settings: dict[str, Any], message: str) -> None:
+def test_mistakes_are_errors(llama, vocab, settings, message: str) -> None:
     with pytest.raises(RobustokError, match=message):
         attack(llama, vocab, LONG, **{"options": OPTIONS, "label": 1} | settings)

@@ -15,6 +15,7 @@ from robustok.attack import (
     as_objective,
     attack_prompt,
     attack_prompts,
+    search,
     success_curve,
 )
 
@@ -33,8 +34,8 @@ def test_a_step_over_all_distances_and_annealing_reach_the_best_of_all(vocab) ->
     assert annealed.score >= greedy.score
 
 
-@pytest.mark.parametrize("search", ["greedy", "random", "annealing"])
-def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, search: str) -> None:
+@pytest.mark.parametrize("name", ["greedy", "random", "annealing"])
+def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, name: str) -> None:
     seen: list[bytes] = []
 
     def counted(rows: Any) -> np.ndarray:
@@ -42,7 +43,7 @@ def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, search: str) -> N
         return rugged_rows(rows)
 
     attack = attack_prompt(
-        vocab, TEXT, as_objective(counted), search=search, max_scored=37, restarts=3, beam=3, seed=1
+        vocab, TEXT, as_objective(counted), search=name, max_scored=37, restarts=3, beam=3, seed=1
     )
     assert len(seen) == len(set(seen)) == attack.n_scored <= 37
     assert vocab.decode(attack.ids) == TEXT
@@ -50,8 +51,6 @@ def test_no_search_exceeds_its_limit_or_leaves_the_text(vocab, search: str) -> N
 
 
 def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> None:
-    from robustok.attack import search
-
     ascents: list[int] = []
     ascend = search.ascend
     monkeypatch.setattr(search, "ascend", lambda *args: (ascents.append(1), ascend(*args))[1])
@@ -64,8 +63,8 @@ def test_restarts_end_where_a_short_text_has_nothing_new(vocab, monkeypatch) -> 
 def test_an_excluded_candidate_is_never_the_result(vocab) -> None:
     start = vocab.encode(TEXT)
     only = as_objective(lambda rows: [0.0 if np.array_equal(r, start) else -math.inf for r in rows])
-    for search in ("greedy", "annealing"):
-        attack = attack_prompt(vocab, TEXT, only, search=search, max_scored=50, seed=0)
+    for name in ("greedy", "annealing"):
+        attack = attack_prompt(vocab, TEXT, only, search=name, max_scored=50, seed=0)
         assert attack.ids.tolist() == start.tolist()
 
 

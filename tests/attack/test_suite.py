@@ -12,7 +12,7 @@ import torch
 from tests.attack.conftest import TEXT, WORDS, rugged_rows
 from tests.oracles.models import tiny_model
 
-from robustok import Ragged, RobustokError, Vocabulary
+from robustok import Lattice, Ragged, RobustokError, Vocabulary
 from robustok.attack import (
     ObjectiveSettings,
     Prompt,
@@ -56,12 +56,8 @@ def test_a_suite_is_the_worst_of_its_searches(vocab) -> None:
         assert row["success"] >= max(curves[name][i]["success"] for name in result.parts)
 
 
-def naive_rules(
-    vocab: Vocabulary, objective: Any, steps: int
-) -> tuple[dict[int, list[int]], float]:
+def naive_rules(vocab: Any, objective: Any, steps: int) -> tuple[dict[int, list[int]], float]:
     """Every change of one rule, every prompt anew."""
-    from robustok import Lattice
-
     texts = [vocab.encode(p.text).tolist() for p in PROMPTS]
     tokens = sorted({i for ids in texts for i in ids})
 
@@ -106,7 +102,7 @@ def test_candidates_without_room_change_no_rule(vocab) -> None:
 
 def test_a_replay_on_the_attacked_model_gives_its_scores(model, vocab, tmp_path) -> None:
     objective = TargetLikelihood(model, vocab, " rain", threshold=-9.0, prefix=[3], suffix=[4])
-    attacks = [attack_prompt(vocab, p.text, objective, seed=0, steps=2, key=p.key) for p in PROMPTS]
+    attacks = attack_prompts(vocab, PROMPTS, lambda _: objective, seed=0, steps=2)
     write_attacks(tmp_path / "a.jsonl", attacks)
     records = read_attacks(tmp_path / "a.jsonl")
     assert (records[0].prefix, records[0].suffix) == ([3], [4])
@@ -158,12 +154,10 @@ def test_the_answer_is_the_greedy_one(model, vocab) -> None:
     ids, prefix, suffix = vocab.encode(TEXT), [5, 9], [7]
     whole = [*prefix, *ids.tolist(), *suffix]
     answer: list[int] = []
-    for _ in range(6):
+    while len(answer) < 6 and 0 not in answer:  # the end token
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([[*whole, *answer]])).logits[0, -1]
         answer.append(int(logits.argmax()))
-        if answer[-1] == 0:  # the end token
-            break
     wanted = vocab.decode_bytes([i for i in answer if i not in vocab.special])
     got = greedy_answer(model, vocab, ids, prefix=prefix, suffix=suffix, max_new_tokens=6)
     assert got == wanted.decode("utf-8", "replace")

@@ -12,11 +12,11 @@ jointly.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,14 +33,12 @@ from robustok.evaluation.resume import RowFile
 from robustok.lattice import Lattice, distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
-from robustok.samplers import UniformK, sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import PrefixCache
+from robustok.tasks.item import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
-
+T = TypeVar("T")
 VERDICTS = ("same", "open", "flips", "attacked")
 _ROWS = 1024  # tokenizations scored together; small questions share a call
 
@@ -107,27 +105,23 @@ class Certificate:
 
     def __str__(self) -> str:
         where = "" if self.distance is None else f" within distance {self.distance}"
+        number = self.tokenizations
+        count = f"{number:,}" if number < 10**9 else f"10^{len(str(number)) - 1}"
         summary = {
-            "same": f"certified: the same answer under all {self.count} tokenizations{where}",
+            "same": f"certified: the same answer under all {count} tokenizations{where}",
             "open": f"open: no other answer in {self.n_scored:,} uniform draws from the "
-            f"{self.count} tokenizations{where}",
+            f"{count} tokenizations{where}",
             "flips": f"broken{where}: another answer is there, the attack missed it",
             "attacked": f"broken{where}: the attack finds another answer",
         }[self.verdict]
         if self.verdict == "same":
             return summary
-        share = f"{self.upper:.2%} of {self.count} have another"
+        share = f"{self.upper:.2%} of {count} have another"
         if self.method == "sampling":
             share = f"at most {share}, at {self.confidence:.0%} confidence"
         if self.witness is None:
             return f"{summary}; {share}"
         return f"{summary} (at distance {self.witness_distance}); {share}"
-
-    @property
-    def count(self) -> str:
-        """The number of tokenizations as text; a large one by its order of magnitude."""
-        exact = self.tokenizations < 10**9
-        return f"{self.tokenizations:,}" if exact else f"10^{len(str(self.tokenizations)) - 1}"
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain JSON, the exact count as a string; :meth:`from_json` takes it."""
@@ -156,7 +150,6 @@ class Certification:
         settings: how they were made.
         n: number of items.
         seed: seed of the draws.
-        seconds: wall-clock time.
         overflowed: number of tokenizations that did not fit the model.
     """
 
@@ -164,7 +157,6 @@ class Certification:
     settings: CertifySettings
     n: int
     seed: int
-    seconds: float
     overflowed: int = 0
 
     def gap(self) -> list[dict[str, Any]]:
@@ -211,7 +203,6 @@ def certify(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    max_batch_tokens: int | None = None,
     progress: Progress | None = None,
     **changes: Any,
 ) -> Certificate:
@@ -240,7 +231,7 @@ def certify(
         changes: fields of :class:`CertifySettings` in place of those of ``settings``, such as
             ``limit``, ``draws``, ``confidence`` and ``attack``.
 
-    Scored as in :func:`attack`, whose ``prefix``, ``suffix`` and ``max_batch_tokens`` are the same:
+    Scored as in :func:`attack`, whose ``prefix`` and ``suffix`` are the same:
     z = p(option | prefix, tokenization, suffix).
 
     Raises RobustokError for fewer than two options, for settings out of range, and by ``overflow``.
@@ -249,11 +240,12 @@ def certify(
     seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes | {"distances": (distance,)})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
-    certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
-    prepared = certifier.prepare(Prompt(text, text, {"label": 0}), check_options(options))
+    certifier = _Certifier(attacked_model, settings, seed)
+    choices = check_options(options)
+    prepared = certifier.prepare(Prompt(text, text, {"choices": choices, "label": 0}))
     if prepared.request is None:
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
-    ((certificate,),) = certifier.certify([prepared], progress)
+    (certificate,) = certifier.certify([prepared], progress)[text]
     return certificate
 
 
@@ -267,7 +259,6 @@ def certify_items(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
     **changes: Any,
@@ -286,32 +277,28 @@ def certify_items(
             certifies only the others; by default nothing is kept.
         progress: called with (items done, all items).
 
-    ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens`` and ``changes``
-    are those of :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score
-    that does not fit is left out.
+    ``model``, ``vocab``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are those of
+    :func:`certify`. With ``overflow="drop"``, every item with a tokenization to score that does not
+    fit is left out.
 
     Raises RobustokError as :func:`certify` does, and where no item fits the model.
     """
-    began = time.perf_counter()
     check_questions(items)
     seed = check_integer("seed", seed)
     settings = (settings or CertifySettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow)
-    certifier = _Certifier(attacked_model, settings, seed, max_batch_tokens)
+    certifier = _Certifier(attacked_model, settings, seed)
     config = asdict(settings) | {"seed": seed} | attacked_model.as_config()
     with RowFile(resume_file, config, items) as file:
         todo = [] if all(item.key in file.rows for item in items) else items
-        for block in _blocks(certifier.prepare(Prompt.of_item(item)) for item in todo):
-            # Finished items stay part of their block: how a score rounds depends on the whole
-            # batch. A dropped item has no certificates.
+        questions = (certifier.prepare(Prompt.of_item(item)) for item in todo)
+        for block in _grouped(questions, lambda one: len(one.rows) if one.request else 0):
             waiting = [one for one in block if one.key not in file.rows]
-            fitting = [one for one in block if one.request is not None]
             if not waiting:
                 continue
-            certificates: dict[str, list[Certificate]] = {}
-            if any(one.request is not None for one in waiting):
-                keys = [one.key for one in fitting]
-                certificates = dict(zip(keys, certifier.certify(fitting), strict=True))
+            # Finished items stay part of their block: how a score rounds depends on the whole
+            # batch. A dropped item has no certificates.
+            certificates = certifier.certify([one for one in block if one.request is not None])
             for one in waiting:
                 of_item = [c.to_json() for c in certificates.get(one.key, [])]
                 overflowed = one.question.overflowed
@@ -327,17 +314,15 @@ def certify_items(
         settings=settings,
         n=sum(map(bool, by_item)),
         seed=seed,
-        seconds=time.perf_counter() - began,
         overflowed=sum(row["overflowed"] for row in rows),
     )
 
 
 class TokenizationSet(NamedTuple):
-    """The tokenizations scored for one distance: ``members`` are their rows."""
+    """The tokenizations within a distance: how many, and the rows of those that are scored."""
 
     distance: int | None
     size: int
-    exact: bool
     members: np.ndarray
 
 
@@ -365,51 +350,52 @@ class _Certifier:
     attacked_model: AttackedModel
     settings: CertifySettings
     seed: int
-    max_batch_tokens: int | None
 
-    def prepare(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> _Prepared:
-        """A question, by default with the options of its prompt, and what to score."""
-        question = self.attacked_model.text(prompt, options)
+    def prepare(self, prompt: Prompt) -> _Prepared:
+        """A question and what to score."""
+        question = self.attacked_model.text(prompt)
         rows, sets = tokenizations_to_score(question, self.settings, self.seed)
         return _Prepared(question, rows, sets, question.request(rows))
 
     def certify(
         self, block: Sequence[_Prepared], progress: Progress | None = None
-    ) -> list[list[Certificate]]:
-        """The certificates of some questions, one for each distance."""
+    ) -> dict[str, list[Certificate]]:
+        """The certificates of some questions, one for each distance, by the question's key."""
         scored = self._score(block, progress)
         # Row 0 is the canonical tokenization; the other answers are compared with its answer.
         for prepared, log_probs in zip(block, scored, strict=True):
-            _margin_of(prepared.question).label = int(log_probs[0].argmax())
-        questions = [prepared.question for prepared in block]
-        attacks = {d: self._attacks(questions, d) for d in self.settings.distances}
-        results = []
-        for prepared, log_probs in zip(block, scored, strict=True):
-            certificates: list[Certificate] = []
-            for chosen in prepared.sets:
-                attack = attacks[chosen.distance].get(prepared.key)
-                nearer = certificates[-1] if certificates else None
-                certificates.append(self._certificate(prepared, chosen, log_probs, attack, nearer))
-            results.append(certificates)
+            margin = prepared.question.objective
+            assert isinstance(margin, Margin)
+            margin.label = int(log_probs[0].argmax())
+        results: dict[str, list[Certificate]] = {one.key: [] for one in block}
+        for number, within in enumerate(self.settings.distances):
+            attacks = self._attacks([one.question for one in block], within)
+            for prepared, log_probs in zip(block, scored, strict=True):
+                nearer, attack = results[prepared.key], attacks.get(prepared.key)
+                chosen = prepared.sets[number]
+                nearer.append(self._certificate(prepared, chosen, log_probs, attack, nearer))
         return results
 
     def _score(self, block: Sequence[_Prepared], progress: Progress | None) -> list[np.ndarray]:
         """log p of the options after every tokenization: float64 [rows, options] by question."""
-        total = sum(len(one.rows) for one in block)
+        parts = [
+            (owner, replace(request, questions=list(request.questions)[begin : begin + _ROWS]))
+            for owner, one in enumerate(block)
+            if (request := one.request) is not None
+            for begin in range(0, len(one.rows), _ROWS)
+        ]
         log_probs: list[list[np.ndarray]] = [[] for _ in block]
         prefix_cache: PrefixCache = {}
-        done = 0
-        for chunks in _chunks(block):
-            scored = score_many(
-                self.attacked_model.model, [request for _, request in chunks],
-                max_batch_tokens=self.max_batch_tokens, prefix_cache=prefix_cache,
-            )  # fmt: skip
-            for (owner, _), scores in zip(chunks, scored, strict=True):
+        done, total = 0, sum(len(one.rows) for one in block)
+        for chunk in _grouped(parts, lambda part: len(part[1].questions)):
+            requests = [request for _, request in chunk]
+            scored = score_many(self.attacked_model.model, requests, prefix_cache=prefix_cache)
+            for (owner, _), scores in zip(chunk, scored, strict=True):
                 log_probs[owner].append(scores.log_probs)
                 done += len(scores.log_probs)
             if progress is not None:
                 progress(done, total)
-        return [np.concatenate(parts) for parts in log_probs]
+        return [np.concatenate(of_question) for of_question in log_probs]
 
     def _attacks(self, questions: Sequence[AttackedText], within: int | None) -> dict[str, Attack]:
         """The greedy attack on each question, kept within the distance by its number of steps."""
@@ -420,10 +406,8 @@ class _Certifier:
         if within is not None:
             step = min(2, within)
             settings = AttackSettings(distances=(step,), steps=within // step)
-        attacks: list[Attack] = []
-        trials = (Trial(question, settings, self.seed) for question in questions)
-        run_trials(trials, Scorer(self.max_batch_tokens), attacks.append)
-        return {attack.key: attack for attack in attacks}
+        trials = [Trial(question, settings, self.seed) for question in questions]
+        return {attack.key: attack for attack in run_trials(trials, Scorer())}
 
     def _certificate(
         self,
@@ -431,78 +415,51 @@ class _Certifier:
         chosen: TokenizationSet,
         log_probs: np.ndarray,
         attack: Attack | None,
-        nearer: Certificate | None,
+        nearer: Sequence[Certificate],
     ) -> Certificate:
-        """The certificate of one distance; ``nearer`` is that of the next smaller one."""
-        question, rows = prepared.question, prepared.rows
-        label = _margin_of(question).label
-        in_set = log_probs[chosen.members]
-        other = chosen.members[in_set.argmax(axis=1) != label]
+        """The certificate of one distance; ``nearer`` are those of the smaller ones."""
+        answer, in_set = int(log_probs[0].argmax()), log_probs[chosen.members]
+        other = chosen.members[in_set.argmax(axis=1) != answer]
         flips, scored = len(other), len(in_set)
-        exact, confidence = chosen.exact, self.settings.confidence
+        exact, confidence = chosen.size <= self.settings.limit, self.settings.confidence
+        apart = partial(distance, self.attacked_model.vocab, prepared.question.canonical)
         # What is known to flip within a smaller distance is within this one too.
-        witness = None if nearer is None else nearer.witness
+        witness = nearer[-1].witness if nearer else None
         if witness is None and flips:
-            witness = tuple(rows[min(other, key=lambda i: _apart(question, rows[i]))].tolist())
+            nearest = min((prepared.rows[i] for i in other.tolist()), key=apart)
+            witness = tuple(nearest.tolist())
         attacked = None if attack is None else attack.success
-        attacked = True if nearer is not None and nearer.attacked else attacked
+        attacked = True if nearer and nearer[-1].attacked else attacked
         if witness is None and attack is not None and attack.success:
             witness = tuple(attack.ids.tolist())
         return Certificate(
             key=prepared.key,
             distance=chosen.distance,
-            answer=label,
+            answer=answer,
             tokenizations=chosen.size,
             method="enumeration" if exact else "sampling",
             n_scored=scored,
             flips=flips,
             upper=flips / scored if exact else clopper_pearson_upper(flips, scored, confidence),
             confidence=1.0 if exact else confidence,
-            margin=float(margins(in_set, label).max()),
+            margin=float(margins(in_set, answer).max()),
             attacked=attacked,
             attack_n_scored=0 if attack is None else attack.n_scored,
             witness=witness,
-            witness_distance=None if witness is None else _apart(question, np.array(witness)),
+            witness_distance=None if witness is None else apart(np.array(witness)),
         )
 
 
-def _blocks(questions: Iterable[_Prepared]) -> Iterator[list[_Prepared]]:
-    """Questions that are scored together: each block has at least so many tokenizations."""
-    block: list[_Prepared] = []
-    for one in questions:
-        block.append(one)
-        if sum(len(p.rows) for p in block if p.request is not None) >= _ROWS:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
-def _chunks(block: Sequence[_Prepared]) -> Iterator[list[tuple[int, Request]]]:
-    """Requests that share a call, each with the number of its question."""
-    chunks: list[tuple[int, Request]] = []
-    waiting = 0
-    for owner, prepared in enumerate(block):
-        assert prepared.request is not None
-        rows = list(prepared.request.questions)
-        for begin in range(0, len(rows), _ROWS):
-            part = Ragged.from_rows(rows[begin : begin + _ROWS])
-            chunks.append((owner, replace(prepared.request, questions=part)))
-            waiting += len(part)
-            if waiting >= _ROWS:
-                yield chunks
-                chunks, waiting = [], 0
-    if chunks:
-        yield chunks
-
-
-def _margin_of(question: AttackedText) -> Margin:
-    assert isinstance(question.objective, Margin)
-    return question.objective
-
-
-def _apart(question: AttackedText, ids: np.ndarray) -> int:
-    return distance(question.vocab, question.canonical, ids)
+def _grouped(values: Iterable[T], rows: Callable[[T], int]) -> Iterator[list[T]]:
+    """The values in groups of at least ``_ROWS`` tokenizations; the last may have fewer."""
+    group: list[T] = []
+    for value in values:
+        group.append(value)
+        if sum(map(rows, group)) >= _ROWS:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def tokenizations_to_score(
@@ -512,26 +469,22 @@ def tokenizations_to_score(
     canonical = question.canonical
     lattice = Lattice(question.vocab, canonical)
     farthest = lattice.farthest
-    rows: list[np.ndarray] = []
-    level, sets = -1, []
+    rows, level, sets = [canonical], 0, []
     for wanted in settings.distances:
         most = farthest if wanted is None else min(wanted, farthest)
         # All of them are counted without a polynomial of the text's length.
         counts = [] if most == farthest else lattice.counts(most=most)
         size = sum(counts) or lattice.count()
-        exact = size <= settings.limit
-        if exact:
+        if size <= settings.limit:
             while level < most:
                 level += 1
                 rows += list(lattice.neighbors(canonical, distance=level))
             members = np.arange(size)
         else:
-            rows = rows or [canonical]
-            level = max(level, 0)
             drawn = _draw_within(question, counts, settings.draws, seed)
             members = np.arange(len(rows), len(rows) + len(drawn))
             rows += drawn
-        sets.append(TokenizationSet(wanted, size, exact, members))
+        sets.append(TokenizationSet(wanted, size, members))
     return Ragged.from_rows(rows), sets
 
 
@@ -539,20 +492,15 @@ def _draw_within(
     question: AttackedText, counts: list[int], draws: int, seed: int
 ) -> list[np.ndarray]:
     """Uniform draws from the tokenizations of the counted distances (none: of all)."""
-    keys = np.array([question.draw_key], np.int64)
-    text = Ragged.from_rows([question.canonical])
     if not counts:
-        uniform = sampler("uniform", question.vocab)
-        return list(uniform.sample_batch(text, seed=seed, draws=draws, keys=keys))
+        return list(question.draw_all("uniform", seed, draws, 0))
     total = sum(counts)
     rng = np.random.default_rng([check_seed(seed), question.draw_key, len(counts)])
     shares = rng.multinomial(draws, [count / total for count in counts])
-    rows: list[np.ndarray] = []
-    for k, share in enumerate(shares.tolist()):
-        if share:
-            # An epoch for each level: from one, its draws and those of the next look alike.
-            drawn = UniformK(question.vocab, k=k).sample_batch(
-                text, seed=seed, draws=share, keys=keys, epoch=k
-            )
-            rows += list(drawn)
-    return rows
+    # An epoch for each level: from one, its draws and those of the next look alike.
+    return [
+        row
+        for k, share in enumerate(shares.tolist())
+        if share
+        for row in question.draw_all(f"uniform-k(k={k})", seed, share, k)
+    ]

@@ -17,9 +17,9 @@ from transformers import AutoModelForSequenceClassification
 from robustok.errors import RobustokError, nearest
 from robustok.evaluation.questions import (
     Ids,
-    append,
     check_max_candidate_length,
     max_candidate_length,
+    plain_ids,
 )
 from robustok.models.load import check_model, hub_arguments, load_config, loading
 from robustok.ragged import Ragged
@@ -90,8 +90,8 @@ class ClassifierLogit:
 
     def logits(self, rows: Ragged) -> np.ndarray:
         """The classifier's logits of the candidates ``rows``, float64 [candidates, labels]."""
-        prefix = np.asarray([] if self.prefix is None else self.prefix, np.int64)
-        whole = [np.concatenate([prefix, row]) for row in append(rows, self.suffix)]
+        before, after = plain_ids(self.prefix), plain_ids(self.suffix)
+        whole = [[*before, *row.tolist(), *after] for row in rows]
         lengths = np.array([len(row) for row in whole])
         result = np.empty((len(whole), int(self.model.config.num_labels)))
         with quiet(self.model):
@@ -100,9 +100,8 @@ class ClassifierLogit:
                 size = max(1, _MAX_BATCH_TOKENS // max(1, length))
                 size = 1 if self.model.config.pad_token_id is None else size
                 for begin in range(0, len(members), size):
-                    chosen = members[begin : begin + size]
-                    ids = torch.as_tensor(np.stack([whole[i] for i in chosen]))
-                    ids = ids.to(self.model.device)
+                    chosen = members[begin : begin + size].tolist()
+                    ids = torch.tensor([whole[i] for i in chosen], device=self.model.device)
                     output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
                     result[chosen] = output.logits.double().cpu().numpy()
         return result

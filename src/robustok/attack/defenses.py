@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,14 +39,12 @@ from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, part_of_progress
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
-
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks.item import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Rows = Sequence[np.ndarray]
 Reader = Callable[[Rows], tuple[np.ndarray, int]]  # the answers, and the tokens read
-Detector = Callable[[Rows], np.ndarray]  # a score for each row; higher is more suspicious
+Detector = Callable[[Rows | Ragged], np.ndarray]  # scores of rows; higher is more suspicious
 
 
 @dataclass(frozen=True)
@@ -180,43 +179,40 @@ def measure_defenses(
     trained = trained or {}
     settings = AttackSettings(steps=1000, restarts=1000, max_scored=max_scored)
     attacked = task.attack({"none": model, **trained}, settings, seed, resume_dir, progress)
-    clean = [np.asarray(vocab.encode(item.question), np.int32) for item in items]
     broken = attacked["none"]
 
-    guard, read = Guard(vocab), task.reader(model)
+    guard, read = Guard(vocab), partial(task.read, model)
     repaired = [guard.check(row).repaired for row in broken]
-    survived = sum(not np.array_equal(a, b) for a, b in zip(repaired, clean, strict=True))
+    survived = sum(not np.array_equal(a, b) for a, b in zip(repaired, task.clean, strict=True))
     readers: dict[str, Reader] = {
         "none": read,
         "canonicalization": lambda rows: read([guard.check(row).repaired for row in rows]),
     }
     for how in METHODS:
-        readers[f"{how} of {draws} draws"] = task.smoother(model, spec, draws, how, seed)
-    rows = [task.row(name, reader, clean, broken) for name, reader in readers.items()]
-    rows += [task.row(n, task.reader(m), clean, attacked[n]) for n, m in trained.items()]
+        smoothed = partial(task.read_draws, model, spec, draws, how, seed)
+        readers[f"{how} of {draws} draws"] = smoothed
+    rows = [task.row(name, reader, broken) for name, reader in readers.items()]
+    rows += [task.row(n, partial(task.read, m), attacked[n]) for n, m in trained.items()]
 
-    def read_twice(rows: Rows) -> tuple[np.ndarray, int]:
-        """As ``read``, with the tokens that the detector reads."""
-        answers, tokens = read(rows)
-        return answers, tokens + sum(len(row) for row in rows)
-
-    detectors: dict[str, tuple[Reader, Detector]] = {
-        "distance": (read, lambda rows: distance_scores(vocab, rows)),
-        "likelihood": (
-            read_twice, lambda rows: likelihood_scores(model, vocab, rows, prefix=prefix)
-        ),
-        "uniform : canonical": (read, lambda rows: scheme_scores(vocab, rows)),
-    }  # fmt: skip
-    traffic = task.traffic(benign, draws, seed)
+    detectors: dict[str, Detector] = {
+        "distance": lambda rows: distance_scores(vocab, rows),
+        "likelihood": lambda rows: likelihood_scores(model, vocab, rows, prefix=prefix),
+        "uniform : canonical": lambda rows: scheme_scores(vocab, rows),
+    }
+    questions = [item.question for item in items]
+    # Draws of an epoch of their own, so that drawn inference does not repeat them.
+    traffic = sampler(benign, vocab).sample_batch(
+        questions, seed=seed, draws=draws, keys=task.keys, epoch=7
+    )
     curves = {}
-    for name, (reader, detector) in detectors.items():
-        scores = detector(broken)
-        curve = roc(detector(traffic), scores, false_positives=false_positives)
+    for name, detector in detectors.items():
+        curve = roc(detector(traffic), detector(broken), false_positives=false_positives)
         row = task.row(
-            f"detection by {name}", reader, clean, broken,
+            f"detection by {name}", read, broken,
             lambda rows, at=curve.threshold, score=detector: score(rows) > at,
-            scores > curve.threshold,
         )  # fmt: skip
+        if name == "likelihood":  # the model reads an input once more
+            row = replace(row, tokens=row.tokens + float(np.mean([*map(len, task.clean)])))
         curves[name] = curve
         rows.append(replace(row, auc=curve.auc, detected=curve.detected, threshold=curve.threshold))
     rows = [replace(row, tokens=row.tokens / rows[0].tokens) for row in rows]
@@ -233,6 +229,7 @@ class _Task:
         self.options = [encode_options(vocab, item.choices) for item in items]
         self.labels = np.array([item.label for item in items])
         self.keys = item_keys(item.key for item in items)
+        self.clean = [vocab.encode(item.question) for item in items]
 
     def attack(
         self,
@@ -256,61 +253,44 @@ class _Task:
             attacked[name] = [attack.ids for attack in attacks]
         return attacked
 
-    def reader(self, model: Any) -> Reader:
-        """The model on the ids as they come."""
+    def read(self, model: Any, rows: Rows) -> tuple[np.ndarray, int]:
+        """A :data:`Reader` of the ids as they come."""
+        requests = [
+            Request(append(Ragged.from_rows([row]), self.suffix), options, self.prefix)
+            for row, options in zip(rows, self.options, strict=True)
+        ]
+        scores = score_many(model, requests)
+        answers = np.array([one.log_probs[0].argmax() for one in scores])
+        return answers, sum(one.tokens_computed for one in scores)
 
-        def read(rows: Rows) -> tuple[np.ndarray, int]:
-            requests = [
-                Request(append(Ragged.from_rows([row]), self.suffix), options, self.prefix)
-                for row, options in zip(rows, self.options, strict=True)
-            ]
-            scores = score_many(model, requests)
-            answers = np.array([one.log_probs[0].argmax() for one in scores])
-            return answers, sum(one.tokens_computed for one in scores)
-
-        return read
-
-    def smoother(self, model: Any, spec: str, draws: int, how: str, seed: int) -> Reader:
-        """The model on draws of the text that the ids spell."""
+    def read_draws(
+        self, model: Any, spec: str, draws: int, how: str, seed: int, rows: Rows
+    ) -> tuple[np.ndarray, int]:
+        """A :data:`Reader` of draws of the text that the ids spell."""
+        texts = [self.vocab.decode_bytes(row) for row in rows]
         options = [item.choices for item in self.items]
-
-        def read(rows: Rows) -> tuple[np.ndarray, int]:
-            texts = [self.vocab.decode_bytes(row) for row in rows]
-            answers = choose_many(
-                model, self.vocab, texts, options, spec, draws=draws, seed=seed, keys=self.keys,
-                prefix=self.prefix, suffix=self.suffix,
-            )  # fmt: skip
-            chosen = [a.answer if how == "mean" else a.majority for a in answers]
-            return np.array(chosen), sum(a.tokens_computed for a in answers)
-
-        return read
-
-    def traffic(self, spec: str, draws: int, seed: int) -> Rows:
-        """Benign inputs: draws of every question."""
-        questions = [item.question for item in self.items]
-        scheme = sampler(spec, self.vocab)
-        return list(scheme.sample_batch(questions, seed=seed, draws=draws, keys=self.keys, epoch=7))
+        answers = choose_many(
+            model, self.vocab, texts, options, spec, draws=draws, seed=seed, keys=self.keys,
+            prefix=self.prefix, suffix=self.suffix,
+        )  # fmt: skip
+        chosen = [a.answer if how == "mean" else a.majority for a in answers]
+        return np.array(chosen), sum(a.tokens_computed for a in answers)
 
     def row(
         self,
         name: str,
         read: Reader,
-        clean: Rows,
         attacked: Rows,
         flags: Callable[[Rows], np.ndarray] = lambda rows: np.zeros(len(rows), bool),
-        flagged: np.ndarray | bool = False,
     ) -> Defense:
-        """A defense, which refuses clean rows by ``flags``, and ``flagged`` attacked ones.
-
-        Both are bool [rows].
-        """
+        """A defense, which refuses the rows that ``flags``, bool [rows]."""
         began = time.perf_counter()
-        answers, tokens = read(clean)
-        right = (answers == self.labels) & ~flags(clean)
-        seconds = (time.perf_counter() - began) / len(clean)
-        held = (read(attacked)[0] == self.labels) | flagged
+        answers, tokens = read(self.clean)
+        right = (answers == self.labels) & ~flags(self.clean)
+        seconds = (time.perf_counter() - began) / len(self.clean)
+        held = (read(attacked)[0] == self.labels) | flags(attacked)
         accuracy, low, high = clustered(held.astype(float))
-        tokens_each = tokens / len(clean)
+        tokens_each = tokens / len(self.clean)
         return Defense(name, float(right.mean()), accuracy, low, high, tokens_each, seconds)
 
 
@@ -384,7 +364,7 @@ def distance_scores(vocab: Vocabulary, rows: Sequence[Ids] | Ragged) -> np.ndarr
         vocab: the vocabulary.
         rows: the tokenizations, of any texts.
     """
-    return np.array([float(distance(vocab, _canonical(vocab, row), row)) for row in rows])
+    return np.array([float(distance(vocab, vocab.canonicalize(row), row)) for row in rows])
 
 
 def likelihood_scores(
@@ -406,7 +386,7 @@ def likelihood_scores(
     start = start_ids(model) if prefix is None or not len(prefix) else prefix
     scores, cache = [], {}
     for row in rows:
-        pair = [_canonical(vocab, row), np.asarray(row, np.int32)]
+        pair = [vocab.canonicalize(row), np.asarray(row, np.int32)]
         if np.array_equal(*pair):
             scores.append(0.0)
             continue
@@ -435,10 +415,6 @@ def scheme_scores(
     """
     uniform, other = sampler("uniform", vocab), sampler(benign, vocab)
     return np.array([uniform.log_prob(row) - other.log_prob(row) for row in rows])
-
-
-def _canonical(vocab: Vocabulary, row: Ids) -> np.ndarray:
-    return np.asarray(vocab.encode(vocab.decode_bytes(np.asarray(row, np.int32))), np.int32)
 
 
 class Adversary:

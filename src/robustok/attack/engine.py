@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from robustok.attack.objectives import Constraint, Margin, Objective, scoring_config
-from robustok.attack.records import Attack, Prompt, accuracy_by_n_scored, ids_in
-from robustok.attack.search import POOL, AttackedText, Scorer, Trial, run_trials
+from robustok.attack.records import Attack, Prompt, curve_of, ids_in, share
+from robustok.attack.search import AttackedText, Scorer, Trial, run_trials
 from robustok.attack.settings import AttackSettings
 from robustok.checks import check_integer
 from robustok.errors import RobustokError
@@ -25,16 +25,17 @@ from robustok.evaluation.questions import (
     check_keyed,
     check_options,
     check_questions,
+    encode_options,
     plain_ids,
 )
 from robustok.evaluation.results import Accuracy
 from robustok.evaluation.resume import RowFile
 from robustok.runtime.display import Progress
 from robustok.scoring import scoring_mode
+from robustok.tasks.item import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+POOL = 32  # texts attacked at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class AttackEvaluation(Accuracy):
                 number at which an item was lost.
         """
         most = max(attack.n_scored for attack in self.attacks)
-        return accuracy_by_n_scored([a.reached_at for a in self.attacks], most, limits)
+        return curve_of("accuracy", [a.reached_at for a in self.attacks], limits, most)
 
     def table(self) -> list[dict[str, object]]:
         """One plain dictionary per item, ready for JSON lines."""
@@ -100,17 +101,17 @@ class AttackedModel:
     overflow: str | None = None
     scale: str = "probability"
 
-    def margin(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> Margin:
-        """The objective of a question, by default with the options of its prompt."""
+    def margin(self, prompt: Prompt) -> Margin:
+        """The objective of a question."""
         window = None if self.overflow is None else Window(self.model, self.overflow)
         return Margin(
-            self.model, self.vocab, options or prompt.fields["choices"], prompt.fields["label"],
+            self.model, self.vocab, prompt.fields["choices"], prompt.fields["label"],
             scale=self.scale, prefix=self.prefix, suffix=self.suffix, window=window,
         )  # fmt: skip
 
-    def text(self, prompt: Prompt, options: Sequence[str | Ids] | None = None) -> AttackedText:
+    def text(self, prompt: Prompt) -> AttackedText:
         """A question under attack; its random draws depend on its key."""
-        return AttackedText(self.vocab, prompt, self.margin(prompt, options), key=prompt.key)
+        return AttackedText(self.vocab, prompt, self.margin(prompt), key=prompt.key)
 
     def as_config(self) -> dict[str, Any]:
         """What decides the scores, for the configuration of a resume file."""
@@ -131,7 +132,6 @@ def attack(
     prefix: Ids | None = None,
     suffix: Ids | None = None,
     overflow: str = "error",
-    max_batch_tokens: int | None = None,
     **changes: Any,
 ) -> Attack:
     """Search the tokenization of ``text`` under which the right option loses most.
@@ -156,8 +156,6 @@ def attack(
             raises; "left" cuts off the start of the prompt; "canonical" starts at the canonical
             tokenization and leaves out neighbors that are too long; "drop" leaves them out and
             refuses a start that is too long.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in
-            :func:`robustok.scoring.score`.
         changes: fields of :class:`AttackSettings` in place of those of ``settings``, such as
             ``distances``, ``start``, ``steps`` and ``objective``.
 
@@ -170,19 +168,17 @@ def attack(
     seed = check_integer("seed", seed)
     settings = (settings or AttackSettings()).replaced(**changes)
     options = check_options(options)
-    prompt = Prompt(text, text, {"choices": _plain(options), "label": label})
+    choices = [
+        option if isinstance(option, str) else ids.tolist()
+        for option, ids in zip(options, encode_options(vocab, options), strict=True)
+    ]
+    prompt = Prompt(text, text, {"choices": choices, "label": label})
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
-    question = attacked_model.text(prompt, options)
+    question = attacked_model.text(prompt)
     if question.is_dropped(settings.start, seed):
         raise RobustokError(f"the text does not fit the model's max_length: {NO_FIT}")
-    (result,) = _attack_all([Trial(question, settings, seed)], Scorer(max_batch_tokens))
+    (result,) = run_trials([Trial(question, settings, seed)], Scorer())
     return result
-
-
-def _plain(options: Sequence[Any]) -> list[Any]:
-    """Options as JSON: strings, and ids as lists."""
-    texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in options]
-    return [one if isinstance(one, str) else np.asarray(one).tolist() for one in texts]
 
 
 def attack_items(
@@ -196,7 +192,6 @@ def attack_items(
     suffix: Ids | None = None,
     overflow: str = "error",
     max_scored_by_key: Mapping[str, int] | None = None,
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
     each: Callable[[Attack], None] | None = None,
@@ -219,9 +214,9 @@ def attack_items(
         progress: called with (items done, items).
         each: called with every finished attack.
 
-    ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow``, ``max_batch_tokens``
-    and ``changes`` are those of :func:`attack`. With ``overflow="drop"``, items whose start or
-    canonical tokenization is longer than the model's longest input are left out.
+    ``model``, ``vocab``, ``settings``, ``prefix``, ``suffix``, ``overflow`` and ``changes`` are
+    those of :func:`attack`. With ``overflow="drop"``, items whose start or canonical tokenization
+    is longer than the model's longest input are left out.
 
     Raises RobustokError as :func:`attack`, on a resume file of other settings, and where no item
     fits the model.
@@ -235,7 +230,7 @@ def attack_items(
     settings = (settings or AttackSettings()).replaced(**changes)
     attacked_model = AttackedModel(model, vocab, prefix, suffix, overflow, settings.objective)
     config = {"settings": asdict(settings), "seed": seed, "max_scored_by_key": limits}
-    scorer = Scorer(max_batch_tokens)
+    scorer = Scorer()
     with RowFile(resume_file, config | attacked_model.as_config(), items, holds="attacks") as file:
         trials: list[Trial] = []
         dropped = 0
@@ -249,14 +244,11 @@ def attack_items(
         if not trials:
             raise RobustokError(f"no item fits the model's max_length: {NO_FIT}")
         attacks = _attack_all(trials, scorer, file, progress, each)
-    accuracy, low, high = clustered([float(not a.success) for a in attacks])
     start_accuracy, start_low, start_high = clustered(
-        [float(np.argmax(a.log_probs_start) == a.label) for a in attacks]
+        [float(np.argmax(a.steps[0].log_probs) == a.fields["label"]) for a in attacks]
     )
     return AttackEvaluation(
-        accuracy=accuracy,
-        low=low,
-        high=high,
+        **share("accuracy", [not a.success for a in attacks]),
         n=len(attacks),
         draws=1,
         eval_scheme=str(settings),
@@ -277,31 +269,26 @@ def attack_items(
 def _attack_all(
     trials: Sequence[Trial],
     scorer: Scorer,
-    file: RowFile | None = None,
-    progress: Progress | None = None,
+    file: RowFile,
+    progress: Progress | None,
     each: Callable[[Attack], None] | None = None,
 ) -> list[Attack]:
     """The attacks in the order of the trials; those in ``file`` are read, new ones added to it."""
     keys = [trial.text.prompt.key for trial in trials]
-    rows = {} if file is None else file.rows
-    done = {key: Attack.from_row(rows[key]) for key in keys if key in rows}
-
-    def keep(attack: Attack) -> None:
-        if attack.key in done:  # repeated so that its group forms the same batches
-            return
-        done[attack.key] = attack
-        if file is not None:
-            file.add_row(attack.as_row())
-        if each is not None:
-            each(attack)
-        if progress is not None:
-            progress(len(done), len(keys))
-
+    done = {key: Attack.from_row(file.rows[key]) for key in keys if key in file.rows}
     # In fixed groups, so that a resumed run forms the same batches as an uninterrupted one.
     for begin in range(0, len(trials), POOL):
-        group = trials[begin : begin + POOL]
-        if not all(trial.text.prompt.key in done for trial in group):
-            run_trials(group, scorer, keep)
+        if all(key in done for key in keys[begin : begin + POOL]):
+            continue
+        for attack in run_trials(trials[begin : begin + POOL], scorer):
+            if attack.key in done:  # repeated so that its group forms the same batches
+                continue
+            done[attack.key] = attack
+            file.add_row(attack.as_row())
+            if each is not None:
+                each(attack)
+            if progress is not None:
+                progress(len(done), len(keys))
     return [done[key] for key in keys]
 
 
@@ -313,7 +300,6 @@ def attack_prompt(
     constraints: Sequence[Constraint] = (),
     settings: AttackSettings | None = None,
     seed: int,
-    key: str | None = None,
     **changes: Any,
 ) -> Attack:
     """Search the tokenization of ``text`` with the highest score of an objective.
@@ -332,16 +318,14 @@ def attack_prompt(
         settings: how to search; by default as in the paper. Its ``objective`` has no effect here
             and must be the default.
         seed: any integer; decides all random draws.
-        key: name of the prompt in the result, by default the text.
         changes: fields of :class:`AttackSettings` in place of those of ``settings``.
 
     Raises RobustokError for an empty prompt, for one longer than the model's longest input, and on
     an unknown setting.
     """
-    prompt = Prompt(text if key is None else key, text)
     (attack,) = attack_prompts(
-        vocab, [prompt], lambda _: objective, constraints=lambda _: constraints, settings=settings,
-        seed=seed, **changes,
+        vocab, [Prompt(text, text)], lambda _: objective, constraints=lambda _: constraints,
+        settings=settings, seed=seed, **changes,
     )  # fmt: skip
     return attack
 
@@ -354,7 +338,6 @@ def attack_prompts(
     constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
     settings: AttackSettings | None = None,
     seed: int,
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
     **changes: Any,
@@ -377,8 +360,7 @@ def attack_prompts(
             and constraints of other names; it cannot tell apart functions of the same name.
         progress: called with (prompts done, prompts).
 
-    ``vocab``, ``settings`` and ``changes`` are those of :func:`attack_prompt`, ``max_batch_tokens``
-    is that of :func:`attack`.
+    ``vocab``, ``settings`` and ``changes`` are those of :func:`attack_prompt`.
 
     Raises RobustokError as :func:`attack_prompt`, and for prompts that share a key.
     """
@@ -397,14 +379,14 @@ def attack_prompts(
         config |= _objective_config(objective, texts[0].objective)
         config["constraints"] = texts[0].constraint_names
     # The hash of a question in the file covers the ids that its objective scores.
-    scored = [[plain_ids(ids) for ids in getattr(t.objective, "continuations", ())] for t in texts]
+    continuations = [getattr(text.objective, "continuations", ()) for text in texts]
     questions = [
-        p._replace(fields=p.fields | {"continuations": ids})
-        for p, ids in zip(prompts, scored, strict=True)
+        p._replace(fields=p.fields | {"continuations": [*map(plain_ids, scored)]})
+        for p, scored in zip(prompts, continuations, strict=True)
     ]
     with RowFile(resume_file, config, questions, holds="attacks") as file:
         trials = [Trial(text, settings, seed) for text in texts]
-        return _attack_all(trials, Scorer(max_batch_tokens), file, progress)
+        return _attack_all(trials, Scorer(), file, progress)
 
 
 def _objective_config(objective: Any, first: Any) -> dict[str, Any]:

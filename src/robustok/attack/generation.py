@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from robustok.errors import RobustokError
 from robustok.evaluation.drift import generated
 from robustok.evaluation.questions import Ids, plain_ids
 from robustok.runtime.display import Progress
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Judge = Callable[[str, str], Any]
 

@@ -10,17 +10,18 @@ candidates of many texts are scored in one batch, through the prefix tree that t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
+from itertools import permutations
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 
 from robustok.attack.classifier import ClassifierLogit, log_odds
 from robustok.attack.records import Prompt
-from robustok.attack.settings import ObjectiveSettings, Registry, function_named
+from robustok.attack.settings import SCALES, ObjectiveSettings, Registry, function_named
 from robustok.checks import check_integer
-from robustok.errors import RobustokError
+from robustok.errors import RobustokError, check_choice
 from robustok.evaluation.questions import (
     Ids,
     Window,
@@ -39,9 +40,7 @@ from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 @runtime_checkable
@@ -239,8 +238,7 @@ class Margin(CausalObjective):
         options = check_options(options)
         if not 0 <= label < len(options):
             raise RobustokError(f"label {label} of {len(options)} options: give the number of one")
-        if scale not in ("probability", "log-probability"):
-            raise RobustokError(f"unknown scale '{scale}': use probability or log-probability")
+        check_choice("scale", scale, SCALES)
         super().__init__(model, vocab, options, window=window, **frame)
         self.label, self.scale, self.name = label, scale, f"margin({scale})"
 
@@ -332,14 +330,12 @@ class LogOdds(CausalObjective):
             raise RobustokError(f"{name} needs an opening to avoid: give at least one")
         super().__init__(model, vocab, [*wanted, *unwanted], **frame)
         self.threshold, self.name, self.wanted = threshold, name, len(wanted)
-        rows = [ids.tolist() for ids in self.continuations]
-        for i, one in enumerate(rows):
-            for j, other in enumerate(rows):
-                if i != j and other[: len(one)] == one:
-                    texts = [vocab.decode(ids) for ids in (other, one)]
-                    raise RobustokError(
-                        f"opening {texts[0]!r} begins with the tokens of {texts[1]!r}: keep one"
-                    )
+        for one, other in permutations([ids.tolist() for ids in self.continuations], 2):
+            if other[: len(one)] == one:
+                raise RobustokError(
+                    f"opening {vocab.decode(other)!r} begins with the tokens of "
+                    f"{vocab.decode(one)!r}: keep one"
+                )
 
     def read(self, log_probs: np.ndarray) -> np.ndarray:
         """The log-odds of each candidate, float64 [candidates]."""
@@ -421,26 +417,21 @@ def objective_by_name(
     Raises RobustokError for an unknown name and for a setting that the objective does not read; a
     call raises it for a prompt without what the objective needs.
     """
-    _check_all_read(settings)
+    sometimes_read = {name for names in SETTINGS_READ.values() for name in names}
     if ":" in settings.name:
         objective = as_objective(function_named(settings.name), threshold=settings.threshold)
         make: ObjectiveMaker = lambda *_: objective  # noqa: E731
+        read: Collection[str] = ("threshold",)
     else:
         make = OBJECTIVES[settings.name]
-    return NamedObjective(make, model, vocab, settings, frame)
-
-
-def _check_all_read(settings: ObjectiveSettings) -> None:
-    default = ("threshold",) if ":" in settings.name else None  # None: of another package
-    read = SETTINGS_READ.get(settings.name, default)
-    given, defaults = asdict(settings), asdict(ObjectiveSettings())
-    for name in dict.fromkeys(name for names in SETTINGS_READ.values() for name in names):
-        if read is not None and name not in read and given[name] != defaults[name]:
-            option = name.replace("_", "-")
+        read = SETTINGS_READ.get(settings.name, sometimes_read)  # those of packages read any
+    for name in sorted(sometimes_read.difference(read)):
+        if getattr(settings, name) != getattr(ObjectiveSettings(), name):
             raise RobustokError(
-                f"objective '{settings.name}' does not read --{option}: leave it out, or give "
-                "another --objective"
+                f"objective '{settings.name}' does not read --{name.replace('_', '-')}: leave it "
+                "out, or give another --objective"
             )
+    return NamedObjective(make, model, vocab, settings, frame)
 
 
 @OBJECTIVES.register("margin")
@@ -516,9 +507,8 @@ class WithinPerplexity:
         model: the causal language model whose perplexity counts.
         vocab: the model's vocabulary.
         text: the attacked text.
-        quantile: the limit is this quantile of the perplexities of drawn tokenizations, from 0 to
-            1, by default 0.95.
-        spec: the scheme of these draws, by default ``"uniform"``.
+        quantile: the limit is this quantile of the perplexities of uniformly drawn tokenizations,
+            from 0 to 1, by default 0.95.
         draws: number of draws, at least 1.
         prefix: ids before the text, by default the model's start token.
         seed: any integer; it decides the draws.
@@ -539,7 +529,6 @@ class WithinPerplexity:
         text: str,
         *,
         quantile: float = 0.95,
-        spec: str = "uniform",
         draws: int = 64,
         prefix: Ids | None = None,
         seed: int,
@@ -550,8 +539,8 @@ class WithinPerplexity:
         self.model = model
         self.prefix = prefix if prefix is not None and len(prefix) else start_ids(model)
         self.prefix_cache: dict[bytes, Any] = {}
-        self.canonical = np.asarray(vocab.encode(text), np.int32)
-        rows = sampler(spec, vocab).sample_batch(
+        self.canonical = vocab.encode(text)
+        rows = sampler("uniform", vocab).sample_batch(
             [text], seed=seed, draws=draws, keys=item_keys([text])
         )
         self.limit = float(np.quantile(self.nats(rows), quantile))

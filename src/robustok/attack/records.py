@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.questions import check_keyed
 from robustok.runtime.files import json_lines, write_rows
-
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks.item import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 class Prompt(NamedTuple):
@@ -169,16 +167,6 @@ class Attack:
         """Log-probabilities of the objective's continuations under ``ids``, in nats."""
         return self.steps[-1].log_probs
 
-    @property
-    def log_probs_start(self) -> tuple[float, ...]:
-        """Log-probabilities of the objective's continuations at the start, in nats."""
-        return self.steps[0].log_probs
-
-    @property
-    def label(self) -> int:
-        """Index of the right option of a question, from 0."""
-        return int(self.fields["label"])
-
     def score_after(self, n_scored: int) -> float:
         """The highest score among the first ``n_scored`` tokenizations, at least 1."""
         reached = [step.score for step in self.steps if step.n_scored <= n_scored]
@@ -201,10 +189,9 @@ class Attack:
             values = {one.name: row[one.name] for one in fields(cls)}
             values |= {name: check_ids(row[name]) for name in ("ids", "canonical_ids")}
             values["steps"] = tuple(
-                Step(check_ids(step["ids"]), step["score"], step["n_scored"], step["round"],
-                     tuple(step["log_probs"]))
+                Step(**step | {"ids": check_ids(step["ids"]), "log_probs": (*step["log_probs"],)})
                 for step in row["steps"]
-            )  # fmt: skip
+            )
             for ids in (values["ids"], row["prefix"], row["suffix"]):
                 if check_ids(ids).min(initial=0) < 0:
                     raise RobustokError("an id is negative")
@@ -282,15 +269,35 @@ def success_curve(attacks: Sequence[Attack], limits: Sequence[int]) -> list[dict
     """
     if any(attack.success is None for attack in attacks):
         raise RobustokError("the objective has no threshold, so nothing counts as a success")
-    return curve_of([attack.reached_at for attack in attacks], limits)
+    return curve_of("success", [attack.reached_at for attack in attacks], limits)
 
 
-def curve_of(reached_at: Sequence[int | None], limits: Sequence[int]) -> list[dict[str, float]]:
-    """A row for each limit, from the number scored when each prompt was broken; None for never."""
-    return [
-        {"n_scored": limit, **share("success", [n is not None and n <= limit for n in reached_at])}
-        for limit in limits
-    ]
+def curve_of(
+    name: str,
+    reached_at: Sequence[int | None],
+    limits: Sequence[int] | None = None,
+    most: int = 1,
+) -> list[dict[str, float]]:
+    """The "success" of attacks or the "accuracy" under them by the number scored, with 95% bounds.
+
+    >>> [row["accuracy"] for row in curve_of("accuracy", [None, 7], most=20)]
+    [1.0, 0.5, 0.5]
+
+    Args:
+        name: ``"success"`` or ``"accuracy"``.
+        reached_at: for each text, the number of tokenizations scored when it was first broken,
+            None for never.
+        limits: numbers of tokenizations scored; by default 1, each in ``reached_at``, and ``most``.
+        most: greatest number of tokenizations scored for a text.
+    """
+    if limits is None:
+        limits = sorted({1, most, *(n for n in reached_at if n is not None)})
+    table = []
+    for limit in limits:
+        broken = [n is not None and n <= limit for n in reached_at]
+        counted = [one == (name == "success") for one in broken]
+        table.append({"n_scored": limit, **share(name, counted)})
+    return table
 
 
 def share(name: str, values: Sequence[bool]) -> dict[str, float]:
@@ -301,28 +308,6 @@ def share(name: str, values: Sequence[bool]) -> dict[str, float]:
     """
     mean, low, high = clustered([float(one) for one in values])
     return {name: mean, "low": low, "high": high}
-
-
-def accuracy_by_n_scored(
-    reached_at: Sequence[int | None], most: int, limits: Sequence[int] | None = None
-) -> list[dict[str, float]]:
-    """Accuracy against the number of tokenizations scored for a question.
-
-    >>> [row["accuracy"] for row in accuracy_by_n_scored([None, 7], 20)]
-    [1.0, 0.5, 0.5]
-
-    Args:
-        reached_at: for each question, the number of tokenizations scored when its answer was first
-            wrong, None for never.
-        most: greatest number of tokenizations scored for a question.
-        limits: numbers of tokenizations scored; by default each number in ``reached_at``.
-    """
-    if limits is None:
-        limits = sorted({1, most, *(n for n in reached_at if n is not None)})
-    return [
-        {"n_scored": limit, **share("accuracy", [n is None or n > limit for n in reached_at])}
-        for limit in limits
-    ]
 
 
 def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:
@@ -351,17 +336,16 @@ def ids_in(record: Attack, vocab: Vocabulary) -> np.ndarray:
             f"attack '{record.key}' cuts {sum(record.lengths)} bytes, but the other vocabulary "
             f"reads its text as {len(data)}: attack that model itself"
         )
-    by_bytes = vocab.derived("ids by bytes", lambda: _ids_by_bytes(vocab))
+    by_bytes = vocab.derived(
+        "ids by bytes",
+        lambda: {spelled: i for i, spelled in enumerate(vocab.tokens) if i not in vocab.special},
+    )
     ids: list[int] = []
     begin = 0
     for length in record.lengths:
         ids += _split(data[begin : begin + length], by_bytes)
         begin += length
     return np.asarray(ids, np.int32)
-
-
-def _ids_by_bytes(vocab: Vocabulary) -> dict[bytes, int]:
-    return {spelled: i for i, spelled in enumerate(vocab.tokens) if i not in vocab.special}
 
 
 def _split(part: bytes, by_bytes: dict[bytes, int]) -> list[int]:

@@ -9,10 +9,10 @@ has scored, each tokenization once, and makes the record.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,14 +27,11 @@ from robustok.ragged import Ragged
 from robustok.samplers import sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import PrefixCache
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Rows = Sequence[np.ndarray]
 Search = Generator[Iterable[np.ndarray], np.ndarray, None]
 
-POOL = 32  # texts attacked at once
 _CHUNK = 256  # uniform draws scored between two looks at the result of a random search
 _IDLE = 20  # restarts in a row without a new tokenization that end the search
 _COOLED = 0.01  # last temperature of annealing, as a share of the first
@@ -63,7 +60,7 @@ class AttackedText:
     @cached_property
     def canonical(self) -> np.ndarray:
         """The canonical ids of the text, int32."""
-        return np.asarray(self.vocab.encode(self.prompt.text), np.int32)
+        return self.vocab.encode(self.prompt.text)
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -87,9 +84,7 @@ class AttackedText:
     def fitting(self, rows: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The rows that the model has positions for; the others are counted."""
         rows, limit = list(rows), self.objective.max_length
-        if limit is None:
-            return rows
-        kept = [row for row in rows if len(row) <= limit]
+        kept = [row for row in rows if limit is None or len(row) <= limit]
         self.filtered += len(rows) - len(kept)
         return kept
 
@@ -105,13 +100,14 @@ class AttackedText:
         return self.fitting(self.lattice.neighbors(ids, distance=distance))
 
     def draw(self, spec: str, seed: int, draws: int, epoch: int) -> list[np.ndarray]:
-        """Tokenizations drawn by the scheme ``spec``, those that fit the model.
+        """Tokenizations drawn by the scheme ``spec``, those that fit the model."""
+        return self.fitting(self.draw_all(spec, seed, draws, epoch))
+
+    def draw_all(self, spec: str, seed: int, draws: int, epoch: int) -> Ragged:
+        """As :meth:`draw`, with those that do not fit.
 
         Draws of different epochs are independent; that of a start is 0.
         """
-        return self.fitting(self._draw(spec, seed, draws, epoch))
-
-    def _draw(self, spec: str, seed: int, draws: int, epoch: int) -> Ragged:
         keys = np.array([self.draw_key], np.int64)
         return sampler(spec, self.vocab).sample_batch(
             [self.prompt.text], seed=seed, draws=draws, keys=keys, epoch=epoch
@@ -138,7 +134,8 @@ class AttackedText:
         request = objective.request(rows)
         if objective.window is None:
             return request
-        return objective.window.fit(request, self.prompt.key, self._canonical_and_suffix)
+        (canonical,) = append(Ragged.from_rows([self.canonical]), objective.suffix)
+        return objective.window.fit(request, self.prompt.key, canonical)
 
     def is_dropped(self, spec: str, seed: int) -> bool:
         """Whether the overflow policy drops the text: its start or canonical tokens do not fit.
@@ -147,15 +144,12 @@ class AttackedText:
 
         Raises RobustokError where they do not fit and the policy is neither to drop nor to cut.
         """
-        objective = self.objective
-        assert isinstance(objective, CausalObjective) and objective.window is not None
-        rows = [] if spec == "canonical" else [self._draw(spec, seed, 1, 0)[0]]
-        request = objective.request(Ragged.from_rows([*rows, self.canonical]))
-        counted = objective.window.overflowed
-        fitted = objective.window.fit(request, self.prompt.key, self._canonical_and_suffix)
-        if fitted is not None:  # the rows are counted when they are scored
-            objective.window.overflowed = counted
-        return fitted is None
+        assert isinstance(self.objective, CausalObjective) and self.objective.window is not None
+        start = [] if spec == "canonical" else self.draw_all(spec, seed, 1, 0)
+        if self.request(Ragged.from_rows([*start, self.canonical])) is None:
+            return True
+        self.objective.window.overflowed = 0  # the rows are counted when they are scored
+        return False
 
     def as_record(self, ids: np.ndarray) -> dict[str, Any]:
         """The fields of an :class:`Attack` that gave ``ids``, but for scores and search."""
@@ -169,11 +163,6 @@ class AttackedText:
             "vocabulary": self.vocab.fingerprint,
             "objective": " ".join([self.objective.name, *self.constraint_names]),
         }
-
-    @property
-    def _canonical_and_suffix(self) -> np.ndarray:
-        assert isinstance(self.objective, CausalObjective)
-        return append(Ragged.from_rows([self.canonical]), self.objective.suffix)[0]
 
 
 class Scored(NamedTuple):
@@ -228,10 +217,10 @@ class Trial:
     def drive(self) -> Generator[list[np.ndarray], Scored, Attack]:
         """Run the search; yields the tokenizations that it asks for and that have no score yet."""
         search = SEARCHES[self.settings.search](self)
-        answer = None
+        answer: Any = None
         while True:
             try:
-                rows = list(next(search) if answer is None else search.send(answer))
+                rows = list(search.send(answer))
             except StopIteration:
                 break
             distinct = {row.tobytes(): row for row in rows}
@@ -299,8 +288,7 @@ class Scorer:
     over all calls.
     """
 
-    def __init__(self, max_batch_tokens: int | None = None) -> None:
-        self.max_batch_tokens = max_batch_tokens
+    def __init__(self) -> None:
         self.tokens_computed, self.tokens_naive = 0, 0
         self._prefix_caches: dict[int, PrefixCache] = {}  # by the id() of the model
 
@@ -322,7 +310,6 @@ class Scorer:
             results = score_many(
                 members[0][1].model,
                 [request for _, _, request in members],
-                max_batch_tokens=self.max_batch_tokens,
                 prefix_cache=self._prefix_caches.setdefault(model_id, {}),
             )
             for (i, objective, _), result in zip(members, results, strict=True):
@@ -334,32 +321,22 @@ class Scorer:
         return [scored[i] for i in range(len(pending))]
 
 
-def run_trials(
-    trials: Iterable[Trial], scorer: Scorer, on_finish: Callable[[Attack], None]
-) -> None:
-    """Advance up to `POOL` trials together, until all have ended.
-
-    ``on_finish`` is called with the record of each.
-    """
-    waiting = iter(trials)
-    active: list[tuple[Trial, Any, list[np.ndarray]]] = []
-
-    def advance(trial: Trial, driver: Any, scored: Scored | None) -> None:
-        try:
-            active.append((trial, driver, driver.send(scored)))
-        except StopIteration as stop:
-            on_finish(stop.value)
-
-    while True:
-        while len(active) < POOL and (trial := next(waiting, None)) is not None:
-            advance(trial, trial.drive(), None)
-        if not active:
-            return
-        batch = active.copy()
-        active.clear()
-        results = scorer.score([(trial.text, rows) for trial, _, rows in batch])
-        for (trial, driver, _), scored in zip(batch, results, strict=True):
-            advance(trial, driver, scored)
+def run_trials(trials: Iterable[Trial], scorer: Scorer) -> Iterator[Attack]:
+    """Advance all trials together; yields the record of each when it ends."""
+    active: list[tuple[AttackedText, Any, Scored | None]]
+    active = [(trial.text, trial.drive(), None) for trial in trials]
+    while active:
+        pending = []
+        for text, driver, scored in active:
+            try:
+                pending.append((text, driver, driver.send(scored)))
+            except StopIteration as stop:
+                yield stop.value
+        results = scorer.score([(text, rows) for text, _, rows in pending])
+        active = [
+            (text, driver, scored)
+            for (text, driver, _), scored in zip(pending, results, strict=True)
+        ]
 
 
 SEARCHES: Registry[Callable[[Trial], Search]] = Registry("search", "robustok.searches")

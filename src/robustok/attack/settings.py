@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.metadata import entry_points
+from operator import attrgetter
 from typing import Any, Generic, Self, TypeVar
 
 from robustok.checks import check_settings, option
@@ -313,6 +314,7 @@ def _read(name: str, value: str) -> Any:
 
 
 T = TypeVar("T")
+_place = attrgetter("__module__", "__qualname__")  # where a function is defined
 
 
 class Registry(Generic[T]):
@@ -368,11 +370,6 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}' of {entry.value} cannot be loaded: {error}"
                 ) from error
         raise RobustokError(f"unknown {self.kind} '{name}': {nearest(name, self.names())}")
-
-
-def _place(function: Any) -> tuple[str, str]:
-    """Where a function is defined: its module and its name there."""
-    return function.__module__, function.__qualname__
 
 
 def function_named(name: str) -> Callable[..., Any]:

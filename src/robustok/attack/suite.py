@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +28,7 @@ from robustok.evaluation.questions import check_candidate_length, check_keyed
 from robustok.lattice import Lattice
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress, part_of_progress
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
-
+from robustok.tokenizer.vocabulary import Vocabulary
 
 Rules = Mapping[int, Sequence[int]]
 
@@ -129,7 +126,7 @@ class SuiteResult:
             min((a.reached_at for a in attacks if a.reached_at is not None), default=None)
             for attacks in self.by_prompt
         ]
-        return curves | {"worst of all": curve_of(reached, limits)}
+        return curves | {"worst of all": curve_of("success", reached, limits)}
 
 
 def run_suite(
@@ -141,7 +138,6 @@ def run_suite(
     max_scored: int = SUITE_LIMIT,
     seed: int,
     constraints: Callable[[Prompt], Sequence[Constraint]] | None = None,
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> SuiteResult:
@@ -162,13 +158,11 @@ def run_suite(
             reads them and continues.
         progress: called with (searches of prompts done, all of them).
 
-    ``vocab``, ``prompts``, ``objective``, ``constraints`` and ``max_batch_tokens`` are those of
-    :func:`attack_prompts`.
+    ``vocab``, ``prompts``, ``objective`` and ``constraints`` are those of :func:`attack_prompts`.
 
     Raises RobustokError as :func:`attack_prompts`, and for an unknown suite.
     """
     searches = suite_settings(suite, max_scored)
-    prompts = check_keyed("prompt", prompts)
     parts: dict[str, list[Attack]] = {}
     seconds: dict[str, float] = {}
     file = None if resume_file is None else Path(resume_file)
@@ -181,7 +175,6 @@ def run_suite(
             constraints=constraints,
             settings=settings,
             seed=seed,
-            max_batch_tokens=max_batch_tokens,
             resume_file=file and file.with_name(f"{file.stem}-{name}{file.suffix}"),
             progress=part_of_progress(
                 progress, number * len(prompts), len(prompts) * len(searches)
@@ -237,7 +230,7 @@ class JointAttack:
             vocab: the vocabulary of the attacked model.
             text: the text.
         """
-        return _applied(np.asarray(vocab.encode(text), np.int32), self.rules)
+        return _applied(vocab.encode(text), self.rules)
 
 
 def attack_jointly(
@@ -270,7 +263,7 @@ def attack_jointly(
     check_integer("steps", steps, 1)
     prompts = check_keyed("prompt", prompts)
     objectives = [objective(prompt) for prompt in prompts]
-    canonical = [np.asarray(vocab.encode(prompt.text), np.int32) for prompt in prompts]
+    canonical = [vocab.encode(prompt.text) for prompt in prompts]
     for ids, one, prompt in zip(canonical, objectives, prompts, strict=True):
         check_candidate_length(f"prompt '{prompt.key}'", len(ids), one.max_length)
     tokens = sorted({int(i) for ids in canonical for i in ids})
@@ -312,12 +305,14 @@ def _score_changes(
     changes: Sequence[tuple[int, list[int]]],
 ) -> int:
     """Write the scores of one prompt where a change concerns it; returns how many were scored."""
-    present = set(canonical.tolist())
-    concerned = [i for i, (token, _) in enumerate(changes) if token in present]
-    rows = {i: _applied(canonical, {**rules, changes[i][0]: changes[i][1]}) for i in concerned}
-    limit = objective.max_length
+    present, limit = set(canonical.tolist()), objective.max_length
+    rows = {
+        i: _applied(canonical, {**rules, token: ids})
+        for i, (token, ids) in enumerate(changes)
+        if token in present
+    }
     fitting = {i: row for i, row in rows.items() if limit is None or len(row) <= limit}
-    column[concerned] = -np.inf
+    column[list(rows)] = -np.inf
     if fitting:
         column[list(fitting)] = objective(Ragged.from_rows(list(fitting.values())))
     return len(fitting)

@@ -190,7 +190,7 @@ def _of_attacks(
     name: str, config: Row, attacks: Sequence[Row]
 ) -> tuple[list[Row], list[dict[str, float]]]:
     """The row of the attack, after one of the canonical start, and the curve over its budget."""
-    from robustok.attack.records import accuracy_by_n_scored
+    from robustok.attack.records import curve_of
 
     settings = AttackSettings(**config["settings"])
     starts = {
@@ -206,7 +206,7 @@ def _of_attacks(
     after = {"start_accuracy": sum(starts.values()) / len(starts)}
     measured.append(_accuracy(name, str(settings), held) | after | seed)
     most = max(row["n_scored"] for row in attacks)
-    return measured, accuracy_by_n_scored([row["reached_at"] for row in attacks], most)
+    return measured, curve_of("accuracy", [row["reached_at"] for row in attacks], most=most)
 
 
 def _accuracy(name: str, eval_scheme: str, answers: dict[str, float], draws: int = 1) -> Row:
@@ -222,7 +222,7 @@ def certificates_section(name: str, config: Row, rows: Sequence[Row], folder: Pa
     every = tuple(attack.Certificate.from_json(c) for row in rows for c in row["certificates"])
     names = ("distances", "limit", "draws", "confidence")
     settings = CertifySettings(**{key: config[key] for key in names})
-    done = attack.Certification(every, settings, len(rows), config["seed"], seconds=0.0)
+    done = attack.Certification(every, settings, len(rows), config["seed"])
     gap = done.gap()
     draw_gap([{"model": name, **row} for row in gap], folder / f"{name}-gap")
     head = ["distance", "questions", "certified", "open", "attack missed", "attack broke", "bound"]
