@@ -89,13 +89,13 @@ class Retokenize:
         columns = [
             names.take(pa.array(again)),
             keys[again],
-            np.tile(np.arange(self.draws, dtype=np.int32), count),
+            np.tile(np.arange(self.draws), count),
             ids,
-            strength.canonical.astype(np.int32),
-            strength.splits.astype(np.int32),
-            strength.distance.astype(np.int32),
+            strength.canonical,
+            strength.splits,
+            strength.distance,
         ]
-        out = pa.Table.from_arrays([_array(column) for column in columns], schema=SCHEMA)
+        out = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
         for name in self.keep:
             out = out.append_column(name, _kept(table.column(name)).take(pa.array(again)))
         return out
@@ -119,9 +119,6 @@ class Retokenize:
     def __getstate__(self) -> dict[str, Any]:
         """The fields, without derived values."""
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
 
 
 def document_keys(names: Sequence[str | None], rows: Ragged) -> np.ndarray:
@@ -152,8 +149,7 @@ def is_list(kind: pa.DataType) -> bool:
 def _names(table: pa.Table) -> pa.Array:
     if "id" not in table.column_names:
         return pa.nulls(len(table), pa.string())
-    names = table.column("id").cast(pa.string()).combine_chunks()
-    return names if isinstance(names, pa.Array) else pa.concat_arrays(names.chunks)
+    return table.column("id").cast(pa.string()).combine_chunks()
 
 
 def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -164,7 +160,3 @@ def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.large_string()).cast(pa.string())
     except pa.ArrowInvalid as error:
         raise RobustokError(f"a text to keep is not UTF-8: {error}") from None
-
-
-def _array(column: Any) -> pa.Array:
-    return column if isinstance(column, pa.Array) else pa.array(column)
