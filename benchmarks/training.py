@@ -51,16 +51,16 @@ PRETRAINING_BATCH = 8
 
 
 class Beforehand(torch.utils.data.Dataset):
-    """Rows that are there already."""
+    """The rows of a data set, drawn already."""
 
-    def __init__(self, rows: list) -> None:
-        self.rows = rows
+    def __init__(self, drawn: PromptDataset) -> None:
+        self.rows, self.order = drawn.__getitems__(range(len(drawn))), drawn.order
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitems__(self, indices: list[int]) -> list:
-        return [self.rows[i] for i in indices]
+        return [self.rows[i % len(self)] for i in indices]
 
 
 def measure(dataset: torch.utils.data.Dataset, size: int, steps: int) -> tuple[float, Training]:
@@ -269,7 +269,7 @@ def compare_drawing(items: list, vocab: rt.Vocabulary, options: argparse.Namespa
     print("|---|---|---|---|---|")
     for scheme in SCHEMES:
         drawn = PromptDataset(vocab, items, rt.sampler(scheme, vocab), seed=0)
-        fixed = Beforehand(drawn.__getitems__(range(len(items))))
+        fixed = Beforehand(drawn)
         measure(drawn, vocab.size, 5)
         ratios, waits = [], []
         for turn in range(options.rounds):

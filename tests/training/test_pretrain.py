@@ -19,7 +19,7 @@ from robustok.samplers import sampler
 from robustok.tasks import frequent_words
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training import PackedStream, pretrain
-from robustok.training.pretraining import block_batch
+from robustok.training.prompts import stack_rows
 
 WORDS = frequent_words(60)
 RNG = np.random.default_rng(0)
@@ -70,7 +70,7 @@ def test_a_seed_repeats_and_a_round_draws_anew():
 def test_workers_change_nothing():
     def batches(workers):
         loader = DataLoader(
-            stream(batch_size=4), batch_size=4, num_workers=workers, collate_fn=block_batch
+            stream(batch_size=4), batch_size=4, num_workers=workers, collate_fn=stack_rows
         )
         return [b["input_ids"] for b in itertools.islice(loader, 12)]
 

@@ -52,6 +52,10 @@ def find_column(
     Its kind is that of the first row that has the field, or of the schema of a Parquet file. Raises
     RobustokError where no file has it.
     """
+    if name == "id":
+        raise RobustokError(
+            "the documents cannot be in the field 'id', which names them: rename the field"
+        )
     wanted = COLUMNS if name is None else (name,)
     seen: dict[str, None] = {}
     for source in sources:

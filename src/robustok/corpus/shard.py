@@ -60,9 +60,7 @@ class Job:
         return self.out / RUN / "manifests" / f"{chunk.name}.json"
 
 
-def make_shard(
-    job: Job, chunk: Chunk, progress: Callable[[int], None] = lambda read: None
-) -> dict[str, Any]:
+def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> dict[str, Any]:
     """Write the shard of a chunk, its rejects, and last its manifest, which is returned.
 
     A shard with a manifest and intact files is kept. ``progress`` is called with the number of

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
@@ -21,7 +20,7 @@ from robustok.runtime.display import Progress
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import end_of_text
-from robustok.training.prompts import is_scheduled, of_this_worker, order_of, scheme_at
+from robustok.training.prompts import is_scheduled, of_this_worker, order_of, scheme_at, stack_rows
 from robustok.training.recipe import Recipe
 from robustok.training.record import Training
 from robustok.training.run import train
@@ -115,7 +114,7 @@ def pretrain(
     return train(
         model,
         stream,
-        block_batch,
+        stack_rows,
         plan,
         seed=seed,
         out=out,
@@ -207,12 +206,6 @@ class PackedStream(IterableDataset):
             if not len(keys):
                 continue
             yield Ragged.from_rows([self.documents[i] for i in keys]), keys
-
-
-def block_batch(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """Full blocks as a batch: int64 of shape [rows, block_size], every id in the loss."""
-    ids = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
-    return {"input_ids": ids, "labels": ids}
 
 
 def _end_id(model: PreTrainedModel, vocab: Vocabulary, end: str | int | None) -> int:

@@ -324,16 +324,15 @@ class PackedPrompts(IterableDataset):
                 "overflowed": overflowed}  # fmt: skip
 
 
-def packed_batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Packed rows as a batch of int64 tensors [rows, max_length].
+def stack_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Rows of one length as int64 tensors [rows, length]; without labels, every id is one.
 
-    Models separate by positions only without an attention mask and without a cache, which
-    `run.trainer_arguments` switches off.
+    Models separate packed questions by positions only without an attention mask and without a
+    cache, which `run.trainer_arguments` switches off.
     """
-    return {
-        name: torch.from_numpy(np.stack([row[name] for row in rows]))
-        for name in ("input_ids", "labels", "position_ids")
-    }
+    names = [name for name in rows[0] if name != "overflowed"]
+    batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in names}
+    return {"labels": batch["input_ids"], **batch}
 
 
 class RowOrder(Order):
