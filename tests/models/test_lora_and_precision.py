@@ -73,12 +73,9 @@ def processor(monkeypatch: pytest.MonkeyPatch):
     """A function that gives the processor these flags for the test."""
 
     def pretend(**flags: bool) -> None:
-        devices._native_bfloat16.cache_clear()
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags, raising=False)
 
-    yield pretend
-    monkeypatch.undo()
-    devices._native_bfloat16.cache_clear()
+    return pretend
 
 
 @pytest.mark.parametrize(

@@ -296,8 +296,6 @@ def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item
         question, choices, label, kind = word(row)
     except KeyError as e:
         raise RobustokError(f"{where} lacks {e}, which its wording needs") from None
-    except (TypeError, AttributeError) as e:
-        raise RobustokError(f"{where} is not a question with choices: {e}") from None
     return Item(key, question, tuple(choices), label, kind)
 
 

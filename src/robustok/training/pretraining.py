@@ -20,7 +20,7 @@ from robustok.runtime.display import Progress
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import end_of_text
-from robustok.training.prompts import is_scheduled, of_this_worker, order_of, scheme_at, stack_rows
+from robustok.training.prompts import of_this_worker, order_of, scheme_at, stack_rows
 from robustok.training.recipe import Recipe
 from robustok.training.record import Training
 from robustok.training.run import train
@@ -166,10 +166,7 @@ class PackedStream(IterableDataset):
         self.documents, self.sampler, self.seed = documents, sampler, seed
         self.block_size, self.end, self.batch_size = block_size, end, batch_size
         self.total = total
-        if is_scheduled(sampler) and total is None:
-            raise RobustokError(
-                f"{sampler.spec} is a schedule: say over how many blocks in total it moves"
-            )
+        scheme_at(sampler, 0, total)  # checks the total
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for block in of_this_worker(self._blocks(), self.batch_size):

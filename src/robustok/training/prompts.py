@@ -34,22 +34,24 @@ STAGES = 1000  # steps of a schedule, to limit the number of samplers
 _GROUP = 256  # questions that one call of the sampler draws
 
 
-def is_scheduled(sampler: Sampler | Schedule) -> bool:
-    """Whether the scheme changes during the training."""
-    return isinstance(sampler, Schedule) and not sampler.is_constant
-
-
 def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Sampler:
     """The sampler after ``seen`` of ``total`` rows.
 
     >>> schedule = rt.schedule("stochastok(alpha=0->1)", vocab)
     >>> scheme_at(schedule, 50, 100).spec
     'stochastok(alpha=0.5)'
+
+    Raises RobustokError for a scheme that changes during the training, without a ``total``.
     """
     if not isinstance(sampler, Schedule):
         return sampler
-    stage = min(STAGES, seen * STAGES // max(total or 1, 1)) if is_scheduled(sampler) else 0
-    return sampler.at(stage / STAGES)
+    if sampler.is_constant:
+        return sampler.at(0.0)
+    if total is None:
+        raise RobustokError(
+            f"{sampler.spec} is a schedule: give the total, over how many rows it moves"
+        )
+    return sampler.at(min(STAGES, seen * STAGES // max(total, 1)) / STAGES)
 
 
 class AnswerCollator:
@@ -170,10 +172,7 @@ class PromptDataset(Dataset):
         self.state = State()
         self.total = total
         self.adversary, self.batch_size = adversary, batch_size
-        if is_scheduled(sampler) and total is None:
-            raise RobustokError(
-                f"{sampler.spec} is a schedule: say over how many rows in total it moves"
-            )
+        scheme_at(sampler, 0, total)  # checks the total
         self._check(items)
 
     def order(self) -> RowOrder:
