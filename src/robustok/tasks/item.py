@@ -293,7 +293,7 @@ def _item(row: Row, word: Callable[[Row], Worded], where: str, key: str) -> Item
     if not isinstance(label, int) or isinstance(label, bool):
         raise RobustokError(f"{where}: the label must be the number of the right choice, from 0")
     try:
-        question, choices, label, kind = word(row)
+        question, choices, kind = word(row)
     except KeyError as e:
         raise RobustokError(f"{where} lacks {e}, which its wording needs") from None
     return Item(key, question, tuple(choices), label, kind)
