@@ -10,7 +10,6 @@ by the number of tokens, and share of drifted tokens by position. Completions th
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import robustok as rt
+from common import options_of
 from robustok.guard import Audit
 from robustok.models import load_model, load_tokenizer
 from robustok.report.style import figure_style, new_figure, save_figure
 from robustok.runtime.files import read_rows, write_rows
-from robustok.runtime.hub import packaged_folder
 
 TEMPERATURES = (0.7, 1.0, 1.3)
 PROMPTS = [
@@ -108,20 +107,20 @@ def draw(marks: dict[float, list[np.ndarray]], length: int, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = options_of(__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="smollm2-135m", help="a folder or hub name")
     parser.add_argument("--each", type=int, default=6, help="completions of a prompt")
     parser.add_argument("--length", type=int, default=96, help="most tokens of a completion")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    folder = packaged_folder(given.model) if given.model == "smollm2-135m" else given.model
-    vocab = rt.Vocabulary.load(folder)
+    vocab = rt.Vocabulary.load(given.model)
     marks, record = {}, []
     for temperature in TEMPERATURES:
         path = given.out / f"rollouts-{temperature}.jsonl"
         if not path.exists():
-            model, tokenizer = load_model(folder, dtype="float32"), load_tokenizer(folder)
+            model = load_model(given.model, dtype="float32")
+            tokenizer = load_tokenizer(given.model)
             rows = sampled(model, tokenizer, temperature, given.each, given.length)
             write_rows(path, rows)
         rows = [row for row in read_rows(path) if row]

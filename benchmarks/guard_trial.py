@@ -18,7 +18,6 @@ code 1 if there is one.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import lzma
@@ -36,6 +35,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import
 import numpy as np
 
 import robustok as rt
+from common import DATA, options_of, print_heads, print_row
 from robustok.guard import NOT_UTF8, SPECIAL_TEXT, UNKNOWN_ID
 from robustok.guard.findings import KINDS
 
@@ -386,21 +386,20 @@ def trial(name: str, data: Path, rows: int, seed: int, shown: int) -> Counter[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--rows", type=int, default=20_000, help="of each tokenizer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, default=3, help="disagreements of each kind to print")
     options = parser.parse_args()
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
     columns = ("rows", "alone", "not UTF-8", "spells special", *COLUMNS)
-    print(f"| tokenizer | {' | '.join(columns)} | s |\n|{'---|' * (len(columns) + 2)}", flush=True)
+    print_heads("tokenizer", *columns, "s")
     wrong = 0
     for name in options.names:
         start = time.process_time()
-        counts = trial(name, data, options.rows, options.seed, options.show)
-        cells = " | ".join(f"{counts[c]:,}" for c in columns)
-        print(f"| {name} | {cells} | {time.process_time() - start:.0f} |", flush=True)
+        counts = trial(name, DATA, options.rows, options.seed, options.show)
+        cells = (f"{counts[c]:,}" for c in columns)
+        print_row(name, *cells, f"{time.process_time() - start:.0f}")
         wrong += sum(counts[c] for c in COLUMNS[1:])
     sys.exit(1 if wrong else 0)
 

@@ -14,18 +14,19 @@ exponent.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import robustok as rt
+from common import options_of
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 SCHEMES = (
@@ -180,14 +181,14 @@ def exponent(seconds: dict[int, float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Exponents of time on hostile inputs.")
+    parser = options_of(__doc__)
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--only", nargs="*", help="operations whose names hold one of these")
     parser.add_argument(
         "--inputs", nargs="*", help="classes of input whose names hold one of these"
     )
     parser.add_argument("--cap", type=float, default=20.0, help="seconds one call may take")
-    parser.add_argument("--json", help="write all seconds to this file")
+    parser.add_argument("--json", type=Path, help="write all seconds to this file")
     options = parser.parse_args()
     vocab, other = (rt.Vocabulary.load(options.tokenizer) for _ in range(2))
     vocab.gigatoken.load()
@@ -221,8 +222,7 @@ def main() -> None:
             cells.append("refused" if not largest else f"{row['exponent']:.2f} to {reached}")
         print(f"{name:38}" + "".join(f"{cell:>19}" for cell in cells), flush=True)
     if options.json:
-        with open(options.json, "w", encoding="utf8") as file:  # noqa: PTH123
-            json.dump(results, file, indent=1)
+        options.json.write_text(json.dumps(results, indent=1), encoding="utf8")
 
 
 if __name__ == "__main__":

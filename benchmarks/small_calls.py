@@ -9,9 +9,7 @@ characters, that of the lattice 1,000. Needs a warm cache of kernels (`rt.warmup
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import robustok as rt
+from common import options_of, print_heads, print_row, tokenizer_file
 from robustok.lattice import Lattice
 
 TEXT = "The quick brown fox."
@@ -76,9 +75,8 @@ def measure(timed: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
-    parser.add_argument("--tokenizer", type=Path, default=data / "tokenizers/gpt2/tokenizer.json")
+    parser = options_of(__doc__)
+    parser.add_argument("--tokenizer", type=Path, default=tokenizer_file("gpt2"))
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -86,10 +84,10 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    print("| call | median, µs | quartiles | × tokenizers.encode |\n|---|--:|--:|--:|")
+    print_heads("call", "median, µs", "quartiles", "× tokenizers.encode")
     for name, row in rows.items():
         quartiles = f"{row['low']:.1f} to {row['high']:.1f}"
-        print(f"| `{name}` | {row['median']:.1f} | {quartiles} | {row['ratio']:.2f} |")
+        print_row(f"`{name}`", f"{row['median']:.1f}", quartiles, f"{row['ratio']:.2f}")
 
 
 if __name__ == "__main__":
