@@ -39,6 +39,7 @@ _FIRST = 100  # lines of a file from which its fields are inferred
 _SKIP = 1 << 20  # bytes read at once of a skipped line
 _ROWS = 1 << 16  # rows read at once, at most
 _EXPANSION = 200  # largest factor by which a row group may grow when it is decompressed
+_BINARY = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 Line = tuple[int, bytes]  # its position and its content
 Fields = list[Any]  # of a document: its content, its id, and its kept values
@@ -363,11 +364,14 @@ def _parquet_batches(
     source, start, stop = chunk.source, chunk.start, chunk.stop or 0
     schema = parquet_file(source).schema_arrow
     names = _wanted(source, schema, column, kept)
-    texts = [field.name for field in schema if field.name in names and _is_binary(field.type)]
+    texts = [field.name for field in schema if field.name in names and field.type in _BINARY]
     file = parquet_file(source, texts)
-    groups, rows_of_groups, rejects = _sound_groups(file.metadata, chunk, names, limit)
-    decoded = sum(_decoded_size(file.metadata.row_group(i)) for i in groups)
-    positions = np.concatenate([np.empty(0, np.int64), *rows_of_groups])
+    groups, positions, rejects = _sound_groups(file.metadata, chunk, names, limit)
+    decoded = sum(
+        max(column.total_uncompressed_size, 4 * column.num_values)  # which encoding can hide
+        for i in groups
+        for column in columns_of(file.metadata.row_group(i))
+    )
     average = max(decoded // max(len(positions), 1), 1)
     batches = until_damage(file.iter_batches(max(1, min(size // average, _ROWS)), groups, names))
     done, wanted = 0, int(np.searchsorted(positions, stop))
@@ -380,9 +384,9 @@ def _parquet_batches(
         first, last = np.searchsorted(where, (start, stop)).tolist()
         if first == last:  # only rows before the chunk
             continue
-        table = pa.Table.from_batches([batch.slice(first, last - first)])
+        rows_here = batch.slice(first, last - first)
         read = chunk.size * int(where[last - 1] + 1 - start) // (stop - start)
-        for part, rows, long in _slices(table, where[first:last], column.name, size, limit):
+        for part, rows, long in _slices(rows_here, where[first:last], column.name, size, limit):
             yield DocumentBatch(_decoded(part, source, column, kept), rows, long, read)
     empty = batch_schema(column, kept).empty_table()
     yield DocumentBatch(empty, np.empty(0, np.int64), rejects, chunk.size)
@@ -390,14 +394,14 @@ def _parquet_batches(
 
 def _sound_groups(
     metadata: Any, chunk: Chunk, names: Sequence[str], limit: int
-) -> tuple[list[int], list[np.ndarray], list[Reject]]:
-    """The row groups that hold rows of a chunk, and the rows of each, int64.
+) -> tuple[list[int], np.ndarray, list[Reject]]:
+    """The row groups that hold rows of a chunk, and the numbers of all their rows, int64.
 
     Those that expand far more than text does are left out, with a reject in the chunk of their
     first row: a page is decompressed as a whole, so its size cannot be bounded while it is read.
     """
     sound: list[int] = []
-    rows: list[np.ndarray] = []
+    rows = [np.empty(0, np.int64)]
     rejects: list[Reject] = []
     first = stop = 0
     for i in range(metadata.num_row_groups):
@@ -417,7 +421,7 @@ def _sound_groups(
         else:
             sound.append(i)
             rows.append(np.arange(first, stop))
-    return sound, rows, rejects
+    return sound, np.concatenate(rows), rejects
 
 
 def _wanted(
@@ -442,18 +446,13 @@ def _wanted(
     return wanted
 
 
-def _decoded_size(group: Any) -> int:
-    """Decoded bytes of a row group; run-length encoding can hide the number of values."""
-    return sum(max(c.total_uncompressed_size, 4 * c.num_values) for c in columns_of(group))
-
-
 def _slices(
-    table: pa.Table, positions: np.ndarray, name: str, size: int, limit: int
-) -> Iterator[tuple[pa.Table, np.ndarray, list[Reject]]]:
+    batch: pa.RecordBatch, positions: np.ndarray, name: str, size: int, limit: int
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray, list[Reject]]]:
     """The rows that have a document of at most ``limit`` bytes, cut where they sum to ``size``."""
-    sizes = sum(_sizes(column) for column in table.columns)
-    assert isinstance(sizes, np.ndarray)
-    valid = table.column(name).is_valid().to_numpy()
+    lengths = [_lengths(values).to_numpy(zero_copy_only=False) for values in batch.columns]
+    sizes = np.nan_to_num(lengths).sum(axis=0).astype(np.int64)  # nan: the length of a null
+    valid = batch.column(name).is_valid().to_numpy(zero_copy_only=False)
     short = sizes <= limit
     rejects = [Reject(int(p), f"field '{name}' is null") for p in positions[~valid]]
     long = np.flatnonzero(valid & ~short)
@@ -461,43 +460,33 @@ def _slices(
     rows = np.flatnonzero(valid & short)
     full = np.cumsum(sizes[rows]) // size
     for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
-        yield table.take(pa.array(part)), positions[part], rejects
+        yield batch.take(pa.array(part)), positions[part], rejects
         rejects = []
 
 
-def _sizes(column: pa.ChunkedArray) -> np.ndarray:
-    """Bytes of each value of a column, int64."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        parts = [
-            pc.call_function("take", [_lengths(c.dictionary), c.indices]) for c in column.chunks
-        ]
-        lengths = pa.chunked_array(parts, parts[0].type if parts else pa.int32())
-    elif _is_binary(kind) or is_list(kind):
-        lengths = _lengths(column)
-    else:
-        return np.full(len(column), 8, np.int64)
-    # A null becomes nan.
-    return np.nan_to_num(lengths.to_numpy()).astype(np.int64)
-
-
 def _lengths(values: Any) -> Any:
-    if _is_binary(values.type):
+    """Bytes of each value of an array, an array."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return pc.call_function("take", [_lengths(values.dictionary), values.indices])
+    if kind in _BINARY:
         return pc.call_function("binary_length", [values])
-    return pc.call_function("multiply", [pc.call_function("list_value_length", [values]), 4])
+    if is_list(kind):
+        return pc.call_function("multiply", [pc.call_function("list_value_length", [values]), 4])
+    return pa.array(np.full(len(values), 8))
 
 
 def _decoded(
-    table: pa.Table, source: InputFile, column: Column, kept: Sequence[pa.Field]
+    batch: pa.RecordBatch, source: InputFile, column: Column, kept: Sequence[pa.Field]
 ) -> pa.Table:
     """A slice in the schema of a batch: ids keep their type, missing columns are null."""
     schema = batch_schema(column, kept)
     arrays = []
     for field in schema:
-        if field.name not in table.column_names:
-            arrays.append(pa.nulls(len(table), field.type))
+        if field.name not in batch.schema.names:
+            arrays.append(pa.nulls(len(batch), field.type))
             continue
-        values = table.column(field.name)
+        values = batch.column(field.name)
         keeps_type = field.name == column.name and column.kind == "ids"
         try:
             if pa.types.is_dictionary(values.type):
@@ -514,12 +503,6 @@ def _decoded(
 def _arrow_kind(field: pa.Field) -> str | None:
     """What a column can hold: ``text``, ``ids`` or None."""
     kind = field.type
-    if _is_binary(kind):
+    if kind in _BINARY:
         return "text"
     return "ids" if is_list(kind) and pa.types.is_integer(kind.value_type) else None
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string,
-             pa.types.is_binary, pa.types.is_large_binary)  # fmt: skip
-    return any(test(kind) for test in tests)

@@ -208,19 +208,16 @@ class PromptDataset(Dataset):
             seen: rows of the training before the first of them, by which a schedule moves.
         """
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
-        drawn = self._prompts(keys, canonical, epoch, seen)
+        if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
+            drawn = self.adversary(keys.tolist())
+        else:
+            draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
+            sampler = scheme_at(self.sampler, seen, self.total)
+            drawn = sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
         return [
             self._row(prompt, fallback, self.answers[i])
             for prompt, fallback, i in zip(drawn, canonical, keys, strict=True)
         ]
-
-    def _prompts(self, keys: np.ndarray, canonical: Ragged, epoch: int, seen: int) -> Ragged:
-        """The prompts of a batch: drawn, or attacked in every n-th one."""
-        if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
-            return self.adversary(keys.tolist())
-        draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
-        sampler = scheme_at(self.sampler, seen, self.total)
-        return sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
         room = self.max_length - len(answer) - len(self.prefix)
