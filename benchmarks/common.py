@@ -64,11 +64,11 @@ def read_documents(path: Path, total: int) -> list[str]:
     return documents
 
 
-def medians(
+def in_turns(
     jobs: dict[str, Callable[[], object]], rounds: int,
     clock: Callable[[], float] = time.process_time,
-) -> dict[str, float]:  # fmt: skip
-    """Median seconds of each job, all jobs once a round so that noise is shared."""
+) -> dict[str, list[float]]:  # fmt: skip
+    """Seconds of each job in each round, all jobs once a round so that noise is shared."""
     for job in jobs.values():
         job()
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
@@ -79,6 +79,15 @@ def medians(
             spent = clock() - start
             seconds[name].append(spent / share if isinstance(share, float) else spent)
             del share  # freeing an encoder's result takes milliseconds: not the next job's
+    return seconds
+
+
+def medians(
+    jobs: dict[str, Callable[[], object]], rounds: int,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, float]:  # fmt: skip
+    """Median seconds of each job."""
+    seconds = in_turns(jobs, rounds, clock)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 

@@ -29,7 +29,7 @@ import psutil
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerFast
 
 import robustok as rt
-from common import options_of, print_heads, print_row
+from common import in_turns, options_of, print_heads, print_row
 from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.perturb import Perturb
 from robustok.integrations.serving import PromptGuard
@@ -238,17 +238,8 @@ def latency(vocab: Any, rounds: int) -> None:
 
 def ratio(run: Callable[[], Any], base: Callable[[], Any], rounds: int) -> float:
     """Median of the processor time of one call divided by that of another."""
-    run()
-    base()
-    ratios = []
-    for _ in range(rounds):
-        seconds = []
-        for call in (run, base):
-            began = time.process_time()
-            call()
-            seconds.append(time.process_time() - began)
-        ratios.append(seconds[0] / seconds[1])
-    return median(ratios)
+    seconds = in_turns({"run": run, "base": base}, rounds)
+    return median(a / b for a, b in zip(seconds["run"], seconds["base"], strict=True))
 
 
 def encoding(vocab: Any, tokenizer: Any, texts: list[str], rounds: int) -> None:

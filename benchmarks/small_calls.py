@@ -13,11 +13,12 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import robustok as rt
-from common import options_of, print_heads, print_row, tokenizer_file
+from common import in_turns, options_of, print_heads, print_row, tokenizer_file
 from robustok.lattice import Lattice
 
 TEXT = "The quick brown fox."
@@ -57,20 +58,19 @@ def calls(path: Path) -> dict[str, Callable[[], Any]]:
 
 def measure(timed: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, float]]:
     """Median and quartiles in microseconds, and the median as a multiple of the reference's."""
-    for call in timed.values():
-        call()
-    seconds: dict[str, list[float]] = {name: [] for name in timed}
-    for _ in range(rounds):
-        for name, call in timed.items():
-            begin = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            seconds[name].append((time.perf_counter() - begin) / CALLS)
+
+    def turn(call: Callable[[], Any]) -> None:
+        for _ in range(CALLS):
+            call()
+
+    jobs: Any = {name: partial(turn, call) for name, call in timed.items()}
+    seconds = in_turns(jobs, rounds, time.perf_counter)
     base = statistics.median(seconds[REFERENCE])
     rows = {}
     for name, values in seconds.items():
-        low, middle, high = (1e6 * q for q in statistics.quantiles(values, n=4))
-        rows[name] = {"median": middle, "low": low, "high": high, "ratio": middle / base / 1e6}
+        low, middle, high = (q / CALLS * 1e6 for q in statistics.quantiles(values, n=4))
+        ratio = statistics.median(values) / base
+        rows[name] = {"median": middle, "low": low, "high": high, "ratio": ratio}
     return rows
 
 
