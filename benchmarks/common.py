@@ -9,7 +9,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def read_documents(path: Path, total: int) -> list[str]:
 
 
 def in_turns(
-    jobs: dict[str, Callable[[], object]], rounds: int,
+    jobs: Mapping[str, Callable[[], object]], rounds: int,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:  # fmt: skip
     """Seconds of each job in each round, all jobs once a round so that noise is shared."""
@@ -83,7 +83,7 @@ def in_turns(
 
 
 def medians(
-    jobs: dict[str, Callable[[], object]], rounds: int,
+    jobs: Mapping[str, Callable[[], object]], rounds: int,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:  # fmt: skip
     """Median seconds of each job."""

@@ -63,7 +63,7 @@ def measure(timed: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[
         for _ in range(CALLS):
             call()
 
-    jobs: Any = {name: partial(turn, call) for name, call in timed.items()}
+    jobs = {name: partial(turn, call) for name, call in timed.items()}
     seconds = in_turns(jobs, rounds, time.perf_counter)
     base = statistics.median(seconds[REFERENCE])
     rows = {}

@@ -78,20 +78,16 @@ class AnswerCollator:
         self.pad_id, self.short_labels, self.positions = pad_id, short_labels, positions
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        length = max(1, *(len(row["input_ids"]) for row in rows))
-        ids = np.full((len(rows), length), self.pad_id, np.int64)
-        mask = np.zeros((len(rows), length), np.int64)
-        labels = np.full((len(rows), length), IGNORED, np.int64)
-        for i, row in enumerate(rows):
-            size, answer = len(row["input_ids"]), row["answer"]
-            if not size:
-                continue
-            ids[i, length - size :] = row["input_ids"]
-            mask[i, length - size :] = 1
-            labels[i, length - answer :] = row["input_ids"][size - answer :]
-        # An empty row attends to its last position: some kernels turn a fully masked row into NaN.
-        empty = ~mask.any(axis=1)
-        mask[empty, -1] = 1
+        # A row without ids attends to one of padding: some kernels turn a masked row into NaN.
+        drawn = Ragged.from_rows(
+            [row["input_ids"] if len(row["input_ids"]) else [self.pad_id] for row in rows]
+        )
+        answers = np.array([[row["answer"]] for row in rows])
+        ids = drawn.left_padded(self.pad_id)
+        length = ids.shape[1]
+        from_end = np.arange(length, 0, -1)
+        mask = (from_end <= drawn.lengths[:, None]).astype(np.int64)
+        labels = np.where(from_end <= answers, ids, IGNORED)
         batch: dict[str, Any] = {
             "input_ids": torch.from_numpy(ids),
             "attention_mask": torch.from_numpy(mask),
@@ -99,7 +95,7 @@ class AnswerCollator:
         if self.positions:
             batch["position_ids"] = torch.from_numpy(np.maximum(mask.cumsum(axis=1) - 1, 0))
         if self.short_labels:
-            keep = max(row["answer"] for row in rows) + 1
+            keep = int(answers.max()) + 1
             batch["logits_to_keep"] = min(keep, length)
             labels = np.ascontiguousarray(labels[:, -keep:])
         batch["labels"] = torch.from_numpy(labels)
@@ -303,21 +299,21 @@ class PackedPrompts(IterableDataset):
                 )
 
     def _row(self, questions: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        length = self.prompts.max_length
-        ids = np.full(length, self.pad_id, np.int64)
-        labels = np.full(length, IGNORED, np.int64)
-        positions = np.zeros(length, np.int64)
-        begin = 0
-        for question in questions:
-            end = begin + len(question["input_ids"])
-            ids[begin:end] = question["input_ids"]
-            labels[end - question["answer"] : end] = ids[end - question["answer"] : end]
-            positions[begin:end] = np.arange(end - begin)
-            begin = end
-        positions[begin:] = np.arange(length - begin)
-        overflowed = sum(question["overflowed"] for question in questions)
-        return {"input_ids": ids, "labels": labels, "position_ids": positions,
-                "overflowed": overflowed}  # fmt: skip
+        parts = [question["input_ids"] for question in questions]
+        answers = [question["answer"] for question in questions]
+        padding = self.prompts.max_length - sum(map(len, parts))
+        parts.append(np.full(padding, self.pad_id))
+        answers.append(0)
+        labels = [
+            np.where(np.arange(len(part), 0, -1) <= answer, part, IGNORED)
+            for part, answer in zip(parts, answers, strict=True)
+        ]
+        return {
+            "input_ids": np.concatenate(parts),
+            "labels": np.concatenate(labels),
+            "position_ids": np.concatenate([np.arange(len(part)) for part in parts]),
+            "overflowed": sum(question["overflowed"] for question in questions),
+        }
 
 
 def stack_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
