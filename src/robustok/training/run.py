@@ -14,7 +14,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -358,21 +358,17 @@ def _save(trainer: Trainer, out: Path, identity: dict[str, Any], training: Train
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Restore the global random generators and progress bars, which the Trainer changes."""
-    bars, level = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
-    hf_logging.disable_progress_bar()
-    # Its warnings about tied weights and file times are expected here.
-    hf_logging.set_verbosity_error()
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            hf_logging.set_verbosity(level)
-            if bars:
-                hf_logging.enable_progress_bar()
-            random.setstate(python)
-            np.random.set_state(legacy)  # noqa: NPY002
+    with torch.random.fork_rng(devices=devices), ExitStack() as stack:
+        stack.callback(random.setstate, random.getstate())
+        stack.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
+        stack.callback(hf_logging.set_verbosity, hf_logging.get_verbosity())
+        if hf_logging.is_progress_bar_enabled():
+            stack.callback(hf_logging.enable_progress_bar)
+        hf_logging.disable_progress_bar()
+        # Its warnings about tied weights and file times are expected here.
+        hf_logging.set_verbosity_error()
+        yield
 
 
 def _load_weights(model: PreTrainedModel, out: Path) -> None:
@@ -398,30 +394,27 @@ def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
     if share is None:
         yield
         return
-    hooks: list[Any] = []
-    modules = dict(model.named_modules())
+    named = list(model.named_modules())
     own = [
         module
-        for name, module in modules.items()
+        for name, module in named
         if isinstance(module, nn.Dropout) and "lora_" not in name  # an adapter has its own
     ]
-    before: list[tuple[Any, str, float]] = [(module, "p", module.p) for module in own]
-    for name, module in modules.items():
+    changed: list[tuple[nn.Module, str]] = [(module, "p") for module in own]
+    for _, module in named:
         if isinstance(getattr(module, _ATTENTION, None), (int, float)):
-            before.append((module, _ATTENTION, getattr(module, _ATTENTION)))
-        if not own and name.rpartition(".")[2] in _LAYERS:
-            hooks.append(module.register_forward_hook(_dropping(share)))
+            changed.append((module, _ATTENTION))
+    hooked: list[nn.Module] = []
     if not own:
-        hooks.append(model.get_input_embeddings().register_forward_hook(_dropping(share)))
-    for module, name, _ in before:
-        setattr(module, name, share)
-    try:
+        hooked = [module for name, module in named if name.rpartition(".")[2] in _LAYERS]
+        hooked.append(model.get_input_embeddings())
+    with ExitStack() as stack:
+        for module, name in changed:
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, share)
+        for module in hooked:
+            stack.enter_context(module.register_forward_hook(_dropping(share)))
         yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
-        for hook in hooks:
-            hook.remove()
 
 
 def _dropping(share: float) -> Any:
@@ -450,16 +443,13 @@ def fast_steps(model: PreTrainedModel, precision: str, row_length: int | None) -
     short = row_length is not None and row_length <= _SHORT
     eager = on_processor and precision == "bfloat16" and short and before == "sdpa"
     head = base.get_output_embeddings()
-    hook = head.register_forward_pre_hook(_contiguous) if head is not None else None
-    try:
+    with ExitStack() as stack:
         if eager:
             base.set_attn_implementation("eager")
+            stack.callback(base.set_attn_implementation, before)
+        if head is not None:
+            stack.enter_context(head.register_forward_pre_hook(_contiguous))
         yield "eager" if eager else before
-    finally:
-        if eager:
-            base.set_attn_implementation(before)
-        if hook is not None:
-            hook.remove()
 
 
 def _contiguous(_module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
