@@ -78,7 +78,9 @@ class Retokenize:
                 )
         rows = self._canonical(table.column(self.column))
         count = len(rows)
-        names = _names(table)
+        names = pa.nulls(count, pa.string())
+        if "id" in table.column_names:
+            names = table.column("id").cast(pa.string()).combine_chunks()
         keys = document_keys(names.to_pylist(), rows)
         drawn = self._sampler.sample_batch(
             rows, seed=self.seed, draws=self.draws, keys=keys, epoch=self.epoch, threads=1
@@ -144,12 +146,6 @@ def is_list(kind: pa.DataType) -> bool:
     """Whether a column is of lists, of either width of offsets or of one length."""
     tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(test(kind) for test in tests)
-
-
-def _names(table: pa.Table) -> pa.Array:
-    if "id" not in table.column_names:
-        return pa.nulls(len(table), pa.string())
-    return table.column("id").cast(pa.string()).combine_chunks()
 
 
 def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -176,10 +176,12 @@ class PackedStream(IterableDataset):
         waiting: list[np.ndarray] = []
         size = n_blocks = 0
         for epoch in itertools.count():
-            for rows, keys in self._groups(epoch):
-                drawn = self._drawn(rows, keys, epoch, n_blocks)
-                waiting.append(drawn)
-                size += len(drawn)
+            for keys in self._groups(epoch):
+                sampler = scheme_at(self.sampler, n_blocks, self.total)
+                rows = Ragged.from_rows([self.documents[i] for i in keys])
+                drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
+                waiting.append(np.insert(drawn.values, drawn.offsets[1:], self.end))
+                size += len(waiting[-1])
                 if size < self.block_size:
                     continue
                 joined = np.concatenate(waiting)
@@ -188,21 +190,12 @@ class PackedStream(IterableDataset):
                 yield from joined[:full].astype(np.int64).reshape(-1, self.block_size)
                 waiting, size = [joined[full:]], size - full
 
-    def _drawn(self, rows: Ragged, keys: np.ndarray, epoch: int, n_blocks: int) -> np.ndarray:
-        """Drawn documents with the end token after each, after ``n_blocks`` earlier blocks."""
-        sampler = scheme_at(self.sampler, n_blocks, self.total)
-        drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
-        return np.insert(drawn.values, drawn.offsets[1:], self.end)
-
-    def _groups(self, epoch: int) -> Iterator[tuple[Ragged, np.ndarray]]:
-        """Some documents at a time and their numbers: enough that a call of the sampler pays."""
+    def _groups(self, epoch: int) -> Iterator[np.ndarray]:
+        """The numbers of some documents at a time: enough that a call of the sampler pays."""
         order = order_of(len(self.documents), self.seed, epoch)
         ends = np.cumsum(self.documents.lengths[order])
         marks = np.searchsorted(ends, np.arange(_GROUP_IDS, ends[-1], _GROUP_IDS), side="left") + 1
-        for keys in np.split(order, np.unique(marks)):
-            if not len(keys):
-                continue
-            yield Ragged.from_rows([self.documents[i] for i in keys]), keys
+        return (keys for keys in np.split(order, np.unique(marks)) if len(keys))
 
 
 def _end_id(model: PreTrainedModel, vocab: Vocabulary, end: str | int | None) -> int:
