@@ -367,8 +367,9 @@ def _parquet_batches(
     texts = [field.name for field in schema if field.name in names and field.type in _BINARY]
     file = parquet_file(source, texts)
     groups, positions, rejects = _sound_groups(file.metadata, chunk, names, limit)
+    # Run-length encoding can hide the number of values.
     decoded = sum(
-        max(column.total_uncompressed_size, 4 * column.num_values)  # which encoding can hide
+        max(column.total_uncompressed_size, 4 * column.num_values)
         for i in groups
         for column in columns_of(file.metadata.row_group(i))
     )

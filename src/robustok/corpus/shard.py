@@ -202,7 +202,7 @@ class _ParquetShard:
     def finish(self) -> None:
         if self._waiting:
             table = pa.concat_tables(self._waiting)
-            self._writer.write_table(table, row_group_size=max(len(table), 1))
+            self._writer.write_table(table, row_group_size=len(table))
             self._waiting, self._ids = [], 0
 
 
@@ -229,16 +229,13 @@ class _PackedShard:
 
     def write(self, table: pa.Table) -> None:
         rows = table.column("input_ids").combine_chunks()
-        values, offsets = rows.values.to_numpy(), rows.offsets.to_numpy()
-        numbers = table.column("draw").to_numpy()
+        draws = len(self._files)
         for draw, (file, _) in enumerate(self._files):
-            of_draw = np.flatnonzero(numbers == draw)
-            ids = [x for i in of_draw for x in (values[offsets[i] : offsets[i + 1]], [self._end])]
-            if ids:
-                np.concatenate(ids).astype("<i4").tofile(file)
-                lengths = offsets[of_draw + 1] - offsets[of_draw] + 1
-                size = self._offsets[draw][-1]
-                self._offsets[draw] += (size + np.cumsum(lengths, dtype=np.int64)).tolist()
+            part = rows.take(pa.array(np.arange(draw, len(rows), draws)))
+            ends = np.cumsum(part.value_lengths().to_numpy(), dtype=np.int64)
+            np.insert(part.flatten().to_numpy(), ends, self._end).astype("<i4").tofile(file)
+            starts = self._offsets[draw]
+            starts += (starts[-1] + ends + np.arange(1, len(ends) + 1)).tolist()
 
     def finish(self) -> None:
         for (tokens, offsets), starts in zip(self._files, self._offsets, strict=True):
