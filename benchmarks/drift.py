@@ -20,7 +20,7 @@ import robustok as rt
 from common import options_of
 from robustok.guard import Audit
 from robustok.models import load_model, load_tokenizer
-from robustok.report.style import figure_style, new_figure, save_figure
+from robustok.report.style import figure_style, new_figure, save_all
 from robustok.runtime.files import read_rows, write_rows
 
 TEMPERATURES = (0.7, 1.0, 1.3)
@@ -74,8 +74,8 @@ def _ends(vocab: Any, ids: Any) -> list[int]:
     return np.cumsum([len(vocab.tokens[i]) for i in np.asarray(ids).tolist()]).tolist()
 
 
-def draw(marks: dict[float, list[np.ndarray]], length: int, path: Path) -> None:
-    """Both panels, a line for each temperature."""
+def draw(marks: dict[float, list[np.ndarray]], length: int, stem: Path) -> None:
+    """Both panels, a line for each temperature, as PNG and SVG."""
     with figure_style():
         figure, (left, right) = new_figure((8.2, 3.8), 1, 2)
         width = max(1, length // 6)
@@ -103,7 +103,7 @@ def draw(marks: dict[float, list[np.ndarray]], length: int, path: Path) -> None:
             axes.grid(axis="y")
         right.tick_params(labelleft=True)
         left.legend()
-        save_figure(figure, path)
+        save_all(figure, stem)
 
 
 def main() -> None:
@@ -138,8 +138,7 @@ def main() -> None:
         for token in drift.by_token[:6]:
             print(f"  {token.token!r}: {token.drifted} of {token.ids} not canonical")
     (given.out / "drift.json").write_text(json.dumps(record, indent=1, default=str))
-    for ending in (".png", ".svg"):
-        draw(marks, given.length, given.out / f"drift{ending}")
+    draw(marks, given.length, given.out / "drift")
 
 
 if __name__ == "__main__":
