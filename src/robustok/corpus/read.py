@@ -90,10 +90,10 @@ def find_kept(
     """
     if not names:
         return ()
-    types: dict[str, pa.DataType] = {}
+    types: dict[str, set[pa.DataType]] = {}
     for source in sources:
         for name, kind in _field_types(source, max_row_bytes):
-            types[name] = _common(types.get(name, pa.null()), kind)
+            types.setdefault(name, set()).add(kind)
     if names == "all":
         wanted = [name for name in types if name not in (column.name, "id")]
     else:
@@ -106,10 +106,7 @@ def find_kept(
                 f"the field '{name}' has the name of an output column and cannot be kept: rename"
                 " it, or name the others with --keep-columns"
             )
-    no_type = pa.null()  # of a field without values
-    return tuple(
-        pa.field(name, pa.string() if types[name] == no_type else types[name]) for name in wanted
-    )
+    return tuple(pa.field(name, _common(types[name] - {pa.null()})) for name in wanted)
 
 
 def read_chunk(
@@ -178,11 +175,10 @@ def _json_type(value: Any) -> pa.DataType:
     return pa.float64() if isinstance(value, float) else pa.string()
 
 
-def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type that holds values of both."""
-    types = {one, other} - {pa.null()}
-    if len(types) < 2:
-        return types.pop() if types else pa.null()
+def _common(types: set[pa.DataType]) -> pa.DataType:
+    """The type that holds values of all these; string where there is none."""
+    if len(types) == 1:
+        return types.pop()
     return pa.float64() if types == {pa.int64(), pa.float64()} else pa.string()
 
 

@@ -150,9 +150,7 @@ def _pad_id(model: PreTrainedModel) -> int:
 
 def accepts(model: PreTrainedModel, argument: str) -> bool:
     """Whether a model's forward takes an argument of that name."""
-    base: Any = model
-    if hasattr(model, "get_base_model"):
-        base = base.get_base_model()
+    base = getattr(model, "get_base_model", lambda: model)()
     return argument in inspect.signature(base.forward).parameters
 
 

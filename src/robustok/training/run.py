@@ -437,7 +437,7 @@ def fast_steps(model: PreTrainedModel, precision: str, row_length: int | None) -
     plain formula in bfloat16 on a processor. A frozen output layer is copied for every row where
     its input is a slice of the hidden states that is not contiguous.
     """
-    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore
+    base = getattr(model, "get_base_model", lambda: model)()
     before = str(base.config._attn_implementation)
     on_processor = not torch.accelerator.is_available()
     short = row_length is not None and row_length <= _SHORT
