@@ -344,9 +344,10 @@ def _encode(text: str, what: str) -> bytes:
 def _id_array(value: Any, field: str) -> np.ndarray:
     if not _is_ids(value):
         raise _NoDocument(f"field '{field}' is not a list of token ids")
-    if value and not 0 <= min(value) <= max(value) < 2**31:
+    ids = np.asarray(value)  # of any type that holds the largest
+    if value and not 0 <= ids.min() <= ids.max() < 2**31:
         raise _NoDocument(f"field '{field}' has an id outside 0 to 2**31 - 1")
-    return np.array(value, np.int32)
+    return ids.astype(np.int32)
 
 
 def _parquet_batches(
