@@ -18,7 +18,6 @@ modules.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import statistics
 import sys
@@ -30,6 +29,7 @@ import numpy as np
 import torch
 import transformers as tf
 
+from common import options_of
 from robustok import Vocabulary
 from robustok.attack import TargetLikelihood, attack_prompt
 from robustok.evaluation import chat_frame
@@ -143,7 +143,7 @@ def small_llama(vocabulary: int) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = options_of(__doc__)
     parser.add_argument("--advtok", help="folder that holds the package advtok")
     parser.add_argument("--model", help="folder of a chat model")
     parser.add_argument("--tokenizer", help="tokenizer.json for a random model")

@@ -31,6 +31,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from common import options_of, print_heads, print_row
+
 BATCH = 1 << 20  # characters a call of encode_batch
 READ_AND_ENCODE = "read and encode with tokenizers, {} thread(s)"
 
@@ -233,7 +235,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--job"]:
         job(sys.argv[2:])
         return
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = options_of(__doc__)
     parser.add_argument("inputs", nargs="*")
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--scheme", action="append", default=[])
@@ -254,9 +256,9 @@ def main() -> None:
         print(json.dumps(rows))
         return
     keys = list(rows[0])
-    print(f"| {' | '.join(keys)} |\n|---|{'--:|' * (len(keys) - 1)}")
+    print_heads(*keys)
     for row in rows:
-        print(f"| {row['job']} | {' | '.join(f'{row[key]:.1f}' for key in keys[1:])} |")
+        print_row(row["job"], *(f"{row[key]:.1f}" for key in keys[1:]))
     print("\n" + "\n".join(ratios(rows, args.scheme, args.workers)))
 
 

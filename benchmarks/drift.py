@@ -10,7 +10,6 @@ by the number of tokens, and share of drifted tokens by position. Completions th
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import robustok as rt
+from common import options_of
 from robustok.guard import Audit
 from robustok.models import load_model, load_tokenizer
-from robustok.report.style import figure_style, new_figure, save_figure
+from robustok.report.style import figure_style, new_figure, save_all
 from robustok.runtime.files import read_rows, write_rows
-from robustok.runtime.hub import packaged_folder
 
 TEMPERATURES = (0.7, 1.0, 1.3)
 PROMPTS = [
@@ -75,8 +74,8 @@ def _ends(vocab: Any, ids: Any) -> list[int]:
     return np.cumsum([len(vocab.tokens[i]) for i in np.asarray(ids).tolist()]).tolist()
 
 
-def draw(marks: dict[float, list[np.ndarray]], length: int, path: Path) -> None:
-    """Both panels, a line for each temperature."""
+def draw(marks: dict[float, list[np.ndarray]], length: int, stem: Path) -> None:
+    """Both panels, a line for each temperature, as PNG and SVG."""
     with figure_style():
         figure, (left, right) = new_figure((8.2, 3.8), 1, 2)
         width = max(1, length // 6)
@@ -104,24 +103,24 @@ def draw(marks: dict[float, list[np.ndarray]], length: int, path: Path) -> None:
             axes.grid(axis="y")
         right.tick_params(labelleft=True)
         left.legend()
-        save_figure(figure, path)
+        save_all(figure, stem)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = options_of(__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="smollm2-135m", help="a folder or hub name")
     parser.add_argument("--each", type=int, default=6, help="completions of a prompt")
     parser.add_argument("--length", type=int, default=96, help="most tokens of a completion")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    folder = packaged_folder(given.model) if given.model == "smollm2-135m" else given.model
-    vocab = rt.Vocabulary.load(folder)
+    vocab = rt.Vocabulary.load(given.model)
     marks, record = {}, []
     for temperature in TEMPERATURES:
         path = given.out / f"rollouts-{temperature}.jsonl"
         if not path.exists():
-            model, tokenizer = load_model(folder, dtype="float32"), load_tokenizer(folder)
+            model = load_model(given.model, dtype="float32")
+            tokenizer = load_tokenizer(given.model)
             rows = sampled(model, tokenizer, temperature, given.each, given.length)
             write_rows(path, rows)
         rows = [row for row in read_rows(path) if row]
@@ -139,8 +138,7 @@ def main() -> None:
         for token in drift.by_token[:6]:
             print(f"  {token.token!r}: {token.drifted} of {token.ids} not canonical")
     (given.out / "drift.json").write_text(json.dumps(record, indent=1, default=str))
-    for ending in (".png", ".svg"):
-        draw(marks, given.length, given.out / f"drift{ending}")
+    draw(marks, given.length, given.out / "drift")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for
 os.environ["RAYON_NUM_THREADS"] = "1"
 
 import robustok as rt
-from sampling import arguments, read_documents, tiktoken_encoding
+from common import arguments, print_heads, print_row, read_documents
+from sampling import tiktoken_encoding
 
 DOCUMENT = 8192  # characters
 Encode = Callable[[list[str]], object]
@@ -70,9 +71,7 @@ def measured(jobs: dict[str, Encode], texts: list[str], rounds: int) -> dict[str
 
 
 def main() -> None:
-    options = arguments(
-        __doc__ or "", size=6_000_000, names=("gpt2", "llama3", "llama2", "internlm2")
-    )
+    options = arguments(__doc__, 6_000_000, ("gpt2", "llama3", "llama2", "internlm2"))
     text = " ".join(read_documents(options.text, options.bytes))
     texts = [text[i : i + DOCUMENT] for i in range(0, len(text), DOCUMENT)]
     rows = []
@@ -90,13 +89,11 @@ def main() -> None:
     if options.json:
         json.dump(rows, sys.stdout, indent=1)
         return
-    print("| tokenizer | encoder | MB/s | quartiles | times `tokenizers` |\n|---|---|--:|--:|--:|")
+    print_heads("tokenizer", "encoder", "MB/s", "quartiles", "times `tokenizers`", texts=2)
     for r in rows:
         low, high = r["quartiles"]
-        print(
-            f"| {r['tokenizer']} | {r['encoder']} | {r['megabytes_per_second']:.1f} "
-            f"| {low:.1f} to {high:.1f} | {r['times']:.1f} |"
-        )
+        speeds = f"{r['megabytes_per_second']:.1f}", f"{low:.1f} to {high:.1f}", f"{r['times']:.1f}"
+        print_row(r["tokenizer"], r["encoder"], *speeds)
 
 
 if __name__ == "__main__":

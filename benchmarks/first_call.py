@@ -15,7 +15,6 @@ the kernel, in the pass ``native_lowering``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -24,6 +23,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from common import options_of, print_heads, print_row, tokenizer_file
 
 SPECS = ("stochastok", "uniform", "uniform-k(alpha=0.5)", "bpe-dropout")
 DRAW = """
@@ -101,16 +102,16 @@ def measure_shares(tokenizer: Path, spec: str) -> dict[str, Any]:
 def print_shares(spec: str, row: dict[str, Any]) -> None:
     print(f"\n`{spec}`: {row['cpu']:.1f} CPU s")
     for title in ("functions", "passes"):
-        print(f"\n| {title} | CPU s | share |\n|---|--:|--:|")
+        print()
+        print_heads(title, "CPU s", "share")
         for name, seconds in row[title]:
             if seconds > 0.005 * row["cpu"]:
-                print(f"| `{name}` | {seconds:.2f} | {seconds / row['cpu']:.1%} |")
+                print_row(f"`{name}`", f"{seconds:.2f}", f"{seconds / row['cpu']:.1%}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
-    parser.add_argument("--tokenizer", type=Path, default=data / "tokenizers/gpt2/tokenizer.json")
+    parser = options_of(__doc__)
+    parser.add_argument("--tokenizer", type=Path, default=tokenizer_file("gpt2"))
     parser.add_argument("--schemes", nargs="+", default=SPECS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shares", action="store_true")
@@ -127,14 +128,11 @@ def main() -> None:
         for spec, row in rows.items():
             print_shares(spec, row)
         return
-    print("| scheme | cold, CPU s | warm, s | range | warm, CPU s | import, s |")
-    print("|---|--:|--:|--:|--:|--:|")
+    print_heads("scheme", "cold, CPU s", "warm, s", "range", "warm, CPU s", "import, s")
     for spec, row in rows.items():
         low, high = row["warm_range"]
-        print(
-            f"| `{spec}` | {row['cold_cpu']:.1f} | {row['warm_wall']:.2f} | {low:.2f} to {high:.2f}"
-            f" | {row['warm_cpu']:.2f} | {row['import']:.2f} |"
-        )
+        warm = f"{row['warm_wall']:.2f}", f"{low:.2f} to {high:.2f}", f"{row['warm_cpu']:.2f}"
+        print_row(f"`{spec}`", f"{row['cold_cpu']:.1f}", *warm, f"{row['import']:.2f}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 import numpy as np
 
 import robustok as rt
-from sampling import arguments, medians, read_documents
+from common import arguments, medians, print_heads, print_row, read_documents
 
 SIZES = (20, 100, 1000, 10_000, 100_000)
 KINDS = ("canonical", "stochastok(alpha=0.01)", "uniform")
@@ -76,7 +76,7 @@ def requests(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> list[dict[s
 
 
 def main() -> None:
-    options = arguments(__doc__ or "")
+    options = arguments(__doc__)
     texts = read_documents(options.text, options.bytes)
     timings, singles = [], []
     for path in options.tokenizer:
@@ -98,18 +98,18 @@ def main() -> None:
     if options.json:
         json.dump({"batches": timings, "requests": singles}, sys.stdout, indent=1)
         return
-    print("| tokenizer | rows | what | million ids/s | times encoding again |")
-    print("|---|---|---|---|---|")
+    print_heads("tokenizer", "rows", "what", "million ids/s", "times encoding again", texts=3)
     for r in timings:
         speed = f"{r['ids_per_second'] / 1e6:.2f}"
-        print(f"| {r['tokenizer']} | {r['rows']} | {r['what']} | {speed} | {r['times']:.1f} |")
-    print("\n| tokenizer | rows | characters | `tokenizers`, us | guard, us | times |")
-    print("|---|---|--:|--:|--:|--:|")
+        print_row(r["tokenizer"], r["rows"], r["what"], speed, f"{r['times']:.1f}")
+    print()
+    print_heads(
+        "tokenizer", "rows", "characters", "`tokenizers`, us", "guard, us", "times", texts=2
+    )
     for r in singles:
-        print(
-            f"| {r['tokenizer']} | {r['rows']} | {r['characters']:,} | {r['library']:.1f} "
-            f"| {r['guard']:.1f} | {r['library'] / r['guard']:.1f} |"
-        )
+        times = r["library"], r["guard"], r["library"] / r["guard"]
+        cells = (f"{value:.1f}" for value in times)
+        print_row(r["tokenizer"], r["rows"], f"{r['characters']:,}", *cells)
 
 
 if __name__ == "__main__":

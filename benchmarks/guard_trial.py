@@ -18,7 +18,6 @@ code 1 if there is one.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import lzma
@@ -36,6 +35,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import
 import numpy as np
 
 import robustok as rt
+from common import DATA, options_of, print_heads, print_row
 from robustok.guard import NOT_UTF8, SPECIAL_TEXT, UNKNOWN_ID
 from robustok.guard.findings import KINDS
 
@@ -59,24 +59,24 @@ class Library:
     space_byte: int = -1  # id of "<0x20>", where decoding keeps the space of a first "<0x20>"
 
 
-def load(name: str, data: Path, english: list[str]) -> Library:
+def load(name: str, english: list[str]) -> Library:
     """The library of one of ``NAMES`` or of a folder of tokenizers."""
     if name == "llama2-sentencepiece":
         import sentencepiece
 
         processor = sentencepiece.SentencePieceProcessor()
-        processor.Load(str(data / "tokenizers/llama2/tokenizer.model"))
+        processor.Load(str(DATA / "tokenizers/llama2/tokenizer.model"))
         return Library(processor, lambda texts: processor.encode(texts, out_type=int),
                        lambda rows: processor.decode(rows),
                        processor.piece_to_id("<0x20>"))  # fmt: skip
     if name == "llama3-tiktoken":
-        return _tiktoken(data / "tokenizers/llama3")
+        return _tiktoken(DATA / "tokenizers/llama3")
     from tokenizers import Tokenizer
 
     if name == "unigram":
         tokenizer = _trained_unigram(english)
     else:
-        tokenizer = Tokenizer.from_file(str(data / f"tokenizers/{name}/tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(DATA / f"tokenizers/{name}/tokenizer.json"))
     tokenizer.encode_special_tokens = True
 
     def encode(texts: list[str]) -> list[list[int]]:
@@ -355,12 +355,12 @@ def _count(ids: list[int], chosen: set[int]) -> int:
     return 0 if chosen.isdisjoint(ids) else sum(i in chosen for i in ids)
 
 
-def trial(name: str, data: Path, rows: int, seed: int, shown: int) -> Counter[str]:
+def trial(name: str, rows: int, seed: int, shown: int) -> Counter[str]:
     """All rows of one tokenizer."""
-    english = read_texts(data / "corpus/english_val.jsonl.xz")
-    texts = english[:100] + read_texts(data / "corpus/multilingual_code.jsonl.xz") * 2
-    texts += [json.loads(line)["text"] for line in (data / "corpus/hard_cases.jsonl").open()]
-    library = load(name, data, english)
+    english = read_texts(DATA / "corpus/english_val.jsonl.xz")
+    texts = english[:100] + read_texts(DATA / "corpus/multilingual_code.jsonl.xz") * 2
+    texts += [json.loads(line)["text"] for line in (DATA / "corpus/hard_cases.jsonl").open()]
+    library = load(name, english)
     vocab = rt.Vocabulary.load(library.source)
     guard, rng = rt.Guard(vocab, allow_special=True), np.random.default_rng(seed)
     answers = Expected(library)
@@ -386,21 +386,20 @@ def trial(name: str, data: Path, rows: int, seed: int, shown: int) -> Counter[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--rows", type=int, default=20_000, help="of each tokenizer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, default=3, help="disagreements of each kind to print")
     options = parser.parse_args()
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
     columns = ("rows", "alone", "not UTF-8", "spells special", *COLUMNS)
-    print(f"| tokenizer | {' | '.join(columns)} | s |\n|{'---|' * (len(columns) + 2)}", flush=True)
+    print_heads("tokenizer", *columns, "s")
     wrong = 0
     for name in options.names:
         start = time.process_time()
-        counts = trial(name, data, options.rows, options.seed, options.show)
-        cells = " | ".join(f"{counts[c]:,}" for c in columns)
-        print(f"| {name} | {cells} | {time.process_time() - start:.0f} |", flush=True)
+        counts = trial(name, options.rows, options.seed, options.show)
+        cells = (f"{counts[c]:,}" for c in columns)
+        print_row(name, *cells, f"{time.process_time() - start:.0f}")
         wrong += sum(counts[c] for c in COLUMNS[1:])
     sys.exit(1 if wrong else 0)
 

@@ -14,18 +14,20 @@ exponent.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import robustok as rt
+from common import options_of
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 SCHEMES = (
@@ -39,67 +41,36 @@ ENCODING = ("encode", "guard", "guard bytes", "canonicalize")  # operations that
 _SHORTER = 8  # bytes by which the text of each call of these is shorter than that of the last
 
 
-def one_letter(size: int) -> bytes:
-    return b"a" * size
+def drawn(alphabet: Any, size: int, count: int) -> Any:
+    return random.Random(size).choices(alphabet, k=count)
 
 
-def two_letters(size: int) -> bytes:
-    return b"ab" * (size // 2)
+def repeated(text: str, size: int) -> bytes:
+    """As many whole copies of a text as fit."""
+    return text.encode() * (size // len(text.encode()))
 
 
-def random_bytes(size: int) -> bytes:
-    return random.Random(size).randbytes(size)
-
-
-def broken_bytes(size: int) -> bytes:
-    return b"\xff" * size
-
-
-def random_letters(size: int) -> bytes:
-    """One pre-token of random letters."""
-    return bytes(random.Random(size).choices(b"acgtehilnorsu", k=size))
-
-
-def combining_marks(size: int) -> bytes:
-    return ("e\u0301\u0323" * (size // 5 + 1)).encode()[: size // 5 * 5]
-
-
-def joined_emoji(size: int) -> bytes:
-    """One sequence of emoji and zero-width joiners."""
-    return ("\U0001f468\u200d" * (size // 7 + 1)).encode()[: size // 7 * 7]
-
-
-def han(size: int) -> bytes:
-    """Chinese characters without punctuation."""
-    return "".join(
-        random.Random(size).choices("中文没有空格日本語的一是不了人我在", k=size // 3)
-    ).encode()
-
-
-def spaces(size: int) -> bytes:
-    return b" " * size
-
-
-def digits(size: int) -> bytes:
-    return bytes(random.Random(size).choices(b"0123456789", k=size))
-
-
-def broken_then_marks(size: int) -> bytes:
-    """One broken byte, then text that NFC changes."""
-    return b"\xff" + combining_marks(size)
-
-
-def english(size: int) -> bytes:
-    """Words with cut positions between them, for comparison."""
-    words = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "it")
-    rng = random.Random(size)
-    return " ".join(rng.choices(words, k=size // 5 + 1)).encode()[:size]
-
-
-INPUTS = (
-    one_letter, two_letters, random_letters, random_bytes, broken_bytes, combining_marks,
-    joined_emoji, han, spaces, digits, broken_then_marks, english,
-)  # fmt: skip
+MARKS = "e\u0301\u0323"
+HAN = "中文没有空格日本語的一是不了人我在"  # without punctuation
+WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "it")
+# Each a function of the number of bytes.
+INPUTS: dict[str, Callable[[int], bytes]] = {
+    "one_letter": lambda size: b"a" * size,
+    "two_letters": lambda size: repeated("ab", size),
+    "random_letters": lambda size: bytes(drawn(b"acgtehilnorsu", size, size)),  # one pre-token
+    "random_bytes": lambda size: random.Random(size).randbytes(size),
+    "broken_bytes": lambda size: b"\xff" * size,
+    "combining_marks": lambda size: repeated(MARKS, size),
+    # One sequence of emoji and zero-width joiners.
+    "joined_emoji": lambda size: repeated("\U0001f468\u200d", size),
+    "han": lambda size: "".join(drawn(HAN, size, size // 3)).encode(),
+    "spaces": lambda size: b" " * size,
+    "digits": lambda size: bytes(drawn(b"0123456789", size, size)),
+    # One broken byte, then text that NFC changes.
+    "broken_then_marks": lambda size: b"\xff" + repeated(MARKS, size),
+    # Words with cut positions between them, for comparison.
+    "english": lambda size: " ".join(drawn(WORDS, size, size // 5 + 1)).encode()[:size],
+}
 
 
 def operations(vocab: rt.Vocabulary) -> dict[str, Callable[[bytes, np.ndarray], Any]]:
@@ -143,9 +114,8 @@ def _byte_ids(vocab: rt.Vocabulary, text: bytes) -> np.ndarray:
 
 
 def series(
-    call: Callable[..., Any], make: Callable[[int], bytes], encode: Any, cap: float,
-    number: int | None,
-) -> dict:  # fmt: skip
+    call: Callable[..., Any], text_of: Callable[[int], Any], cap: float, number: int | None
+) -> dict:
     """Processor seconds by size, the exponent, and the error that ended the series, if any.
 
     ``number``: that of an operation whose calls get different texts, else None.
@@ -157,7 +127,7 @@ def series(
         try:
             while len(times) < REPEATS and (not times or times[-1] < cap / 100):
                 shift = 0 if number is None else _SHORTER * (number * REPEATS + len(times))
-                text, ids = encode(make, size - shift)
+                text, ids = text_of(size - shift)
                 start = time.process_time()
                 call(text, ids)
                 times.append(time.process_time() - start)
@@ -180,39 +150,38 @@ def exponent(seconds: dict[int, float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Exponents of time on hostile inputs.")
+    parser = options_of(__doc__)
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--only", nargs="*", help="operations whose names hold one of these")
     parser.add_argument(
         "--inputs", nargs="*", help="classes of input whose names hold one of these"
     )
     parser.add_argument("--cap", type=float, default=20.0, help="seconds one call may take")
-    parser.add_argument("--json", help="write all seconds to this file")
+    parser.add_argument("--json", type=Path, help="write all seconds to this file")
     options = parser.parse_args()
     vocab, other = (rt.Vocabulary.load(options.tokenizer) for _ in range(2))
     vocab.gigatoken.load()
     cache: dict[tuple[str, int], tuple[bytes, np.ndarray]] = {}
 
-    def encode(make: Callable[[int], bytes], size: int) -> tuple[bytes, np.ndarray]:
+    def encode(name: str, size: int) -> tuple[bytes, np.ndarray]:
         if size not in SIZES:  # a text of one call, which ``vocab`` must not know
-            return (text := make(size), other.encode(text))
-        key = (make.__name__, size)
-        if key not in cache:
-            cache[key] = (text := make(size), other.encode(text))
-        return cache[key]
+            return (text := INPUTS[name](size), other.encode(text))
+        if (name, size) not in cache:
+            cache[name, size] = (text := INPUTS[name](size), other.encode(text))
+        return cache[name, size]
 
     inputs = [
-        make for make in INPUTS
-        if not options.inputs or any(part in make.__name__ for part in options.inputs)
+        name for name in INPUTS
+        if not options.inputs or any(part in name for part in options.inputs)
     ]  # fmt: skip
     results: dict[str, dict[str, Any]] = {}
-    print(f"{'operation':38}" + "".join(f"{make.__name__:>19}" for make in inputs))
+    print(f"{'operation':38}" + "".join(f"{name:>19}" for name in inputs))
     for name, call in operations(vocab).items():
         if options.only and not any(part in name for part in options.only):
             continue
         number = ENCODING.index(name) + 1 if name in ENCODING else None
         results[name] = {
-            make.__name__: series(call, make, encode, options.cap, number) for make in inputs
+            key: series(call, partial(encode, key), options.cap, number) for key in inputs
         }
         cells = []
         for row in results[name].values():
@@ -221,8 +190,7 @@ def main() -> None:
             cells.append("refused" if not largest else f"{row['exponent']:.2f} to {reached}")
         print(f"{name:38}" + "".join(f"{cell:>19}" for cell in cells), flush=True)
     if options.json:
-        with open(options.json, "w", encoding="utf8") as file:  # noqa: PTH123
-            json.dump(results, file, indent=1)
+        options.json.write_text(json.dumps(results, indent=1), encoding="utf8")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ before: one quantile of Student's t for the sum of both variances.
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import numpy as np
 from scipy.stats import t
 
+from common import options_of, print_heads, print_row
 from robustok.evaluation.intervals import LEVEL, clustered, compare_answers, interval
 
 QUESTIONS = 300
@@ -78,17 +78,16 @@ def simulate(rng: np.random.Generator, seeds: int, spread: float, studies: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = options_of(__doc__)
     parser.add_argument("--studies", type=int, default=4000)
     studies = parser.parse_args().studies
-    print("| seeds | SD of the models | accuracy covered, % | false alarms, % | Satterthwaite, % |"
-          " half-width, points | Satterthwaite |")  # fmt: skip
-    print("|--:|--:|--:|--:|--:|--:|--:|")
+    print_heads("seeds", "SD of the models", "accuracy covered, %", "false alarms, %",
+                "Satterthwaite, %", "half-width, points", "Satterthwaite", texts=0)  # fmt: skip
     for seeds in (2, 3, 5):
         for spread in (0.0, 0.1, 0.3, 0.6):
             rng = np.random.default_rng([seeds, round(10 * spread)])
-            row = simulate(rng, seeds, spread, studies)
-            print(f"| {seeds} | {spread} | " + " | ".join(f"{x:.1f}" for x in row) + " |")
+            shares = simulate(rng, seeds, spread, studies)
+            print_row(seeds, spread, *(f"{share:.1f}" for share in shares))
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ the workers while all of them are alive: memory that n processes share counts as
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from common import DATA, options_of, print_heads, print_row, read_documents, tokenizer_file
 
 SPECS = ("stochastok", "stochastok-uniform", "uniform", "uniform-k(alpha=0.5)", "bpe-dropout")
 SENTENCE = "The quick brown fox jumps over the lazy dog."
@@ -78,7 +78,6 @@ def library(tokenizer: str) -> list[dict[str, Any]]:
 def forked(tokenizer: str, spec: str, source: str, text: str, workers: int) -> dict[str, float]:
     """Mean memory of workers that each drew from all documents; the parent drew a sentence."""
     import robustok as rt
-    from sampling import read_documents
 
     vocab = rt.Vocabulary.load(tokenizer)
     sampler = rt.sampler(spec, vocab)
@@ -124,12 +123,11 @@ def in_new_process(function: str, *arguments: Any) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data")).resolve()
-    default = [data / f"tokenizers/{name}/tokenizer.json" for name in ("gpt2", "llama3")]
+    parser = options_of(__doc__)
+    default = [tokenizer_file(name) for name in ("gpt2", "llama3")]
     parser.add_argument("--tokenizer", type=Path, nargs="+", default=default)
     parser.add_argument("--schemes", nargs="+", default=SPECS)
-    parser.add_argument("--text", type=Path, default=data / "corpus/english_val.jsonl.xz")
+    parser.add_argument("--text", type=Path, default=DATA / "corpus/english_val.jsonl.xz")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -147,14 +145,15 @@ def main() -> None:
     if options.json:
         print(json.dumps(tables, indent=1))
         return
-    print("| tokenizer | step | resident | private | peak |\n|---|---|--:|--:|--:|")
+    keys = ("resident", "private", "peak")
+    print_heads("tokenizer", "step", *keys, texts=2)
     for row in tables["steps"]:
-        sizes = " | ".join(f"{row[key]:.0f}" for key in ("resident", "private", "peak"))
-        print(f"| {row['tokenizer']} | {row['step']} | {sizes} |")
-    print("\n| tokenizer | scheme | from | parent | workers | private |\n|---|---|---|--:|--:|--:|")
+        print_row(row["tokenizer"], row["step"], *(f"{row[key]:.0f}" for key in keys))
+    print()
+    print_heads("tokenizer", "scheme", "from", "parent", "workers", "private", texts=3)
     for row in tables["workers"]:
-        sizes = " | ".join(f"{row[key]:.0f}" for key in ("parent", "share", "private"))
-        print(f"| {row['tokenizer']} | `{row['spec']}` | {row['from']} | {sizes} |")
+        sizes = (f"{row[key]:.0f}" for key in ("parent", "share", "private"))
+        print_row(row["tokenizer"], f"`{row['spec']}`", row["from"], *sizes)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import robustok as rt
+from common import print_heads, print_row
 
 SPECS = (
     "stochastok(alpha=1)", "stochastok-uniform(alpha=1)", "uniform", "uniform-k(alpha=0.1)",
@@ -87,8 +88,7 @@ def rates(
 def print_english(paths: Sequence[str], english: str, rounds: int) -> None:
     """A table of all specs on the last fifth of the documents, after drawing the others."""
     print("New English text, from strings, one thread: MB/s (times `tokenizers`)\n")
-    print(f"| what | {' | '.join(Path(p).parent.name for p in paths)} |")
-    print("|---|" + "--:|" * len(paths))
+    print_heads("what", *(Path(p).parent.name for p in paths))
     documents = split_documents(english, 5 << 20)
     first = len(documents) * 4 // 5
     columns = []
@@ -98,7 +98,7 @@ def print_english(paths: Sequence[str], english: str, rounds: int) -> None:
         columns.append(rates(vocab, documents[:first], documents[first:], rounds, names))
     for name in (*ENCODERS, *SPECS):
         cells = [f"{c[name]:.1f} ({c[name] / c['tokenizers']:.1f})" for c in columns]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print_row(name, *cells)
 
 
 def print_languages(paths: Sequence[str], english: str, data: Path, rounds: int) -> None:
@@ -106,7 +106,7 @@ def print_languages(paths: Sequence[str], english: str, data: Path, rounds: int)
     texts = {"English": english[:300_000], **read_languages(data)}
     names = (*ENCODERS, *SPECS[:3], "uniform-k(alpha=1)", "bpe-dropout(p=0.1)")
     print("\nNew text by tokenizer and language, from strings: MB/s (times `tokenizers`)\n")
-    print(f"| tokenizer | text | {' | '.join(names)} |\n|---|---|" + "--:|" * len(names))
+    print_heads("tokenizer", "text", *names, texts=2)
     for path in paths:
         vocab = rt.Vocabulary.load(path)
         for language, text in texts.items():
@@ -114,4 +114,4 @@ def print_languages(paths: Sequence[str], english: str, data: Path, rounds: int)
             half = len(documents) // 2
             row = rates(vocab, documents[:half], documents[half:], rounds, names)
             cells = [f"{row[n]:.1f} ({row[n] / row['tokenizers']:.1f})" for n in names]
-            print(f"| {Path(path).parent.name} | {language} | {' | '.join(cells)} |", flush=True)
+            print_row(Path(path).parent.name, language, *cells)

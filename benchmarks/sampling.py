@@ -15,11 +15,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import lzma
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at import: one thread for
 os.environ["RAYON_NUM_THREADS"] = "1"
 
 import robustok as rt
+from common import DATA, arguments, medians, print_heads, print_row, read_documents
 from new_text import print_english, print_languages
 
 FLOORS = {
@@ -39,42 +37,8 @@ FLOORS = {
     "bpe-dropout(p=0.1, rule=sentencepiece)": 1,
     "grampa(temperature=2, min_length=2)": None, "maxmatch-dropout(p=0.2)": None,
 }  # fmt: skip
-LANGUAGES = Path("corpus") / "multilingual_code.jsonl.xz"
+LANGUAGES = DATA / "corpus" / "multilingual_code.jsonl.xz"
 ENCODER, DROPOUT = "tokenizers.encode_batch", "tokenizers.encode_batch, dropout=0.1"
-
-
-def read_documents(path: Path, total: int) -> list[str]:
-    """Documents of 1 to 16 KB, up to ``total`` bytes, from .jsonl, .jsonl.xz or .txt."""
-    opener = lzma.open if path.suffix == ".xz" else open
-    documents: list[str] = []
-    size = 0
-    with opener(path, "rt", encoding="utf8") as lines:  # type: ignore[operator]
-        for i, line in enumerate(lines):
-            text = json.loads(line)["text"] if ".jsonl" in path.name else line
-            raw = text.encode("utf8")[: (1 << 10) << (i % 5)]  # 1, 2, 4, 8, 16 KB in turn
-            text = raw.decode("utf8", errors="ignore")
-            if len(text) < 500:
-                continue
-            documents.append(text)
-            size += len(text.encode("utf8"))
-            if size >= total:
-                break
-    return documents
-
-
-def medians(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median processor seconds of each job, all jobs once a round so that noise is shared."""
-    for job in jobs.values():
-        job()
-    seconds: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(rounds):
-        for name, job in jobs.items():
-            start = time.process_time()
-            share = job()  # a job too slow for all documents says which share of them it did
-            spent = time.process_time() - start
-            seconds[name].append(spent / share if isinstance(share, float) else spent)
-            del share  # freeing an encoder's result takes milliseconds: not the next job's
-    return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
@@ -93,16 +57,12 @@ def jobs_for(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], o
         scheme = rt.sampler(spec, vocab)
         rows = texts if spec == "uniform" else ids
         jobs[spec] = lambda scheme=scheme, rows=rows: scheme.sample_batch(rows, seed=0, threads=1)
-    return jobs | competitors(vocab, texts)
-
-
-def competitors(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
-    """What a user would otherwise pick, where it is installed.
-
-    tiktoken is the fastest canonical encoder; sentencepiece over the same tokens with equal scores
-    draws from the whole lattice and is the fastest other sampler of `uniform`.
-    """
-    return tiktoken_job(vocab, texts) | sentencepiece_job(vocab, texts)
+    # The fastest canonical encoder, and the fastest other sampler of `uniform`, which draws from
+    # the whole lattice: sentencepiece over the same tokens with equal scores.
+    encoding = tiktoken_encoding(vocab)
+    if encoding is not None:
+        jobs["tiktoken.encode_ordinary"] = lambda: [encoding.encode_ordinary(t) for t in texts]
+    return jobs | sentencepiece_job(vocab, texts)
 
 
 def sentencepiece_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
@@ -154,14 +114,6 @@ def sentencepiece_sampler(vocab: rt.Vocabulary) -> Callable[[str], list[int]] | 
     return sample
 
 
-def tiktoken_job(vocab: rt.Vocabulary, texts: list[str]) -> dict[str, Callable[[], object]]:
-    """tiktoken on the same ranks and pattern."""
-    encoding = tiktoken_encoding(vocab)
-    if encoding is None:
-        return {}
-    return {"tiktoken.encode_ordinary": lambda: [encoding.encode_ordinary(t) for t in texts]}
-
-
 def tiktoken_encoding(vocab: rt.Vocabulary) -> Any:
     """tiktoken's encoding of a byte-level vocabulary; None for others, or where it is missing."""
     try:
@@ -180,30 +132,8 @@ def tiktoken_encoding(vocab: rt.Vocabulary) -> Any:
     return tiktoken.Encoding("bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
 
 
-def arguments(
-    description: str, size: int = 600_000, names: tuple[str, ...] = ("gpt2", "llama3"),
-    parts: tuple[str, ...] = ("english", "languages", "known"),
-) -> argparse.Namespace:  # fmt: skip
-    """What to measure on: by default these tokenizers and the English text of ROBUSTOK_DATA."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
-    here = [str(data / "tokenizers" / name / "tokenizer.json") for name in names]
-    parser.add_argument("--tokenizer", action="append", help="default: those in ROBUSTOK_DATA")
-    parser.add_argument("--text", type=Path, default=data / "corpus" / "english_val.jsonl.xz")
-    parser.add_argument("--bytes", type=int, default=size)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--part", choices=parts)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    options.tokenizer = options.tokenizer or here
-    missing = [p for p in [*options.tokenizer, str(options.text)] if not Path(p).exists()]
-    if missing:
-        sys.exit(f"{missing[0]} is not there: name tokenizers and a text, or set ROBUSTOK_DATA")
-    return options
-
-
 def main() -> None:
-    options = arguments(__doc__ or "")
+    options = arguments(__doc__)
     print_new_text(options)
     if options.part in (None, "known"):
         print_known(options)
@@ -216,9 +146,8 @@ def print_new_text(options: argparse.Namespace) -> None:
     english = "\n".join(read_documents(options.text, 6 << 20))
     if options.part in (None, "english"):
         print_english(options.tokenizer, english, options.rounds)
-    languages = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data")) / LANGUAGES
-    if options.part in (None, "languages") and languages.exists():
-        print_languages(options.tokenizer, english, languages, options.rounds)
+    if options.part in (None, "languages") and LANGUAGES.exists():
+        print_languages(options.tokenizer, english, LANGUAGES, options.rounds)
 
 
 def print_known(options: argparse.Namespace) -> None:
@@ -239,13 +168,10 @@ def print_known(options: argparse.Namespace) -> None:
         json.dump(rows, sys.stdout, indent=1)
         return
     print("\nKnown text, from ids\n")
-    print("| tokenizer | what | times the encoder | floor | MB/s |\n|---|---|---|---|---|")
+    print_heads("tokenizer", "what", "times the encoder", "floor", "MB/s", texts=2)
     for r in rows:
-        floor = r["floor"] or ""
-        print(
-            f"| {r['tokenizer']} | {r['what']} | {r['times']:.1f} | {floor} "
-            f"| {r['megabytes_per_second']:.1f} |"
-        )
+        speeds = f"{r['times']:.1f}", r["floor"] or "", f"{r['megabytes_per_second']:.1f}"
+        print_row(r["tokenizer"], r["what"], *speeds)
 
 
 if __name__ == "__main__":

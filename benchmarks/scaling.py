@@ -12,33 +12,21 @@ that cores share caches and memory.
 
 from __future__ import annotations
 
-import statistics
-import sys
 import threading
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
 import robustok as rt
+from common import arguments, medians, print_heads, print_row, read_documents
 from robustok.samplers import stored
-from sampling import FLOORS, arguments, read_documents
+from sampling import FLOORS
 
 MODELLED = (
     "stochastok(alpha=0.1)", "stochastok(alpha=1)", "stochastok(alpha=3)",
     "stochastok-uniform(alpha=1)", "uniform", "uniform-k(alpha=1)", "bpe-dropout(p=0.1)",
 )  # fmt: skip
-
-
-def median(job: Callable[[], object], clock: Callable[[], float], rounds: int) -> float:
-    job()
-    seconds = []
-    for _ in range(rounds):
-        start = clock()
-        job()
-        seconds.append(clock() - start)
-    return statistics.median(seconds)
 
 
 class Model(NamedTuple):
@@ -88,22 +76,23 @@ def modelled(scheme: rt.Sampler, rows: Any, threads: int, rounds: int) -> Model:
 
 def print_model(vocab: rt.Vocabulary, texts: list[str], rounds: int) -> None:
     """A table of the modelled threads: of ids, and of strings where they need no ids."""
-    print("| scheme | serial share | modelled: 2 threads | 8 |\n|---|---|---|---|")
+    print_heads("scheme", "serial share", "modelled: 2 threads", "8")
     ids = vocab.encode_batch(texts)
     for spec in MODELLED:
         scheme = rt.sampler(spec, vocab)
         for kind, rows in (("ids", ids), ("strings", texts)):
             if kind == "ids" or scheme._skips_encoding:
-                pair, eight = (modelled(scheme, rows, n, rounds) for n in (2, 8))
-                print(
-                    f"| {spec}, {kind} | {eight.serial / eight.alone:.1%} | {pair.speedup:.2f} "
-                    f"| {eight.speedup:.1f} |",
-                    flush=True,
-                )
+                print_row(f"{spec}, {kind}", *model_cells(scheme, rows, rounds))
+
+
+def model_cells(scheme: rt.Sampler, rows: Any, rounds: int) -> tuple[str, str, str]:
+    """The share of the calling thread, and what 2 and 8 threads give."""
+    pair, eight = (modelled(scheme, rows, n, rounds) for n in (2, 8))
+    return f"{eight.serial / eight.alone:.1%}", f"{pair.speedup:.2f}", f"{eight.speedup:.1f}"
 
 
 def main() -> None:
-    options = arguments(__doc__ or "", parts=("model",))
+    options = arguments(__doc__, parts=("model",))
     texts = read_documents(options.text, 4_000_000)
     whole = "\n".join(texts)
     copies = -(-8_000_000 // len(whole.encode("utf8")))
@@ -115,41 +104,26 @@ def main() -> None:
             continue
         many = vocab.encode_batch(texts)
         repeated = rt.Ragged.from_rows([*many] * copies)  # 8 MB
-        print(f"\n{Path(path).parent.name}\n\n| scheme | 64 KB over 8 KB | two threads over one "
-              "| serial share | modelled: 2 threads | 8 |\n|---|---|---|---|---|---|")  # fmt: skip
+        print(f"\n{Path(path).parent.name}\n")
+        print_heads("scheme", "64 KB over 8 KB", "two threads over one",
+                    "serial share", "modelled: 2 threads", "8")  # fmt: skip
         for spec in FLOORS:
             scheme = rt.sampler(spec, vocab)
-            times = []
-            for size in (8 << 10, 64 << 10):
-                ids = vocab.encode(whole[:size])
-                # A draw of 8 KB is too short for the clock, and some take more attempts.
-                draws = [rt.Ragged.from_rows([ids])] * 20
-                times.append(
-                    median(
-                        lambda scheme=scheme, draws=draws: [
-                            scheme.sample_batch(rows, seed=i, threads=1)
-                            for i, rows in enumerate(draws)
-                        ],
-                        time.process_time,
-                        options.rounds,
-                    )
-                )
-            one, two = (
-                median(
-                    lambda scheme=scheme, n=n, many=many: scheme.sample_batch(
-                        many, seed=0, threads=n, draws=8
-                    ),
-                    time.perf_counter,
-                    options.rounds,
-                )
-                for n in (1, 2)
-            )
-            pair, eight = (modelled(scheme, repeated, n, options.rounds) for n in (2, 8))
-            print(
-                f"| {spec} | {times[1] / times[0]:.1f} | {one / two:.2f} "
-                f"| {eight.serial / eight.alone:.1%} | {pair.speedup:.2f} | {eight.speedup:.1f} |",
-                flush=True,
-            )
+
+            def draw_texts(ids: Any, scheme: rt.Sampler = scheme) -> None:
+                for seed in range(20):  # one draw of 8 KB is too short for the clock
+                    scheme.sample_batch([ids], seed=seed, threads=1)
+
+            def draw_many(threads: int, scheme: rt.Sampler = scheme, many: Any = many) -> None:
+                scheme.sample_batch(many, seed=0, threads=threads, draws=8)
+
+            ids = {size: vocab.encode(whole[: size << 10]) for size in (8, 64)}
+            jobs = {str(size): partial(draw_texts, ids[size]) for size in ids}
+            times = medians(jobs, options.rounds)
+            threads = {str(n): partial(draw_many, n) for n in (1, 2)}
+            walls = medians(threads, options.rounds, time.perf_counter)
+            cells = f"{times['64'] / times['8']:.1f}", f"{walls['1'] / walls['2']:.2f}"
+            print_row(spec, *cells, *model_cells(scheme, repeated, options.rounds))
 
 
 if __name__ == "__main__":

@@ -17,10 +17,8 @@ target (``long-target``, ``vocabulary``).
 
 from __future__ import annotations
 
-import argparse
 import bisect
 import copy
-import os
 import statistics
 import time
 from pathlib import Path
@@ -28,16 +26,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
+from common import options_of, tokenizer_file
 from robustok import Vocabulary
 from robustok.attack import attack_items
 from robustok.attack import search as search_module
 from robustok.evaluation import solved_examples
+from robustok.models import Shape, small_model
 from robustok.scoring import Request, score_many
 from robustok.scoring.forward import quiet
-from robustok.tasks.langgame_items import langgame
-from robustok.tasks.words import frequent_words
+from robustok.tasks import frequent_words, langgame
 
 _BATCH_TOKENS = 2048  # of one forward pass of a loop, about its best on a CPU
 PROMPT = (
@@ -93,16 +91,8 @@ def rounds_of_an_attack(
     items = langgame(frequent_words(500), questions, seed=0, split="test", format="short")
     original, search_module.score_many = search_module.score_many, record
     try:
-        attack_items(
-            model,
-            vocab,
-            items,
-            steps=steps,
-            max_neighbors=neighbors,
-            objective="log-probability",
-            seed=0,
-            prefix=prefix,
-        )
+        settings: Any = {"steps": steps, "max_neighbors": neighbors, "prefix": prefix}
+        attack_items(model, vocab, items, objective="log-probability", seed=0, **settings)
     finally:
         search_module.score_many = original
     return rounds[1:]  # the first scores the starts alone
@@ -226,12 +216,9 @@ def compare(name: str, model: Any, rounds: list[list[Request]], padded: bool) ->
 
 
 def llama(vocabulary: int, width: int, inner: int, layers: int) -> Any:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocabulary, hidden_size=width, intermediate_size=inner,
-        num_hidden_layers=layers, num_attention_heads=max(4, width // 64), tie_word_embeddings=True,
-    )  # fmt: skip
-    return LlamaForCausalLM(config).eval()
+    heads = max(4, width // 64)
+    shape = Shape(layers, width, heads, heads, feed_forward=inner, max_length=2048)
+    return small_model(vocabulary, shape, seed=0).eval()
 
 
 def long_target(vocab: Vocabulary, text: str, target: str) -> list[list[Request]]:
@@ -243,13 +230,10 @@ def long_target(vocab: Vocabulary, text: str, target: str) -> list[list[Request]
 
 def main() -> None:
     cases = ("tiny", "attack", "few-shot", "long-target", "vocabulary")
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_of(__doc__)
     parser.add_argument("--case", nargs="*", choices=cases, default=cases)
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data")) / "tokenizers"
-    parser.add_argument("--tokenizer", type=Path, default=data / "gpt2/tokenizer.json")
-    parser.add_argument("--large", type=Path, default=data / "llama3/tokenizer.json")
+    parser.add_argument("--tokenizer", type=Path, default=tokenizer_file("gpt2"))
+    parser.add_argument("--large", type=Path, default=tokenizer_file("llama3"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skip-padded", action="store_true", help="leave the padded loop out")
     chosen = parser.parse_args()

@@ -15,7 +15,6 @@ same one after Perturb. Rounds are interleaved; the table has medians over the r
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -30,6 +29,7 @@ import psutil
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerFast
 
 import robustok as rt
+from common import in_turns, options_of, print_heads, print_row
 from robustok.integrations.asgi import GuardMiddleware
 from robustok.integrations.perturb import Perturb
 from robustok.integrations.serving import PromptGuard
@@ -82,8 +82,8 @@ def requests(vocab: Any, texts: list[str], rounds: int) -> None:
     plain = application
     guarded = GuardMiddleware(application, prompts=PromptGuard(vocab, policy="repair"))
     everything = np.concatenate([vocab.encode(text) for text in texts]).tolist()
-    print("| prompt | requests/s, without | with | added, µs a request | p50, ms | p99, ms |")
-    print("|---|---|---|---|---|---|")
+    heads = "requests/s, without", "with", "added, µs a request", "p50, ms", "p99, ms"
+    print_heads("prompt", *heads)
     for length in (64, 512, 4096):
         starts = range(0, len(everything) - length, max(1, (len(everything) - length) // 320))
         prompts = [vocab.canonicalize(everything[at : at + length]).tolist() for at in starts]
@@ -100,8 +100,8 @@ def requests(vocab: Any, texts: list[str], rounds: int) -> None:
         without, with_guard = median(rates[plain]), median(rates[guarded])
         added = 1e6 * (1 / with_guard - 1 / without)
         p50, p99 = (1000 * np.quantile(times, q) for q in (0.5, 0.99))
-        print(f"| {length} ids | {without:,.0f} | {with_guard:,.0f} | {added:,.0f} "
-              f"| {p50:.1f} | {p99:.1f} |", flush=True)  # fmt: skip
+        rounded = (f"{value:,.0f}" for value in (without, with_guard, added))
+        print_row(f"{length} ids", *rounded, f"{p50:.1f}", f"{p99:.1f}")
 
 
 def _joined(item: bytes, count: int) -> bytes:
@@ -222,10 +222,8 @@ def latency(vocab: Any, rounds: int) -> None:
     base = median(idle)
     print(f"\n/ping of 50 clients without such a body: median {base:.2f} ms, longest "
           f"{max(idle):.0f} ms; {process.memory_info().rss / 2**20:.0f} MiB\n")  # fmt: skip
-    print(
-        "| body, two at a time | MB | median | 99th | longest | / idle median | lock | MiB after |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    heads = "MB", "median", "99th", "longest", "/ idle median", "lock", "MiB after"
+    print_heads("body, two at a time", *heads)
     for name, make in HOSTILE.items():
         body = make()
         times = [asyncio.run(pings(app, body)) for _ in range(rounds)]
@@ -234,23 +232,14 @@ def latency(vocab: Any, rounds: int) -> None:
         lock = median(held(app, body) for _ in range(rounds))
         del body
         memory = process.memory_info().rss / 2**20
-        print(f"| {name} | {size:.1f} | {p50:.2f} | {p99:.1f} | {longest:.0f} "
-              f"| {p50 / base:.1f} | {lock:.1f} | {memory:.0f} |", flush=True)  # fmt: skip
+        delays = f"{p50:.2f}", f"{p99:.1f}", f"{longest:.0f}", f"{p50 / base:.1f}"
+        print_row(name, f"{size:.1f}", *delays, f"{lock:.1f}", f"{memory:.0f}")
 
 
 def ratio(run: Callable[[], Any], base: Callable[[], Any], rounds: int) -> float:
     """Median of the processor time of one call divided by that of another."""
-    run()
-    base()
-    ratios = []
-    for _ in range(rounds):
-        seconds = []
-        for call in (run, base):
-            began = time.process_time()
-            call()
-            seconds.append(time.process_time() - began)
-        ratios.append(seconds[0] / seconds[1])
-    return median(ratios)
+    seconds = in_turns({"run": run, "base": base}, rounds)
+    return median(a / b for a, b in zip(seconds["run"], seconds["base"], strict=True))
 
 
 def encoding(vocab: Any, tokenizer: Any, texts: list[str], rounds: int) -> None:
@@ -260,18 +249,17 @@ def encoding(vocab: Any, tokenizer: Any, texts: list[str], rounds: int) -> None:
     tokenizer(texts)
     rate = sum(len(row["input_ids"]) for row in rows) / (time.process_time() - began)
     print(f"\nThe plain tokenizer encodes {rate:,.0f} tokens a processor second.\n")
-    print("| scheme | `rt.stochastic` / tokenizer | `Perturb` and collator / collator |")
-    print("|---|---|---|")
+    print_heads("scheme", "`rt.stochastic` / tokenizer", "`Perturb` and collator / collator")
     for spec in SCHEMES:
         drawing = rt.stochastic(tokenizer, spec, seed=0)
         perturb = Perturb(rt.sampler(spec, vocab), seed=0, where="all")
         tokens = ratio(lambda d=drawing: d(texts), lambda: tokenizer(texts), rounds)
         rows_ = ratio(lambda p=perturb: collate(p(rows)), lambda: collate(rows), rounds)
-        print(f"| `{spec}` | {tokens:.1f} | {rows_:.1f} |", flush=True)
+        print_row(f"`{spec}`", f"{tokens:.1f}", f"{rows_:.1f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = options_of(__doc__)
     parser.add_argument("--tokenizer", required=True, help="tokenizer.json of transformers")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()

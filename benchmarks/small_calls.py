@@ -9,16 +9,16 @@ characters, that of the lattice 1,000. Needs a warm cache of kernels (`rt.warmup
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import robustok as rt
+from common import in_turns, options_of, print_heads, print_row, tokenizer_file
 from robustok.lattice import Lattice
 
 TEXT = "The quick brown fox."
@@ -58,27 +58,25 @@ def calls(path: Path) -> dict[str, Callable[[], Any]]:
 
 def measure(timed: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, float]]:
     """Median and quartiles in microseconds, and the median as a multiple of the reference's."""
-    for call in timed.values():
-        call()
-    seconds: dict[str, list[float]] = {name: [] for name in timed}
-    for _ in range(rounds):
-        for name, call in timed.items():
-            begin = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            seconds[name].append((time.perf_counter() - begin) / CALLS)
+
+    def turn(call: Callable[[], Any]) -> None:
+        for _ in range(CALLS):
+            call()
+
+    jobs = {name: partial(turn, call) for name, call in timed.items()}
+    seconds = in_turns(jobs, rounds, time.perf_counter)
     base = statistics.median(seconds[REFERENCE])
     rows = {}
     for name, values in seconds.items():
-        low, middle, high = (1e6 * q for q in statistics.quantiles(values, n=4))
-        rows[name] = {"median": middle, "low": low, "high": high, "ratio": middle / base / 1e6}
+        low, middle, high = (q / CALLS * 1e6 for q in statistics.quantiles(values, n=4))
+        ratio = statistics.median(values) / base
+        rows[name] = {"median": middle, "low": low, "high": high, "ratio": ratio}
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
-    parser.add_argument("--tokenizer", type=Path, default=data / "tokenizers/gpt2/tokenizer.json")
+    parser = options_of(__doc__)
+    parser.add_argument("--tokenizer", type=Path, default=tokenizer_file("gpt2"))
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -86,10 +84,10 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    print("| call | median, µs | quartiles | × tokenizers.encode |\n|---|--:|--:|--:|")
+    print_heads("call", "median, µs", "quartiles", "× tokenizers.encode")
     for name, row in rows.items():
         quartiles = f"{row['low']:.1f} to {row['high']:.1f}"
-        print(f"| `{name}` | {row['median']:.1f} | {quartiles} | {row['ratio']:.2f} |")
+        print_row(f"`{name}`", f"{row['median']:.1f}", quartiles, f"{row['ratio']:.2f}")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ others, alone and inside a sentence.
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import time
 from pathlib import Path
@@ -20,13 +18,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
+from common import options_of, tokenizer_file
 from robustok import Ragged, Vocabulary
 from robustok.evaluation.embeddings import draw_others, spell
 from robustok.evaluation.states import last_states
 from robustok.lattice import Lattice
-from robustok.tasks.words import frequent_words
+from robustok.models import Shape, small_model
+from robustok.tasks import frequent_words
 
 _BATCH_TOKENS = 2048  # of one padded forward pass, about its best on a CPU
 _SENTENCE = "When I asked what it was they said {word} to every one of us."
@@ -81,25 +80,14 @@ def compare(name: str, model: Any, blocks: list[list[list[int]]], together: int)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    data = Path(os.environ.get("ROBUSTOK_DATA", "../shared/data"))
-    parser.add_argument("--tokenizer", type=Path, default=data / "tokenizers/gpt2/tokenizer.json")
+    parser = options_of(__doc__)
+    parser.add_argument("--tokenizer", type=Path, default=tokenizer_file("gpt2"))
     parser.add_argument("--words", type=int, default=40)
     parser.add_argument("--draws", type=int, default=50)
     chosen = parser.parse_args()
     vocab = Vocabulary.load(chosen.tokenizer)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocab.size,
-        hidden_size=512,
-        intermediate_size=1376,
-        num_hidden_layers=12,
-        num_attention_heads=8,
-        num_key_value_heads=8,
-    )
-    model: Any = LlamaForCausalLM(config).eval()
+    shape = Shape(12, 512, 8, 8, feed_forward=1376, max_length=2048, tied=False)
+    model: Any = small_model(vocab.size, shape, seed=0).eval()
     print(f"{model.num_parameters() / 1e6:.0f}M parameters, {torch.get_num_threads()} threads")
     last_states(model, Ragged.from_rows([[1, 2, 3]]))
     words = frequent_words(chosen.words)

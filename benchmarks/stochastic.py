@@ -28,7 +28,8 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import robustok as rt
-from sampling import arguments, read_documents, sentencepiece_sampler
+from common import arguments, print_heads, print_row, read_documents
+from sampling import sentencepiece_sampler
 
 SPEC = "stochastok(alpha=0.5)"
 SHORT, BATCH = 50, 64  # characters of a short text, texts of a batch
@@ -100,7 +101,7 @@ def slices(text: str, size: int) -> Iterator[str]:
 
 
 def main() -> None:
-    options = arguments(__doc__ or "", size=12 << 20)
+    options = arguments(__doc__, 12 << 20)
     text = "\n".join(read_documents(options.text, options.bytes))
     rows = []
     for path in map(Path, options.tokenizer):
@@ -129,10 +130,9 @@ def main() -> None:
         json.dump(rows, sys.stdout, indent=1)
         return
     heads = [key for key in rows[0] if key not in ("tokenizer", "texts", "us")]
-    print(f"| tokenizer | texts | {' | '.join(heads)} |\n|---|---|" + "--:|" * len(heads))
+    print_heads("tokenizer", "texts", *heads, texts=2)
     for row in rows:
-        cells = [f"{row[head]:.2f}" for head in heads]
-        print(f"| {row['tokenizer']} | {row['texts']} | {' | '.join(cells)} |")
+        print_row(row["tokenizer"], row["texts"], *(f"{row[head]:.2f}" for head in heads))
 
 
 if __name__ == "__main__":

@@ -34,12 +34,11 @@ from typing import Any, NamedTuple
 import torch
 
 import robustok as rt
+from common import options_of, print_heads, print_row
 from robustok.models import SHAPES, add_lora, load_model, small_model, train_tokenizer
 from robustok.models.devices import resolve_precision
-from robustok.runtime.hub import is_packaged, packaged_folder
 from robustok.tasks import frequent_words, langgame
-from robustok.training import AnswerCollator, PromptDataset, Recipe, Training
-from robustok.training.pretraining import pretrain
+from robustok.training import AnswerCollator, PromptDataset, Recipe, Training, pretrain
 from robustok.training.run import fast_steps, train
 
 SCHEMES = (
@@ -51,16 +50,16 @@ PRETRAINING_BATCH = 8
 
 
 class Beforehand(torch.utils.data.Dataset):
-    """Rows that are there already."""
+    """The rows of a data set, drawn already."""
 
-    def __init__(self, rows: list) -> None:
-        self.rows = rows
+    def __init__(self, drawn: PromptDataset) -> None:
+        self.rows, self.order = drawn.__getitems__(range(len(drawn))), drawn.order
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitems__(self, indices: list[int]) -> list:
-        return [self.rows[i] for i in indices]
+        return [self.rows[i % len(self)] for i in indices]
 
 
 def measure(dataset: torch.utils.data.Dataset, size: int, steps: int) -> tuple[float, Training]:
@@ -121,8 +120,9 @@ def matrix_seconds(size: int, shape: str) -> float:
 
 
 def compare_loops(vocab: rt.Vocabulary, shape: str, steps: int, rounds: int) -> None:
-    print("| model | tokens a second, pretrain | plain loop | ratio | matrix products' share |")
-    print("|---|---|---|---|---|")
+    print_heads(
+        "model", "tokens a second, pretrain", "plain loop", "ratio", "matrix products' share"
+    )
     pairs = []
     for turn in range(rounds):
         seconds = {}
@@ -135,11 +135,9 @@ def compare_loops(vocab: rt.Vocabulary, shape: str, steps: int, rounds: int) -> 
     ours, plain = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(b / a for a, b in pairs)
     tokens = PRETRAINING_BATCH * SHAPES[shape].max_length
-    print(
-        f"| {shape} | {tokens / ours:,.0f} | {tokens / plain:,.0f} | {ratio:.3f} "
-        f"| {matrix_seconds(vocab.size, shape) / ours:.0%} |",
-        flush=True,
-    )
+    share = matrix_seconds(vocab.size, shape) / ours
+    rates = f"{tokens / ours:,.0f}", f"{tokens / plain:,.0f}"
+    print_row(shape, *rates, f"{ratio:.3f}", f"{share:.0%}")
 
 
 class Price(NamedTuple):
@@ -187,12 +185,11 @@ def step_seconds(model: Any, batches: Iterator[dict], price: Price, steps: int) 
 
 
 def compare_prices(options: argparse.Namespace) -> None:
-    folder = packaged_folder(options.model) if is_packaged(options.model) else options.model
-    vocab = rt.Vocabulary.load(folder)
-    print("| training | scheme | without, float32 | without, bfloat16 | with | ratio |")
-    print("|---|---|---|---|---|---|", flush=True)
+    vocab = rt.Vocabulary.load(options.model)
+    heads = "without, float32", "without, bfloat16", "with", "ratio"
+    print_heads("training", "scheme", *heads, texts=2)
     for lora in (False, True):
-        model: Any = load_model(folder, dtype="float32").train()
+        model: Any = load_model(options.model, dtype="float32").train()
         chosen = resolve_precision("auto", model.num_parameters())
         if lora:
             model = add_lora(model, seed=0)
@@ -212,17 +209,14 @@ def compare_prices(options: argparse.Namespace) -> None:
             medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
             # Before, LoRA computed in float32 by default; full training in the faster one.
             ratio = statistics.median((row[0] if lora else min(row[:2])) / row[2] for row in rounds)
-            print(
-                f"| {'LoRA' if lora else 'full'} | {scheme} | {medians[0]:.2f} | {medians[1]:.2f} "
-                f"| {medians[2]:.2f}, {chosen} | {ratio:.2f} |",
-                flush=True,
-            )
+            seconds = [f"{median:.2f}" for median in medians]
+            seconds[2] += f", {chosen}"
+            print_row("LoRA" if lora else "full", scheme, *seconds, f"{ratio:.2f}")
 
 
 def compare_products() -> None:
     """Billions of operations a second of a layer's product: float32 by both libraries, bfloat16."""
-    print("| rows x inputs x outputs | float32, MKL | float32, oneDNN | bfloat16 |")
-    print("|---|---|---|---|")
+    print_heads("rows x inputs x outputs", "float32, MKL", "float32, oneDNN", "bfloat16")
     for rows, width, outputs in ((512, 576, 1536), (512, 1536, 576), (64, 576, 49_152)):
         states, weight = torch.randn(rows, width), torch.randn(outputs, width)
         halves = states.bfloat16(), weight.bfloat16()
@@ -232,8 +226,8 @@ def compare_products() -> None:
             partial(torch.nn.functional.linear, *halves),
         ]  # fmt: skip
         best = [min(_seconds(product) for _ in range(10)) for product in products]
-        speeds = " | ".join(f"{2e-9 * rows * width * outputs / one:.0f}" for one in best)
-        print(f"| {rows} x {width} x {outputs} | {speeds} |", flush=True)
+        speeds = (f"{2e-9 * rows * width * outputs / one:.0f}" for one in best)
+        print_row(f"{rows} x {width} x {outputs}", *speeds)
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -244,7 +238,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--skip-drawing", action="store_true", help="only compare the loops")
@@ -265,11 +259,11 @@ def main() -> None:
 
 
 def compare_drawing(items: list, vocab: rt.Vocabulary, options: argparse.Namespace) -> None:
-    print("| scheme | on the fly / beforehand | waiting, on the fly | beforehand | tokens a step |")
-    print("|---|---|---|---|---|")
+    heads = "on the fly / beforehand", "waiting, on the fly", "beforehand", "tokens a step"
+    print_heads("scheme", *heads)
     for scheme in SCHEMES:
         drawn = PromptDataset(vocab, items, rt.sampler(scheme, vocab), seed=0)
-        fixed = Beforehand(drawn.__getitems__(range(len(items))))
+        fixed = Beforehand(drawn)
         measure(drawn, vocab.size, 5)
         ratios, waits = [], []
         for turn in range(options.rounds):
@@ -278,12 +272,8 @@ def compare_drawing(items: list, vocab: rt.Vocabulary, options: argparse.Namespa
             ratios.append(rates[True][0] / rates[False][0])
             waits.append((rates[True][1].waiting, rates[False][1].waiting))
         mean = rates[True][1].tokens / options.steps
-        wait = [statistics.median(w) for w in zip(*waits, strict=True)]
-        print(
-            f"| {scheme} | {statistics.median(ratios):.3f} | {wait[0]:.1%} | {wait[1]:.1%} "
-            f"| {mean:.0f} |",
-            flush=True,
-        )
+        wait = (f"{statistics.median(w):.1%}" for w in zip(*waits, strict=True))
+        print_row(scheme, f"{statistics.median(ratios):.3f}", *wait, f"{mean:.0f}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ each of them first on PYTHONPATH. `--write` needs a Python whose `unicodedata` i
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import textwrap
@@ -23,6 +22,7 @@ from importlib.metadata import version
 
 import numpy as np
 
+from common import options_of
 from robustok.tokenizer.gigatoken_check import (
     CHECKED,
     RANGES_FILE,
@@ -110,7 +110,7 @@ def write(unsafe: set[int], checked: dict[str, list[str]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Code points that gigatoken must not get.")
+    parser = options_of(__doc__)
     parser.add_argument("--write", action="store_true", help="write the file")
     parser.add_argument("--only", nargs="*", default=[*PATTERNS], help="kinds of pre-tokenizers")
     parser.add_argument("--quick", action="store_true", help="only what is compared at load time")

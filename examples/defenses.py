@@ -24,7 +24,6 @@ from robustok.attack import Adversary, DefenseTable, measure_defenses
 from robustok.evaluation import certify_smoothed
 from robustok.models import load_model
 from robustok.report.style import GRID, INK, OTHERS, figure_style, new_figure, save_all
-from robustok.runtime.hub import packaged_folder
 from robustok.tasks import Item
 from robustok.training import finetune
 
@@ -69,20 +68,20 @@ def questions(first: int, last: int | None) -> list[Item]:
     ]
 
 
-def trained(folder: str, vocab: Any, out: Path, prefix: Any, steps: int) -> dict[str, Any]:
+def trained(name: str, vocab: Any, out: Path, prefix: Any, steps: int) -> dict[str, Any]:
     """The model after stochastic fine-tuning, and after adversarial training."""
     models, items = {}, questions(0, TRAINED_ON)
-    for name in ("stochastic fine-tuning", "adversarial training"):
-        model = load_model(folder, dtype="float32")
+    for training in ("stochastic fine-tuning", "adversarial training"):
+        model = load_model(name, dtype="float32")
         adversary = None
-        if name == "adversarial training":
+        if training == "adversarial training":
             adversary = Adversary(model, vocab, items, every=4, max_scored=8, prefix=prefix)
-        done = out / name.replace(" ", "-")
+        done = out / training.replace(" ", "-")
         finetune(
             model, vocab, items, sampler=rt.sampler(SPEC, vocab), seed=0, steps=steps,
             batch_size=8, learning_rate=2e-5, prefix=prefix, adversary=adversary, out=done,
         )  # fmt: skip
-        models[name] = load_model(done, dtype="float32")
+        models[training] = load_model(done, dtype="float32")
     return models
 
 
@@ -161,12 +160,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=24, help="of each training")
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
-    folder = packaged_folder(given.model) if given.model == "smollm2-135m" else given.model
-    model, vocab = load_model(folder, dtype="float32"), rt.Vocabulary.load(folder)
+    model, vocab = load_model(given.model, dtype="float32"), rt.Vocabulary.load(given.model)
     prefix = np.array([model.config.bos_token_id], np.int32)
     items = questions(TRAINED_ON, None)[: given.questions]
     began = time.perf_counter()
-    models = trained(str(folder), vocab, given.out, prefix, given.steps)
+    models = trained(given.model, vocab, given.out, prefix, given.steps)
     table = measure_defenses(
         model, vocab, items, trained=models, spec=SPEC, draws=given.draws, benign=BENIGN,
         max_scored=given.max_scored, prefix=prefix, seed=0, resume_dir=given.out / "attacks",

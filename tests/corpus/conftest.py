@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import normalizers
 
+from robustok.corpus import Receipt, run_corpus
 from robustok.corpus.shard import Job, ShardProgress, make_shard
 from robustok.corpus.sources import Chunk
 from robustok.models import train_tokenizer
 from robustok.tokenizer.vocabulary import Vocabulary
+
+SCHEME = "uniform-k(alpha=0.5)"
 
 
 def documents(count: int, seed: int = 0) -> list[str]:
@@ -25,20 +27,13 @@ def documents(count: int, seed: int = 0) -> list[str]:
     return [" ".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(count)]
 
 
-def train(folder: Path, **parts: Any) -> Path:
-    """A byte-level BPE tokenizer.json of 500 ids, trained on such documents."""
-    tokenizer = train_tokenizer([d.replace("<|endoftext|>", "") for d in documents(200)], 500)
-    if "normalizer" in parts:
-        tokenizer.normalizer = normalizers.NFC()  # type: ignore
-    tokenizer.add_tokens(parts.get("added", []))
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder / "tokenizer.json"
-
-
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("tokenizer"))
+    """A byte-level BPE tokenizer.json of 500 ids, trained on such documents."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    texts = [document.replace("<|endoftext|>", "") for document in documents(200)]
+    train_tokenizer(texts, 500).save(str(path))
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -47,22 +42,33 @@ def vocab(tokenizer: Path) -> Vocabulary:
 
 
 @pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The local engine in this process and backwards; gives the numbers of the chunks it does."""
-    done: list[int] = []
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local engine in this process and backwards."""
 
     def run(
         job: Job, chunks: Sequence[Chunk], _: str, workers: int | None, progress: ShardProgress
     ) -> Iterator[dict]:
         for chunk in reversed(chunks):
-            done.append(chunk.number)
             yield make_shard(job, chunk, lambda read, n=chunk.number: progress(n, read))
 
     monkeypatch.setattr("robustok.corpus.run._manifests", run)
-    return done
 
 
-def write_jsonl(path: Path, rows: Sequence[Any], field: str = "text") -> Path:
+@pytest.fixture
+def run(tmp_path: Path, tokenizer: Path) -> Callable[..., Receipt]:
+    """`run_corpus` into a folder of the test, with the tokenizer, scheme and seed of most tests."""
+
+    def call(inputs: Any, out: str | Path = "out", scheme: str = SCHEME, **options: Any) -> Receipt:
+        return run_corpus(inputs, tmp_path / out, tokenizer, scheme, **{"seed": 1, **options})
+
+    return call
+
+
+def write_rows(path: Path, rows: Sequence[Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({field: row}) + "\n" for row in rows), encoding="utf8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
     return path
+
+
+def write_jsonl(path: Path, values: Sequence[Any], field: str = "text") -> Path:
+    return write_rows(path, [{field: value} for value in values])

@@ -11,27 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.corpus.conftest import documents, write_jsonl
+from tests.corpus.conftest import documents, write_jsonl, write_rows
 from tests.corpus.test_run import rows_of
 
-from robustok.corpus import run_corpus
 from robustok.errors import RobustokError
 
 pytestmark = pytest.mark.usefixtures("inline")
-SCHEME = "uniform-k(alpha=0.5)"
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def test_datasets_loads_the_output_folder(tmp_path: Path, tokenizer: Path) -> None:
+def test_datasets_loads_the_output_folder(tmp_path: Path, run: Any) -> None:
     datasets = pytest.importorskip("datasets")
     write_jsonl(tmp_path / "in" / "a.jsonl", [*documents(10), 5])  # the last one is a reject
-    receipt = run_corpus(tmp_path / "in", tmp_path / "out", tokenizer, SCHEME, seed=1)
-    assert receipt.rejects == 1
+    assert run(tmp_path / "in").rejects == 1
     wanted = [row["input_ids"] for row in rows_of(tmp_path / "out")]
     cache = str(tmp_path / "cache")
     for call in ({"path": str(tmp_path / "out")},
@@ -40,7 +31,7 @@ def test_datasets_loads_the_output_folder(tmp_path: Path, tokenizer: Path) -> No
         assert rows["input_ids"][:] == wanted
 
 
-def test_columns_are_kept(tmp_path: Path, tokenizer: Path) -> None:
+def test_columns_are_kept(tmp_path: Path, run: Any) -> None:
     texts = documents(4)
     lines: list[dict[str, Any]] = [
         {"text": texts[0], "url": "a", "score": 1, "ok": True, "meta": {"x": [1]}, "n": None},
@@ -52,8 +43,7 @@ def test_columns_are_kept(tmp_path: Path, tokenizer: Path) -> None:
     pq.write_table(table, tmp_path / "in" / "b.parquet")
 
     def kept(columns: Any, name: str) -> list[dict[str, Any]]:
-        run_corpus(tmp_path / "in", tmp_path / name, tokenizer, SCHEME, seed=1, draws=2,
-                   keep_columns=columns)  # fmt: skip
+        run(tmp_path / "in", name, draws=2, keep_columns=columns)
         tables = [pq.read_table(p) for p in sorted((tmp_path / name / "data").iterdir())]
         assert len({str(table.schema) for table in tables}) == 1
         rows = pa.concat_tables(tables).to_pylist()
@@ -69,32 +59,35 @@ def test_columns_are_kept(tmp_path: Path, tokenizer: Path) -> None:
     assert [row["meta"] for row in rows] == ['{"x": [1]}', None, None, None]
     assert [row["ok"] for row in rows] == [True, None, None, None]
     assert [row["n"] for row in rows] == [None, 7, None, None]
-    plain = tmp_path / "plain"
-    run_corpus(tmp_path / "in", plain, tokenizer, SCHEME, seed=1, draws=2)
-    assert [r["input_ids"] for r in rows_of(plain)][::2] == [row["input_ids"] for row in rows]
+    run(tmp_path / "in", "plain", draws=2)
+    plain = rows_of(tmp_path / "plain")[::2]
+    assert [row["input_ids"] for row in plain] == [row["input_ids"] for row in rows]
 
 
-def test_numbers_without_a_value_and_large_ones_are_kept(tmp_path: Path, tokenizer: Path) -> None:
+def test_numbers_without_a_value_and_large_ones_are_kept(tmp_path: Path, run: Any) -> None:
     scores = [*[0.5] * 100, math.nan, 1.7e308, 10**400, -(10**400), -math.inf]
     source = write_rows(tmp_path / "a.jsonl", [{"text": "a b c", "x": x} for x in scores])
-    run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=1, keep_columns=["x"])
+    run(source, keep_columns=["x"])
     kept = [row["x"] for row in rows_of(tmp_path / "out")][100:]
     np.testing.assert_array_equal(kept, [math.nan, 1.7e308, math.inf, -math.inf, -math.inf])
 
 
-def test_columns_that_cannot_be_kept(tmp_path: Path, tokenizer: Path) -> None:
+@pytest.mark.parametrize(("columns", "reason"), [
+    (["body"], "no field 'body' to keep"),
+    ("all", "name of an output"),
+    (["draw"], "name of an output column"),
+])  # fmt: skip
+def test_columns_that_cannot_be_kept(tmp_path: Path, run: Any, columns: Any, reason: str) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"text": "a b c", "draw": 1, "url": "a"}])
-    for columns, reason in ((["body"], "no field 'body' to keep"), ("all", "name of an output"),
-                            (["draw"], "name of an output column")):  # fmt: skip
-        with pytest.raises(RobustokError, match=reason):
-            run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=1, keep_columns=columns)
+    with pytest.raises(RobustokError, match=reason):
+        run(source, keep_columns=columns)
 
 
-def test_a_value_of_another_type_is_a_reject(tmp_path: Path, tokenizer: Path) -> None:
+def test_a_value_of_another_type_is_a_reject(tmp_path: Path, run: Any) -> None:
     rows = [{"text": text, "n": 1} for text in documents(150)]
     rows[120]["n"] = "one"
     source = write_rows(tmp_path / "a.jsonl", rows)
-    receipt = run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=1, keep_columns=["n"])
+    receipt = run(source, keep_columns=["n"])
     assert (receipt.documents, receipt.rejects) == (149, 1)
     reject = json.loads((tmp_path / "out/__run__/rejects/part-000000.jsonl").read_text())
     assert reject["reason"] == "field 'n' is not of type int64, as in the first rows"

@@ -170,6 +170,8 @@ def test_the_text_field_is_detected(tmp_path: Path) -> None:
     with pytest.raises(RobustokError, match="its fields are 'body'; name it with --column"):
         find_column(find_sources(path), None)
     assert find_column(find_sources(path), "body") == Column("body", "text")
+    with pytest.raises(RobustokError, match="'id', which names them"):
+        find_column(find_sources(path), "id")
     assert find_column(find_sources(write_jsonl(path, [[5]], "ids")), None).kind == "ids"
     assert find_column(find_sources(write_jsonl(tmp_path / "0.txt", ["x"])), None) == TEXT
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,14 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.corpus.conftest import documents, write_jsonl
+from tests.corpus.conftest import SCHEME, documents, write_jsonl
 from tests.runtime.test_processes import kill_at_start
 
 import robustok as rt
-from robustok.corpus import run_corpus
 from robustok.corpus.run import TRIES
 from robustok.corpus.shard import make_shard
 from robustok.errors import RobustokError
 from robustok.runtime.files import sha256_of
-
-SCHEME = "uniform-k(alpha=0.5)"
-SMALL: dict[str, Any] = {"seed": 5, "shard_bytes": 3000}
 
 
 @pytest.fixture
@@ -41,6 +38,12 @@ def corpus(tmp_path: Path) -> Path:
     rows = pa.table({"text": texts[100:], "id": [f"p{i}" for i in range(20)]})
     pq.write_table(rows, tmp_path / "in" / "c.parquet", row_group_size=8)
     return tmp_path / "in"
+
+
+@pytest.fixture
+def run_small(run: Any, corpus: Path) -> Any:
+    """`run` on the corpus, in small shards."""
+    return partial(run, corpus, seed=5, shard_bytes=3000)
 
 
 def files_of(out: Path) -> dict[str, str]:
@@ -55,27 +58,23 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_processes_in_any_number_and_order(
-    corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int], monkeypatch
-) -> None:
+def test_processes_in_any_number_and_order(run_small: Any, tmp_path: Path, request) -> None:
+    parallel = run_small("two", draws=2, workers=2)
+    request.getfixturevalue("inline")
     heard: list[tuple[int, int]] = []
-    here = run_corpus(
-        corpus, tmp_path / "inline", tokenizer, SCHEME, draws=2, **SMALL,
-        progress=lambda done, total: heard.append((done, total)),
-    )  # fmt: skip
+    here = run_small("inline", draws=2, progress=lambda done, total: heard.append((done, total)))
     assert len(here.shards) > 5
     assert heard == sorted(heard)
     assert heard[-1][0] == heard[-1][1] == here.input_bytes
-    monkeypatch.undo()
-    parallel = run_corpus(corpus, tmp_path / "two", tokenizer, SCHEME, draws=2, workers=2, **SMALL)
     assert parallel == here
     assert files_of(tmp_path / "two") == files_of(tmp_path / "inline")
 
 
+@pytest.mark.usefixtures("inline")
 def test_every_document_once_and_a_receipt_that_tells(
-    corpus: Path, tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
+    run_small: Any, tmp_path: Path, vocab: rt.Vocabulary
 ) -> None:
-    receipt = run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, draws=2, epoch=1, **SMALL)
+    receipt = run_small(draws=2, epoch=1)
     rows = rows_of(tmp_path / "out")
     assert [vocab.decode(r["input_ids"]) for r in rows[::2]] == documents(120)
     assert [r["draw"] for r in rows] == [0, 1] * 120
@@ -96,12 +95,10 @@ def test_every_document_once_and_a_receipt_that_tells(
         assert sha256_of(tmp_path / "out" / file["name"]) == file["sha256"]
 
 
-def test_packed(
-    corpus: Path, tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
-) -> None:
-    run: dict[str, Any] = dict(draws=2, format="packed", block_size=16, **SMALL)
-    receipt = run_corpus(corpus, tmp_path / "packed", tokenizer, SCHEME, **run)
-    run_corpus(corpus, tmp_path / "rows", tokenizer, SCHEME, draws=2, **SMALL)
+@pytest.mark.usefixtures("inline")
+def test_packed(run_small: Any, tmp_path: Path, vocab: rt.Vocabulary) -> None:
+    receipt = run_small("packed", draws=2, format="packed", block_size=16)
+    run_small("rows", draws=2)
     (end,) = vocab.special
     for shard in receipt.shards:
         for draw, file in enumerate(shard["files"][::2]):
@@ -118,11 +115,12 @@ def test_packed(
             assert flat[len(ids) :] == [end] * (-len(ids) % 16)
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_run_goes_on_and_trusts_checksums_only(
-    corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int], monkeypatch
+    run_small: Any, tmp_path: Path, monkeypatch
 ) -> None:
     out = tmp_path / "out"
-    wanted = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, **SMALL)
+    wanted = run_small("whole")
     shards = len(wanted.shards)
     written: list[int] = []
 
@@ -134,47 +132,42 @@ def test_a_run_goes_on_and_trusts_checksums_only(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("tests.corpus.conftest.make_shard", stops)
-        run_corpus(corpus, out, tokenizer, SCHEME, **SMALL)
+        run_small()
     before = {p.name: p.stat().st_mtime_ns for p in (out / "data").iterdir()}
     assert len(before) == 3
     damaged = out / "data" / f"part-{shards - 1:06d}.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
     (out / "data" / ".part-000000.parquet.0.part").write_text("left by a kill")
-    assert run_corpus(corpus, out, tokenizer, SCHEME, **SMALL) == wanted
+    assert run_small() == wanted
     kept = [n for n, t in before.items() if (out / "data" / n).stat().st_mtime_ns == t]
     assert len(kept) == 2
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
-def test_another_run_is_not_mixed_in(
-    corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int]
-) -> None:
-    def again(scheme: Any = SCHEME, **more: Any) -> None:
-        run_corpus(corpus, tmp_path / "out", tokenizer, scheme, **SMALL | more)
-
-    again()
+@pytest.mark.usefixtures("inline")
+def test_another_run_is_not_mixed_in(run_small: Any, run: Any, corpus: Path) -> None:
+    run_small()
     for message, more in (("other seed", {"seed": 6}), ("other scheme", {"scheme": "uniform"}),
                        ("other draws", {"draws": 2})):  # fmt: skip
         with pytest.raises(RobustokError, match=message):
-            again(**more)
+            run_small(**more)
     write_jsonl(corpus / "d.jsonl", ["more"])
     with pytest.raises(RobustokError, match="other input files"):
-        again()
+        run_small()
     with pytest.raises(RobustokError, match="is in the output folder"):
-        run_corpus(corpus, corpus, tokenizer, SCHEME, seed=0)
+        run(corpus, corpus)
 
 
+@pytest.mark.usefixtures("inline")
 def test_rows_that_cannot_be_tokenized_are_set_aside(
-    tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
+    run: Any, tmp_path: Path, vocab: rt.Vocabulary
 ) -> None:
     rows = [ids.tolist() for ids in vocab.encode_batch(documents(20))]
     rows[4], rows[11] = [3, 10**6], "text"  # type: ignore[call-overload]
     source = write_jsonl(tmp_path / "a.jsonl", rows, "input_ids")
-    receipt = run_corpus(source, tmp_path / "out", tokenizer, SCHEME, seed=0)
+    receipt = run(source)
     assert (receipt.documents, receipt.rejects) == (18, 2)
-    lines = (
-        (tmp_path / "out" / "__run__" / "rejects" / "part-000000.jsonl").read_text().splitlines()
-    )
+    lines = (tmp_path / "out/__run__/rejects/part-000000.jsonl").read_text().splitlines()
     rejects = {r["position"]: r for r in map(json.loads, lines)}
     assert len(rejects) == 2
     reasons = [rejects[at]["reason"] for at in sorted(rejects)]
@@ -183,26 +176,28 @@ def test_rows_that_cannot_be_tokenized_are_set_aside(
     assert rejects[min(rejects)]["row"] == [3, 10**6]
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_run_that_changed_nothing_fails_unless_it_is_canonical(
-    tmp_path: Path, tokenizer: Path, vocab: rt.Vocabulary, inline: list[int]
+    run: Any, tmp_path: Path, vocab: rt.Vocabulary
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents(5))
     with pytest.raises(RobustokError, match="the run changed nothing: all 5 rows"):
-        run_corpus(source, tmp_path / "0", tokenizer, "uniform-k(alpha=0)", seed=0)
-    receipt = run_corpus(source, tmp_path / "out", tokenizer, "canonical", seed=0)
+        run(source, "0", "uniform-k(alpha=0)")
+    receipt = run(source, "out", "canonical")
     assert (receipt.rows, receipt.changed) == (5, 0)
     ids = [row["input_ids"] for row in rows_of(tmp_path / "out")]
     assert ids == [vocab.encode(text).tolist() for text in documents(5)]
     bad = tmp_path / "b.jsonl"
     bad.write_text('{"text": "\\ud800"}\n')
     with pytest.raises(RobustokError, match="no document could be read: all 1 rows"):
-        run_corpus(bad, tmp_path / "none", tokenizer, SCHEME, seed=0)
+        run(bad, "none")
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_full_disk_is_one_line_and_costs_nothing(
-    corpus: Path, tmp_path: Path, tokenizer: Path, inline: list[int], monkeypatch
+    run_small: Any, tmp_path: Path, monkeypatch
 ) -> None:
-    wanted = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, **SMALL)
+    wanted = run_small("whole")
     calls = [0]
 
     def full(handle: int) -> None:
@@ -212,9 +207,9 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
 
     with monkeypatch.context() as patch, pytest.raises(RobustokError, match="is full; free some"):
         patch.setattr(os, "fsync", full)
-        run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **SMALL)
+        run_small()
     assert not list((tmp_path / "out").rglob("*.part"))
-    assert run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **SMALL) == wanted
+    assert run_small() == wanted
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
 
 
@@ -232,10 +227,10 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
     ],
 )
 def test_a_wrong_setting_is_one_line(
-    corpus: Path, tmp_path: Path, tokenizer: Path, message: str, settings: Any
+    run: Any, corpus: Path, tmp_path: Path, message: str, settings: Any
 ) -> None:
     with pytest.raises(RobustokError, match=message):
-        run_corpus(corpus, tmp_path / "out", tokenizer, SCHEME, **{"seed": 0, **settings})
+        run(corpus, **settings)
     assert not (tmp_path / "out").exists()
 
 
@@ -268,7 +263,9 @@ def worker_of(pid: int) -> int:
     raise AssertionError("the run has no worker")
 
 
-def test_killed_run_and_killed_workers(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
+def test_killed_run_and_killed_workers(
+    run_small: Any, corpus: Path, tmp_path: Path, tokenizer: Path
+) -> None:
     """SIGKILL to the run, then, after the restart, to two of its workers in turn."""
     for i in range(8):
         write_jsonl(corpus / f"more{i}.jsonl", documents(70, seed=i))
@@ -288,27 +285,23 @@ def test_killed_run_and_killed_workers(corpus: Path, tmp_path: Path, tokenizer: 
         os.kill(worker_of(process.pid), signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
-    settings: dict[str, Any] = {"seed": 5, "shard_bytes": 3000, "draws": 20}
-    whole = run_corpus(corpus, tmp_path / "whole", tokenizer, SCHEME, workers=2, **settings)
+    whole = run_small("whole", workers=2, draws=20)
     assert finished + 6 < len(whole.shards), "it was done before it could be killed"
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("times", [2, 100])
 def test_a_worker_killed_while_it_starts_is_replaced_twice(
-    corpus: Path, tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch, times: int
+    run_small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    def run(name: str) -> Any:
-        return run_corpus(corpus, tmp_path / name, tokenizer, SCHEME, workers=1, **SMALL)
-
     kills = kill_at_start(monkeypatch, times=times)
     if times < TRIES:
-        again = run("out")
+        again = run_small(workers=1)
         assert len(kills) == times
         monkeypatch.undo()
-        assert again == run("whole")
+        assert again == run_small("whole", workers=1)
         assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
     else:
         with pytest.raises(RobustokError, match=r"a.jsonl died 3 times, the last time killed by S"):
-            run("out")
+            run_small(workers=1)
         assert len(kills) == TRIES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,8 @@ from tests.corpus.test_run import rows_of
 from tests.oracles.scripts import script
 
 import robustok as rt
-from robustok.corpus import run_corpus
 
 pytestmark = pytest.mark.usefixtures("inline")
-SCHEME = "uniform-k(alpha=0.5)"
 
 
 def read_megatron(path: Path) -> list[list[int]]:
@@ -52,12 +51,11 @@ READERS = {"megatron": (read_megatron, ".bin"), "nanotron": (read_nanotron, ".ds
 
 @pytest.mark.parametrize("format", READERS)
 def test_token_files(
-    tmp_path: Path, tokenizer: Path, format: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tokenizer: Path, run: Any, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", [*documents(20), ""])
-    run_corpus(source, tmp_path / "rows", tokenizer, SCHEME, seed=1, draws=2)
-    packed = {"draws": 2, "format": "packed", "block_size": 64}
-    run_corpus(source, tmp_path / "packed", tokenizer, SCHEME, seed=1, **packed)
+    run(source, "rows", draws=2)
+    run(source, "packed", draws=2, format="packed", block_size=64)
     example = script("examples/token_files.py")
     example.main(str(tmp_path / "packed"), str(tmp_path / "narrow"), str(tokenizer), format)
     monkeypatch.setitem(example.UINT16, format, 0)  # a large vocabulary has wider tokens

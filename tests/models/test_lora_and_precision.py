@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.training.conftest import tiny, tune
 
-import robustok as rt
 from robustok.errors import RobustokError
-from robustok.models import Shape, add_lora, devices, load, load_model, small_model, train_tokenizer
+from robustok.models import Shape, add_lora, devices, load, load_model, small_model
 from robustok.models.devices import resolve_precision
-from robustok.samplers import sampler
-from robustok.tasks import frequent_words, langgame
-from robustok.training import finetune
 
 # peft asks transformers for a property that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
-ITEMS = langgame(frequent_words(40), 64, seed=0, format="short")
-VOCAB = rt.Vocabulary.load(train_tokenizer([i.question + i.answer for i in ITEMS], 400))
 IDS = torch.tensor([[5, 6, 7]])
 LARGE = 135_000_000
 
 
 def base(folder):
-    small_model(VOCAB.size, Shape(2, 32, 2, 1, 64, 256), seed=0).save_pretrained(folder)
+    tiny().save_pretrained(folder)
     return load_model(folder)
 
 
 def logits(model):
     with torch.inference_mode():
         return model.eval()(IDS).logits
-
-
-def tune(model, out, seed=0):
-    return finetune(
-        model, VOCAB, ITEMS, sampler=sampler("uniform", VOCAB), seed=seed, out=out,
-        steps=20, batch_size=16, learning_rate=1e-2,
-    )  # fmt: skip
 
 
 def test_only_the_adapter_is_trained_and_it_loads_merged(tmp_path):
@@ -46,19 +34,19 @@ def test_only_the_adapter_is_trained_and_it_loads_merged(tmp_path):
     assert trained
     assert all("lora_" in n and ("q_proj" in n or "v_proj" in n) for n in trained)
     torch.testing.assert_close(logits(model), before)
-    done = tune(model, tmp_path / "out")
+    done = tune(tmp_path / "out", model)
     assert done.losses[-1][1] < done.losses[0][1]
     assert not (tmp_path / "out" / "model.safetensors").exists()
     merged = load_model(tmp_path / "out")
     torch.testing.assert_close(logits(merged), logits(model))
     assert not torch.allclose(logits(merged), before, atol=1e-3)
     again = add_lora(load_model(tmp_path / "base"), seed=0)
-    assert tune(again, tmp_path / "out") == done
+    assert tune(tmp_path / "out", again) == done
     torch.testing.assert_close(logits(again), logits(model))
     with pytest.raises(RobustokError, match="seed = 0, not 1"):
-        tune(add_lora(load_model(tmp_path / "base"), seed=1), tmp_path / "out", seed=1)
+        tune(tmp_path / "out", add_lora(load_model(tmp_path / "base"), seed=1), seed=1)
     with pytest.raises(RobustokError, match="an adapter made with another seed"):
-        tune(add_lora(load_model(tmp_path / "base"), seed=1), tmp_path / "out")
+        tune(tmp_path / "out", add_lora(load_model(tmp_path / "base"), seed=1))
 
 
 def test_an_unknown_layer_is_one_line(tmp_path):
@@ -73,12 +61,9 @@ def processor(monkeypatch: pytest.MonkeyPatch):
     """A function that gives the processor these flags for the test."""
 
     def pretend(**flags: bool) -> None:
-        devices._native_bfloat16.cache_clear()
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags, raising=False)
 
-    yield pretend
-    monkeypatch.undo()
-    devices._native_bfloat16.cache_clear()
+    return pretend
 
 
 @pytest.mark.parametrize(

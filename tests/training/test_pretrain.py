@@ -3,12 +3,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.oracles.data import real
+from tests.training.conftest import stop_at
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.utils.data import DataLoader
 
@@ -19,7 +19,7 @@ from robustok.samplers import sampler
 from robustok.tasks import frequent_words
 from robustok.tokenizer.vocabulary import end_of_text
 from robustok.training import PackedStream, pretrain
-from robustok.training.pretraining import block_batch
+from robustok.training.prompts import stack_rows
 
 WORDS = frequent_words(60)
 RNG = np.random.default_rng(0)
@@ -70,7 +70,7 @@ def test_a_seed_repeats_and_a_round_draws_anew():
 def test_workers_change_nothing():
     def batches(workers):
         loader = DataLoader(
-            stream(batch_size=4), batch_size=4, num_workers=workers, collate_fn=block_batch
+            stream(batch_size=4), batch_size=4, num_workers=workers, collate_fn=stack_rows
         )
         return [b["input_ids"] for b in itertools.islice(loader, 12)]
 
@@ -102,10 +102,6 @@ def test_it_learns_and_measures_held_out_text_as_a_plain_loop_does(tmp_path):
 
 
 def test_a_stopped_run_goes_on_with_the_same_losses(tmp_path):
-    def stop(step, total):
-        if step == 17:
-            raise KeyboardInterrupt
-
     def run(out, **options):
         return pretrain(
             tiny(), VOCAB, TEXTS, sampler=UNIFORM, seed=0, out=out, every=5,
@@ -114,7 +110,7 @@ def test_a_stopped_run_goes_on_with_the_same_losses(tmp_path):
 
     straight = run(tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "b", progress=stop)
+        run(tmp_path / "b", progress=stop_at(17))
     resumed = run(tmp_path / "b")
     assert resumed.losses == straight.losses
     assert resumed.perplexities == straight.perplexities
@@ -125,9 +121,6 @@ def test_no_text_is_one_line(tmp_path):
     for texts in ([], [""]):
         with pytest.raises(RobustokError, match="no text to train on"):
             pretrain(tiny(), VOCAB, texts, sampler=UNIFORM, seed=0, out=tmp_path, **PLAN)
-
-
-DATA = os.environ.get("ROBUSTOK_DATA")
 
 
 def named(token):
@@ -145,6 +138,16 @@ def named(token):
     return rt.Vocabulary.load(tokenizer)
 
 
+def begun(vocab, out, **options):
+    """A model after one step of pre-training."""
+    model = small_model(vocab.size, Shape(1, 16, 2, 1, 16, 16), seed=0)
+    pretrain(
+        model, vocab, TEXTS, sampler=sampler("canonical", vocab), seed=0, out=out,
+        steps=1, batch_size=1, learning_rate=1e-3, **options,
+    )  # fmt: skip
+    return model
+
+
 @pytest.mark.parametrize("token", ["<|endoftext|>", "<|end_of_text|>", "</s>"])
 def test_documents_end_with_the_tokenizers_own_end_of_text(tmp_path, monkeypatch, token):
     vocab = named(token)
@@ -159,11 +162,7 @@ def test_documents_end_with_the_tokenizers_own_end_of_text(tmp_path, monkeypatch
         real(self, *args, **options)
 
     monkeypatch.setattr(PackedStream, "__init__", spy)
-    model = small_model(vocab.size, Shape(1, 16, 2, 1, 16, 16), seed=0)
-    pretrain(
-        model, vocab, TEXTS, sampler=sampler("canonical", vocab), seed=0, out=tmp_path,
-        steps=1, batch_size=1, learning_rate=1e-3,
-    )  # fmt: skip
+    begun(vocab, tmp_path)
     assert seen == [end]
     saved = json.loads((tmp_path / "config.json").read_text())
     assert {saved[f"{name}_token_id"] for name in ("bos", "eos", "pad")} == {end}
@@ -173,24 +172,14 @@ def test_documents_end_with_the_tokenizers_own_end_of_text(tmp_path, monkeypatch
 
 def test_a_tokenizer_without_an_end_of_text_needs_one_named(tmp_path):
     vocab = named("<|what|>")
-
-    def run(out, **options):
-        model = small_model(vocab.size, Shape(1, 16, 2, 1, 16, 16), seed=0)
-        pretrain(
-            model, vocab, TEXTS, sampler=sampler("canonical", vocab), seed=0, out=out,
-            steps=1, batch_size=1, learning_rate=1e-3, **options,
-        )  # fmt: skip
-        return model.config.eos_token_id
-
     with pytest.raises(RobustokError, match=r"no end-of-text token is known.*<\|what\|>"):
-        run(tmp_path / "a")
-    assert run(tmp_path / "b", end="<|what|>") == vocab.size - 1
+        begun(vocab, tmp_path / "a")
+    model = begun(vocab, tmp_path / "b", end="<|what|>")
+    assert model.config.eos_token_id == vocab.size - 1
 
 
-@pytest.mark.skipif(not DATA, reason="needs real tokenizers: set ROBUSTOK_DATA")
 @pytest.mark.parametrize(
     ("name", "expected"), [("gpt2", 50256), ("llama3", 128001), ("qwen3", 151643), ("llama2", 2)]
 )
 def test_the_end_of_text_of_real_tokenizers(name, expected):
-    folder = Path(str(DATA)) / "tokenizers" / name
-    assert end_of_text(rt.Vocabulary.load(str(folder))) == expected
+    assert end_of_text(real(name)) == expected

@@ -14,7 +14,7 @@ from robustok.errors import RobustokError
 from robustok.tasks import Item
 from robustok.training import AnswerCollator, PromptDataset
 from robustok.training.finetuning import accepts
-from robustok.training.prompts import PackedPrompts, packed_batch
+from robustok.training.prompts import PackedPrompts, stack_rows
 
 LENGTH = 128
 MOVING = rt.schedule("stochastok(alpha=0->2)", VOCAB)
@@ -185,7 +185,7 @@ def test_rows_are_nearly_full_and_do_not_depend_on_workers():
     source = PackedPrompts(data(max_length=LENGTH), batch_size=4)
     for workers in (0, 2):
         loader = torch.utils.data.DataLoader(
-            source, batch_size=4, collate_fn=packed_batch, num_workers=workers
+            source, batch_size=4, collate_fn=stack_rows, num_workers=workers
         )
         for number, batch in enumerate(islice(loader, 4)):
             for one, row in zip(batch["input_ids"], rows[4 * number :], strict=False):
@@ -202,7 +202,7 @@ def test_questions_of_a_row_do_not_attend_to_each_other(kind):
         for ids, labels in questions_of(row)
     ]
     with torch.inference_mode():
-        together = model(**packed_batch(rows), use_cache=False).loss.item()
+        together = model(**stack_rows(rows), use_cache=False).loss.item()
         apart = model(**AnswerCollator(0, short_labels=False)(alone)).loss.item()
     assert together == pytest.approx(apart, rel=1e-4)
 

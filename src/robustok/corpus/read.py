@@ -7,8 +7,8 @@ is decoded, for small row groups.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import IO, Any
 
 import numpy as np
@@ -24,11 +24,12 @@ from robustok.corpus.sources import (
     Reject,
     as_text,
     batch_schema,
+    columns_of,
     cut_chunks,
-    next_or_reject,
     open_stream,
     parquet_file,
     too_long,
+    until_damage,
 )
 from robustok.corpus.transform import SCHEMA, is_list
 from robustok.errors import RobustokError, nearest
@@ -38,7 +39,7 @@ _FIRST = 100  # lines of a file from which its fields are inferred
 _SKIP = 1 << 20  # bytes read at once of a skipped line
 _ROWS = 1 << 16  # rows read at once, at most
 _EXPANSION = 200  # largest factor by which a row group may grow when it is decompressed
-_INT64 = np.iinfo(np.int64)
+_BINARY = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 Line = tuple[int, bytes]  # its position and its content
 Fields = list[Any]  # of a document: its content, its id, and its kept values
@@ -52,16 +53,20 @@ def find_column(
     Its kind is that of the first row that has the field, or of the schema of a Parquet file. Raises
     RobustokError where no file has it.
     """
+    if name == "id":
+        raise RobustokError(
+            "the documents cannot be in the field 'id', which names them: rename the field"
+        )
     wanted = COLUMNS if name is None else (name,)
     seen: dict[str, None] = {}
     for source in sources:
         if source.format in ("text", "document"):
             return Column("text", "text")
-        for row in _first_rows(source, max_row_bytes):
+        for kinds in _first_kinds(source, max_row_bytes):
             for column in wanted:
-                if (kind := _kind(row.get(column))) is not None:
+                if kind := kinds.get(column):
                     return Column(column, kind)
-            seen |= dict.fromkeys(row)
+            seen |= dict.fromkeys(kinds)
     requested = " or ".join(map(repr, wanted))
     fields = f"its fields are {', '.join(map(repr, seen))}" if seen else "no row could be read"
     raise RobustokError(
@@ -85,10 +90,10 @@ def find_kept(
     """
     if not names:
         return ()
-    types: dict[str, pa.DataType] = {}
+    types: dict[str, set[pa.DataType]] = {}
     for source in sources:
         for name, kind in _field_types(source, max_row_bytes):
-            types[name] = _common(types.get(name, pa.null()), kind)
+            types.setdefault(name, set()).add(kind)
     if names == "all":
         wanted = [name for name in types if name not in (column.name, "id")]
     else:
@@ -101,10 +106,7 @@ def find_kept(
                 f"the field '{name}' has the name of an output column and cannot be kept: rename"
                 " it, or name the others with --keep-columns"
             )
-    no_type = pa.null()  # of a field without values
-    return tuple(
-        pa.field(name, pa.string() if types[name] == no_type else types[name]) for name in wanted
-    )
+    return tuple(pa.field(name, _common(types[name] - {pa.null()})) for name in wanted)
 
 
 def read_chunk(
@@ -120,18 +122,20 @@ def read_chunk(
     ``max_row_bytes`` bytes is a reject. A file whose compression or pages are damaged ends there,
     with the damage as its last reject.
     """
-    reader = parquet_batches if chunk.source.format == "parquet" else line_batches
+    reader = _parquet_batches if chunk.source.format == "parquet" else _line_batches
     return reader(chunk, column, size, kept, max_row_bytes)
 
 
-def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any]]:
-    """The first rows of a file, from which its fields are inferred."""
+def _first_kinds(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, str | None]]:
+    """What each field can hold (``text``, ``ids`` or None), in each of the first rows of a file."""
     if source.format == "parquet":
-        schema = parquet_file(source).schema_arrow
-        sample = {"text": "", "ids": [0], None: None}
-        yield {field.name: sample[arrow_kind(field)] for field in schema}
+        yield {field.name: _arrow_kind(field) for field in parquet_file(source).schema_arrow}
     else:
-        yield from json_rows(cut_chunks([source], source.size + 1)[0], max_row_bytes, _FIRST)
+        for row in _first_rows(source, max_row_bytes):
+            yield {
+                name: "text" if isinstance(value, str) else "ids" if _is_ids(value) else None
+                for name, value in row.items()
+            }
 
 
 def _field_types(source: InputFile, max_row_bytes: int) -> Iterator[tuple[str, pa.DataType]]:
@@ -145,83 +149,85 @@ def _field_types(source: InputFile, max_row_bytes: int) -> Iterator[tuple[str, p
             yield from ((name, _json_type(value)) for name, value in row.items())
 
 
+def _first_rows(source: InputFile, max_row_bytes: int) -> Iterator[dict[str, Any]]:
+    """The JSON objects among the first lines of a file, one in memory at a time."""
+    (chunk,) = cut_chunks([source], source.size + 1)
+    stream, raw = open_stream(source)
+    with raw, stream:
+        for entry in islice(_entries(chunk, stream, max_row_bytes), _FIRST):
+            if isinstance(entry, tuple):
+                try:
+                    row = json.loads(entry[1])
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(row, dict):
+                    yield row
+
+
 def _json_type(value: Any) -> pa.DataType:
     """The type of the column that keeps a value: null, bool, int64, double, and else string."""
     if value is None:
         return pa.null()
     if isinstance(value, bool):
         return pa.bool_()
-    if isinstance(value, int) and in_int64(value):
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
         return pa.int64()
     return pa.float64() if isinstance(value, float) else pa.string()
 
 
-def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type that holds values of both."""
-    types = {one, other} - {pa.null()}
-    if len(types) < 2:
-        return types.pop() if types else pa.null()
+def _common(types: set[pa.DataType]) -> pa.DataType:
+    """The type that holds values of all these; string where there is none."""
+    if len(types) == 1:
+        return types.pop()
     return pa.float64() if types == {pa.int64(), pa.float64()} else pa.string()
 
 
-def _kind(value: Any) -> str | None:
-    if isinstance(value, str):
-        return "text"
-    return "ids" if isinstance(value, list) and all(type(i) is int for i in value) else None
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and set(map(type, value)) <= {int}
 
 
 class _NoDocument(Exception):
     """A row holds no document; the message says why."""
 
 
-def line_batches(
+def _line_batches(
     chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
 ) -> Iterator[DocumentBatch]:
-    """The documents of a chunk of lines in batches of about ``size`` bytes.
-
-    A row of more than ``limit`` bytes is a reject, and so is damage, as the last one.
-    """
-    text = chunk.source.format != "jsonl"
-    parse = _text_parser(kept) if text else _json_parser(column, kept)
+    """:func:`read_chunk` for lines; ``limit`` is the greatest number of bytes of one."""
     schema = batch_schema(column, kept)
+    parse = _parser(chunk.source.format, column, list(schema)[2:])
     rows: list[Fields] = []
     positions: list[int] = []
     rejects: list[Reject] = []
     held = 0
+
+    def batch() -> DocumentBatch:
+        read = min(raw.tell() - chunk.start, chunk.size)
+        return DocumentBatch(_table(schema, rows), np.array(positions, np.int64), rejects, read)
+
     stream, raw = open_stream(chunk.source, chunk.start)
     with raw, stream:
-        entries = _entries(chunk, stream, limit)
-        while True:
-            entry = next_or_reject(entries)
+        for entry in _entries(chunk, stream, limit):
             if isinstance(entry, Reject):
                 rejects.append(entry)
-                if entry.position >= 0:
-                    continue
-            elif entry is not None:
-                position, line = entry
-                try:
-                    rows.append(parse(line))
-                except _NoDocument as error:
-                    rejects.append(Reject(position, str(error), as_text(line)))
-                    continue
-                positions.append(position)
-                held += len(line)
-            done = not isinstance(entry, tuple)
-            if done or held >= size:
-                read = min(raw.tell() - chunk.start, chunk.size)
-                yield DocumentBatch(
-                    _table(schema, rows), np.array(positions, np.int64), rejects, read
-                )
+                continue
+            position, line = entry
+            try:
+                rows.append(parse(line))
+            except _NoDocument as error:
+                rejects.append(Reject(position, str(error), as_text(line)))
+                continue
+            positions.append(position)
+            held += len(line)
+            if held >= size:
+                yield batch()
                 rows, positions, rejects, held = [], [], [], 0
-            if done:
-                return
+        yield batch()
 
 
 def _entries(chunk: Chunk, stream: IO[bytes], limit: int) -> Iterator[Line | Reject]:
-    if chunk.source.format == "document":
-        yield from _whole(stream, limit)
-    else:
-        yield from _lines(chunk, stream, limit)
+    is_whole = chunk.source.format == "document"
+    return until_damage(_whole(stream, limit) if is_whole else _lines(chunk, stream, limit))
 
 
 def _whole(stream: IO[bytes], limit: int) -> Iterator[Line | Reject]:
@@ -268,38 +274,18 @@ def _skip_line(stream: IO[bytes], most: float = float("inf")) -> int:
     return length
 
 
-def json_rows(chunk: Chunk, limit: int, most: int) -> Iterator[dict[str, Any]]:
-    """The JSON objects among the first ``most`` lines of a file, one in memory at a time."""
-    stream, raw = open_stream(chunk.source)
-    with raw, stream:
-        entries = _entries(chunk, stream, limit)
-        for _ in range(most):
-            entry = next_or_reject(entries)
-            if entry is None or (isinstance(entry, Reject) and entry.position < 0):
-                return
-            if isinstance(entry, tuple):
-                try:
-                    row = json.loads(entry[1])
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(row, dict):
-                    yield row
-
-
 def _table(schema: pa.Schema, rows: list[Fields]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _text_parser(kept: Sequence[pa.Field]) -> Callable[[bytes], Fields]:
-    empty = [None] * (1 + sum(field.name != "text" for field in kept))
-    return lambda line: [line, *empty]
-
-
-def _json_parser(column: Column, kept: Sequence[pa.Field]) -> Callable[[bytes], Fields]:
+def _parser(format: str, column: Column, kept: list[pa.Field]) -> Callable[[bytes], Fields]:
+    """A function from a line to the fields of its document."""
+    if format != "jsonl":
+        nothing = [None] * (1 + len(kept))
+        return lambda line: [line, *nothing]
     convert = _text_bytes if column.kind == "text" else _id_array
-    others = [field for field in kept if field.name != column.name]
 
     def parse(line: bytes) -> Fields:
         try:
@@ -311,10 +297,13 @@ def _json_parser(column: Column, kept: Sequence[pa.Field]) -> Callable[[bytes], 
         if row.get(column.name) is None:
             raise _NoDocument(f"no field '{column.name}'")
         name = row.get("id")
+        if name is not None:
+            name = str(name)
+            _encode(name, "its id")
         return [
             convert(row[column.name], column.name),
-            None if name is None else _unicode(str(name), "its id holds"),
-            *(_kept_value(row.get(field.name), field) for field in others),
+            name,
+            *(_kept_value(row.get(field.name), field) for field in kept),
         ]
 
     return parse
@@ -327,108 +316,90 @@ def _kept_value(value: Any, field: pa.Field) -> Any:
         return None
     if kind == pa.string():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return _unicode(text, f"field '{field.name}' holds")
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind == pa.bool_() and isinstance(value, bool):
+        _encode(text, f"field '{field.name}'")
+        return text
+    if kind == _json_type(value):
         return value
-    if kind == pa.float64() and number:
-        try:
-            return float(value)
-        except OverflowError:  # an integer
-            return math.inf if value > 0 else -math.inf
-    if kind == pa.int64() and number and isinstance(value, int) and in_int64(value):
-        return value
+    if kind == pa.float64() and type(value) is int:
+        return float(str(value))  # infinite where it is too large, not an OverflowError
     raise _NoDocument(f"field '{field.name}' is not of type {kind}, as in the first rows")
-
-
-def in_int64(value: int) -> bool:
-    return bool(_INT64.min <= value <= _INT64.max)
-
-
-def _unicode(text: str, where: str) -> str:
-    try:
-        text.encode("utf8")
-    except UnicodeEncodeError:
-        raise _NoDocument(f"{where} a lone surrogate, which is not Unicode text") from None
-    return text
 
 
 def _text_bytes(value: Any, field: str) -> bytes:
     if not isinstance(value, str):
         raise _NoDocument(f"field '{field}' is not a string")
+    return _encode(value, "the text")
+
+
+def _encode(text: str, what: str) -> bytes:
     try:
-        return value.encode("utf8")
+        return text.encode("utf8")
     except UnicodeEncodeError as error:
         at = error.start
         raise _NoDocument(
-            f"the text holds a lone surrogate (U+{ord(value[at]):04X} at position {at})"
+            f"{what} holds a lone surrogate (U+{ord(text[at]):04X} at position {at})"
         ) from None
 
 
 def _id_array(value: Any, field: str) -> np.ndarray:
-    try:
-        ids = np.asarray(value)
-    except ValueError:
-        ids = np.empty((0, 0))
-    if isinstance(value, list) and not value:
-        return np.empty(0, np.int32)
-    if not isinstance(value, list) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+    if not _is_ids(value):
         raise _NoDocument(f"field '{field}' is not a list of token ids")
-    if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
+    ids = np.asarray(value)  # of any type that holds the largest
+    if value and not 0 <= ids.min() <= ids.max() < 2**31:
         raise _NoDocument(f"field '{field}' has an id outside 0 to 2**31 - 1")
     return ids.astype(np.int32)
 
 
-def parquet_batches(
+def _parquet_batches(
     chunk: Chunk, column: Column, size: int, kept: Sequence[pa.Field], limit: int
 ) -> Iterator[DocumentBatch]:
-    """The documents of a range of rows in batches of about ``size`` bytes.
+    """:func:`read_chunk` for a range of rows; ``limit`` is the greatest number of bytes of one.
 
     Columns of text stay dictionary-encoded until a slice of about ``size`` bytes is decoded: a
-    long value that many rows repeat is in memory once. A row of more than ``limit`` bytes is a
-    reject.
+    long value that many rows repeat is in memory once.
     """
-    source = chunk.source
-    names = _wanted(source, column, kept)
+    source, start, stop = chunk.source, chunk.start, chunk.stop or 0
     schema = parquet_file(source).schema_arrow
-    texts = [field.name for field in schema if field.name in names and _is_binary(field.type)]
+    names = _wanted(source, schema, column, kept)
+    texts = [field.name for field in schema if field.name in names and field.type in _BINARY]
     file = parquet_file(source, texts)
-    start, stop = chunk.start, chunk.stop or 0
-    groups, rows_of_groups, rejects = _sound_groups(file.metadata, chunk, names, limit)
-    decoded = sum(_decoded_size(file.metadata.row_group(i)) for i in groups)
-    positions = np.concatenate([np.empty(0, np.int64), *rows_of_groups])
+    groups, positions, rejects = _sound_groups(file.metadata, chunk, names, limit)
+    # Run-length encoding can hide the number of values.
+    decoded = sum(
+        max(column.total_uncompressed_size, 4 * column.num_values)
+        for i in groups
+        for column in columns_of(file.metadata.row_group(i))
+    )
     average = max(decoded // max(len(positions), 1), 1)
-    batches = file.iter_batches(max(1, min(size // average, _ROWS)), groups, names)
-    done = 0
-    # A batch that only holds rows before the chunk is decoded and skipped.
-    while done < len(positions) and positions[done] < stop:
-        batch = next_or_reject(batches)
-        if batch is None or isinstance(batch, Reject):
-            rejects += [] if batch is None else [batch]
+    batches = until_damage(file.iter_batches(max(1, min(size // average, _ROWS)), groups, names))
+    done, wanted = 0, int(np.searchsorted(positions, stop))
+    while done < wanted and (batch := next(batches, None)) is not None:
+        if isinstance(batch, Reject):
+            rejects.append(batch)
             break
         where = positions[done : done + len(batch)]
         done += len(batch)
         first, last = np.searchsorted(where, (start, stop)).tolist()
-        if first == last:
+        if first == last:  # only rows before the chunk
             continue
-        table = pa.Table.from_batches([batch.slice(first, last - first)])
+        rows_here = batch.slice(first, last - first)
         read = chunk.size * int(where[last - 1] + 1 - start) // (stop - start)
-        for part, rows, long in _slices(table, where[first:last], column.name, size, limit):
+        for part, rows, long in _slices(rows_here, where[first:last], column.name, size, limit):
             yield DocumentBatch(_decoded(part, source, column, kept), rows, long, read)
-    nothing = np.empty(0, np.int64)
-    yield DocumentBatch(batch_schema(column, kept).empty_table(), nothing, rejects, chunk.size)
+    empty = batch_schema(column, kept).empty_table()
+    yield DocumentBatch(empty, np.empty(0, np.int64), rejects, chunk.size)
 
 
 def _sound_groups(
     metadata: Any, chunk: Chunk, names: Sequence[str], limit: int
-) -> tuple[list[int], list[np.ndarray], list[Reject]]:
-    """The row groups that hold rows of a chunk, and the rows of each, int64.
+) -> tuple[list[int], np.ndarray, list[Reject]]:
+    """The row groups that hold rows of a chunk, and the numbers of all their rows, int64.
 
     Those that expand far more than text does are left out, with a reject in the chunk of their
     first row: a page is decompressed as a whole, so its size cannot be bounded while it is read.
     """
     sound: list[int] = []
-    rows: list[np.ndarray] = []
+    rows = [np.empty(0, np.int64)]
     rejects: list[Reject] = []
     first = stop = 0
     for i in range(metadata.num_row_groups):
@@ -436,8 +407,7 @@ def _sound_groups(
         first, stop = stop, stop + group.num_rows
         if stop <= chunk.start or first >= (chunk.stop or 0):
             continue
-        columns = [group.column(c) for c in range(group.num_columns)]
-        columns = [c for c in columns if c.path_in_schema.split(".")[0] in names]
+        columns = [c for c in columns_of(group) if c.path_in_schema.split(".")[0] in names]
         packed = sum(c.total_compressed_size for c in columns)
         size = sum(c.total_uncompressed_size for c in columns)
         if size > max(4 * limit, _EXPANSION * packed):
@@ -449,18 +419,19 @@ def _sound_groups(
         else:
             sound.append(i)
             rows.append(np.arange(first, stop))
-    return sound, rows, rejects
+    return sound, np.concatenate(rows), rejects
 
 
-def _wanted(source: InputFile, column: Column, kept: Sequence[pa.Field]) -> list[str]:
+def _wanted(
+    source: InputFile, schema: pa.Schema, column: Column, kept: Sequence[pa.Field]
+) -> list[str]:
     """The columns to read. Raises RobustokError where they differ from those of the other files."""
-    schema = parquet_file(source).schema_arrow
     names = [column.name, "id", *(field.name for field in kept)]
     wanted = [name for name in dict.fromkeys(names) if name in schema.names]
     for name in wanted:
         if schema.names.count(name) > 1:
             raise RobustokError(f"{source.path}: two columns are named '{name}'; rename one")
-    if column.name not in wanted or arrow_kind(schema.field(column.name)) != column.kind:
+    if column.name not in wanted or _arrow_kind(schema.field(column.name)) != column.kind:
         raise RobustokError(
             f"{source.path}: no field '{column.name}' that holds {column.kind}, as the other "
             "files have"
@@ -473,19 +444,13 @@ def _wanted(source: InputFile, column: Column, kept: Sequence[pa.Field]) -> list
     return wanted
 
 
-def _decoded_size(group: Any) -> int:
-    """Decoded bytes of a row group; run-length encoding can hide the number of values."""
-    columns = [group.column(i) for i in range(group.num_columns)]
-    return sum(max(c.total_uncompressed_size, 4 * c.num_values) for c in columns)
-
-
 def _slices(
-    table: pa.Table, positions: np.ndarray, name: str, size: int, limit: int
-) -> Iterator[tuple[pa.Table, np.ndarray, list[Reject]]]:
+    batch: pa.RecordBatch, positions: np.ndarray, name: str, size: int, limit: int
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray, list[Reject]]]:
     """The rows that have a document of at most ``limit`` bytes, cut where they sum to ``size``."""
-    sizes = sum(_sizes(column) for column in table.columns)
-    assert isinstance(sizes, np.ndarray)
-    valid = table.column(name).is_valid().to_numpy()
+    lengths = [_lengths(values).to_numpy(zero_copy_only=False) for values in batch.columns]
+    sizes = np.nan_to_num(lengths).sum(axis=0).astype(np.int64)  # nan: the length of a null
+    valid = batch.column(name).is_valid().to_numpy(zero_copy_only=False)
     short = sizes <= limit
     rejects = [Reject(int(p), f"field '{name}' is null") for p in positions[~valid]]
     long = np.flatnonzero(valid & ~short)
@@ -493,50 +458,38 @@ def _slices(
     rows = np.flatnonzero(valid & short)
     full = np.cumsum(sizes[rows]) // size
     for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
-        yield table.take(pa.array(part)), positions[part], rejects
+        yield batch.take(pa.array(part)), positions[part], rejects
         rejects = []
 
 
-def _sizes(column: pa.ChunkedArray) -> np.ndarray:
-    """Bytes of each value of a column, int64."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        parts = [
-            pc.call_function("take", [_lengths(c.dictionary), c.indices]) for c in column.chunks
-        ]
-        lengths = pa.chunked_array(parts, parts[0].type if parts else pa.int32())
-    elif _is_binary(kind) or is_list(kind):
-        lengths = _lengths(column)
-    else:
-        return np.full(len(column), 8, np.int64)
-    # A null becomes nan.
-    return np.nan_to_num(lengths.to_numpy()).astype(np.int64)
-
-
 def _lengths(values: Any) -> Any:
-    if _is_binary(values.type):
+    """Bytes of each value of an array, an array."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return pc.call_function("take", [_lengths(values.dictionary), values.indices])
+    if kind in _BINARY:
         return pc.call_function("binary_length", [values])
-    return pc.call_function("multiply", [pc.call_function("list_value_length", [values]), 4])
+    if is_list(kind):
+        return pc.call_function("multiply", [pc.call_function("list_value_length", [values]), 4])
+    return pa.array(np.full(len(values), 8))
 
 
 def _decoded(
-    table: pa.Table, source: InputFile, column: Column, kept: Sequence[pa.Field]
+    batch: pa.RecordBatch, source: InputFile, column: Column, kept: Sequence[pa.Field]
 ) -> pa.Table:
     """A slice in the schema of a batch: ids keep their type, missing columns are null."""
     schema = batch_schema(column, kept)
     arrays = []
     for field in schema:
-        if field.name not in table.column_names:
-            arrays.append(pa.nulls(len(table), field.type))
+        if field.name not in batch.schema.names:
+            arrays.append(pa.nulls(len(batch), field.type))
             continue
-        values = table.column(field.name)
-        if field.name == column.name and column.kind == "ids":
-            arrays.append(values)
-            continue
+        values = batch.column(field.name)
+        keeps_type = field.name == column.name and column.kind == "ids"
         try:
             if pa.types.is_dictionary(values.type):
                 values = values.cast(values.type.value_type)
-            arrays.append(values.cast(field.type))
+            arrays.append(values if keeps_type else values.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             reason = " ".join(str(error).split())
             raise RobustokError(
@@ -545,15 +498,9 @@ def _decoded(
     return pa.Table.from_arrays(arrays, names=schema.names)
 
 
-def arrow_kind(field: pa.Field) -> str | None:
+def _arrow_kind(field: pa.Field) -> str | None:
     """What a column can hold: ``text``, ``ids`` or None."""
     kind = field.type
-    if _is_binary(kind):
+    if kind in _BINARY:
         return "text"
     return "ids" if is_list(kind) and pa.types.is_integer(kind.value_type) else None
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string,
-             pa.types.is_binary, pa.types.is_large_binary)  # fmt: skip
-    return any(test(kind) for test in tests)

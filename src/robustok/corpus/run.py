@@ -225,17 +225,14 @@ def _work(
 ) -> None:
     """Run the engine to its end and report progress in bytes."""
     total = sum(chunk.size for chunk in chunks)
-    done, part = 0, dict[int, int]()
+    done: Counter[int] = Counter()  # bytes by the number of a chunk
 
     def shard_progress(number: int, read: int) -> None:
-        part[number] = read
-        progress(done + sum(part.values()), total)
+        done[number] = read
+        progress(done.total(), total)
 
     for manifest in _manifests(job, chunks, engine, workers, shard_progress):
-        number = manifest["shard"]
-        part.pop(number, None)
-        done += chunks[number].size
-        progress(done + sum(part.values()), total)
+        shard_progress(manifest["shard"], chunks[manifest["shard"]].size)
 
 
 def _manifests(

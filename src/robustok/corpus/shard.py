@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ _BATCH = 1 << 19  # bytes of text processed at once, divided by the number of dr
 _LEAST = 1 << 16
 _GROUP = 1 << 20  # least number of ids in a row group
 
+NewPart = Callable[[str], Path]  # from a name in the output folder to a temporary file
 ShardProgress = Callable[[int, int], None]  # chunk number, bytes read
 
 
@@ -58,13 +59,8 @@ class Job:
     def manifest(self, chunk: Chunk) -> Path:
         return self.out / RUN / "manifests" / f"{chunk.name}.json"
 
-    def rejects(self, chunk: Chunk) -> Path:
-        return self.out / RUN / "rejects" / f"{chunk.name}.jsonl"
 
-
-def make_shard(
-    job: Job, chunk: Chunk, progress: Callable[[int], None] = lambda read: None
-) -> dict[str, Any]:
+def make_shard(job: Job, chunk: Chunk, progress: Callable[[int], None]) -> dict[str, Any]:
     """Write the shard of a chunk, its rejects, and last its manifest, which is returned.
 
     A shard with a manifest and intact files is kept. ``progress`` is called with the number of
@@ -72,31 +68,41 @@ def make_shard(
     renamed when complete: a kill loses the work on this shard only, and two workers that make the
     same shard write the same bytes.
     """
-    existing = finished(job, chunk)
-    if existing is not None:
-        return existing
+    existing = read_json_or_none(job.manifest(chunk))
+    if existing is not None and existing.get("job") == job.digest:
+        digests = {file["name"]: file["sha256"] for file in existing["files"]}
+        if find_damage(job.out, digests) is None:
+            return existing
     counts: Counter[str] = Counter()
     files: list[dict[str, Any]] = []
+    draws = job.retokenize.draws
     with ExitStack() as stack:
-        path = job.out / "data" / chunk.name
-        writer = (
-            _ParquetShard(path, stack, job.kept)
-            if job.format == "parquet"
-            else _PackedShard(path, stack, job.retokenize.draws, job.end, job.block_size)
-        )
-        aside = _Rejects(job.rejects(chunk), stack)
-        size = max(_BATCH // job.retokenize.draws, _LEAST)
-        for batch in read_chunk(chunk, job.column, size, job.kept, job.max_row_bytes):
-            tables, rejects = _transformed(job, batch.table, batch.positions)
-            aside.write(chunk, [*batch.rejects, *rejects])
-            for table in tables:
-                writer.write(table)
-                counts.update(_counts(table))
-            progress(batch.read)
-        writer.close()
-        aside.close()
-        parts = {f"data/{name}": part for name, part in writer.parts.items()}
-        for name, part in (parts | aside.parts).items():
+        parts: dict[str, Path] = {}
+
+        def new_part(name: str) -> Path:
+            parts[name] = stack.enter_context(part_of(job.out / name))
+            return parts[name]
+
+        with ExitStack() as opened:
+            path = f"data/{chunk.name}"
+            shard = (
+                _ParquetShard(path, job.kept, new_part, opened)
+                if job.format == "parquet"
+                else _PackedShard(path, draws, job.end, job.block_size, new_part, opened)
+            )
+            rejects = _Rejects(chunk, new_part, opened)
+            size = max(_BATCH // draws, _LEAST)
+            for batch in read_chunk(chunk, job.column, size, job.kept, job.max_row_bytes):
+                rejects.write(batch.rejects)
+                for result in _transformed(job, batch.table, batch.positions):
+                    if isinstance(result, Reject):
+                        rejects.write([result])
+                    else:
+                        shard.write(result)
+                        counts.update(_counts(result))
+                progress(batch.read)
+            shard.finish()
+        for name, part in parts.items():
             size = part.stat().st_size
             files.append({"name": name, "bytes": size, "sha256": sha256_of(part)})
     manifest = {
@@ -104,21 +110,12 @@ def make_shard(
         "input": {"file": chunk.source.name, "start": chunk.start, "stop": chunk.stop},
         "job": job.digest,
         "files": files,
-        "documents": counts["rows"] // job.retokenize.draws,
-        "rejects": aside.count,
+        "documents": counts["rows"] // draws,
+        "rejects": rejects.count,
         **{name: counts[name] for name in COUNTED},
     }
     write_json(job.manifest(chunk), manifest)
     return manifest
-
-
-def finished(job: Job, chunk: Chunk) -> dict[str, Any] | None:
-    """The manifest of a shard that is done and intact, or None."""
-    manifest = read_json_or_none(job.manifest(chunk))
-    if manifest is None or manifest.get("job") != job.digest:
-        return None
-    damage = find_damage(job.out, {file["name"]: file["sha256"] for file in manifest["files"]})
-    return manifest if damage is None else None
 
 
 def one_thread() -> None:
@@ -128,22 +125,22 @@ def one_thread() -> None:
     pa.set_memory_pool(pa.system_memory_pool())
 
 
-def _transformed(
-    job: Job, table: pa.Table, positions: np.ndarray
-) -> tuple[list[pa.Table], list[Reject]]:
-    """The drawn tables of a batch; rows that cannot be tokenized are isolated by bisection."""
+def _transformed(job: Job, table: pa.Table, positions: np.ndarray) -> Iterator[pa.Table | Reject]:
+    """The draws of a batch; rows that cannot be tokenized are isolated by bisection."""
     if not len(table):
-        return [], []
+        return
     try:
-        return [job.retokenize(table)], []
+        drawn = job.retokenize(table)
     except RobustokError as error:
         if len(table) == 1:
             row = as_text(table.column(job.column.name)[0].as_py())
-            return [], [Reject(int(positions[0]), str(error), row)]
-    half = len(table) // 2
-    first = _transformed(job, table.slice(0, half), positions[:half])
-    second = _transformed(job, table.slice(half), positions[half:])
-    return first[0] + second[0], first[1] + second[1]
+            yield Reject(int(positions[0]), str(error), row)
+            return
+        half = len(table) // 2
+        yield from _transformed(job, table.slice(0, half), positions[:half])
+        yield from _transformed(job, table.slice(half), positions[half:])
+    else:
+        yield drawn
 
 
 def _counts(table: pa.Table) -> dict[str, int]:
@@ -154,63 +151,59 @@ def _counts(table: pa.Table) -> dict[str, int]:
     return {
         "rows": len(table),
         "changed": int(np.count_nonzero(distance)),
-        "tokens": sum(len(chunk.values) for chunk in table.column("input_ids").chunks),
+        "tokens": _n_ids(table),
         "canonical_tokens": int(canonical.sum(dtype=np.int64)),
         "splits": int(splits.sum(dtype=np.int64)),
         "distance": int(distance.sum(dtype=np.int64)),
     }
 
 
+def _n_ids(table: pa.Table) -> int:
+    return sum(len(chunk.values) for chunk in table.column("input_ids").chunks)
+
+
 class _Rejects:
     """Writes the rejected rows as JSON Lines; creates no file without any."""
 
-    def __init__(self, path: Path, stack: ExitStack) -> None:
+    def __init__(self, chunk: Chunk, new_part: NewPart, opened: ExitStack) -> None:
         self.count = 0
-        self.parts: dict[str, Path] = {}
-        self._path, self._stack = path, stack
+        self._chunk, self._new_part, self._opened = chunk, new_part, opened
         self._file: Any = None
 
-    def write(self, chunk: Chunk, rejects: list[Reject]) -> None:
+    def write(self, rejects: Sequence[Reject]) -> None:
         for reject in rejects:
             if self._file is None:
-                part = self._stack.enter_context(part_of(self._path))
-                self._file = self._stack.enter_context(part.open("w", encoding="utf8"))
-                self.parts = {f"{RUN}/rejects/{self._path.name}": part}
-            row = {"file": chunk.source.name, **asdict(reject)}
+                part = self._new_part(f"{RUN}/rejects/{self._chunk.name}.jsonl")
+                self._file = self._opened.enter_context(part.open("w", encoding="utf8"))
+            row = {"file": self._chunk.source.name, **asdict(reject)}
             self._file.write(json.dumps(row, ensure_ascii=True) + "\n")
             self.count += 1
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class _ParquetShard:
     """One Parquet file, compressed with zstd, in row groups of about a million ids."""
 
-    def __init__(self, path: Path, stack: ExitStack, kept: Sequence[pa.Field]) -> None:
-        part = stack.enter_context(part_of(path.with_name(f"{path.name}.parquet")))
-        self.parts = {f"{path.name}.parquet": part}  # final name to temporary file
-        schema = pa.schema([*SCHEMA, *kept])
-        self._writer = stack.enter_context(pq.ParquetWriter(part, schema, compression="zstd"))
+    def __init__(
+        self, path: str, kept: Sequence[pa.Field], new_part: NewPart, opened: ExitStack
+    ) -> None:
+        writer = pq.ParquetWriter(
+            new_part(f"{path}.parquet"), pa.schema([*SCHEMA, *kept]), compression="zstd"
+        )
+        self._writer = opened.enter_context(writer)
         self._waiting: list[pa.Table] = []
         self._ids = 0
 
     def write(self, table: pa.Table) -> None:
         self._waiting.append(table)
-        self._ids += sum(len(chunk.values) for chunk in table.column("input_ids").chunks)
+        self._ids += _n_ids(table)
         if self._ids >= _GROUP:
-            self._flush()
+            self.finish()
 
-    def close(self) -> None:
+    def finish(self) -> None:
         if self._waiting:
-            self._flush()
-        self._writer.close()
-
-    def _flush(self) -> None:
-        table = pa.concat_tables(self._waiting)
-        self._writer.write_table(table, row_group_size=max(len(table), 1))
-        self._waiting, self._ids = [], 0
+            table = pa.concat_tables(self._waiting)
+            self._writer.write_table(table, row_group_size=len(table))
+            self._waiting, self._ids = [], 0
 
 
 class _PackedShard:
@@ -219,41 +212,38 @@ class _PackedShard:
     `numpy.load(file, mmap_mode="r")` maps them.
     """
 
-    def __init__(self, path: Path, stack: ExitStack, draws: int, end: int, block_size: int) -> None:
-        self.parts: dict[str, Path] = {}  # final name to temporary file
+    def __init__(
+        self, path: str, draws: int, end: int, block_size: int,
+        new_part: NewPart, opened: ExitStack,
+    ) -> None:  # fmt: skip
         self._end, self._block_size = end, block_size
         self._offsets = [[0] for _ in range(draws)]
         self._files: list[tuple[Any, Any]] = []
         for draw in range(draws):
-            names = [f"{path.name}.draw{draw}{suffix}" for suffix in (".npy", ".offsets.npy")]
-            parts = [stack.enter_context(part_of(path.with_name(name))) for name in names]
-            self.parts |= dict(zip(names, parts, strict=True))
-            tokens, offsets = (stack.enter_context(part.open("w+b")) for part in parts)
+            tokens, offsets = (
+                opened.enter_context(new_part(f"{path}.draw{draw}{suffix}").open("w+b"))
+                for suffix in (".npy", ".offsets.npy")
+            )
             _write_header(tokens, 0, block_size)
             self._files.append((tokens, offsets))
 
     def write(self, table: pa.Table) -> None:
         rows = table.column("input_ids").combine_chunks()
-        values, offsets = rows.values.to_numpy(), rows.offsets.to_numpy()
-        numbers = table.column("draw").to_numpy()
+        draws = len(self._files)
         for draw, (file, _) in enumerate(self._files):
-            of_draw = np.flatnonzero(numbers == draw)
-            ids = [x for i in of_draw for x in (values[offsets[i] : offsets[i + 1]], [self._end])]
-            if ids:
-                np.concatenate(ids).astype("<i4").tofile(file)
-                lengths = offsets[of_draw + 1] - offsets[of_draw] + 1
-                size = self._offsets[draw][-1]
-                self._offsets[draw] += (size + np.cumsum(lengths, dtype=np.int64)).tolist()
+            part = rows.take(pa.array(np.arange(draw, len(rows), draws)))
+            ends = np.cumsum(part.value_lengths().to_numpy(), dtype=np.int64)
+            np.insert(part.flatten().to_numpy(), ends, self._end).astype("<i4").tofile(file)
+            starts = self._offsets[draw]
+            starts += (starts[-1] + ends + np.arange(1, len(ends) + 1)).tolist()
 
-    def close(self) -> None:
+    def finish(self) -> None:
         for (tokens, offsets), starts in zip(self._files, self._offsets, strict=True):
             rows = -(-starts[-1] // self._block_size)
             np.full(rows * self._block_size - starts[-1], self._end, "<i4").tofile(tokens)
             tokens.seek(0)
             _write_header(tokens, rows, self._block_size)
             np.save(offsets, np.array(starts, "<i8"), allow_pickle=False)
-            tokens.close()
-            offsets.close()
 
 
 def _write_header(file: Any, rows: int, block_size: int) -> None:

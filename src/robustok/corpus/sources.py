@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import glob
 import itertools
-import lzma
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robustok.errors import RobustokError, check_choice
-from robustok.runtime.files import COMPRESSIONS, decompressed
+from robustok.runtime.files import COMPRESSIONS, DAMAGE, decompressed
 
 FORMATS = {
     ".parquet": "parquet",
@@ -36,7 +35,6 @@ _KINDS = f"{', '.join(FORMATS)}, or one of these with {', '.join(COMPRESSIONS)}"
 _SHARDS, _LEAST, _MOST = 256, 2 << 20, 64 << 20  # number of shards, and limits on their input bytes
 _PARTS = 16  # most shards of one row group
 MAX_ROW_BYTES = 16 << 20  # of a line or row, decompressed; a longer one is a reject
-_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -83,11 +81,8 @@ def find_sources(
     given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     sources: dict[Path, InputFile] = {}
     for entry in given:
-        for source in _sources_of(Path(entry)):
-            sources.setdefault(source.path.resolve(), source)
-    if sample_by == "document":
-        sources = {p: replace(s, format="document") if s.format == "text" else s
-                   for p, s in sources.items()}  # fmt: skip
+        for path, name in _named_paths(Path(entry)):
+            sources.setdefault(path.resolve(), _source(path, name, sample_by))
     if not sources:
         raise RobustokError(
             f"no files in {', '.join(map(str, given))}: a corpus file ends in {_KINDS}"
@@ -103,12 +98,8 @@ def cut_chunks(sources: Iterable[InputFile], shard_bytes: int | None = None) -> 
     """
     files = list(sources)
     wanted = shard_bytes or min(max(sum(f.size for f in files) // _SHARDS, _LEAST), _MOST)
-    numbers = itertools.count()
-    return [
-        Chunk(next(numbers), file, start, stop, size)
-        for file in files
-        for start, stop, size in _ranges(file, wanted)
-    ]
+    ranges = ((file, limits) for file in files for limits in _ranges(file, wanted))
+    return [Chunk(number, file, *limits) for number, (file, limits) in enumerate(ranges)]
 
 
 def open_stream(source: InputFile, start: int = 0) -> tuple[IO[bytes], IO[bytes]]:
@@ -120,24 +111,23 @@ def open_stream(source: InputFile, start: int = 0) -> tuple[IO[bytes], IO[bytes]
     return raw, raw
 
 
-def _sources_of(path: Path) -> list[InputFile]:
+def _named_paths(path: Path) -> Iterator[tuple[Path, str]]:
+    """The corpus files of a path, a folder or a pattern, each with its name."""
     if path.is_dir():
-        return [_source(p, str(p.relative_to(path))) for p in _files_below(path)]
-    if path.exists():
+        for file in _files_below(path):
+            yield file, str(file.relative_to(path))
+    elif path.exists():
         if kind_of(path) is None:
             raise RobustokError(f"{path}: a corpus file ends in {_KINDS}")
-        return [_source(path, path.name)]
-    matches = [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207
-    if not matches:
-        raise RobustokError(f"{path}: no such file or folder, and no file matches it")
-    return [source for match in matches for source in _below(match)]
-
-
-def _below(path: Path) -> list[InputFile]:
-    """The files of a match of a pattern, named by their whole path, since file names may repeat."""
-    if path.is_dir():
-        return [_source(p, str(p)) for p in _files_below(path)]
-    return [_source(path, str(path))] if kind_of(path) else []
+        yield path, path.name
+    else:
+        matches = [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207
+        if not matches:
+            raise RobustokError(f"{path}: no such file or folder, and no file matches it")
+        for match in matches:
+            for file in _files_below(match) if match.is_dir() else [match]:
+                if kind_of(file):
+                    yield file, str(file)  # the whole path, since file names may repeat
 
 
 def _files_below(folder: Path) -> list[Path]:
@@ -170,13 +160,15 @@ def kind_of(path: Path) -> tuple[str, str] | None:
     return kind, compression
 
 
-def _source(path: Path, name: str) -> InputFile:
+def _source(path: Path, name: str, sample_by: str) -> InputFile:
     kind = kind_of(path)
     assert kind is not None
     if not path.is_file():
         raise RobustokError(f"{path} is not a regular file: copy its content to one")
-    status = path.stat()
-    return InputFile(path.absolute(), name, *kind, status.st_size, status.st_mtime_ns)
+    status, (format, compression) = path.stat(), kind
+    if format == "text" and sample_by == "document":
+        format = "document"
+    return InputFile(path.absolute(), name, format, compression, status.st_size, status.st_mtime_ns)
 
 
 def _ranges(file: InputFile, wanted: int) -> list[tuple[int, int | None, int]]:
@@ -194,13 +186,10 @@ def _row_ranges(file: InputFile, wanted: int) -> list[tuple[int, int | None, int
 
     The rows of a group before a part are decoded to be skipped, which bounds the number of parts.
     """
-    try:
+    with _damage_in_one_line(file):
         metadata = parquet_file(file).metadata
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        columns = [[g.column(c) for c in range(g.num_columns)] for g in groups]
-        sizes = [sum(c.total_compressed_size for c in group) for group in columns]
-    except (pa.ArrowException, OSError, OverflowError) as error:
-        raise unreadable(file, error) from error
+        sizes = [sum(c.total_compressed_size for c in columns_of(group)) for group in groups]
     ranges: list[tuple[int, int | None, int]] = []
     start, raw, size = 0, 0, 0
     stop = 0
@@ -222,26 +211,40 @@ def _row_ranges(file: InputFile, wanted: int) -> list[tuple[int, int | None, int
     return ranges if stop == start else [*ranges, (start, stop, size)]
 
 
+def columns_of(group: Any) -> list[Any]:
+    """The metadata of the columns of a row group."""
+    return [group.column(i) for i in range(group.num_columns)]
+
+
 def parquet_file(file: InputFile, dictionaries: Sequence[str] = ()) -> Any:
     """The open Parquet file, read page by page to bound the memory of a large row group.
 
     ``dictionaries`` are the columns that stay dictionary-encoded. Raises RobustokError for a file
     whose metadata is damaged.
     """
-    try:
+    with _damage_in_one_line(file):
         return pq.ParquetFile(
             file.path, read_dictionary=list(dictionaries), buffer_size=1 << 20, pre_buffer=False
         )
+
+
+@contextmanager
+def _damage_in_one_line(file: InputFile) -> Iterator[None]:
+    """Raise a RobustokError for a damaged Parquet file."""
+    try:
+        yield
     except (pa.ArrowException, OSError, OverflowError) as error:
-        raise unreadable(file, error) from error
+        if _is_of_machine(error):
+            raise
+        reason = " ".join(str(error).split())
+        raise RobustokError(
+            f"{file.path}: not a Parquet file, or a damaged one ({reason})"
+        ) from error
 
 
-def unreadable(file: InputFile, error: Exception) -> Exception:
-    """A RobustokError for a damaged Parquet file; an error of the disk stays unchanged."""
-    if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-        return error
-    reason = " ".join(str(error).split())
-    return RobustokError(f"{file.path}: not a Parquet file, or a damaged one ({reason})")
+def _is_of_machine(error: Exception) -> bool:
+    """Whether the memory or the disk failed and not the file: that may be temporary."""
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) is not None
 
 
 @dataclass(frozen=True)
@@ -278,18 +281,15 @@ class DocumentBatch:
     read: int
 
 
-def next_or_reject(rows: Iterator[Any]) -> Any:
-    """The next item, None at the end, or a Reject for damage after which nothing can be read."""
+def until_damage(rows: Iterator[Any]) -> Iterator[Any]:
+    """The rows, and a Reject for damage after which nothing can be read, at position -1."""
     try:
-        return next(rows, None)
-    except MemoryError:
-        raise
-    except _DAMAGE as error:
-        return _damage(error)
-    except OSError as error:
-        if error.errno is not None:  # an error of the disk, not of the file: it may be temporary
+        yield from rows
+    except (pa.ArrowException, *DAMAGE) as error:
+        if _is_of_machine(error):
             raise
-        return _damage(error)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        yield Reject(-1, f"the file is damaged, and nothing after this can be read: {reason}")
 
 
 def too_long(position: int, size: int, limit: int) -> Reject:
@@ -310,8 +310,3 @@ def batch_schema(column: Column, kept: Sequence[pa.Field]) -> pa.Schema:
     kind = pa.large_binary() if column.kind == "text" else pa.list_(pa.int32())
     fields = [pa.field(column.name, kind), pa.field("id", pa.string())]
     return pa.schema([*fields, *(f for f in kept if f.name != column.name)])
-
-
-def _damage(error: Exception) -> Reject:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return Reject(-1, f"the file is damaged, and nothing after this can be read: {reason}")

@@ -78,7 +78,9 @@ class Retokenize:
                 )
         rows = self._canonical(table.column(self.column))
         count = len(rows)
-        names = _names(table)
+        names = pa.nulls(count, pa.string())
+        if "id" in table.column_names:
+            names = table.column("id").cast(pa.string()).combine_chunks()
         keys = document_keys(names.to_pylist(), rows)
         drawn = self._sampler.sample_batch(
             rows, seed=self.seed, draws=self.draws, keys=keys, epoch=self.epoch, threads=1
@@ -89,13 +91,13 @@ class Retokenize:
         columns = [
             names.take(pa.array(again)),
             keys[again],
-            np.tile(np.arange(self.draws, dtype=np.int32), count),
+            np.tile(np.arange(self.draws), count),
             ids,
-            strength.canonical.astype(np.int32),
-            strength.splits.astype(np.int32),
-            strength.distance.astype(np.int32),
+            strength.canonical,
+            strength.splits,
+            strength.distance,
         ]
-        out = pa.Table.from_arrays([_array(column) for column in columns], schema=SCHEMA)
+        out = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
         for name in self.keep:
             out = out.append_column(name, _kept(table.column(name)).take(pa.array(again)))
         return out
@@ -119,9 +121,6 @@ class Retokenize:
     def __getstate__(self) -> dict[str, Any]:
         """The fields, without derived values."""
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
 
 
 def document_keys(names: Sequence[str | None], rows: Ragged) -> np.ndarray:
@@ -149,13 +148,6 @@ def is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _names(table: pa.Table) -> pa.Array:
-    if "id" not in table.column_names:
-        return pa.nulls(len(table), pa.string())
-    names = table.column("id").cast(pa.string()).combine_chunks()
-    return names if isinstance(names, pa.Array) else pa.concat_arrays(names.chunks)
-
-
 def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A kept column; the binary documents of a corpus are kept as text."""
     if not pa.types.is_large_binary(column.type):
@@ -164,7 +156,3 @@ def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.large_string()).cast(pa.string())
     except pa.ArrowInvalid as error:
         raise RobustokError(f"a text to keep is not UTF-8: {error}") from None
-
-
-def _array(column: Any) -> pa.Array:
-    return column if isinstance(column, pa.Array) else pa.array(column)

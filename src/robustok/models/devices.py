@@ -8,7 +8,6 @@ AVX512_BF16 has 80 to 97 in float32 and 310 to 450 in bfloat16.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from robustok.errors import check_choice
@@ -55,7 +54,9 @@ def resolve_precision(precision: str, parameters: int, *, device: str = "cpu") -
     if device == "cpu":
         native = parameters >= _LEAST and _native_bfloat16()
     else:
-        native = device == "cuda" and _cuda_bfloat16()
+        import torch
+
+        native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if native else "float32"
 
 
@@ -64,16 +65,9 @@ def precision_of(model: Any) -> str:
     return str(model.dtype).removeprefix("torch.")
 
 
-@lru_cache(maxsize=1)
 def _native_bfloat16() -> bool:
     """Whether the processor has instructions for products of bfloat16."""
     import torch
 
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in _NATIVE)
-
-
-def _cuda_bfloat16() -> bool:
-    import torch
-
-    return torch.cuda.is_bf16_supported(including_emulation=False)

@@ -72,7 +72,6 @@ def load_model(
     Raises RobustokError for a model that is missing, damaged or not a causal language model, and
     for weights that are missing or not finite.
     """
-    check_model(path_or_name)
     with loading("model", path_or_name):
         lora = has_lora(path_or_name)
         base = base_of_lora(path_or_name) if lora else path_or_name
@@ -106,8 +105,6 @@ def _from_pretrained(
 ) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
-    if is_packaged(path_or_name):
-        path_or_name = packaged_folder(str(path_or_name))
     check_model(path_or_name)
     name, where = hub_arguments(path_or_name, trust_remote_code)
     _check_causal(load_config(path_or_name, trust_remote_code=trust_remote_code), path_or_name)
@@ -152,7 +149,10 @@ def hub_arguments(
     """The name without its revision, and the arguments of every ``from_pretrained``.
 
     A folder is read without a request to the hub. Without a network the hub's local cache is too.
+    A packaged model is prepared first; its name is that of its folder.
     """
+    if is_packaged(path_or_name):
+        path_or_name = packaged_folder(str(path_or_name))
     name, revision = split_revision(path_or_name)
     return name, {
         "local_files_only": Path(name).is_dir() or is_unreachable(),
@@ -213,8 +213,6 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    if is_packaged(path_or_name):
-        path_or_name = packaged_folder(str(path_or_name))
     name, where = hub_arguments(path_or_name)
     if not Path(name).exists():
         check_hub_name(name, "tokenizer")

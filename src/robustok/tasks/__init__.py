@@ -1,34 +1,16 @@
 """Questions for models: generated language games, benchmarks, and their files."""
 
-from __future__ import annotations
-
-from robustok.tasks.benchmarks import HUB
-from robustok.tasks.cute_items import cute
-from robustok.tasks.item import (
-    Item,
-    Pair,
-    benchmark_files,
-    read_items,
-    read_pairs,
-    read_questions,
-    write_items,
-)
-from robustok.tasks.langgame_items import langgame
-from robustok.tasks.words import clean_words, frequent_words, read_texts, read_words
-
-__all__ = [
-    "HUB",
-    "Item",
-    "Pair",
-    "benchmark_files",
-    "clean_words",
-    "cute",
-    "frequent_words",
-    "langgame",
-    "read_items",
-    "read_pairs",
-    "read_questions",
-    "read_texts",
-    "read_words",
-    "write_items",
-]
+from robustok.tasks.benchmarks import HUB as HUB
+from robustok.tasks.cute_items import cute as cute
+from robustok.tasks.item import Item as Item
+from robustok.tasks.item import Pair as Pair
+from robustok.tasks.item import benchmark_files as benchmark_files
+from robustok.tasks.item import read_items as read_items
+from robustok.tasks.item import read_pairs as read_pairs
+from robustok.tasks.item import read_questions as read_questions
+from robustok.tasks.item import write_items as write_items
+from robustok.tasks.langgame_items import langgame as langgame
+from robustok.tasks.words import clean_words as clean_words
+from robustok.tasks.words import frequent_words as frequent_words
+from robustok.tasks.words import read_texts as read_texts
+from robustok.tasks.words import read_words as read_words

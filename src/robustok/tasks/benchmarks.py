@@ -18,7 +18,6 @@ class Worded(NamedTuple):
 
     question: str
     choices: list[str]
-    label: int
     kind: str = ""
 
 
@@ -51,27 +50,27 @@ def _kind(row: Row) -> str:
 
 
 def as_written(row: Row) -> Worded:
-    return Worded(row["question"], row["choices"], row["label"], _kind(row))
+    return Worded(row["question"], row["choices"], _kind(row))
 
 
 def plain(row: Row) -> Worded:
     """A question and its answers, each after a space; without a question, whole sentences."""
     # `query` is the field of the benchmarks' own files.
-    question, kind = row["query" if "query" in row else "question"], _kind(row)
+    question = row["query" if "query" in row else "question"]
     # Whole sentences start a text, so nothing precedes them.
     choices = _after_space(row["choices"]) if question else [c.strip() for c in row["choices"]]
-    return Worded(question, choices, row["label"], kind)
+    return Worded(question, choices, _kind(row))
 
 
 def _copa(row: Row) -> Worded:
-    return Worded(f"{row['query']} {row['question']}?", _after_space(row["choices"]), row["label"])
+    return Worded(f"{row['query']} {row['question']}?", _after_space(row["choices"]))
 
 
 def _social_iqa(row: Row) -> Worded:
     question = (
         f"Choose the most likely answer.\nContext: {row['context']}\nQuestion: {row['question']}"
     )
-    return Worded(question, _after_space(row["choices"]), row["label"])
+    return Worded(question, _after_space(row["choices"]))
 
 
 def _hellaswag(row: Row) -> Worded:
@@ -81,16 +80,15 @@ def _hellaswag(row: Row) -> Worded:
 
 def _winogrande(row: Row) -> Worded:
     before, _, after = row["query"].partition("_")
-    return Worded(before.rstrip(), [f" {c}{after}" for c in row["choices"]], row["label"])
+    return Worded(before.rstrip(), [f" {c}{after}" for c in row["choices"]])
 
 
 def _cute(row: Row) -> Worded:
-    choices = [f'{choice}"' for choice in row["choices"]]
-    return Worded(f'{row["query"]} Answer: "', choices, row["label"], str(row.get("task", "")))
+    return Worded(f'{row["query"]} Answer: "', [f'{c}"' for c in row["choices"]], _kind(row))
 
 
 def _blimp(row: Row) -> Worded:
-    return Worded("", [c.strip() for c in row["choices"]], row["label"], str(row.get("UID", "")))
+    return Worded("", [c.strip() for c in row["choices"]], str(row.get("UID", "")))
 
 
 WORDED: dict[str, Callable[[Row], Worded]] = {

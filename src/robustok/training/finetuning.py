@@ -16,11 +16,11 @@ from robustok.training.prompts import (
     Ids,
     PackedPrompts,
     PromptDataset,
-    packed_batch,
+    stack_rows,
 )
 from robustok.training.recipe import Recipe
 from robustok.training.record import Training
-from robustok.training.run import pad_id, train
+from robustok.training.run import train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -113,17 +113,15 @@ def finetune(
     }
     common: Any = {"seed": seed, "out": out, "settings": settings, "progress": progress}
     if pack is not None:
-        rows = PackedPrompts(dataset, pad_id=pad_id(model), batch_size=plan.rows_per_device)
-        return train(model, rows, packed_batch, plan, row_length=max_length, **common)
+        rows = PackedPrompts(dataset, pad_id=_pad_id(model), batch_size=plan.rows_per_device)
+        return train(model, rows, stack_rows, plan, row_length=max_length, **common)
     collator = AnswerCollator(
-        pad_id=pad_id(model),
+        pad_id=_pad_id(model),
         short_labels=accepts(model, "logits_to_keep"),
         positions=accepts(model, "position_ids"),
     )
     longest = int(dataset.prompts.lengths.max())
-    return train(
-        model, dataset, collator, plan, order=dataset.order(), row_length=longest, **common
-    )
+    return train(model, dataset, collator, plan, row_length=longest, **common)
 
 
 def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
@@ -141,11 +139,18 @@ def _row_length(model: PreTrainedModel, pack: int | None) -> int | None:
     return pack
 
 
+def _pad_id(model: PreTrainedModel) -> int:
+    """The id of padding. Padding is masked, so any id is valid if the model names none."""
+    for name in ("pad_token_id", "eos_token_id"):
+        value = getattr(model.config, name, None)
+        if isinstance(value, int) and value >= 0:
+            return value
+    return 0
+
+
 def accepts(model: PreTrainedModel, argument: str) -> bool:
     """Whether a model's forward takes an argument of that name."""
-    base: Any = model
-    if hasattr(model, "get_base_model"):
-        base = base.get_base_model()
+    base = getattr(model, "get_base_model", lambda: model)()
     return argument in inspect.signature(base.forward).parameters
 
 

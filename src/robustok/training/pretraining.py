@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
@@ -21,7 +20,7 @@ from robustok.runtime.display import Progress
 from robustok.samplers.base import check_vocabulary_of
 from robustok.scoring.engine import text_losses
 from robustok.tokenizer.vocabulary import end_of_text
-from robustok.training.prompts import is_scheduled, of_this_worker, order_of, scheme_at
+from robustok.training.prompts import of_this_worker, order_of, scheme_at, stack_rows
 from robustok.training.recipe import Recipe
 from robustok.training.record import Training
 from robustok.training.run import train
@@ -115,7 +114,7 @@ def pretrain(
     return train(
         model,
         stream,
-        block_batch,
+        stack_rows,
         plan,
         seed=seed,
         out=out,
@@ -167,10 +166,7 @@ class PackedStream(IterableDataset):
         self.documents, self.sampler, self.seed = documents, sampler, seed
         self.block_size, self.end, self.batch_size = block_size, end, batch_size
         self.total = total
-        if is_scheduled(sampler) and total is None:
-            raise RobustokError(
-                f"{sampler.spec} is a schedule: say over how many blocks in total it moves"
-            )
+        scheme_at(sampler, 0, total)  # checks the total
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for block in of_this_worker(self._blocks(), self.batch_size):
@@ -180,10 +176,12 @@ class PackedStream(IterableDataset):
         waiting: list[np.ndarray] = []
         size = n_blocks = 0
         for epoch in itertools.count():
-            for rows, keys in self._groups(epoch):
-                drawn = self._drawn(rows, keys, epoch, n_blocks)
-                waiting.append(drawn)
-                size += len(drawn)
+            for keys in self._groups(epoch):
+                sampler = scheme_at(self.sampler, n_blocks, self.total)
+                rows = Ragged.from_rows([self.documents[i] for i in keys])
+                drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
+                waiting.append(np.insert(drawn.values, drawn.offsets[1:], self.end))
+                size += len(waiting[-1])
                 if size < self.block_size:
                     continue
                 joined = np.concatenate(waiting)
@@ -192,27 +190,12 @@ class PackedStream(IterableDataset):
                 yield from joined[:full].astype(np.int64).reshape(-1, self.block_size)
                 waiting, size = [joined[full:]], size - full
 
-    def _drawn(self, rows: Ragged, keys: np.ndarray, epoch: int, n_blocks: int) -> np.ndarray:
-        """Drawn documents with the end token after each, after ``n_blocks`` earlier blocks."""
-        sampler = scheme_at(self.sampler, n_blocks, self.total)
-        drawn = sampler.sample_batch(rows, seed=self.seed, keys=keys, epoch=epoch)
-        return np.insert(drawn.values, drawn.offsets[1:], self.end)
-
-    def _groups(self, epoch: int) -> Iterator[tuple[Ragged, np.ndarray]]:
-        """Some documents at a time and their numbers: enough that a call of the sampler pays."""
+    def _groups(self, epoch: int) -> Iterator[np.ndarray]:
+        """The numbers of some documents at a time: enough that a call of the sampler pays."""
         order = order_of(len(self.documents), self.seed, epoch)
         ends = np.cumsum(self.documents.lengths[order])
         marks = np.searchsorted(ends, np.arange(_GROUP_IDS, ends[-1], _GROUP_IDS), side="left") + 1
-        for keys in np.split(order, np.unique(marks)):
-            if not len(keys):
-                continue
-            yield Ragged.from_rows([self.documents[i] for i in keys]), keys
-
-
-def block_batch(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """Full blocks as a batch: int64 of shape [rows, block_size], every id in the loss."""
-    ids = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
-    return {"input_ids": ids, "labels": ids}
+        return (keys for keys in np.split(order, np.unique(marks)) if len(keys))
 
 
 def _end_id(model: PreTrainedModel, vocab: Vocabulary, end: str | int | None) -> int:

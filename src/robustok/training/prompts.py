@@ -34,22 +34,24 @@ STAGES = 1000  # steps of a schedule, to limit the number of samplers
 _GROUP = 256  # questions that one call of the sampler draws
 
 
-def is_scheduled(sampler: Sampler | Schedule) -> bool:
-    """Whether the scheme changes during the training."""
-    return isinstance(sampler, Schedule) and not sampler.is_constant
-
-
 def scheme_at(sampler: Sampler | Schedule, seen: int, total: int | None) -> Sampler:
     """The sampler after ``seen`` of ``total`` rows.
 
     >>> schedule = rt.schedule("stochastok(alpha=0->1)", vocab)
     >>> scheme_at(schedule, 50, 100).spec
     'stochastok(alpha=0.5)'
+
+    Raises RobustokError for a scheme that changes during the training, without a ``total``.
     """
     if not isinstance(sampler, Schedule):
         return sampler
-    stage = min(STAGES, seen * STAGES // max(total or 1, 1)) if is_scheduled(sampler) else 0
-    return sampler.at(stage / STAGES)
+    if sampler.is_constant:
+        return sampler.at(0.0)
+    if total is None:
+        raise RobustokError(
+            f"{sampler.spec} is a schedule: give the total, over how many rows it moves"
+        )
+    return sampler.at(min(STAGES, seen * STAGES // max(total, 1)) / STAGES)
 
 
 class AnswerCollator:
@@ -76,20 +78,16 @@ class AnswerCollator:
         self.pad_id, self.short_labels, self.positions = pad_id, short_labels, positions
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        length = max(1, *(len(row["input_ids"]) for row in rows))
-        ids = np.full((len(rows), length), self.pad_id, np.int64)
-        mask = np.zeros((len(rows), length), np.int64)
-        labels = np.full((len(rows), length), IGNORED, np.int64)
-        for i, row in enumerate(rows):
-            size, answer = len(row["input_ids"]), row["answer"]
-            if not size:
-                continue
-            ids[i, length - size :] = row["input_ids"]
-            mask[i, length - size :] = 1
-            labels[i, length - answer :] = row["input_ids"][size - answer :]
-        # An empty row attends to its last position: some kernels turn a fully masked row into NaN.
-        empty = ~mask.any(axis=1)
-        mask[empty, -1] = 1
+        # A row without ids attends to one of padding: some kernels turn a masked row into NaN.
+        drawn = Ragged.from_rows(
+            [row["input_ids"] if len(row["input_ids"]) else [self.pad_id] for row in rows]
+        )
+        answers = np.array([[row["answer"]] for row in rows])
+        ids = drawn.left_padded(self.pad_id)
+        length = ids.shape[1]
+        from_end = np.arange(length, 0, -1)
+        mask = (from_end <= drawn.lengths[:, None]).astype(np.int64)
+        labels = np.where(from_end <= answers, ids, IGNORED)
         batch: dict[str, Any] = {
             "input_ids": torch.from_numpy(ids),
             "attention_mask": torch.from_numpy(mask),
@@ -97,7 +95,7 @@ class AnswerCollator:
         if self.positions:
             batch["position_ids"] = torch.from_numpy(np.maximum(mask.cumsum(axis=1) - 1, 0))
         if self.short_labels:
-            keep = max(row["answer"] for row in rows) + 1
+            keep = int(answers.max()) + 1
             batch["logits_to_keep"] = min(keep, length)
             labels = np.ascontiguousarray(labels[:, -keep:])
         batch["labels"] = torch.from_numpy(labels)
@@ -170,10 +168,7 @@ class PromptDataset(Dataset):
         self.state = State()
         self.total = total
         self.adversary, self.batch_size = adversary, batch_size
-        if is_scheduled(sampler) and total is None:
-            raise RobustokError(
-                f"{sampler.spec} is a schedule: say over how many rows in total it moves"
-            )
+        scheme_at(sampler, 0, total)  # checks the total
         self._check(items)
 
     def order(self) -> RowOrder:
@@ -209,19 +204,16 @@ class PromptDataset(Dataset):
             seen: rows of the training before the first of them, by which a schedule moves.
         """
         canonical = Ragged.from_rows([self.prompts[i] for i in keys])
-        drawn = self._prompts(keys, canonical, epoch, seen)
+        if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
+            drawn = self.adversary(keys.tolist())
+        else:
+            draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
+            sampler = scheme_at(self.sampler, seen, self.total)
+            drawn = sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
         return [
             self._row(prompt, fallback, self.answers[i])
             for prompt, fallback, i in zip(drawn, canonical, keys, strict=True)
         ]
-
-    def _prompts(self, keys: np.ndarray, canonical: Ragged, epoch: int, seen: int) -> Ragged:
-        """The prompts of a batch: drawn, or attacked in every n-th one."""
-        if self.adversary is not None and seen // self.batch_size % self.adversary.every == 0:
-            return self.adversary(keys.tolist())
-        draw = epoch if self.fixed_draws is None else epoch % self.fixed_draws
-        sampler = scheme_at(self.sampler, seen, self.total)
-        return sampler.sample_batch(canonical, seed=self.seed, keys=keys, epoch=draw)
 
     def _row(self, prompt: np.ndarray, canonical: np.ndarray, answer: np.ndarray) -> dict[str, Any]:
         room = self.max_length - len(answer) - len(self.prefix)
@@ -307,33 +299,32 @@ class PackedPrompts(IterableDataset):
                 )
 
     def _row(self, questions: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        length = self.prompts.max_length
-        ids = np.full(length, self.pad_id, np.int64)
-        labels = np.full(length, IGNORED, np.int64)
-        positions = np.zeros(length, np.int64)
-        begin = 0
-        for question in questions:
-            end = begin + len(question["input_ids"])
-            ids[begin:end] = question["input_ids"]
-            labels[end - question["answer"] : end] = ids[end - question["answer"] : end]
-            positions[begin:end] = np.arange(end - begin)
-            begin = end
-        positions[begin:] = np.arange(length - begin)
-        overflowed = sum(question["overflowed"] for question in questions)
-        return {"input_ids": ids, "labels": labels, "position_ids": positions,
-                "overflowed": overflowed}  # fmt: skip
+        parts = [question["input_ids"] for question in questions]
+        answers = [question["answer"] for question in questions]
+        padding = self.prompts.max_length - sum(map(len, parts))
+        parts.append(np.full(padding, self.pad_id))
+        answers.append(0)
+        labels = [
+            np.where(np.arange(len(part), 0, -1) <= answer, part, IGNORED)
+            for part, answer in zip(parts, answers, strict=True)
+        ]
+        return {
+            "input_ids": np.concatenate(parts),
+            "labels": np.concatenate(labels),
+            "position_ids": np.concatenate([np.arange(len(part)) for part in parts]),
+            "overflowed": sum(question["overflowed"] for question in questions),
+        }
 
 
-def packed_batch(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Packed rows as a batch of int64 tensors [rows, max_length].
+def stack_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Rows of one length as int64 tensors [rows, length]; without labels, every id is one.
 
-    Models separate by positions only without an attention mask and without a cache, which
-    `run.trainer_arguments` switches off.
+    Models separate packed questions by positions only without an attention mask and without a
+    cache, which `run.trainer_arguments` switches off.
     """
-    return {
-        name: torch.from_numpy(np.stack([row[name] for row in rows]))
-        for name in ("input_ids", "labels", "position_ids")
-    }
+    names = [name for name in rows[0] if name != "overflowed"]
+    batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in names}
+    return {"labels": batch["input_ids"], **batch}
 
 
 class RowOrder(Order):

@@ -86,14 +86,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_settings(type(self), vars(self))
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise RobustokError(f"learning_rate is {self.learning_rate}: it must be positive")
+        for name in ("learning_rate", "max_grad_norm"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise RobustokError(f"{name} is {value}: it must be positive")
         if not 0 <= self.warmup_steps <= self.steps:
             raise RobustokError(
                 f"warmup_steps is {self.warmup_steps}: it must be from 0 to the steps, {self.steps}"
             )
-        if not (math.isfinite(self.max_grad_norm) and self.max_grad_norm > 0):
-            raise RobustokError(f"max_grad_norm is {self.max_grad_norm}: it must be positive")
         if not 0 <= self.min_lr_ratio <= 1:
             raise RobustokError(f"min_lr_ratio is {self.min_lr_ratio}: it must be between 0 and 1")
         if self.dropout is not None and not 0 <= self.dropout < 1:

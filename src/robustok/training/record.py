@@ -26,6 +26,7 @@ RECORD = "training.json"
 CHECKPOINTS = "checkpoints"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_config.json")
 WEIGHTS = (*_WEIGHTS, *(f"steps/*/{name}" for name in _WEIGHTS))  # and of models kept on the way
+_TORCH = ("PytorchStreamWriter", "iostream error", "inline_container")  # in errors of its writer
 
 _log = logging.getLogger(__name__)
 
@@ -95,15 +96,11 @@ def last_checkpoint(folder: Path) -> Path | None:
     A checkpoint that was finished and then damaged is reported in one line of the log.
     """
     for path in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
-        digests = read_json_or_none(path / CHECKSUMS)
-        if digests:
-            damage = find_damage(path, digests)
+        if (path / CHECKSUMS).exists():  # else its save was not finished
+            damage = find_damage(path, read_json_or_none(path / CHECKSUMS))
             if damage is None:
                 return path
             _log.warning("%s is damaged (%s): training goes on from an earlier one", path, damage)
-        elif (path / CHECKSUMS).exists():
-            _log.warning("%s is damaged (%s): training goes on from an earlier one",
-                         path, CHECKSUMS)  # fmt: skip
         shutil.rmtree(path, ignore_errors=True)
     return None
 
@@ -117,18 +114,12 @@ def write_errors_in_one_line(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, RuntimeError) and not _is_torchs(error):
+        if isinstance(error, RuntimeError) and not any(name in str(error) for name in _TORCH):
             raise
         raise RobustokError(
             f"could not write under '{folder}' ({str(error).splitlines()[0]}): "
             "free space and start again: the run continues from its last checkpoint"
         ) from error
-
-
-def _is_torchs(error: RuntimeError) -> bool:
-    """Whether torch's serialization raised the error."""
-    names = ("PytorchStreamWriter", "iostream error", "inline_container")
-    return any(name in str(error) for name in names)
 
 
 def _step(checkpoint: Path) -> int:

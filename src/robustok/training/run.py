@@ -14,8 +14,9 @@ import random
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ def check_launch() -> None:
     """
     launched = "ACCELERATE_MIXED_PRECISION" in os.environ and "MASTER_ADDR" in os.environ
     if launched and "WORLD_SIZE" not in os.environ and not torch.accelerator.is_available():
-        logging.getLogger(__name__).warning(
+        _log.warning(
             "accelerate launch started one process, since on a CPU it ignores --num_processes: "
             "use torchrun --nproc_per_node for several"
         )
@@ -127,12 +128,15 @@ def check_launch() -> None:
 class TrainingWatch(TrainerCallback):
     """Sets the epoch of the data set, measures time, reports progress, and stops at a NaN loss.
 
-    It also asks for a checkpoint where the last one is ten minutes old. What it has measured is in
-    the log of each checkpoint, from which a continued run goes on.
+    It also asks for a checkpoint where the last one is ten minutes old, and keeps the model of
+    every n-th step. What it has measured is in the log of each checkpoint, from which a continued
+    run goes on.
     """
 
-    def __init__(self, dataset: Any, steps: int, progress: Progress | None) -> None:
-        self.dataset, self.steps, self.progress = dataset, steps, progress
+    def __init__(
+        self, dataset: Any, out: Path, keep_every: int | None, progress: Progress | None
+    ) -> None:
+        self.dataset, self.out, self.keep_every, self.progress = dataset, out, keep_every, progress
         self.seconds = self.waiting = 0.0
         self.overflowed = 0
         self._mark = self._saved = time.perf_counter()
@@ -142,7 +146,7 @@ class TrainingWatch(TrainerCallback):
         for row in state.log_history:
             vars(self).update({name: row[name] for name in _MEASURED if name in row})
         if self.progress:
-            self.progress(state.global_step, self.steps)
+            self.progress(state.global_step, state.max_steps)
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         # accelerate forgets a data set's set_epoch after a resume and with several processes.
@@ -152,15 +156,20 @@ class TrainingWatch(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         self.waiting += self._lap()
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
+    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
         self._lap()
         if self.progress:
-            self.progress(state.global_step, self.steps)
+            self.progress(state.global_step, state.max_steps)
         # At a logging step only: a checkpoint does not hold a partial sum of losses.
         if state.global_step % args.logging_steps == 0:
             due = [self._mark - self._saved >= SAVE_SECONDS]
             broadcast_object_list(due)  # all processes save, or none
             control.should_save = control.should_save or due[0]
+        keeps = self.keep_every and state.global_step % self.keep_every == 0
+        if keeps and state.is_world_process_zero:
+            inner: Any = getattr(model, "module", model)  # without DistributedDataParallel
+            with write_errors_in_one_line(self.out):
+                inner.save_pretrained(step_folder(self.out, state.global_step))
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # type: ignore[override]
         loss = (logs or {}).get("loss")
@@ -171,12 +180,12 @@ class TrainingWatch(TrainerCallback):
                 f"the loss is {loss} at step {state.global_step}: lower the learning rate, "
                 "raise the warm-up, or use float32; the last checkpoint is kept"
             )
-        step = state.global_step
+        step, steps = state.global_step, state.max_steps
         # At most 20 lines for a run, besides the last.
         if state.is_world_process_zero and (
-            step % max(self.steps // 20, 1) < args.logging_steps or step == self.steps
+            step % max(steps // 20, 1) < args.logging_steps or step == steps
         ):
-            _log.info("step %d of %d: loss %.4f", step, self.steps, loss)
+            _log.info("step %d of %d: loss %.4f", step, steps, loss)
 
     def on_save(self, args, state, control, **kwargs) -> None:  # type: ignore[override]
         self._lap()
@@ -187,20 +196,6 @@ class TrainingWatch(TrainerCallback):
         lap, self._mark = now - self._mark, now
         self.seconds += lap
         return lap
-
-
-class Keeper(TrainerCallback):
-    """Keeps the model of every n-th step in ``steps/N`` of the output folder."""
-
-    def __init__(self, every: int, out: Path) -> None:
-        self.every, self.out = every, out
-
-    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:  # type: ignore[override]
-        if state.global_step % self.every or not state.is_world_process_zero:
-            return
-        inner: Any = getattr(model, "module", model)  # without DistributedDataParallel
-        with write_errors_in_one_line(self.out):
-            inner.save_pretrained(step_folder(self.out, state.global_step))
 
 
 def train(
@@ -214,7 +209,6 @@ def train(
     settings: dict[str, Any],
     progress: Progress | None = None,
     callbacks: Sequence[TrainerCallback] = (),
-    order: Any = None,
     row_length: int | None = None,
 ) -> Training:
     """Train in place and leave the model and a record of the run in ``out``.
@@ -224,7 +218,8 @@ def train(
     weights and returns the record. ``settings`` identifies the run: a folder
     made with other settings, or from a model with other weights, is refused.
     The folder is locked during the run. ``row_length`` is the length of a long
-    row in tokens, by which the attention is chosen.
+    row in tokens, by which the attention is chosen. A ``dataset`` that is not
+    iterable has a method ``order`` for the sampler of its rows.
 
     Raises RobustokError for a loss that is not a number, for a folder of
     another run or in use by one, and where the disk is full.
@@ -249,8 +244,7 @@ def train(
         if main_process:
             with write_errors_in_one_line(out):
                 claim(out, identity)
-        watch = TrainingWatch(dataset, recipe.steps, progress)
-        keepers = [Keeper(recipe.keep_every, out)] if recipe.keep_every else []
+        watch = TrainingWatch(dataset, out, recipe.keep_every, progress)
         with (
             _undisturbed(),
             dropout_of(model, recipe.dropout),
@@ -262,11 +256,11 @@ def train(
                 model=model,
                 args=arguments,
                 train_dataset=dataset,
-                data_collator=_Collate(collator),
-                callbacks=[watch, *keepers, *callbacks],
+                data_collator=partial(_collate, collator),
+                callbacks=[watch, *callbacks],
             )
             trainer.remove_callback(PrinterCallback)
-            trainer.order, trainer.watch = order, watch
+            trainer.watch = watch
             trainer.train(resume_from_checkpoint=_resumed_from(trainer, out / CHECKPOINTS))
             training = _result(trainer, watch, out, precision)
             with write_errors_in_one_line(out):
@@ -274,29 +268,24 @@ def train(
     return training
 
 
-class _Collate:
-    """Batches of a collator, each with the number of draws of every row that were too long."""
-
-    def __init__(self, collate: Any) -> None:
-        self.collate = collate
-
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        overflowed = torch.tensor([int(row.get("overflowed", 0)) for row in rows])
-        return {**self.collate(rows), "overflowed": overflowed}
+def _collate(collator: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A batch with the number of draws of every row that were too long."""
+    overflowed = torch.tensor([int(row.get("overflowed", 0)) for row in rows])
+    return {**collator(rows), "overflowed": overflowed}
 
 
 class _Trainer(Trainer):
-    """A Trainer that seals its checkpoints, and may take the rows in a given order.
+    """A Trainer that seals its checkpoints, and takes the rows in the order of the data set.
 
     It adds up what overflowed in the batches that it trains on: data loaders read ahead.
     """
 
-    order: Any = None
     watch: Any = None
     overflowed: Any = 0  # since the last log, in this process
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        return super()._get_train_sampler(train_dataset) if self.order is None else self.order
+        data: Any = self.train_dataset
+        return data.order()
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         self.overflowed = self.overflowed + inputs.pop("overflowed").sum()
@@ -366,33 +355,20 @@ def _save(trainer: Trainer, out: Path, identity: dict[str, Any], training: Train
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
 
 
-def pad_id(model: PreTrainedModel) -> int:
-    """The id of padding. Padding is masked, so any id is valid if the model names none."""
-    for name in ("pad_token_id", "eos_token_id"):
-        value = getattr(model.config, name, None)
-        if isinstance(value, int) and value >= 0:
-            return value
-    return 0
-
-
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Restore the global random generators and progress bars, which the Trainer changes."""
-    bars, level = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
-    hf_logging.disable_progress_bar()
-    # Its warnings about tied weights and file times are expected here.
-    hf_logging.set_verbosity_error()
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            hf_logging.set_verbosity(level)
-            if bars:
-                hf_logging.enable_progress_bar()
-            random.setstate(python)
-            np.random.set_state(legacy)  # noqa: NPY002
+    with torch.random.fork_rng(devices=devices), ExitStack() as stack:
+        stack.callback(random.setstate, random.getstate())
+        stack.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
+        stack.callback(hf_logging.set_verbosity, hf_logging.get_verbosity())
+        if hf_logging.is_progress_bar_enabled():
+            stack.callback(hf_logging.enable_progress_bar)
+        hf_logging.disable_progress_bar()
+        # Its warnings about tied weights and file times are expected here.
+        hf_logging.set_verbosity_error()
+        yield
 
 
 def _load_weights(model: PreTrainedModel, out: Path) -> None:
@@ -418,30 +394,27 @@ def dropout_of(model: PreTrainedModel, share: float | None) -> Iterator[None]:
     if share is None:
         yield
         return
-    hooks: list[Any] = []
-    modules = dict(model.named_modules())
+    named = list(model.named_modules())
     own = [
         module
-        for name, module in modules.items()
+        for name, module in named
         if isinstance(module, nn.Dropout) and "lora_" not in name  # an adapter has its own
     ]
-    before: list[tuple[Any, str, float]] = [(module, "p", module.p) for module in own]
-    for name, module in modules.items():
+    changed: list[tuple[nn.Module, str]] = [(module, "p") for module in own]
+    for _, module in named:
         if isinstance(getattr(module, _ATTENTION, None), (int, float)):
-            before.append((module, _ATTENTION, getattr(module, _ATTENTION)))
-        if not own and name.rpartition(".")[2] in _LAYERS:
-            hooks.append(module.register_forward_hook(_dropping(share)))
+            changed.append((module, _ATTENTION))
+    hooked: list[nn.Module] = []
     if not own:
-        hooks.append(model.get_input_embeddings().register_forward_hook(_dropping(share)))
-    for module, name, _ in before:
-        setattr(module, name, share)
-    try:
+        hooked = [module for name, module in named if name.rpartition(".")[2] in _LAYERS]
+        hooked.append(model.get_input_embeddings())
+    with ExitStack() as stack:
+        for module, name in changed:
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, share)
+        for module in hooked:
+            stack.enter_context(module.register_forward_hook(_dropping(share)))
         yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
-        for hook in hooks:
-            hook.remove()
 
 
 def _dropping(share: float) -> Any:
@@ -464,22 +437,19 @@ def fast_steps(model: PreTrainedModel, precision: str, row_length: int | None) -
     plain formula in bfloat16 on a processor. A frozen output layer is copied for every row where
     its input is a slice of the hidden states that is not contiguous.
     """
-    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore
+    base = getattr(model, "get_base_model", lambda: model)()
     before = str(base.config._attn_implementation)
     on_processor = not torch.accelerator.is_available()
     short = row_length is not None and row_length <= _SHORT
     eager = on_processor and precision == "bfloat16" and short and before == "sdpa"
     head = base.get_output_embeddings()
-    hook = head.register_forward_pre_hook(_contiguous) if head is not None else None
-    try:
+    with ExitStack() as stack:
         if eager:
             base.set_attn_implementation("eager")
+            stack.callback(base.set_attn_implementation, before)
+        if head is not None:
+            stack.enter_context(head.register_forward_pre_hook(_contiguous))
         yield "eager" if eager else before
-    finally:
-        if eager:
-            base.set_attn_implementation(before)
-        if hook is not None:
-            hook.remove()
 
 
 def _contiguous(_module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
