@@ -25,6 +25,8 @@ from robustok.report.style import (
     colors,
     draw_line,
     figure_style,
+    grouped,
+    label_axes,
     new_figure,
     one_line,
     panel_title,
@@ -137,25 +139,22 @@ def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
     points = learning_curve(rows)
     if not points:
         return None
-    names = list(dict.fromkeys(row["name"] for row in points))
-    schemes = list(dict.fromkeys(row["eval_scheme"] for row in points))
+    models, schemes = grouped(points, "name"), grouped(points, "eval_scheme")
     with figure_style():
         figure, (axes,) = new_figure((7.2, 4.2))
-        for name, color in zip(names, colors(names), strict=True):
+        for (name, own), color in zip(models.items(), colors([*models]), strict=True):
+            by_scheme = grouped(own, "eval_scheme")
             for scheme, dash in zip(schemes, cycle(DASHES), strict=False):
-                own = [r for r in points if (r["name"], r["eval_scheme"]) == (name, scheme)]
                 draw_line(
-                    axes, own, "step", "accuracy", scale=100, color=color, shade=0.12, marker="o",
-                    markersize=4, linestyle=dash, linewidth=1.7, label=f"{name}, asked {scheme}",
+                    axes, by_scheme.get(scheme, []), "step", "accuracy", scale=100, color=color,
+                    shade=0.12, marker="o", markersize=4, linestyle=dash, linewidth=1.7,
+                    label=f"{name}, asked {scheme}",
                 )  # fmt: skip
         axes.axhline(100 * points[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
-        axes.set_ylim(0, 100)
+        label_axes(axes, "steps of fine-tuning", "accuracy, %", ylim=(0, 100))
         steps = sorted({row["step"] for row in points})
         if len(steps) <= 10:
             axes.set_xticks(steps)
-        axes.set_xlabel("steps of fine-tuning")
-        axes.set_ylabel("accuracy, %")
-        axes.grid(visible=True, axis="y")
         figure.legend(fontsize="small", loc="outside upper left", ncols=2)
         save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
     return Section(

@@ -81,10 +81,15 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
         name for name in fields
         if frame[name].nunique() > 1 and (finetuned or name != "pretrain_scheme")
     ]  # fmt: skip
-    frame["panel"] = [", ".join(filter(None, map(str, row))) for row in frame[varying].to_numpy()]
+    frame["panel"] = joined(frame[varying])
     if by is not None:
         frame["name"] = list(map(in_panel, frame["panel"], frame[by]))
     return varying
+
+
+def joined(columns: DataFrame) -> list[str]:
+    """The texts of each row that are not empty."""
+    return [", ".join(filter(None, map(str, row))) for row in columns.to_numpy()]
 
 
 def in_panel(panel: str, name: str) -> str:
@@ -113,7 +118,8 @@ class Results:
     other seeds are one row with an interval over them. Beside the fields of results.jsonl it has
     `bar`, the spec that the model was trained with or its examples drawn with; `scheme` and
     `strength`, its two parts as text; `panel`, the fields that also differ between models, as text;
-    and `name`, panel and bar.
+    `group`, those of them that models are compared within, such as the task; and `name`, panel and
+    bar.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -142,6 +148,8 @@ class Results:
         measured["bar"] = few_shot.where(few_shot != "", measured["train_scheme"])
         measured[["scheme", "strength"]] = [scheme_and_strength(bar) for bar in measured["bar"]]
         self.varying = name_models(measured, "bar")
+        comparable = [field for field in self.varying if field != "pretrain_scheme"]
+        measured["group"] = joined(measured[comparable])
         _check_seeds(measured)
         groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
