@@ -16,6 +16,8 @@ from robustok.study.schema import CorpusSection, Study, WordTask
 from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
 
+MAX_CELLS = 20_000
+
 
 def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
     """The cells of a study, each after all that it depends on.
@@ -31,9 +33,17 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
             opens no file and sends no request; that suffices for counts and estimates of cost.
 
     Models are evaluated right after they are trained, so that an interrupted run has complete rows
-    of results. Raises RobustokError for a file that cannot be read.
+    of results. Raises RobustokError for a file that cannot be read, and for more than `MAX_CELLS`.
     """
-    return tuple({cell.key: cell for cell in _Planner(study, read).cells()}.values())
+    cells: dict[str, Cell] = {}
+    for cell in _Planner(study, read).cells():
+        cells[cell.key] = cell
+        if len(cells) > MAX_CELLS:
+            raise RobustokError(
+                f"the study '{study.name}' has more than {MAX_CELLS:,} cells: lower its repeats, or "
+                "shorten its lists"
+            )
+    return tuple(cells.values())
 
 
 def hub_names() -> dict[tuple[str, str], list[str]]:
