@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from robustok.runtime.display import Progress
-from robustok.study.schema import NOT_IN_KEY, Study, TrainingSection
+from robustok.study.schema import NOT_IN_KEY, Study
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
 
@@ -154,20 +154,6 @@ def parameters(study: Study) -> float:
     keys = width // sizes["heads"] * sizes["kv_heads"]
     block = 2 * width * width + 2 * width * keys + 3 * width * sizes["feed_forward"]
     return sizes["layers"] * block + (1 if sizes["tied"] else 2) * (size or 50_257) * width
-
-
-def training_seconds(
-    parameters: float, options: TrainingSection, scheme: str, max_length: int | None = None
-) -> float:
-    """Seconds of training on full rows of `max_length` tokens, or on questions without it."""
-    if max_length is None:
-        # Drawn tokenizations are about twice as long as the canonical ones.
-        max_length = QUESTION_TOKENS * (1 if scheme == "canonical" else 2)
-    return 6 * parameters * float(options.steps * options.batch_size) * max_length / CORE
-
-
-def scoring_seconds(parameters: float, tokens: float) -> float:
-    return 2 * parameters * tokens / CORE
 
 
 def gpu_hours(work: Sequence[float]) -> float:

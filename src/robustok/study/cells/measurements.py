@@ -27,7 +27,7 @@ from robustok.runtime.display import Progress
 from robustok.runtime.files import read_rows, write_json, write_rows
 from robustok.samplers import Spec, measure, sampler, schedule
 from robustok.samplers.strength import sampler_at_splits, splits_in
-from robustok.study.cells.base import QUESTION_TOKENS, Cell, Summary, scoring_seconds
+from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, QuestionsCell, TokenizerCell
 from robustok.study.cells.models import FINETUNED, ModelCell
 from robustok.study.schema import NOT_IN_KEY, AttackSection, DriftSection, Study
@@ -99,7 +99,7 @@ class MeasurementCell(Cell):
 
     @property
     def work(self) -> float:
-        return scoring_seconds(self.model.origin.parameters, self.tokens) + 1
+        return 2 * self.model.origin.parameters * self.tokens / CORE + 1
 
 
 @dataclass(frozen=True, kw_only=True)

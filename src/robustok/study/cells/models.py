@@ -13,7 +13,7 @@ from robustok.models import add_lora, load_model, save_tokenizer, small_model
 from robustok.runtime.display import Progress
 from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
-from robustok.study.cells.base import Cell, Summary, training_seconds
+from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, External, TokenizerCell
 from robustok.study.schema import (
     NOT_IN_KEY,
@@ -116,8 +116,11 @@ class TrainedCell(ModelCell):
 
     @property
     def work(self) -> float:
-        length = self._row_length
-        return training_seconds(self.origin.parameters, self.options, self.scheme, length)
+        options, length = self.options, self._row_length
+        if length is None:  # drawn tokenizations are about twice as long as the canonical ones
+            length = QUESTION_TOKENS * (1 if self.scheme == "canonical" else 2)
+        tokens = float(options.steps * options.batch_size) * length
+        return 6 * self.origin.parameters * tokens / CORE
 
     @property
     @abstractmethod
