@@ -19,7 +19,7 @@ from robustok.errors import RobustokError
 from robustok.report.figures import SPLITS_AXIS, Panel, draw_bars, with_figure
 from robustok.report.frame import Row, bounds, percent
 from robustok.report.page import Section, Table, render
-from robustok.report.style import colors, last_parts
+from robustok.report.style import colors, grouped, last_parts
 from robustok.report.tables import NOT_RUN, Headline, perplexity_text, pivot
 from robustok.runtime.files import read_rows, write_whole
 
@@ -162,18 +162,6 @@ def _title(task: str) -> str:
     return _TITLES.get(task, task)
 
 
-def _tasks_of(cards: Iterable[Card]) -> list[str]:
-    return list(dict.fromkeys(row["task"] for card in cards for row in card["results"]))
-
-
-def _by_strength(card: Card, task: str) -> tuple[Row | None, list[Row], Row | None]:
-    """The results for a task: canonical, drawn from weak to strong, and of the suite."""
-    rows = [row for row in card["results"] if row["task"] == task]
-    canonical = next((row for row in rows if row["eval_scheme"] == "canonical"), None)
-    worst = next((row for row in rows if is_suite(row["eval_scheme"])), None)
-    return canonical, [row for row in rows if row not in (canonical, worst)], worst
-
-
 def _are_attacked(cards: Iterable[Card]) -> bool:
     """Whether a card has the accuracy under the worst attack of a suite."""
     return any(is_suite(row["eval_scheme"]) for card in cards for row in card["results"])
@@ -188,8 +176,10 @@ def _is_at_chance(card: Card) -> bool:
 def _headlines(card: Card, color: str) -> list[Headline]:
     """The accuracy of each task on canonical and on the most perturbed questions, in a sentence."""
     headlines = []
-    for task in _tasks_of([card]):
-        canonical, drawn, worst = _by_strength(card, task)
+    for task, rows in grouped(card["results"], "task").items():
+        canonical = next((row for row in rows if row["eval_scheme"] == "canonical"), None)
+        worst = next((row for row in rows if is_suite(row["eval_scheme"])), None)
+        drawn = [row for row in rows if row not in (canonical, worst)]
         if canonical is None or not drawn:
             continue
         last = drawn[-1]
@@ -239,18 +229,23 @@ def _sections(cards: Mapping[str, Card]) -> list[Section]:
     return [section for section in sections if section.tables[0].lines]
 
 
+def _results(cards: Mapping[str, Card]) -> list[Row]:
+    """The results of all cards, with the names of the models."""
+    return [row | {"model": name} for name, card in cards.items() for row in card["results"]]
+
+
 def _accuracies(cards: Mapping[str, Card]) -> Table:
-    rows = {(row["task"], name, row["eval_scheme"]): row
-            for name, card in cards.items() for row in card["results"]}  # fmt: skip
-    schemes = sorted(dict.fromkeys(scheme for *_, scheme in rows), key=is_suite)
+    rows = _results(cards)
+    schemes = sorted(grouped(rows, "eval_scheme"), key=is_suite)
     several, one_suite = len(cards) > 1, sum(map(is_suite, schemes)) == 1
     head = ["task", "model"] if several else ["task"]
     head += ["worst attack" if is_suite(scheme) and one_suite else scheme for scheme in schemes]
-    lines = [
-        [_title(task), *([name] if several else []),
-         *(_accuracy_text(rows.get((task, name, scheme))) for scheme in schemes)]
-        for task in _tasks_of(cards.values()) for name in cards
-    ]  # fmt: skip
+    lines = []
+    for task, own in grouped(rows, "task").items():
+        measured = {(row["model"], row["eval_scheme"]): row for row in own}
+        for name in cards:
+            texts = [_accuracy_text(measured.get((name, scheme))) for scheme in schemes]
+            lines.append([_title(task), *([name] if several else []), *texts])
     return Table(head, lines)
 
 
@@ -299,21 +294,21 @@ def _identities(cards: Mapping[str, Card]) -> Table:
 def _panels(cards: Mapping[str, Card]) -> list[Panel]:
     """A panel for each task: a group for each strength and the suite, a bar for each model."""
     tints = dict(zip(cards, colors([*cards]), strict=True))
+    series = {name: name for name in cards}
     panels = []
-    for task in _tasks_of(cards.values()):
-        groups, splits = {"canonical": "0\ncanonical"}, {}
-        cells, attacked = {}, {}
-        for name, card in cards.items():
-            canonical, drawn, worst = _by_strength(card, task)
-            cells |= {(name, row["eval_scheme"]): row for row in (canonical, *drawn) if row}
-            attacked |= {(name, _WORST): worst} if worst else {}
-            for row in drawn:
-                splits.setdefault(row["eval_scheme"], []).append(row["splits"])
-        for scheme, own in splits.items():
-            alpha = scheme.partition("alpha=")[2].rstrip(")")
-            groups[scheme] = f"{sum(own) / len(own):.2f}\n{f'α = {alpha}' if alpha else scheme}"
-        groups |= {_WORST: "worst\nattack"} if attacked else {}
-        cells |= attacked
-        series = {name: name for name in cards}
-        panels.append(Panel(_title(task), series, groups, cells, set(cells), tints, SPLITS_AXIS))
+    for task, own in grouped(_results(cards), "task").items():
+        by_scheme = grouped(own, "eval_scheme")
+        groups = {"canonical": "0\ncanonical"}
+        for scheme, rows in by_scheme.items():
+            if scheme != "canonical" and not is_suite(scheme):
+                alpha = scheme.partition("alpha=")[2].rstrip(")")
+                splits = sum(row["splits"] for row in rows) / len(rows)
+                groups[scheme] = f"{splits:.2f}\n{f'α = {alpha}' if alpha else scheme}"
+        if any(map(is_suite, by_scheme)):
+            groups[_WORST] = "worst\nattack"
+        cells: dict[tuple[str, str], Row | None] = {}
+        for row in own:
+            scheme = row["eval_scheme"]
+            cells[row["model"], _WORST if is_suite(scheme) else scheme] = row
+        panels.append(Panel(_title(task), series, groups, cells, tints, SPLITS_AXIS))
     return panels

@@ -11,12 +11,7 @@ from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
 from robustok.report.analyses import draw_curve, draw_embeddings
 from robustok.report.cards import card_of, cards_in, write_cards
-from robustok.report.figures import (
-    attack_section,
-    heatmap_section,
-    learning_section,
-    strength_section,
-)
+from robustok.report.figures import accuracy_figures, learning_section
 from robustok.report.frame import Results, Row, merged_layers, model_name
 from robustok.report.page import Section, example_groups, render
 from robustok.report.sources import ReportSource, read_source
@@ -92,9 +87,7 @@ def write_report(
     with disk_full_in_one_line(out):
         figures = out / "figures"
         sections = [
-            strength_section(results, figures),
-            attack_section(results, figures),
-            heatmap_section(results, figures),
+            *accuracy_figures(results, figures),
             _layer_figure(rows, figures),
             learning_section(rows, figures),
             _curve_figure(sources, figures),

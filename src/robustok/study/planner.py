@@ -40,8 +40,8 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
         cells[cell.key] = cell
         if len(cells) > MAX_CELLS:
             raise RobustokError(
-                f"the study '{study.name}' has more than {MAX_CELLS:,} cells: lower its repeats, or "
-                "shorten its lists"
+                f"the study '{study.name}' has more than {MAX_CELLS:,} cells: lower its repeats, "
+                "or shorten its lists"
             )
     return tuple(cells.values())
 
