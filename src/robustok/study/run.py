@@ -321,7 +321,6 @@ def _names(study: Study, cell: MeasurementCell) -> Row:
 def _row(study: Study, cell: MeasurementCell, records: Mapping[str, dict[str, Any]]) -> Row:
     record, model_record = records[cell.key], records[cell.model.key]
     model, tokenizer = model_record["result"], records[cell.tokenizer.key]["result"]
-    sizes = {"architecture": study.model.architecture} | study.model.sizes()
     row: Any = {
         **_names(study, cell),
         **({"train_spec": model["train_spec"]} if "train_spec" in model else {}),
@@ -329,7 +328,7 @@ def _row(study: Study, cell: MeasurementCell, records: Mapping[str, dict[str, An
         "eval_scheme": cell.eval_scheme,
         "seconds": record["seconds"],
         "model": {
-            **({"name": study.model.name} if study.model.name else sizes),
+            **({"name": study.model.name} if study.model.name else study.model.sizes()),
             "parameters": model["parameters"],
             "training_seconds": model_record["seconds"],
         },

@@ -120,11 +120,8 @@ class ModelSection(Strict):
         return Shape(**self.sizes())
 
     def sizes(self) -> dict[str, Any]:
-        """The sizes of a model from random weights, without the default architecture."""
-        sizes = {name: getattr(self, name) for name in (*SIZES, "tied")}
-        if self.architecture != "llama":
-            sizes["architecture"] = self.architecture
-        return sizes
+        """The sizes of a model from random weights, and its architecture."""
+        return {name: getattr(self, name) for name in ("architecture", *SIZES, "tied")}
 
 
 SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
@@ -252,8 +249,13 @@ class AttackSection(Strict):
     def eval_scheme(self) -> str:
         """The attack or the suite as results name it."""
         if self.suite:
-            return suite_label(self.suite, self.max_scored or SUITE_LIMIT)
+            return suite_label(self.suite, self.limit)
         return str(self.settings)
+
+    @property
+    def limit(self) -> int:
+        """Tokenizations that each search of a suite scores for a question."""
+        return self.max_scored or SUITE_LIMIT
 
 
 class PerplexitySection(Strict):

@@ -18,7 +18,7 @@ import numpy as np
 
 from robustok import attack as attacks
 from robustok import evaluation
-from robustok.attack.settings import SUITE_LIMIT, ObjectiveSettings, suite_label
+from robustok.attack.settings import ObjectiveSettings, suite_label
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.results import FewShot
 from robustok.models.devices import precision_of
@@ -152,6 +152,7 @@ class EmbeddingsCell(MeasurementCell):
     """How far apart a model's layers put the tokenizations of each frequent word."""
 
     kind: ClassVar[str] = "embeddings"
+    eval_scheme: ClassVar[str] = "embeddings"
 
     words: int
     draws: int
@@ -160,10 +161,6 @@ class EmbeddingsCell(MeasurementCell):
     def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
         if part := study.embeddings:
             yield cls(words=part.words, draws=part.draws, **subject.cell_fields)
-
-    @property
-    def eval_scheme(self) -> str:
-        return "embeddings"
 
     @property
     def tokens(self) -> float:
@@ -299,18 +296,13 @@ class AttackCell(AccuracyCell):
             yield cls(attack=attack, data=data, few_shot=few_shot, **subject.cell_fields)
 
     @property
-    def max_scored(self) -> int:
-        """Tokenizations that each search of a suite scores for a question."""
-        return self.attack.max_scored or SUITE_LIMIT
-
-    @property
     def eval_scheme(self) -> str:
         return self.attack.eval_scheme
 
     @property
     def tokens(self) -> float:
         if self.attack.suite:
-            return self.attack.items * SUITE_SEARCHES * self.max_scored * QUESTION_TOKENS / 3
+            return self.attack.items * SUITE_SEARCHES * self.attack.limit * QUESTION_TOKENS / 3
         # The neighbors of a tokenization share most of their tokens.
         steps = self.attack.items * min(self.attack.steps, STEPS_TAKEN) * len(self.attack.distances)
         return steps * STEP_NEIGHBORS * QUESTION_TOKENS / 3
@@ -345,7 +337,7 @@ class AttackCell(AccuracyCell):
             objective,
             suite=str(self.attack.suite),
             seed=self.seed,
-            max_scored=self.max_scored,
+            max_scored=self.attack.limit,
             resume_file=self.path(folder) / "attacks.jsonl",
             progress=progress,
         )
@@ -386,7 +378,7 @@ class TransferCell(AttackCell):
 
     @property
     def eval_scheme(self) -> str:
-        return suite_label(str(self.attack.suite), self.max_scored, len(self.others))
+        return suite_label(str(self.attack.suite), self.attack.limit, len(self.others))
 
     @property
     def tokens(self) -> float:
@@ -422,6 +414,7 @@ class DriftCell(MeasurementCell):
     """Completions sampled after canonical questions, at temperature 1, checked by the guard."""
 
     kind: ClassVar[str] = "drift"
+    eval_scheme: ClassVar[str] = "sampled completions"
 
     options: DriftSection
     questions: tuple[QuestionsCell, ...]
@@ -431,10 +424,6 @@ class DriftCell(MeasurementCell):
         if study.drift is None or not subject.is_last or not subject.questions:
             return
         yield cls(options=study.drift, questions=subject.questions, **subject.cell_fields)
-
-    @property
-    def eval_scheme(self) -> str:
-        return "sampled completions"
 
     @property
     def tokens(self) -> float:
