@@ -16,6 +16,7 @@ import pandas as pd
 from robustok.attack.settings import AttackSettings, is_attack, is_suite, named_settings
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
+from robustok.report.analyses import draw_embeddings
 from robustok.report.frame import (
     LEAST_SEEDS,
     DataFrame,
@@ -289,16 +290,24 @@ def perplexity_text(row: Any) -> str:
     return f"{text}, {row['bits_per_byte']:.3f} bits/byte"
 
 
-def layer_section(rows: Sequence[Row]) -> Section | None:
-    """A line a layer, a column a model: the mean distance and its interval."""
+def layer_section(rows: Sequence[Row], folder: Path) -> Section | None:
+    """A line a layer, a column a model: the mean distance and its interval; and their figure."""
     layers = merged_layers(rows)
     if layers.empty:
         return None
+    draw_embeddings(layers.to_dict("records"), folder / "embeddings")
     layers["text"] = [
         f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
     ]
     table = pivot(layers.sort_values("layer", kind="stable"), "layer", "model", "layer", "–")
-    return Section("layers", "Distances by layer", tables=[table])
+    return Section(
+        "embeddings",
+        "Distance between the tokenizations of a word, by layer",
+        "Mean distance between the unit-normalized last-token states of the canonical and of "
+        "uniformly drawn tokenizations; bands are 95% intervals over words and seeds.",
+        [table],
+        folder / "embeddings",
+    )
 
 
 def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NOT_RUN) -> Table:

@@ -9,10 +9,10 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
-from robustok.report.analyses import draw_curve, draw_embeddings
+from robustok.report.analyses import draw_curve
 from robustok.report.cards import card_of, cards_in, write_cards
 from robustok.report.figures import accuracy_figures, learning_section
-from robustok.report.frame import Results, Row, merged_layers, model_name
+from robustok.report.frame import Results, Row, model_name
 from robustok.report.page import Section, example_groups, render
 from robustok.report.sources import ReportSource, read_source
 from robustok.report.tables import Headline as Headline
@@ -88,12 +88,11 @@ def write_report(
         figures = out / "figures"
         sections = [
             *accuracy_figures(results, figures),
-            _layer_figure(rows, figures),
+            layer_section(rows, figures),
             learning_section(rows, figures),
             _curve_figure(sources, figures),
             accuracy_section(results),
             versus_canonical(results),
-            layer_section(rows),
             perplexity_section(rows),
             other_section(rows),
             *(source.section(figures) for source in sources if source.section),
@@ -116,20 +115,6 @@ def write_report(
         for suffix in ("html", "md"):
             write_whole(out / f"report.{suffix}", render(f"report.{suffix}", **values))
     return out / "report.html"
-
-
-def _layer_figure(rows: Sequence[Row], folder: Path) -> Section | None:
-    layers = merged_layers(rows)
-    if layers.empty:
-        return None
-    draw_embeddings(layers.to_dict("records"), folder / "embeddings")
-    return Section(
-        "embeddings",
-        "Distance between the tokenizations of a word, by layer",
-        "Mean distance between the unit-normalized last-token states of the canonical and of "
-        "uniformly drawn tokenizations; bands are 95% intervals over words and seeds.",
-        figure=folder / "embeddings",
-    )
 
 
 def _curve_figure(sources: Sequence[ReportSource], folder: Path) -> Section | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from robustok.errors import RobustokError
@@ -143,29 +143,22 @@ class _Planner:
             for step in range(every, options.steps, every) if every else ():
                 kept = models.StepCell(step, model)
                 yield kept
-                subject = self._subject(kept, seed, is_last=True)
-                questions = subject.questions[:1]  # of the task
-                yield from measurements.EvaluateCell.planned(
-                    self.study, replace(subject, questions=questions)
-                )
+                yield from self._measurements(kept, seed, is_last=True)
             yield from self._measurements(model, seed, is_last=True)
 
     def _measurements(self, model: models.ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
         """The measurements of a model, after the questions that they read."""
-        subject = self._subject(model, seed, is_last=is_last)
+        questions, kinds, part = self.questions, measurements.MEASUREMENTS, self.study.few_shot
+        if isinstance(model, models.StepCell):  # evaluated alone, on the task
+            questions, kinds = questions[:1], (measurements.EvaluateCell,)
         if is_last:
-            yield from subject.questions
-        for kind in measurements.MEASUREMENTS:
-            yield from kind.planned(self.study, subject)
-
-    def _subject(
-        self, model: models.ModelCell, seed: int, *, is_last: bool
-    ) -> measurements.Subject:
-        part = self.study.few_shot
+            yield from questions
         few_shots = tuple(FewShot(part.examples, s) for s in part.schemes) if part else (None,)
-        return measurements.Subject(
-            model, seed, self.tokenizer, self.corpus, self.questions, few_shots, is_last
+        subject = measurements.Subject(
+            model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last
         )
+        for kind in kinds:
+            yield from kind.planned(self.study, subject)
 
     def _benchmarks(self) -> Iterator[inputs.BenchmarkCell]:
         part, few_shot = self.study.benchmarks, self.study.few_shot
