@@ -7,7 +7,7 @@ interval can be derived again from the line alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -18,7 +18,7 @@ from robustok.attack.settings import is_suite
 from robustok.errors import RobustokError
 from robustok.report.figures import SPLITS_AXIS, Panel, draw_bars, with_figure
 from robustok.report.frame import Row, bounds, percent
-from robustok.report.page import Section, Table, render
+from robustok.report.page import Section, Table, write_page
 from robustok.report.style import colors, grouped, last_parts
 from robustok.report.tables import NOT_RUN, Headline, perplexity_text, pivot
 from robustok.runtime.files import read_rows, write_whole
@@ -31,6 +31,16 @@ _PERPLEXITY = ("eval_scheme", "perplexity", "bits_per_byte", "low", "high", "tex
 _DRIFT = ("completions", "drifted", "low", "high", "drifted_ids", "changed")
 _TITLES = {"langgame": "LangGame", "cute": "CUTE"}
 _WORST = "worst"  # the group of a suite in the figure
+_WORST_IN_FIGURE = "the worst attack is that of several searches that the model answers worst"
+_WORST_IN_TABLE = (
+    "The worst is over all searches of the suite, on fewer questions, beside their canonical "
+    "accuracy."
+)
+_SUBTITLE = "How the answers change when the tokenization of a question changes, its text does not."
+_AT_CHANCE = (
+    "on no task clearly above the accuracy of a guess, so that there is no accuracy to lose. Read "
+    "consistency and perplexity instead."
+)
 
 
 class Card(TypedDict):
@@ -130,22 +140,19 @@ def write_cards(cards: Sequence[Card], out: Path) -> Path:
     """
     named = _by_name(cards)
     names, is_one = list(named), len(cards) == 1
-    draw = partial(draw_bars, _panels(named))
     lines = "".join(json.dumps(card, ensure_ascii=False) + "\n" for card in cards)
     write_whole(out / CARD, lines)
-    values = {
-        "title": names[0] if is_one else f"{len(cards)} models beside each other",
-        "headlines": _headlines(cards[0], colors(names)[0]) if is_one else [],
-        "attacked": _are_attacked(cards),
-        "figure": with_figure(Section("card", "Accuracy"), out / "figures", draw).images,
-        "sections": _sections(named),
-        "identities": _identities(named),
-        "versions": " · ".join(f"{n} {v}" for n, v in cards[0]["versions"].items()),
-        "chance": [name for name, card in named.items() if _is_at_chance(card)],
-    }
-    for suffix in ("html", "md"):
-        write_whole(out / f"report.{suffix}", render(f"card.{suffix}", **values))
-    return out / "report.html"
+    at_chance = [name for name, card in named.items() if _is_at_chance(card)]
+    return write_page(
+        out,
+        title=names[0] if is_one else f"{len(cards)} models beside each other",
+        kind="model card",
+        subtitle=[_SUBTITLE],
+        note=f"{', '.join(at_chance)}: {_AT_CHANCE}" if at_chance else "",
+        where="Every answer is in card.jsonl",
+        sections=_sections(named, out / "figures"),
+        headlines=_headlines(cards[0], colors(names)[0]) if is_one else [],
+    )
 
 
 def _by_name(cards: Sequence[Card]) -> dict[str, Card]:
@@ -160,11 +167,6 @@ def _by_name(cards: Sequence[Card]) -> dict[str, Card]:
 
 def _title(task: str) -> str:
     return _TITLES.get(task, task)
-
-
-def _are_attacked(cards: Iterable[Card]) -> bool:
-    """Whether a card has the accuracy under the worst attack of a suite."""
-    return any(is_suite(row["eval_scheme"]) for card in cards for row in card["results"])
 
 
 def _is_at_chance(card: Card) -> bool:
@@ -196,19 +198,23 @@ def _headlines(card: Card, color: str) -> list[Headline]:
     return headlines
 
 
-def _sections(cards: Mapping[str, Card]) -> list[Section]:
+def _sections(cards: Mapping[str, Card], folder: Path) -> list[Section]:
     """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
-    worst = (
-        " The worst is over all searches of the suite, on fewer questions, beside their canonical "
-        "accuracy."
+    is_attacked = any(is_suite(row["eval_scheme"]) for row in _results(cards))
+    figure = Section(
+        "card",
+        "Accuracy by the strength of the perturbation",
+        "With 95% intervals over the questions. At 0 splits the questions have their canonical "
+        "tokenization" + ("; " + _WORST_IN_FIGURE if is_attacked else "") + ".",
     )
     sections = [
+        with_figure(figure, folder, partial(draw_bars, _panels(cards))),
         Section(
             "accuracy",
             "Accuracy",
             "In percent, with 95% intervals over the questions. Consistency is the share of "
             "questions with the same answer, right or wrong, in all draws."
-            + (worst if _are_attacked(cards.values()) else ""),
+            + (f" {_WORST_IN_TABLE}" if is_attacked else ""),
             [_accuracies(cards)],
         ),
         Section(
@@ -225,8 +231,15 @@ def _sections(cards: Mapping[str, Card]) -> list[Section]:
             "how many have other ids than the encoder gives for their text.",
             [_drifts(cards)],
         ),
+        Section(
+            "identity",
+            "What was measured",
+            " · ".join(f"{n} {v}" for n, v in next(iter(cards.values()))["versions"].items()),
+            [_identities(cards)],
+            prose=True,
+        ),
     ]
-    return [section for section in sections if section.tables[0].lines]
+    return [section for section in sections if section.figure or section.tables[0].lines]
 
 
 def _results(cards: Mapping[str, Card]) -> list[Row]:

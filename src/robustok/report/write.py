@@ -13,7 +13,7 @@ from robustok.report.analyses import draw_curve
 from robustok.report.cards import card_of, cards_in, write_cards
 from robustok.report.figures import accuracy_figures, learning_section
 from robustok.report.frame import Results, Row, model_name
-from robustok.report.page import Section, example_groups, render
+from robustok.report.page import Section, example_groups, write_page
 from robustok.report.sources import ReportSource, read_source
 from robustok.report.tables import Headline as Headline
 from robustok.report.tables import (
@@ -30,7 +30,7 @@ from robustok.report.tables import (
     what_intervals_cover,
     write_table,
 )
-from robustok.runtime.files import disk_full_in_one_line, read_json, write_whole
+from robustok.runtime.files import disk_full_in_one_line, read_json
 
 
 def write_report(
@@ -98,23 +98,23 @@ def write_report(
             *(source.section(figures) for source in sources if source.section),
             paper_section(study.get("paper") or {}, _of_one_study(rows)),
         ]
-        values = {
-            "study": study,
-            "subtitle": _subtitle(rows),
-            "intervals": what_intervals_cover(rows),
-            "missing": missing_table(missing),
-            "progress": f"{finished} of {finished + len(missing)} measurements are finished",
-            "headlines": find_headlines(results),
-            "sections": [section for section in sections if section],
-            "examples": example_groups(read_json(examples)) if examples.is_file() else [],
-            "settings": settings_table(study),
-            "measurements": measurement_table(results),
-            "configuration": json.dumps(study, indent=2, ensure_ascii=False),
-            "versions": rows[-1].get("versions", {}) if rows else {},
-        }
-        for suffix in ("html", "md"):
-            write_whole(out / f"report.{suffix}", render(f"report.{suffix}", **values))
-    return out / "report.html"
+        return write_page(
+            out,
+            title=study["title"],
+            kind=f"study {study['name']}" if study["name"] else "",
+            subtitle=_subtitle(rows),
+            note=what_intervals_cover(rows),
+            where="The numbers are also in results.jsonl",
+            sections=[section for section in sections if section],
+            missing=missing_table(missing),
+            progress=f"{finished} of {finished + len(missing)} measurements are finished",
+            headlines=find_headlines(results),
+            examples=example_groups(read_json(examples)) if examples.is_file() else [],
+            settings=settings_table(study),
+            measurements=measurement_table(results),
+            configuration=json.dumps(study, indent=2, ensure_ascii=False),
+            versions=rows[-1].get("versions", {}) if rows else {},
+        )
 
 
 def _curve_figure(sources: Sequence[ReportSource], folder: Path) -> Section | None:
