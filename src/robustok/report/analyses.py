@@ -399,12 +399,10 @@ def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
     depth = max(row["depth"] for row in rows)
     if measured and "theorem" in top:
         _mark_slack(axes, depth, measured, top["theorem"])
-    axes.set_yscale("log")
-    step = max(1, (depth - 1) // 8)
-    layers = range(1, depth, step)
+    layers = range(1, depth, max(1, (depth - 1) // 8))
     axes.set_xticks([0, *layers, depth], ["embedding", *map(str, layers), "logits"])
-    axes.set_xlabel("after layer")
-    axes.grid(True, axis="y")
+    axes.set(xlabel="after layer", yscale="log")
+    axes.grid(axis="y")
 
 
 def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:

@@ -343,7 +343,7 @@ def points(difference: float) -> str:
 class Difference:
     """A difference of two accuracies, its 95% interval, and the two-sided p of none.
 
-    >>> Difference(0.8, 0.5, -0.4, -0.2, 0.001, n=100, seeds=3, paired=True).is_clear
+    >>> Difference(0.8, 0.5, -0.4, -0.2, 0.001, n=100, seeds=3).is_clear
     True
     """
 
@@ -354,7 +354,6 @@ class Difference:
     p: float  # of a difference this large where there is none, on both sides
     n: int  # questions
     seeds: int  # that both have
-    paired: bool  # whether the answers to each question were compared
 
     @property
     def mean(self) -> float:
@@ -407,11 +406,11 @@ def difference(first: Row, second: Row, *, comparisons: int = 1) -> Difference:
         low, high, p = interval(after - before, parts, comparisons=comparisons)
         bounds = max(low, -1.0), min(high, 1.0), p
         seeds = len(second.get("seeds") or (None,))
-        return Difference(before, after, *bounds, n=second["n"], seeds=seeds, paired=False)
+        return Difference(before, after, *bounds, n=second["n"], seeds=seeds)
     bounds = compare_answers(*answers, comparisons=comparisons)
     before, after = (float(part.mean()) for part in answers)
     seeds, questions = answers[0].shape
-    return Difference(before, after, *bounds, n=questions, seeds=seeds, paired=True)
+    return Difference(before, after, *bounds, n=questions, seeds=seeds)
 
 
 def _shared_answers(first: Row, second: Row) -> tuple[np.ndarray, np.ndarray] | None:

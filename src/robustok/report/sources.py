@@ -309,10 +309,9 @@ def _draw_scores(rows: Sequence[Row], stem: Path) -> None:
         axes.plot([row["score"] for row in rows], range(len(rows)), "D", color=ATTACKED,
                   markersize=5, label="attacked")  # fmt: skip
         axes.set_yticks(range(len(rows)), [_label(row) for row in rows], color=INK)
-        axes.set_ylim(-0.7, len(rows) - 0.3)
-        axes.set_xlabel(f"score: {rows[0].get('objective') or 'objective'}")
+        score = f"score: {rows[0].get('objective') or 'objective'}"
+        axes.set(ylim=(-0.7, len(rows) - 0.3), xlabel=score)
         axes.locator_params(axis="x", nbins=6)
-        axes.grid(visible=False)
         axes.grid(axis="x")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         save_all(figure, stem)

@@ -124,15 +124,13 @@ def missing_table(missing: Sequence[Row]) -> Table:
     """The planned measurements without a result (`missing` of run.json), by model and seed."""
     if not missing:
         return Table([], [])
-    names = ["pretrain_scheme", "train_scheme", "few_shot_scheme", "seed"]
-    frame: DataFrame = pd.DataFrame(missing).reindex(columns=names)
-    frame = frame.loc[:, frame.notna().any()]
-    frame = frame.fillna("")
-    counts = frame.groupby(list(frame.columns), sort=False).size().reset_index()
-    head = ["pre-trained", "fine-tuned", FEW_SHOT, "seed", "missing"]
-    titles = dict(zip([*names, 0], head, strict=True))
-    lines = [[str(value) for value in row] for row in counts.to_numpy()]
-    return Table([titles[name] for name in counts.columns], lines)
+    titles = {"pretrain_scheme": "pre-trained", "train_scheme": "fine-tuned",
+              "few_shot_scheme": FEW_SHOT, "seed": "seed"}  # fmt: skip
+    frame: DataFrame = pd.DataFrame(missing).reindex(columns=[*titles])
+    frame = frame.dropna(axis="columns", how="all").rename(columns=titles)
+    groups = frame.groupby([*frame], sort=False, dropna=False)
+    counts = groups.size().reset_index(name="missing").fillna("")
+    return Table([*counts], counts.astype(str).to_numpy().tolist())
 
 
 def accuracy_table(results: Results) -> Table:
