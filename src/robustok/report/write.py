@@ -9,6 +9,7 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
+from robustok.report import tables
 from robustok.report.analyses import draw_curve
 from robustok.report.cards import card_of, cards_in, write_cards
 from robustok.report.figures import accuracy_figures, learning_section
@@ -16,20 +17,7 @@ from robustok.report.frame import Results, Row, model_name
 from robustok.report.page import Section, example_groups, write_page
 from robustok.report.sources import ReportSource, read_source
 from robustok.report.tables import Headline as Headline
-from robustok.report.tables import (
-    accuracy_section,
-    find_headlines,
-    layer_section,
-    measurement_table,
-    missing_table,
-    other_section,
-    paper_section,
-    perplexity_section,
-    settings_table,
-    versus_canonical,
-    what_intervals_cover,
-    write_table,
-)
+from robustok.report.tables import find_headlines, write_table
 from robustok.runtime.files import disk_full_in_one_line, read_json
 
 
@@ -88,30 +76,30 @@ def write_report(
         figures = out / "figures"
         sections = [
             *accuracy_figures(results, figures),
-            layer_section(rows, figures),
+            tables.layer_section(rows, figures),
             learning_section(rows, figures),
             _curve_figure(sources, figures),
-            accuracy_section(results),
-            versus_canonical(results),
-            perplexity_section(rows),
-            other_section(rows),
+            tables.accuracy_section(results),
+            tables.versus_canonical(results),
+            tables.perplexity_section(rows),
+            tables.other_section(rows),
             *(source.section(figures) for source in sources if source.section),
-            paper_section(study.get("paper") or {}, _of_one_study(rows)),
+            tables.paper_section(study.get("paper") or {}, _of_one_study(rows)),
         ]
         return write_page(
             out,
             title=study["title"],
             kind=f"study {study['name']}" if study["name"] else "",
             subtitle=_subtitle(rows),
-            note=what_intervals_cover(rows),
+            note=tables.what_intervals_cover(rows),
             where="The numbers are also in results.jsonl",
             sections=[section for section in sections if section],
-            missing=missing_table(missing),
+            missing=tables.missing_table(missing),
             progress=f"{finished} of {finished + len(missing)} measurements are finished",
             headlines=find_headlines(results),
             examples=example_groups(read_json(examples)) if examples.is_file() else [],
-            settings=settings_table(study),
-            measurements=measurement_table(results),
+            settings=tables.settings_table(study),
+            measurements=tables.measurement_table(results),
             configuration=json.dumps(study, indent=2, ensure_ascii=False),
             versions=rows[-1].get("versions", {}) if rows else {},
         )
@@ -139,8 +127,6 @@ def _curve_figure(sources: Sequence[ReportSource], folder: Path) -> Section | No
 def _subtitle(rows: Sequence[Row]) -> list[str]:
     """The line below the title: model, sizes, seeds."""
     facts = []
-    if not rows:
-        return facts
     models: dict[str, str] = {}
     for model in (row["model"] for row in rows if row.get("model")):
         shape = ARCHITECTURES[model.get("architecture", "llama")] + " architecture, "
