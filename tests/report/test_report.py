@@ -261,7 +261,7 @@ def test_an_ensemble_is_a_column_of_the_report() -> None:
     results = Results([*ROWS, *more])
     (panel,) = heat_panels(results, narrow=False)
     assert panel.groups[query] == "uniform\n8 draws at once"
-    assert {panel.cells[bar, query]["accuracy"] for bar in panel.series} == {0.8}
+    assert {panel.cells[bar, query]["accuracy"] for bar in panel.series} == {0.8}  # type: ignore[index]
     assert query in [line[1] for line in measurement_table(results).lines]
 
 

@@ -215,9 +215,10 @@ def _grid_panels(results: Results, eval_schemes: Iterable[str], none: str) -> li
     series, groups = {s: s for s in schemes}, {s: s or none for s in strengths}
     tints = dict(zip(schemes, colors(schemes), strict=True))
     panels = []
-    for panel, eval_scheme in product(results.panels, eval_schemes if schemes else ()):
-        own = {(r["scheme"], r["strength"], r["eval_scheme"]): r
-               for r in results.rows if r["panel"] == panel}  # fmt: skip
+    for (panel, rows), eval_scheme in product(
+        results.panels.items(), eval_schemes if schemes else ()
+    ):
+        own = {(row["scheme"], row["strength"], row["eval_scheme"]): row for row in rows}
         cells = {key[:2]: own.get((*key[:2], eval_scheme)) for key in own}
         title = panel_title(panel, one_line(short(eval_scheme)))
         panels.append(Panel(title, series, groups, cells, tints, "strength of training  →"))
@@ -232,8 +233,7 @@ def strength_panels(results: Results) -> list[Panel]:
     """
     schemes, _ = _grid_of(results) or ([], [])
     panels = []
-    for panel in results.panels:
-        own = [row for row in results.rows if row["panel"] == panel]
+    for panel, own in results.panels.items():
         groups, axis = _strength_axis(results, panel)
         crossed = {row["scheme"] for row in own if row["strength"]}
         for scheme in [s for s in schemes if s in crossed] if schemes else [None]:
@@ -269,12 +269,9 @@ def under_attack(results: Results) -> list[Panel]:
     groups = {scheme: short(scheme) for scheme in ("canonical", *results.attacks)}
     bars = {bar: bar for bar in results.colors}
     return _grid_panels(results, results.attacks, "no strength") or [
-        _panel_of(
-            results, panel_title(panel), (r for r in results.rows if r["panel"] == panel), "bar",
-            bars, groups,
-        )
-        for panel in results.panels
-    ]  # fmt: skip
+        _panel_of(results, panel_title(panel), own, "bar", bars, groups)
+        for panel, own in results.panels.items()
+    ]
 
 
 def draw_bars(panels: list[Panel], narrow: bool) -> Figure:
@@ -364,11 +361,9 @@ def heat_panels(results: Results, narrow: bool) -> list[Panel]:
         by, across, titles = "panel", "bar", names
         names = {panel: one_line(panel_title(panel)) for panel in results.panels}
     panels = [
-        _panel_of(
-            results, title, (r for r in results.rows if r[across] == key), by, names, heads
-        )
-        for key, title in titles.items()
-    ]  # fmt: skip
+        _panel_of(results, titles[key], own, by, names, heads)
+        for key, own in grouped(results.rows, across).items()
+    ]
     if narrow and len(heads) > 4 and by == "bar":
         lines = {scheme: one_line(head) for scheme, head in heads.items()}
         bars = {bar: short(bar) for bar in results.colors}

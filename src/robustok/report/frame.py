@@ -19,7 +19,14 @@ import pandas as pd
 from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import compare_answers, interval
-from robustok.report.style import Row, colors, family, last_parts, scheme_and_strength
+from robustok.report.style import (
+    Row,
+    colors,
+    family,
+    grouped,
+    last_parts,
+    scheme_and_strength,
+)
 from robustok.runtime.display import Z95
 from robustok.samplers.spec import Spec, find_scheme
 from robustok.samplers.strength import splits_in
@@ -130,15 +137,17 @@ class Results:
             self._merge_seeds(self.frame)
         self.rows: list[Row] = self.frame.to_dict("records")
         """The rows of `frame`, as dictionaries."""
-        self.names = self._distinct("name")
-        """The models."""
-        self.panels = self._distinct("panel")
-        """What models are grouped by, such as how they were pre-trained; one empty name if not."""
-        self.models = {row["name"]: row for row in reversed(self.rows)}
+        self.models = {name: own[0] for name, own in grouped(self.rows, "name").items()}
         """The first row of each model."""
-        self.colors = dict(zip(self._distinct("bar"), colors(self._distinct("bar")), strict=True))
+        self.names = [*self.models]
+        """The models."""
+        self.panels = grouped(self.rows, "panel")
+        """The rows by what models are grouped by, such as how they were pre-trained; empty if not
+        at all."""
+        bars = [*grouped(self.rows, "bar")]
+        self.colors = dict(zip(bars, colors(bars), strict=True))
         """A color for each spec that a model was trained with, the same in every panel."""
-        self.eval_schemes = self._distinct("eval_scheme")
+        self.eval_schemes = [*grouped(self.rows, "eval_scheme")]
         self.attacks = [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
         by_name = {(row["name"], row["eval_scheme"]): row for row in reversed(self.rows)}
         self._by_name: dict[tuple[str, str], Row] = by_name
@@ -153,9 +162,6 @@ class Results:
         _check_seeds(measured)
         groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
-
-    def _distinct(self, field: str) -> list[str]:
-        return list(dict.fromkeys(row[field] for row in self.rows))
 
     @cached_property
     def hardest(self) -> str | None:
