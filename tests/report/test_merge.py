@@ -296,6 +296,7 @@ def test_runs_are_merged_into_one_report_and_the_paper_compared_with_its_own(
     page = write_report(tmp_path / "0", others, out=tmp_path / "both")
     text = page.with_name("report.md").read_text()
     assert "seeds 0, 1" in text
+    assert "all seeds share. Those of one seed cover the questions only." in text
     assert "| a → canonical | canonical | 50.0 |" in text
     assert re.search(r"\| canonical \| 50.0 \[[^]]*\] / 52.0", text)
 

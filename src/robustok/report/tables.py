@@ -29,7 +29,6 @@ from robustok.report.frame import (
     difference,
     merged_layers,
     merged_perplexities,
-    model_name,
     name_models,
     percent,
     points,
@@ -94,30 +93,6 @@ def _value_text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def what_intervals_cover(rows: Sequence[Row]) -> str:
-    """A sentence on what the intervals of a report cover, by the seeds of each measurement.
-
-    >>> what_intervals_cover([{"seed": s, "train_scheme": "a", "accuracy": 0.5} for s in (0, 1)])
-    'Intervals cover the 2 seeds and the choice of questions, which all seeds share.'
-    """
-    measured = [row for row in rows if "accuracy" in row or "layers" in row]
-    if not measured:
-        return ""
-    what = "words" if all("layers" in row for row in measured) else "questions"
-    names = ["study", "scale", "model", "pretrain_scheme", "train_scheme", "few_shot_scheme",
-             "task", "eval_scheme"]  # fmt: skip
-    named = [{**row, "model": model_name(row)} for row in measured]
-    frame: DataFrame = pd.DataFrame(named).reindex(columns=[*names, "seed"])
-    seeds = frame.groupby(names, dropna=False)["seed"].nunique()
-    if seeds.max() <= 1:
-        return f"Intervals of one seed cover the choice of {what} only."
-    count = f"{max(seeds.min(), 2)} to {seeds.max()}" if seeds.nunique() > 1 else seeds.max()
-    one = f" Those of one seed cover the {what} only." if seeds.min() <= 1 else ""
-    return (
-        f"Intervals cover the {count} seeds and the choice of {what}, which all seeds share.{one}"
-    )
 
 
 def missing_table(missing: Sequence[Row]) -> Table:

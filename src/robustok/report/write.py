@@ -91,7 +91,7 @@ def write_report(
             title=study["title"],
             kind=f"study {study['name']}" if study["name"] else "",
             subtitle=_subtitle(rows),
-            note=tables.what_intervals_cover(rows),
+            note=_what_intervals_cover(rows),
             where="The numbers are also in results.jsonl",
             sections=[section for section in sections if section],
             missing=tables.missing_table(missing),
@@ -143,6 +143,17 @@ def _subtitle(rows: Sequence[Row]) -> list[str]:
     if len(scales) == 1 and scales != {"full"}:
         facts.append(f"at {scales.pop()} scale, not the paper's")
     return facts
+
+
+def _what_intervals_cover(rows: Sequence[Row]) -> str:
+    what = "questions" if any("accuracy" in row for row in rows) else "words"
+    seeds = {row["seed"] for row in rows if "accuracy" in row or "layers" in row}
+    if len(seeds) > 1:
+        return (
+            f"Intervals cover the seeds and the choice of {what}, which all seeds share. Those of "
+            f"one seed cover the {what} only."
+        )
+    return f"Intervals of one seed cover the choice of {what} only." if seeds else ""
 
 
 def _of_one_study(rows: Sequence[Row]) -> list[Row]:
