@@ -130,14 +130,12 @@ class PerplexityCell(MeasurementCell):
             return 2 * QUESTION_TOKENS * sum(data.count for data in self.questions)
         return self.corpus.text.measured * DOCUMENT_TOKENS
 
-    def _texts(self, folder: Path) -> list[str]:
-        if self.corpus is not None:
-            return self.corpus.held_out(folder)
-        return [text for data in self.questions for text in _question_texts(data, folder)]
-
     def run(self, folder: Path, progress: Progress) -> Summary:
         vocab = self.tokenizer.vocabulary(folder)
-        texts = self._texts(folder)
+        if self.corpus is not None:
+            texts = self.corpus.held_out(folder)
+        else:
+            texts = [text for data in self.questions for text in _question_texts(data, folder)]
         drawn = sampler(self.spec, vocab).sample_batch(texts, seed=self.seed)
         start = next(iter(self.model.start_ids(vocab)), None)
         result = evaluation.perplexity(
@@ -252,8 +250,7 @@ class EvaluateCell(AccuracyCell):
 
     @property
     def eval_scheme(self) -> str:
-        draws = f", draws={self.draws})"
-        return f"ensemble({self.spec}{draws}" if self.ensemble else self.spec
+        return f"ensemble({self.spec}, draws={self.draws})" if self.ensemble else self.spec
 
     @property
     def tokens(self) -> float:

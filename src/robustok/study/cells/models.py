@@ -60,6 +60,10 @@ class ModelCell(Cell):
     def load(self, folder: Path, dtype: str = "auto") -> Any:
         return load_model(self.source(folder), dtype=dtype)
 
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        """Load a model that exists, so that an error comes before any work with it."""
+        return {"parameters": self.load(folder).num_parameters()}
+
 
 class OriginCell(ModelCell):
     """A model that fine-tuning starts from."""
@@ -74,7 +78,7 @@ class OriginCell(ModelCell):
 
 @dataclass(frozen=True)
 class BaseCell(OriginCell):
-    """A model that exists. It is loaded once, so that an error comes before any training."""
+    """A model that exists."""
 
     kind: ClassVar[str] = "base"
     training: ClassVar[str] = UNTRAINED
@@ -94,9 +98,6 @@ class BaseCell(OriginCell):
 
     def source(self, folder: Path) -> str:
         return self.model.name
-
-    def run(self, folder: Path, progress: Progress) -> Summary:
-        return {"parameters": self.load(folder).num_parameters()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +250,3 @@ class StepCell(ModelCell):
 
     def source(self, folder: Path) -> Path:
         return step_folder(self.model.path(folder) / "model", self.step)
-
-    def run(self, folder: Path, progress: Progress) -> Summary:
-        return {"parameters": self.load(folder).num_parameters()}
