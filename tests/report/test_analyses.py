@@ -138,14 +138,6 @@ def test_a_figure_says_what_it_shows(
     assert [text for text in absent if text in svg] == []
 
 
-def test_a_figure_is_the_same_every_time(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        draw_gap(GAP, tmp_path / name)
-    for ending in ("png", "svg"):
-        first, second = ((tmp_path / f"{n}.{ending}").read_bytes() for n in ("a", "b"))
-        assert first == second
-
-
 def test_every_curve_is_drawn(tmp_path: Path) -> None:
     points = [{"n_scored": n, "accuracy": 0.5, "low": 0.4, "high": 0.6} for n in (1, 9)]
     draw_curve({f"search-{i}": points for i in range(7)}, tmp_path / "curve.svg")

@@ -184,17 +184,18 @@ def _headlines(card: Card, color: str) -> list[Headline]:
         drawn = [row for row in rows if row not in (canonical, worst)]
         if canonical is None or not drawn:
             continue
-        last = drawn[-1]
+        last, facts = drawn[-1], []
         text = f"{_title(task)}: accuracy on canonical questions, and at {last['splits']:.2f} "
-        text += f"splits per canonical token; chance is {percent(canonical['chance'])}%. "
+        text += f"splits per canonical token; chance is {percent(canonical['chance'])}%."
         if "consistency" in last:
-            changes = percent(1 - last["consistency"])
-            text += f"{changes}% of the questions change their answer between {last['draws']} draws"
+            changes = f"{percent(1 - last['consistency'])}% of the questions change their answer"
+            facts.append(f"{changes} between {last['draws']} draws")
         if worst is not None:
-            text += f", and the worst attack leaves {percent(worst['accuracy'])}% of "
-            text += f"{percent(worst['start_accuracy'])}% ({worst['n']} questions)"
+            shares = f"{percent(worst['accuracy'])}% of {percent(worst['start_accuracy'])}%"
+            facts.append(f"the worst attack leaves {shares} ({worst['n']} questions)")
+        text += f" {', and '.join(facts)}." if facts else ""
         number = f"{percent(canonical['accuracy'])} → {percent(last['accuracy'])}%"
-        headlines.append(Headline(number, text + ".", color))
+        headlines.append(Headline(number, text, color))
     return headlines
 
 

@@ -90,8 +90,7 @@ def read_source(path: Path) -> ReportSource:
             raise RobustokError(
                 f"{path} has no results.jsonl: run a study with this folder as --out, or {ACCEPTED}"
             )
-        study = read_object(path / "study.json")
-        return ReportSource(_measurements(results), study, _object(path / "run.json"))
+        return _of_study(results)
     rows = _parquet_rows(path) if path.suffix == ".parquet" else read_rows(path)
     name, config = path.stem, rows[0]["config"] if _all_have(rows[:1], {"config"}) else None
     body = rows if config is None else rows[1:]
@@ -112,13 +111,13 @@ def read_source(path: Path) -> ReportSource:
             f"{path} holds the words of an unfinished or finished `robustok embeddings`: run it "
             "with the same --out, which draws their figure"
         )
-    rows = _measurements(path)
-    study, record = (_object(path.with_name(name)) for name in ("study.json", "run.json"))
-    return ReportSource(rows, study, record)
+    return _of_study(path)
 
 
-def _object(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}
+def _of_study(results: Path) -> ReportSource:
+    files = (results.with_name(name) for name in ("study.json", "run.json"))
+    study, record = (read_object(file) if file.is_file() else {} for file in files)
+    return ReportSource(_measurements(results), study, record)
 
 
 def _parquet_rows(path: Path) -> list[Any]:
