@@ -84,6 +84,7 @@ def test_what_cannot_be_is_one_line(old: str, new: str, hint: str) -> None:
 @pytest.mark.parametrize(("old", "new"), [
     ("  steps: 1500", "  steps: 150000\n  keep_every: 1"),
     ("seed: 0", f"seed: 0\nrepeats: {'9' * 30}"),
+    (QUICK, f"name: quick\ntitle: a\nseed: 0\nmodel: {{name: a}}\nrepeats: {'9' * 30}"),
 ])  # fmt: skip
 def test_a_plan_without_end_is_one_line(old: str, new: str) -> None:
     with pytest.raises(RobustokError, match="'quick' has more than 20,000 cells: lower its"):

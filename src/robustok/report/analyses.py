@@ -202,12 +202,11 @@ def draw_dropout(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 def dropout_rows(results: Sequence[DropoutRow]) -> list[Row]:
     """The table of induced splits, the paper's rows last."""
-    rows = [(r.rule, r.p, r.splits, r.draws) for r in results]
-    rows += [("paper", p, splits, DRAWS) for p, splits in DROPOUT.items()]
+    papers = [DropoutRow("paper", p, splits, DRAWS) for p, splits in DROPOUT.items()]
     return [
         {"rule": rule, "p": p, "mean": s.mean, "std": s.std, "min": s.least, "max": s.most,
          "draws": draws}
-        for rule, p, s, draws in rows
+        for rule, p, s, draws in (*results, *papers)
     ]  # fmt: skip
 
 
