@@ -78,10 +78,9 @@ def test_a_paired_difference_is_of_the_same_seeds_and_questions() -> None:
     first, second = (results.get("canonical", scheme) for scheme in ("canonical", "uniform"))
     assert first and second
     paired = difference(first, second)
-    assert paired.paired and paired.is_clear
+    assert paired.is_clear
     assert paired.mean == pytest.approx(-0.1, abs=0.01)
     alone = difference(first | {"answers": {}}, second)
-    assert not alone.paired
     assert alone.high - alone.low > 1.5 * (paired.high - paired.low)
 
 
@@ -297,6 +296,7 @@ def test_runs_are_merged_into_one_report_and_the_paper_compared_with_its_own(
     page = write_report(tmp_path / "0", others, out=tmp_path / "both")
     text = page.with_name("report.md").read_text()
     assert "seeds 0, 1" in text
+    assert "all seeds share. Those of one seed cover the questions only." in text
     assert "| a → canonical | canonical | 50.0 |" in text
     assert re.search(r"\| canonical \| 50.0 \[[^]]*\] / 52.0", text)
 

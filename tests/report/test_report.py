@@ -21,7 +21,6 @@ from robustok.report.tables import (
     paper_section,
     settings_table,
     versus_canonical,
-    what_intervals_cover,
 )
 from robustok.runtime.files import write_rows
 from robustok.study import find_study
@@ -135,12 +134,6 @@ def test_a_prompt_of_several_lines_and_with_dollars_is_drawn_and_one_line(tmp_pa
     assert "(figures/my%20prompts-scores.png)" in text
 
 
-def test_a_sentence_says_what_the_intervals_cover() -> None:
-    assert what_intervals_cover(ROWS) == "Intervals of one seed cover the choice of questions only."
-    more = [*ROWS, ROWS[0] | {"seed": 1}]
-    assert what_intervals_cover(more).endswith("Those of one seed cover the questions only.")
-
-
 def test_the_table_has_accuracies_and_changes_that_add_up() -> None:
     table = accuracy_table(Results(ROWS))
     assert table.head == ["fine-tuned", "canonical", "uniform", "attack d = 2"]
@@ -228,6 +221,7 @@ def test_page_text_and_figures_have_every_number(written: Path) -> None:
     assert "@import" not in page and "url(" not in page
     text = (written / "report.md").read_text()
     assert text.startswith("# A <title> & more\n") and "(figures/teaser.png)" in text
+    assert "\nIntervals of one seed cover the choice of questions only.\n" in text
     assert len(re.findall(r"(?m)^\| (canonical|uniform-k\S*) \|", text)) == len(ROWS) + 3
     for name in ("teaser", "heatmap"):
         assert (written / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -261,7 +255,7 @@ def test_an_ensemble_is_a_column_of_the_report() -> None:
     results = Results([*ROWS, *more])
     (panel,) = heat_panels(results, narrow=False)
     assert panel.groups[query] == "uniform\n8 draws at once"
-    assert {panel.cells[bar, query]["accuracy"] for bar in panel.series} == {0.8}
+    assert {panel.cells[bar, query]["accuracy"] for bar in panel.series} == {0.8}  # type: ignore[index]
     assert query in [line[1] for line in measurement_table(results).lines]
 
 

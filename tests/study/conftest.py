@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from robustok.runtime.files import read_rows
 from robustok.study import Study, load_study, run_study
 
 QUICK = (Path(__file__).parent / "study.yaml").read_text(encoding="utf-8")
@@ -39,12 +40,12 @@ def tiny(**sections: Any) -> Study:
     return load_study(tiny_text(**sections), "tiny.yaml")
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The rows of results.jsonl, without the seconds that they took."""
-    rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+def rows_of(folder: Path, *fields: str) -> list[dict[str, Any]]:
+    """The rows of results.jsonl with these fields, or all without the seconds that they took."""
+    rows = read_rows(folder / "results.jsonl")
     for row in rows:
         del row["seconds"], row["model"]["training_seconds"]
-    return rows
+    return [{field: row[field] for field in fields or row} for row in rows]
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,12 @@ def data_cell(folder: Path, train: list[Item], test: list[Item], name: str = "ow
     return cell
 
 
+def finished(cell: BenchmarkCell, folder: Path) -> BenchmarkCell:
+    cell.path(folder).mkdir(parents=True)
+    cell.run(folder, lambda *_: None)
+    return cell
+
+
 def test_the_first_questions_of_the_files_are_used(tmp_path: Path) -> None:
     cell = data_cell(tmp_path, ITEMS[:8], ITEMS[8:])
     assert cell.run(tmp_path, lambda *_: None)["train"] == 6
@@ -65,8 +71,7 @@ def test_questions_that_cannot_be_used_are_an_error_before_anything_is_trained(
 def test_a_benchmark_has_more_questions_than_examples(tmp_path: Path) -> None:
     write_items(tmp_path / "own.jsonl", ITEMS[:5])
     benchmark = BenchmarkCell("own", 15, external_file(tmp_path / "own.jsonl"))
-    benchmark.path(tmp_path).mkdir(parents=True)
-    benchmark.run(tmp_path, lambda *_: None)
+    finished(benchmark, tmp_path)
     items, examples = benchmark.test_and_examples(tmp_path, 4)
     assert {item.key for item in items}.isdisjoint(item.key for item in examples)
     for count in (5, 10):
@@ -84,9 +89,7 @@ def test_examples_come_from_the_training_split_with_keys_of_their_own(
         return datasets.Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    cell = BenchmarkCell("piqa", 5, None, HUB["piqa"].revision, 3)
-    cell.path(tmp_path).mkdir(parents=True)
-    cell.run(tmp_path, lambda *_: None)
+    cell = finished(BenchmarkCell("piqa", 5, None, HUB["piqa"].revision, 3), tmp_path)
     items, examples = cell.test_and_examples(tmp_path, 3)
     assert [item.question for item in items] == [f"validation {i}" for i in range(5)]
     assert [item.question for item in examples] == [f"train {i}" for i in range(3)]
@@ -95,9 +98,7 @@ def test_examples_come_from_the_training_split_with_keys_of_their_own(
 
 def test_every_start_of_blimp_has_all_paradigms(tmp_path: Path) -> None:
     file = external_file(data_path("benchmarks", "blimp.jsonl"))
-    cell = BenchmarkCell("blimp", 134, file)
-    cell.path(tmp_path).mkdir(parents=True)
-    cell.run(tmp_path, lambda *_: None)
+    cell = finished(BenchmarkCell("blimp", 134, file), tmp_path)
     items, _ = cell.test_and_examples(tmp_path, 0)
     counts = Counter(item.kind for item in items)
     assert (len(counts), set(counts.values())) == (67, {2})

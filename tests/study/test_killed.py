@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.study.conftest import tiny_text
+from tests.study.conftest import rows_of, tiny_text
 
 from robustok.cli.app import run
 from robustok.study import find_study, run_study
@@ -29,10 +28,7 @@ SMALL = tiny_text(
 def start(study: Path, out: Path, jobs: int) -> subprocess.Popen[str]:
     command = ["-m", "robustok", "study", str(study), "--out", str(out), "--jobs", str(jobs)]
     return subprocess.Popen(
-        [sys.executable, *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
@@ -63,12 +59,6 @@ def wait_until_gone(pid: int) -> None:
     raise AssertionError(f"process {pid} outlived the run that started it")
 
 
-def accuracies(out: Path) -> list[str]:
-    rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    keep = ("train_scheme", "eval_scheme", "accuracy", "low", "high", "n", "draws", "cell")
-    return [json.dumps({name: row[name] for name in keep}) for row in rows]
-
-
 def test_killed_twice_it_ends_as_if_undisturbed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,8 +71,9 @@ def test_killed_twice_it_ends_as_if_undisturbed(
     kill_once_it_exists(start(study, killed, jobs=2), killed, "cells/evaluate-*/cell.json")
     assert run(["study", str(study), "--out", str(killed), "--jobs", "1"]) == 0
     assert "cells are already done" in capsys.readouterr().out
-    assert accuracies(killed) == accuracies(whole)
-    assert len(accuracies(whole)) == 2 * 3
+    fields = ("train_scheme", "eval_scheme", "accuracy", "low", "high", "n", "draws", "cell")
+    assert rows_of(killed, *fields) == rows_of(whole, *fields)
+    assert len(rows_of(whole)) == 2 * 3
     weights = "cells/finetune-*/model/model.safetensors"
     for one, other in zip(sorted(whole.glob(weights)), sorted(killed.glob(weights)), strict=True):
         assert one.read_bytes() == other.read_bytes()

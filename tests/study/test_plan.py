@@ -59,11 +59,8 @@ def test_two_studies_share_the_cells_that_are_the_same() -> None:
 
 
 def test_every_model_is_trained_from_every_base() -> None:
-    cells = plan(
-        load_study(
-            QUICK.replace("  schemes: [canonical]", "  schemes: [canonical, uniform]", 1), "a"
-        )
-    )
+    text = QUICK.replace("  schemes: [canonical]", "  schemes: [canonical, uniform]", 1)
+    cells = plan(load_study(text, "a"))
     kinds, labels = Counter(cell.kind for cell in cells), {cell.label for cell in cells}
     assert (kinds["pretrain"], kinds["finetune"], len(labels)) == (2, 2 * 4, len(cells))
     assert "finetune uniform, then canonical" in labels

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.conftest import QUICK, tiny, tiny_text
+from tests.study.conftest import QUICK, rows_of, tiny, tiny_text
 
 from robustok.errors import RobustokError
 from robustok.report import write_report
 from robustok.report.frame import merged_layers
+from robustok.runtime.files import read_json
 from robustok.study import Cell, Watch, load_study, plan, run_study
 from robustok.study.cells.inputs import DataCell
 from robustok.study.work import run_cells
@@ -59,9 +59,8 @@ def works(monkeypatch: pytest.MonkeyPatch) -> Works:
     return fake
 
 
-def accuracies(folder: Path) -> list[str]:
-    rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    return [f"{row['train_scheme']} {row['eval_scheme']} {row['accuracy']!r}" for row in rows]
+def accuracies(folder: Path) -> list[dict[str, Any]]:
+    return rows_of(folder, "train_scheme", "eval_scheme", "accuracy")
 
 
 def test_a_row_has_what_others_rely_on(tmp_path: Path, works: Works) -> None:
@@ -86,7 +85,7 @@ def test_a_second_call_does_nothing_again(tmp_path: Path, works: Works) -> None:
     run_study(tiny(**PARTS, title="Another title"), tmp_path)
     assert works.done == []
     assert (tmp_path / "results.jsonl").read_bytes() == first
-    assert json.loads((tmp_path / "study.json").read_text())["title"] == "Another title"
+    assert read_json(tmp_path / "study.json")["title"] == "Another title"
 
 
 def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path, works: Works) -> None:
@@ -108,17 +107,13 @@ def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path, works: Works) -
 
 def test_the_report_of_a_stopped_run_names_what_is_missing(tmp_path: Path, works: Works) -> None:
     twice, count = tiny(**PARTS, repeats=2), 2 * 3 * 3
-    works.fail_at = lambda cell: (
-        KeyError("stopped")
-        if cell.label.startswith("evaluate stochastok(alpha=2) on uni")
-        else None
-    )
+    label = "evaluate stochastok(alpha=2) on uniform"
+    works.fail_at = lambda cell: KeyError("stopped") if cell.label == label else None
     with pytest.raises(KeyError):
         run_study(twice, tmp_path)
-    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    record = json.loads((tmp_path / "run.json").read_text())
-    assert len(rows) + len(record["missing"]) == count
-    assert {row["train_scheme"] for row in record["missing"] if row["seed"] == 0} == {
+    rows, missing = rows_of(tmp_path), read_json(tmp_path / "run.json")["missing"]
+    assert len(rows) + len(missing) == count
+    assert {row["train_scheme"] for row in missing if row["seed"] == 0} == {
         "stochastok(alpha=2)", "uniform-k(alpha=1.5)",
     }  # fmt: skip
     for page in ("report.html", "report.md"):
@@ -129,7 +124,7 @@ def test_the_report_of_a_stopped_run_names_what_is_missing(tmp_path: Path, works
     works.fail_at = lambda cell: None
     finished = run_study(twice, tmp_path).rows
     assert len(finished) == count
-    assert json.loads((tmp_path / "run.json").read_text())["missing"] == []
+    assert read_json(tmp_path / "run.json")["missing"] == []
 
 
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path, works: Works) -> None:
@@ -151,7 +146,7 @@ def test_more_repeats_continue_in_the_same_folder(tmp_path: Path, works: Works) 
     assert accuracies(tmp_path)[: len(first)] == first
     assert not {"data", "tokenizer", "pretrain canonical"} & set(works.done)
     assert [row["seed"] for row in rows] == [seed for seed in range(3) for _ in first]
-    assert json.loads((tmp_path / "study.json").read_text())["repeats"] == 3
+    assert read_json(tmp_path / "study.json")["repeats"] == 3
 
 
 def test_layers_of_models_that_differ_in_pretraining_have_names(tmp_path: Path) -> None:

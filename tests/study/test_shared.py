@@ -22,11 +22,6 @@ def small(name: str, *schemes: str, threads: int | None = None) -> Study:
     return tiny(name=name, seed=3, threads=threads, finetune=finetune, evaluate=evaluate)
 
 
-def measured(folder: Path) -> list[dict[str, Any]]:
-    names = ("train_scheme", "eval_scheme", "accuracy")
-    return [{name: row[name] for name in names} for row in rows_of(folder)]
-
-
 def test_what_two_studies_have_in_common_is_done_once(tmp_path: Path) -> None:
     one, two = small("one", "canonical"), small("two", "canonical", "uniform")
     shared = tmp_path / "cells"
@@ -35,7 +30,8 @@ def test_what_two_studies_have_in_common_is_done_once(tmp_path: Path) -> None:
     assert len(finished) == len(plan(one))
     run_study(two, tmp_path / "two", cells_folder=shared)
     assert {p: p.stat().st_mtime_ns for p in finished} == finished
-    assert measured(tmp_path / "two")[:2] == measured(tmp_path / "one")
+    fields = ("train_scheme", "eval_scheme", "accuracy")
+    assert rows_of(tmp_path / "two", *fields)[:2] == rows_of(tmp_path / "one", *fields)
     # A run keeps what was measured of each question, whatever becomes of the shared folder.
     assert len(list((tmp_path / "two" / "items").iterdir())) == 4
     record = json.loads((tmp_path / "two" / "run.json").read_text())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from math import floor, log10
 from pathlib import Path
 from textwrap import fill
@@ -38,6 +38,8 @@ from robustok.report.style import (
     colors,
     draw_line,
     figure_style,
+    grouped,
+    label_axes,
     new_figure,
     percent_axis,
     plain,
@@ -97,7 +99,8 @@ def _draw_counts(axes: Axes, counts: SplitCounts, color: str) -> None:
             linewidth=1.2, label=name, markerfacecolor="white",
         )  # fmt: skip
     axes.set_xticks(range(0, widest, 1 if widest < 16 else 5))
-    _label(axes, counts.scheme, f"splits of “{plain(counts.token)}”", "share, %")
+    x = f"splits of “{plain(counts.token)}”"
+    label_axes(axes, x, "share, %", title=counts.scheme)
     axes.legend(fontsize=8.5)
 
 
@@ -174,68 +177,69 @@ def segmentation_rows(by_tokenizer: Mapping[str, Segmentations]) -> list[Row]:
     ]  # fmt: skip
 
 
-def draw_dropout(results: Sequence[DropoutRow], folder: Path) -> list[Path]:
-    """Induced splits against p: mean with one standard deviation, from minimum to maximum."""
-    rows = dropout_rows(results)
-    names = list(dict.fromkeys(row["rule"] for row in rows))
-    tints = dict(zip(names, (*OTHERS[1:], *OTHERS), strict=False))
+def draw_dropout(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Induced splits against p: mean with one standard deviation, from minimum to maximum.
+
+    ``rows`` are those of :func:`dropout_rows`.
+    """
+    rules = grouped(rows, "rule")
+    tints = dict(zip(rules, (*OTHERS[1:], *OTHERS), strict=False)) | {"paper": INK}
     with figure_style():
-        figure, (axes,) = _panels(1, 1, (6.4, 4.0))
-        for i, name in enumerate(names):
-            points = [row for row in rows if row["rule"] == name]
-            color = INK if name == "paper" else tints[name]
-            at = [row["p"] + (i - (len(names) - 1) / 2) * 0.018 for row in points]
-            axes.vlines(at, [r["min"] for r in points], [r["max"] for r in points], color=color,
-                        linewidth=1, alpha=0.6)  # fmt: skip
-            axes.errorbar(
-                at, [r["mean"] for r in points], [r["std"] for r in points], fmt=_mark(i),
-                color=color, markersize=5, elinewidth=3, label=name,
-            )  # fmt: skip
-        axes.set_xlabel("probability of dropping a merge")
-        axes.set_ylabel("induced splits: mean, one s.d., extremes")
-        axes.set_xticks(sorted({row["p"] for row in rows}))
-        axes.grid(axis="y")
+        figure, (axes,) = new_figure((6.4, 4.0))
+        for i, (name, points) in enumerate(rules.items()):
+            at = [row["p"] + (i - (len(rules) - 1) / 2) * 0.018 for row in points]
+            mean, std, least, most = (
+                [row[field] for row in points] for field in ("mean", "std", "min", "max")
+            )
+            axes.vlines(at, least, most, color=tints[name], linewidth=1, alpha=0.6)
+            axes.errorbar(at, mean, std, fmt=_mark(i), color=tints[name], markersize=5,
+                          elinewidth=3, label=name)  # fmt: skip
+        x, y = "probability of dropping a merge", "induced splits: mean, one s.d., extremes"
+        label_axes(axes, x, y, xticks=sorted(grouped(rows, "p")))
         axes.legend()
         return save_all(figure, folder / "dropout", rows)
 
 
 def dropout_rows(results: Sequence[DropoutRow]) -> list[Row]:
     """The table of induced splits, the paper's rows last."""
-    rows = [(r.rule, r.p, r.splits, r.draws) for r in results]
-    rows += [("paper", p, splits, DRAWS) for p, splits in DROPOUT.items()]
+    papers = [DropoutRow("paper", p, splits, DRAWS) for p, splits in DROPOUT.items()]
     return [
         {"rule": rule, "p": p, "mean": s.mean, "std": s.std, "min": s.least, "max": s.most,
          "draws": draws}
-        for rule, p, s, draws in rows
+        for rule, p, s, draws in (*results, *papers)
     ]  # fmt: skip
 
 
-def draw_bias(by_tokenizer: Mapping[str, Sequence[BiasSummary]], folder: Path) -> list[Path]:
-    """A column a tokenizer: distance from uniform above, support below, against the splits."""
-    fields = (("total_variation", "total variation, %"), ("support", "support covered, %"))
+def draw_bias(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """A column a tokenizer: distance from uniform above, support below, against the splits.
+
+    ``rows`` are those of :func:`bias_rows`.
+    """
+    by_tokenizer = grouped(rows, "tokenizer")
+    fields = {"total_variation": "total variation, %", "support": "support covered, %"}
     columns = len(by_tokenizer)
     with figure_style():
         figure, panels = _panels(2, columns, (4.4, 2.8))
-        for number, axes in enumerate(panels):
-            name, results = list(by_tokenizer.items())[number % columns]
-            field, label = fields[number // columns]
-            for i, (scheme, color, points) in enumerate(_schemes(results)):
+        plots = product(fields.items(), by_tokenizer.items())
+        for number, (axes, plot) in enumerate(zip(panels, plots, strict=True)):
+            (field, label), (name, own) = plot
+            for i, (scheme, color, points) in enumerate(_schemes(own)):
                 axes.plot(  # smaller markers on top, so that covered ones stay visible
-                    [r.splits for r in points], [100 * getattr(r, field) for r in points],
+                    [row["splits"] for row in points], [100 * row[field] for row in points],
                     color=color, label=scheme, marker=_mark(i), markersize=max(10 - i, 3.5),
                     linewidth=max(3 - 0.35 * i, 1), clip_on=False,
                 )  # fmt: skip
-            first = number % columns == 0
-            title, axis = name if number < columns else "", label if first else ""
-            _label(axes, title, "splits of a word", axis)
+            label_axes(
+                axes, "splits of a word", "" if number % columns else label,
+                title=name if number < columns else "", xticks=sorted(grouped(own, "splits")),
+            )  # fmt: skip
             axes.sharey(panels[number - number % columns])
-            axes.set_xticks(sorted({r.splits for r in results}))
         _shared_legend(figure, panels[0], ncols=2, fontsize=8.5)
-        return save_all(figure, folder / "bias", bias_rows(by_tokenizer))
+        return save_all(figure, folder / "bias", rows)
 
 
 def bias_rows(by_tokenizer: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
-    """What :func:`draw_bias` shows, with the divergence."""
+    """The summaries of each tokenizer as rows."""
     return [
         {"tokenizer": name, "scheme": r.scheme, "splits": r.splits, "words": r.words,
          "total_variation": r.total_variation, "kl_divergence": r.divergence,
@@ -244,25 +248,29 @@ def bias_rows(by_tokenizer: Mapping[str, Sequence[BiasSummary]]) -> list[Row]:
     ]  # fmt: skip
 
 
-def draw_growth(by_tokenizer: Mapping[str, Sequence[Growth]], folder: Path) -> list[Path]:
-    """Tokens drawn over canonical tokens against alpha, a panel a tokenizer."""
+def draw_growth(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Tokens drawn over canonical tokens against alpha, a panel a tokenizer.
+
+    ``rows`` are those of :func:`growth_rows`.
+    """
+    by_tokenizer = grouped(rows, "tokenizer")
     with figure_style():
         figure, panels = _panels(1, len(by_tokenizer), (4.6, 3.6))
-        for axes, (name, results) in zip(panels, by_tokenizer.items(), strict=True):
-            for i, (scheme, color, points) in enumerate(_schemes(results)):
+        for axes, (name, own) in zip(panels, by_tokenizer.items(), strict=True):
+            for i, (scheme, color, points) in enumerate(_schemes(own)):
                 axes.errorbar(
-                    [r.alpha for r in points], [r.ratio for r in points],
-                    [Z95 * r.error for r in points], color=color, label=scheme, marker=_mark(i),
-                    markersize=4.5,
+                    [row["alpha"] for row in points], [row["ratio"] for row in points],
+                    [Z95 * row["error"] for row in points], color=color, label=scheme,
+                    marker=_mark(i), markersize=4.5,
                 )  # fmt: skip
             axes.axhline(1, color=GRID, linewidth=1)
-            _label(axes, name, "alpha", "tokens drawn / canonical tokens")
+            label_axes(axes, "alpha", "tokens drawn / canonical tokens", title=name)
             axes.legend()
-        return save_all(figure, folder / "growth", growth_rows(by_tokenizer))
+        return save_all(figure, folder / "growth", rows)
 
 
 def growth_rows(by_tokenizer: Mapping[str, Sequence[Growth]]) -> list[Row]:
-    """What :func:`draw_growth` shows."""
+    """The length ratios of each tokenizer as rows."""
     return [
         {"tokenizer": name, **r._asdict()}
         for name, results in by_tokenizer.items()
@@ -279,26 +287,16 @@ def _mark(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def _label(axes: Axes, title: str, x: str, y: str) -> None:
-    axes.set_title(title)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(axis="y")
-
-
 def _shared_legend(figure: Figure, axes: Axes, **style: Any) -> None:
     """The legend of one panel above all of them."""
     handles, names = axes.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper left", **style)
 
 
-def _schemes(results: Sequence[Any]) -> list[tuple[str, str, list[Any]]]:
-    """The results of each scheme, with its name and its color."""
-    names = list(dict.fromkeys(result.scheme for result in results))
-    return [
-        (name, color, [result for result in results if result.scheme == name])
-        for name, color in zip(names, colors(names), strict=True)
-    ]
+def _schemes(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
+    """The rows of each scheme, with its name and its color."""
+    schemes = grouped(rows, "scheme")
+    return list(zip(schemes, colors([*schemes]), schemes.values(), strict=True))
 
 
 def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
@@ -307,25 +305,24 @@ def draw_embeddings(rows: Sequence[Row], stem: Path) -> None:
     ``rows`` are those of ``EmbeddingDistances.table()``, of as many models and sentences as
     there are; ``stem`` is the figure's path without its ending. Bands are 95% over words.
     """
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    sentences = list(dict.fromkeys(row["sentence"] for row in rows))
+    models, sentences = grouped(rows, "model"), [*grouped(rows, "sentence")]
     looks: list[dict[str, Any]] = [{"color": color, "marker": mark} for color, mark in
-             zip(colors(models), cycle(MARKERS), strict=False)]  # fmt: skip
+             zip(colors([*models]), cycle(MARKERS), strict=False)]  # fmt: skip
     dashes = list(islice(cycle(DASHES), len(sentences)))
     with figure_style():
         figure, (axes,) = new_figure((7.2, 4.2))
-        for model, look in zip(models, looks, strict=True):
+        for own, look in zip(models.values(), looks, strict=True):
+            by_sentence = grouped(own, "sentence")
             for sentence, dash in zip(sentences, dashes, strict=True):
-                own = [r for r in rows if (r["model"], r["sentence"]) == (model, sentence)]
-                draw_line(axes, own, "layer", "mean", linestyle=dash, markersize=4.5,
-                          linewidth=1.7, **look)  # fmt: skip
+                draw_line(axes, by_sentence.get(sentence, []), "layer", "mean", linestyle=dash,
+                          markersize=4.5, linewidth=1.7, **look)  # fmt: skip
         last = max(row["layer"] for row in rows)
         step = max(1, last // 10)
-        axes.set_xticks([0, *range(step, last, step), last] if last else [0])
-        axes.set_xlabel("layer (0: the embedding)")
+        label_axes(
+            axes, "layer (0: the embedding)", "distance to the canonical tokenization",
+            xticks=[0, *range(step, last, step), last] if last else [0],
+        )  # fmt: skip
         axes.set_ylim(bottom=0)
-        axes.set_ylabel("distance to the canonical tokenization")
-        axes.grid(True, axis="y")
         keys = [_key(label=model, **look) for model, look in zip(models, looks, strict=True)]
         if len(sentences) > 1 or sentences[0]:
             names = [fill(f"“{plain(s)}”", 34) if s else "the word alone" for s in sentences]
@@ -369,14 +366,13 @@ def _panel_a_model(
     rows: Sequence[Row], size: tuple[float, float], keys: list[Any], stem: Path
 ) -> Iterator[list[tuple[Axes, list[Row]]]]:
     """A panel and the rows of each model, side by side below one legend; saved at the end."""
-    models = list(dict.fromkeys(row["model"] for row in rows))
+    models = grouped(rows, "model")
     count = len(models)
     with figure_style():
         figure, panels = new_figure((size[0] * (count if count > 1 else 1.35), size[1]), 1, count)
         for axes, model in zip(panels, models, strict=True):
             axes.set_title(model, pad=9)
-        own = [[row for row in rows if row["model"] == model] for model in models]
-        yield list(zip(panels, own, strict=True))
+        yield list(zip(panels, models.values(), strict=True))
         figure.legend(handles=keys, loc="outside upper left", ncols=min(count, 2))
         save_all(figure, stem, rows)
 
@@ -402,12 +398,10 @@ def _draw_bound_panel(axes: Axes, rows: list[Row]) -> None:
     depth = max(row["depth"] for row in rows)
     if measured and "theorem" in top:
         _mark_slack(axes, depth, measured, top["theorem"])
-    axes.set_yscale("log")
-    step = max(1, (depth - 1) // 8)
-    layers = range(1, depth, step)
+    layers = range(1, depth, max(1, (depth - 1) // 8))
     axes.set_xticks([0, *layers, depth], ["embedding", *map(str, layers), "logits"])
-    axes.set_xlabel("after layer")
-    axes.grid(True, axis="y")
+    axes.set(xlabel="after layer", yscale="log")
+    axes.grid(axis="y")
 
 
 def _mark_slack(axes: Axes, depth: int, measured: float, bound: float) -> None:
@@ -461,10 +455,7 @@ def draw_curve(curves: Mapping[str, Curve], path: Path) -> None:
         for (name, rows), color in zip(curves.items(), cycle((INK, *OTHERS)), strict=False):
             draw_line(axes, rows, "n_scored", "accuracy", scale=100, color=color, label=name,
                       linewidth=1.8, drawstyle="steps-post")  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_ylim(0, 100)
-        axes.set_xlabel("tokenizations scored for one question")
-        axes.set_ylabel("accuracy, %")
-        axes.grid(axis="y")
+        x = "tokenizations scored for one question"
+        label_axes(axes, x, "accuracy, %", xscale="log", ylim=(0, 100))
         axes.legend()
         save_figure(figure, path)

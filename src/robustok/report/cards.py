@@ -7,7 +7,7 @@ interval can be derived again from the line alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -18,8 +18,8 @@ from robustok.attack.settings import is_suite
 from robustok.errors import RobustokError
 from robustok.report.figures import SPLITS_AXIS, Panel, draw_bars, with_figure
 from robustok.report.frame import Row, bounds, percent
-from robustok.report.page import Section, Table, render
-from robustok.report.style import colors, last_parts
+from robustok.report.page import Section, Table, write_page
+from robustok.report.style import colors, grouped, last_parts
 from robustok.report.tables import NOT_RUN, Headline, perplexity_text, pivot
 from robustok.runtime.files import read_rows, write_whole
 
@@ -31,6 +31,16 @@ _PERPLEXITY = ("eval_scheme", "perplexity", "bits_per_byte", "low", "high", "tex
 _DRIFT = ("completions", "drifted", "low", "high", "drifted_ids", "changed")
 _TITLES = {"langgame": "LangGame", "cute": "CUTE"}
 _WORST = "worst"  # the group of a suite in the figure
+_WORST_IN_FIGURE = "the worst attack is that of several searches that the model answers worst"
+_WORST_IN_TABLE = (
+    "The worst is over all searches of the suite, on fewer questions, beside their canonical "
+    "accuracy."
+)
+_SUBTITLE = "How the answers change when the tokenization of a question changes, its text does not."
+_AT_CHANCE = (
+    "on no task clearly above the accuracy of a guess, so that there is no accuracy to lose. Read "
+    "consistency and perplexity instead."
+)
 
 
 class Card(TypedDict):
@@ -130,22 +140,19 @@ def write_cards(cards: Sequence[Card], out: Path) -> Path:
     """
     named = _by_name(cards)
     names, is_one = list(named), len(cards) == 1
-    draw = partial(draw_bars, _panels(named))
     lines = "".join(json.dumps(card, ensure_ascii=False) + "\n" for card in cards)
     write_whole(out / CARD, lines)
-    values = {
-        "title": names[0] if is_one else f"{len(cards)} models beside each other",
-        "headlines": _headlines(cards[0], colors(names)[0]) if is_one else [],
-        "attacked": _are_attacked(cards),
-        "figure": with_figure(Section("card", "Accuracy"), out / "figures", draw).images,
-        "sections": _sections(named),
-        "identities": _identities(named),
-        "versions": " · ".join(f"{n} {v}" for n, v in cards[0]["versions"].items()),
-        "chance": [name for name, card in named.items() if _is_at_chance(card)],
-    }
-    for suffix in ("html", "md"):
-        write_whole(out / f"report.{suffix}", render(f"card.{suffix}", **values))
-    return out / "report.html"
+    at_chance = [name for name, card in named.items() if _is_at_chance(card)]
+    return write_page(
+        out,
+        title=names[0] if is_one else f"{len(cards)} models beside each other",
+        kind="model card",
+        subtitle=[_SUBTITLE],
+        note=f"{', '.join(at_chance)}: {_AT_CHANCE}" if at_chance else "",
+        where="Every answer is in card.jsonl",
+        sections=_sections(named, out / "figures"),
+        headlines=_headlines(cards[0], colors(names)[0]) if is_one else [],
+    )
 
 
 def _by_name(cards: Sequence[Card]) -> dict[str, Card]:
@@ -162,23 +169,6 @@ def _title(task: str) -> str:
     return _TITLES.get(task, task)
 
 
-def _tasks_of(cards: Iterable[Card]) -> list[str]:
-    return list(dict.fromkeys(row["task"] for card in cards for row in card["results"]))
-
-
-def _by_strength(card: Card, task: str) -> tuple[Row | None, list[Row], Row | None]:
-    """The results for a task: canonical, drawn from weak to strong, and of the suite."""
-    rows = [row for row in card["results"] if row["task"] == task]
-    canonical = next((row for row in rows if row["eval_scheme"] == "canonical"), None)
-    worst = next((row for row in rows if is_suite(row["eval_scheme"])), None)
-    return canonical, [row for row in rows if row not in (canonical, worst)], worst
-
-
-def _are_attacked(cards: Iterable[Card]) -> bool:
-    """Whether a card has the accuracy under the worst attack of a suite."""
-    return any(is_suite(row["eval_scheme"]) for card in cards for row in card["results"])
-
-
 def _is_at_chance(card: Card) -> bool:
     """Whether no task's canonical accuracy is clearly above that of a guess."""
     canonical = [row for row in card["results"] if row["eval_scheme"] == "canonical"]
@@ -188,37 +178,44 @@ def _is_at_chance(card: Card) -> bool:
 def _headlines(card: Card, color: str) -> list[Headline]:
     """The accuracy of each task on canonical and on the most perturbed questions, in a sentence."""
     headlines = []
-    for task in _tasks_of([card]):
-        canonical, drawn, worst = _by_strength(card, task)
+    for task, rows in grouped(card["results"], "task").items():
+        canonical = next((row for row in rows if row["eval_scheme"] == "canonical"), None)
+        worst = next((row for row in rows if is_suite(row["eval_scheme"])), None)
+        drawn = [row for row in rows if row not in (canonical, worst)]
         if canonical is None or not drawn:
             continue
-        last = drawn[-1]
+        last, facts = drawn[-1], []
         text = f"{_title(task)}: accuracy on canonical questions, and at {last['splits']:.2f} "
-        text += f"splits per canonical token; chance is {percent(canonical['chance'])}%. "
+        text += f"splits per canonical token; chance is {percent(canonical['chance'])}%."
         if "consistency" in last:
-            changes = percent(1 - last["consistency"])
-            text += f"{changes}% of the questions change their answer between {last['draws']} draws"
+            changes = f"{percent(1 - last['consistency'])}% of the questions change their answer"
+            facts.append(f"{changes} between {last['draws']} draws")
         if worst is not None:
-            text += f", and the worst attack leaves {percent(worst['accuracy'])}% of "
-            text += f"{percent(worst['start_accuracy'])}% ({worst['n']} questions)"
+            shares = f"{percent(worst['accuracy'])}% of {percent(worst['start_accuracy'])}%"
+            facts.append(f"the worst attack leaves {shares} ({worst['n']} questions)")
+        text += f" {', and '.join(facts)}." if facts else ""
         number = f"{percent(canonical['accuracy'])} → {percent(last['accuracy'])}%"
-        headlines.append(Headline(number, text + ".", color))
+        headlines.append(Headline(number, text, color))
     return headlines
 
 
-def _sections(cards: Mapping[str, Card]) -> list[Section]:
+def _sections(cards: Mapping[str, Card], folder: Path) -> list[Section]:
     """Accuracy and consistency by task, perplexity, and drift, of the models by their names."""
-    worst = (
-        " The worst is over all searches of the suite, on fewer questions, beside their canonical "
-        "accuracy."
+    is_attacked = any(is_suite(row["eval_scheme"]) for row in _results(cards))
+    figure = Section(
+        "card",
+        "Accuracy by the strength of the perturbation",
+        "With 95% intervals over the questions. At 0 splits the questions have their canonical "
+        "tokenization" + ("; " + _WORST_IN_FIGURE if is_attacked else "") + ".",
     )
     sections = [
+        with_figure(figure, folder, partial(draw_bars, _panels(cards))),
         Section(
             "accuracy",
             "Accuracy",
             "In percent, with 95% intervals over the questions. Consistency is the share of "
             "questions with the same answer, right or wrong, in all draws."
-            + (worst if _are_attacked(cards.values()) else ""),
+            + (f" {_WORST_IN_TABLE}" if is_attacked else ""),
             [_accuracies(cards)],
         ),
         Section(
@@ -235,22 +232,34 @@ def _sections(cards: Mapping[str, Card]) -> list[Section]:
             "how many have other ids than the encoder gives for their text.",
             [_drifts(cards)],
         ),
+        Section(
+            "identity",
+            "What was measured",
+            " · ".join(f"{n} {v}" for n, v in next(iter(cards.values()))["versions"].items()),
+            [_identities(cards)],
+            prose=True,
+        ),
     ]
-    return [section for section in sections if section.tables[0].lines]
+    return [section for section in sections if section.figure or section.tables[0].lines]
+
+
+def _results(cards: Mapping[str, Card]) -> list[Row]:
+    """The results of all cards, with the names of the models."""
+    return [row | {"model": name} for name, card in cards.items() for row in card["results"]]
 
 
 def _accuracies(cards: Mapping[str, Card]) -> Table:
-    rows = {(row["task"], name, row["eval_scheme"]): row
-            for name, card in cards.items() for row in card["results"]}  # fmt: skip
-    schemes = sorted(dict.fromkeys(scheme for *_, scheme in rows), key=is_suite)
+    rows = _results(cards)
+    schemes = sorted(grouped(rows, "eval_scheme"), key=is_suite)
     several, one_suite = len(cards) > 1, sum(map(is_suite, schemes)) == 1
     head = ["task", "model"] if several else ["task"]
     head += ["worst attack" if is_suite(scheme) and one_suite else scheme for scheme in schemes]
-    lines = [
-        [_title(task), *([name] if several else []),
-         *(_accuracy_text(rows.get((task, name, scheme))) for scheme in schemes)]
-        for task in _tasks_of(cards.values()) for name in cards
-    ]  # fmt: skip
+    lines = []
+    for task, own in grouped(rows, "task").items():
+        measured = {(row["model"], row["eval_scheme"]): row for row in own}
+        for name in cards:
+            texts = [_accuracy_text(measured.get((name, scheme))) for scheme in schemes]
+            lines.append([_title(task), *([name] if several else []), *texts])
     return Table(head, lines)
 
 
@@ -299,21 +308,21 @@ def _identities(cards: Mapping[str, Card]) -> Table:
 def _panels(cards: Mapping[str, Card]) -> list[Panel]:
     """A panel for each task: a group for each strength and the suite, a bar for each model."""
     tints = dict(zip(cards, colors([*cards]), strict=True))
+    series = {name: name for name in cards}
     panels = []
-    for task in _tasks_of(cards.values()):
-        groups, splits = {"canonical": "0\ncanonical"}, {}
-        cells, attacked = {}, {}
-        for name, card in cards.items():
-            canonical, drawn, worst = _by_strength(card, task)
-            cells |= {(name, row["eval_scheme"]): row for row in (canonical, *drawn) if row}
-            attacked |= {(name, _WORST): worst} if worst else {}
-            for row in drawn:
-                splits.setdefault(row["eval_scheme"], []).append(row["splits"])
-        for scheme, own in splits.items():
-            alpha = scheme.partition("alpha=")[2].rstrip(")")
-            groups[scheme] = f"{sum(own) / len(own):.2f}\n{f'α = {alpha}' if alpha else scheme}"
-        groups |= {_WORST: "worst\nattack"} if attacked else {}
-        cells |= attacked
-        series = {name: name for name in cards}
-        panels.append(Panel(_title(task), series, groups, cells, set(cells), tints, SPLITS_AXIS))
+    for task, own in grouped(_results(cards), "task").items():
+        by_scheme = grouped(own, "eval_scheme")
+        groups = {"canonical": "0\ncanonical"}
+        for scheme, rows in by_scheme.items():
+            if scheme != "canonical" and not is_suite(scheme):
+                alpha = scheme.partition("alpha=")[2].rstrip(")")
+                splits = sum(row["splits"] for row in rows) / len(rows)
+                groups[scheme] = f"{splits:.2f}\n{f'α = {alpha}' if alpha else scheme}"
+        if any(map(is_suite, by_scheme)):
+            groups[_WORST] = "worst\nattack"
+        cells: dict[tuple[str, str], Row | None] = {}
+        for row in own:
+            scheme = row["eval_scheme"]
+            cells[row["model"], _WORST if is_suite(scheme) else scheme] = row
+        panels.append(Panel(_title(task), series, groups, cells, tints, SPLITS_AXIS))
     return panels

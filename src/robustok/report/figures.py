@@ -25,6 +25,8 @@ from robustok.report.style import (
     colors,
     draw_line,
     figure_style,
+    grouped,
+    label_axes,
     new_figure,
     one_line,
     panel_title,
@@ -49,53 +51,46 @@ _CELL = 0.62, 0.34  # inches, of a heat map
 _NOT_RUN = "#f1f3f5"
 SPLITS_AXIS = "measured splits per canonical token of the questions  →"
 _MANY = 3  # panels of a heat map; of more, a row is a panel and a panel a model
-
-
-def strength_section(results: Results, folder: Path) -> Section | None:
-    """Bars of accuracy by the strength of the perturbation of the questions."""
-    strengths = [scheme for _, scheme in results.splits()]
-    if len(strengths) < 2:
-        return None
-    rows = [results.get(name, scheme) for name in results.names for scheme in strengths]
-    bars = strength_panels(results)
-    section = Section(
-        "teaser",
+_TITLES = {  # and captions
+    "teaser": (
         "Accuracy by the strength of the perturbation",
         "One bar a model, one group of bars a strength, with 95% intervals. The axis is the number "
         "of splits per canonical token, where it was measured; α is the parameter of the scheme "
         "that gave them. At α = 0 the questions have their canonical tokenization.",
-    )
-    return with_figure(section, folder, partial(draw_bars, bars), [row for row in rows if row])
-
-
-def attack_section(results: Results, folder: Path) -> Section | None:
-    """Bars of accuracy under each attack."""
-    if not results.attacks:
-        return None
-    shown = ("canonical", *results.attacks)
-    bars = under_attack(results)
-    section = Section(
-        "attacks",
+    ),
+    "attacks": (
         "Accuracy under attack",
         "One bar a model or a training scheme, with 95% intervals. An attack searches the "
         "tokenizations of a question for one that the model answers wrongly.",
-    )
-    rows = [row for row in results.rows if row["eval_scheme"] in shown]
-    return with_figure(section, folder, partial(draw_bars, bars), rows)
-
-
-def heatmap_section(results: Results, folder: Path) -> Section | None:
-    """Heat maps of all accuracies."""
-    if not results.rows:
-        return None
-    section = Section(
-        "heatmap",
+    ),
+    "heatmap": (
         "Accuracy of every model under every evaluation scheme",
         "In percent. Where schemes were trained at several strengths, a panel is an evaluation "
         "scheme, a row a training scheme and a column its strength; otherwise a row is a model. Of "
         "more than three tasks a panel is a model and a row a task.",
-    )
-    return with_figure(section, folder, partial(draw_heatmap, results), results.rows)
+    ),
+}
+
+
+def accuracy_figures(results: Results, folder: Path) -> list[Section]:
+    """Bars by the strength of the perturbation and under each attack, and heat maps of all."""
+    if results.frame.empty:
+        return []
+    figures: list[tuple[str, list[str], Callable[[bool], Figure]]] = []
+    strengths = [scheme for _, scheme in results.splits()]
+    if len(strengths) > 1:
+        figures.append(("teaser", strengths, partial(draw_bars, strength_panels(results))))
+    if results.attacks:
+        schemes = ["canonical", *results.attacks]
+        figures.append(("attacks", schemes, partial(draw_bars, under_attack(results))))
+    figures.append(("heatmap", results.eval_schemes, partial(draw_heatmap, results)))
+    return [
+        with_figure(
+            Section(name, *_TITLES[name]), folder, draw,
+            [row for row in results.rows if row["eval_scheme"] in schemes],
+        )
+        for name, schemes, draw in figures
+    ]  # fmt: skip
 
 
 def with_figure(
@@ -137,25 +132,22 @@ def learning_section(rows: Sequence[Row], folder: Path) -> Section | None:
     points = learning_curve(rows)
     if not points:
         return None
-    names = list(dict.fromkeys(row["name"] for row in points))
-    schemes = list(dict.fromkeys(row["eval_scheme"] for row in points))
+    models, schemes = grouped(points, "name"), grouped(points, "eval_scheme")
     with figure_style():
         figure, (axes,) = new_figure((7.2, 4.2))
-        for name, color in zip(names, colors(names), strict=True):
+        for (name, own), color in zip(models.items(), colors([*models]), strict=True):
+            by_scheme = grouped(own, "eval_scheme")
             for scheme, dash in zip(schemes, cycle(DASHES), strict=False):
-                own = [r for r in points if (r["name"], r["eval_scheme"]) == (name, scheme)]
                 draw_line(
-                    axes, own, "step", "accuracy", scale=100, color=color, shade=0.12, marker="o",
-                    markersize=4, linestyle=dash, linewidth=1.7, label=f"{name}, asked {scheme}",
+                    axes, by_scheme.get(scheme, []), "step", "accuracy", scale=100, color=color,
+                    shade=0.12, marker="o", markersize=4, linestyle=dash, linewidth=1.7,
+                    label=f"{name}, asked {scheme}",
                 )  # fmt: skip
         axes.axhline(100 * points[0]["chance"], color=MUTED, linewidth=0.8, label="chance")
-        axes.set_ylim(0, 100)
+        label_axes(axes, "steps of fine-tuning", "accuracy, %", ylim=(0, 100))
         steps = sorted({row["step"] for row in points})
         if len(steps) <= 10:
             axes.set_xticks(steps)
-        axes.set_xlabel("steps of fine-tuning")
-        axes.set_ylabel("accuracy, %")
-        axes.grid(visible=True, axis="y")
         figure.legend(fontsize="small", loc="outside upper left", ncols=2)
         save_all(figure, folder / "learning", points, ("step", *CSV_FIELDS))
     return Section(
@@ -172,23 +164,21 @@ class Panel:
     """One plot: bars in groups, or a heat map with a line a series and a column a group.
 
     ``series`` and ``groups`` hold the names by their keys, ``cells`` the row of results of a series
-    and a group. ``models`` are the pairs that have a model: one of them without a row was not run.
-    ``colors`` are those of the series.
+    and a group: None where it was not run, and nothing where there is no such model. ``colors`` are
+    those of the series.
     """
 
     title: str
     series: dict[str, str]
     groups: dict[str, str]
-    cells: dict[tuple[str, str], Row]
-    models: set[tuple[str, str]]
+    cells: dict[tuple[str, str], Row | None]
     colors: dict[str, str]
     axis: str = ""
 
     def transposed(self, series: dict[str, str], groups: dict[str, str]) -> Panel:
         """Lines and columns exchanged, with these names."""
         cells = {(head, key): row for (key, head), row in self.cells.items()}
-        models = {(head, key) for key, head in self.models}
-        return Panel(self.title, series, groups, cells, models, self.colors)
+        return Panel(self.title, series, groups, cells, self.colors)
 
 
 def _panel_of(
@@ -196,10 +186,10 @@ def _panel_of(
     groups: dict[str, str], axis: str = "",
 ) -> Panel:  # fmt: skip
     """Rows by a field, whose values ``series`` names, and by evaluation scheme (``groups``)."""
-    cells = {(row[by], row["eval_scheme"]): row for row in rows}
-    models = set(product({key for key, _ in cells}, groups))
+    measured = {(row[by], row["eval_scheme"]): row for row in rows}
+    cells = {cell: measured.get(cell) for cell in product({key for key, _ in measured}, groups)}
     tints = results.colors if by == "bar" else dict.fromkeys(series, INK)
-    return Panel(title, series, groups, cells, models, tints, axis)
+    return Panel(title, series, groups, cells, tints, axis)
 
 
 def _grid_of(results: Results) -> tuple[list[str], list[str]] | None:
@@ -225,13 +215,13 @@ def _grid_panels(results: Results, eval_schemes: Iterable[str], none: str) -> li
     series, groups = {s: s for s in schemes}, {s: s or none for s in strengths}
     tints = dict(zip(schemes, colors(schemes), strict=True))
     panels = []
-    for panel, eval_scheme in product(results.panels, eval_schemes if schemes else ()):
-        own = {(r["scheme"], r["strength"], r["eval_scheme"]): r
-               for r in results.rows if r["panel"] == panel}  # fmt: skip
-        cells = {key[:2]: row for key, row in own.items() if key[2] == eval_scheme}
+    for (panel, rows), eval_scheme in product(
+        results.panels.items(), eval_schemes if schemes else ()
+    ):
+        own = {(row["scheme"], row["strength"], row["eval_scheme"]): row for row in rows}
+        cells = {key[:2]: own.get((*key[:2], eval_scheme)) for key in own}
         title = panel_title(panel, one_line(short(eval_scheme)))
-        models = {key[:2] for key in own}
-        panels.append(Panel(title, series, groups, cells, models, tints, "strength of training  →"))
+        panels.append(Panel(title, series, groups, cells, tints, "strength of training  →"))
     return panels
 
 
@@ -243,8 +233,7 @@ def strength_panels(results: Results) -> list[Panel]:
     """
     schemes, _ = _grid_of(results) or ([], [])
     panels = []
-    for panel in results.panels:
-        own = [row for row in results.rows if row["panel"] == panel]
+    for panel, own in results.panels.items():
         groups, axis = _strength_axis(results, panel)
         crossed = {row["scheme"] for row in own if row["strength"]}
         for scheme in [s for s in schemes if s in crossed] if schemes else [None]:
@@ -280,12 +269,9 @@ def under_attack(results: Results) -> list[Panel]:
     groups = {scheme: short(scheme) for scheme in ("canonical", *results.attacks)}
     bars = {bar: bar for bar in results.colors}
     return _grid_panels(results, results.attacks, "no strength") or [
-        _panel_of(
-            results, panel_title(panel), (r for r in results.rows if r["panel"] == panel), "bar",
-            bars, groups,
-        )
-        for panel in results.panels
-    ]  # fmt: skip
+        _panel_of(results, panel_title(panel), own, "bar", bars, groups)
+        for panel, own in results.panels.items()
+    ]
 
 
 def draw_bars(panels: list[Panel], narrow: bool) -> Figure:
@@ -316,7 +302,7 @@ def draw_bars(panels: list[Panel], narrow: bool) -> Figure:
 
 def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:
     groups = [
-        [(key, row) for key in panel.series if (row := panel.cells.get((key, group))) is not None]
+        [(key, row) for key in panel.series if (row := panel.cells.get((key, group)))]
         for group in panel.groups
     ]
     # A group with fewer bars than another one stays centered.
@@ -335,8 +321,7 @@ def _draw_bar_panel(axes: Axes, panel: Panel, last: bool) -> None:
     _draw_chance(axes, [row for group in groups for _, row in group], last)
     axes.set_xticks(range(len(groups)), [*panel.groups.values()], fontsize=9)
     axes.set_xlim(-0.6, len(groups) - 0.4)
-    if panel.title:
-        axes.set_title(panel.title, fontsize=9.5)
+    axes.set_title(panel.title, fontsize=9.5)
     percent_axis(axes)
     axes.grid(True, axis="y")
     axes.spines["bottom"].set_color(GRID)
@@ -376,11 +361,9 @@ def heat_panels(results: Results, narrow: bool) -> list[Panel]:
         by, across, titles = "panel", "bar", names
         names = {panel: one_line(panel_title(panel)) for panel in results.panels}
     panels = [
-        _panel_of(
-            results, title, (r for r in results.rows if r[across] == key), by, names, heads
-        )
-        for key, title in titles.items()
-    ]  # fmt: skip
+        _panel_of(results, titles[key], own, by, names, heads)
+        for key, own in grouped(results.rows, across).items()
+    ]
     if narrow and len(heads) > 4 and by == "bar":
         lines = {scheme: one_line(head) for scheme, head in heads.items()}
         bars = {bar: short(bar) for bar in results.colors}
@@ -423,7 +406,7 @@ def _draw_heat_panel(axes: Axes, panel: Panel) -> None:
             value = values[y, x] = 100 * row["accuracy"]
             color = "black" if value > 55 else "white"
             axes.text(x, y, f"{value:.1f}", ha="center", va="center", color=color, fontsize=9)
-        elif (key, head) in panel.models:
+        elif (key, head) in panel.cells:
             span = x / columns, (x + 1) / columns
             axes.axhspan(y - 0.5, y + 0.5, *span, color=_NOT_RUN, linewidth=0)
             axes.text(x, y, "not run", ha="center", va="center", color=MUTED, fontsize=7)
@@ -433,13 +416,9 @@ def _draw_heat_panel(axes: Axes, panel: Panel) -> None:
         axes.axhline(edge - 0.5, color="white", linewidth=2)
     for edge in range(1, columns):
         axes.axvline(edge - 0.5, color="white", linewidth=2)
-    axes.set_xlim(-0.5, columns - 0.5)
-    axes.set_ylim(rows - 0.5, -0.5)
-    axes.set_xticks(range(columns), [*panel.groups.values()])
-    axes.set_yticks(range(rows), [*panel.series.values()])
+    axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
+    axes.set_xticks(range(columns), [*panel.groups.values()], fontsize=8.5)
+    axes.set_yticks(range(rows), [*panel.series.values()], fontsize=9)
     axes.xaxis.tick_top()
-    axes.tick_params(axis="x", labelsize=8.5)
-    axes.tick_params(axis="y", labelsize=9)
     axes.spines[:].set_visible(False)
-    if panel.title:
-        axes.set_title(panel.title, fontsize=9.5)
+    axes.set_title(panel.title, fontsize=9.5)

@@ -19,7 +19,14 @@ import pandas as pd
 from robustok.attack.settings import is_attack, is_suite
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import compare_answers, interval
-from robustok.report.style import Row, colors, family, last_parts, scheme_and_strength
+from robustok.report.style import (
+    Row,
+    colors,
+    family,
+    grouped,
+    last_parts,
+    scheme_and_strength,
+)
 from robustok.runtime.display import Z95
 from robustok.samplers.spec import Spec, find_scheme
 from robustok.samplers.strength import splits_in
@@ -81,10 +88,15 @@ def name_models(frame: DataFrame, by: str | None, fields: Sequence[str] = VARYIN
         name for name in fields
         if frame[name].nunique() > 1 and (finetuned or name != "pretrain_scheme")
     ]  # fmt: skip
-    frame["panel"] = [", ".join(filter(None, map(str, row))) for row in frame[varying].to_numpy()]
+    frame["panel"] = joined(frame[varying])
     if by is not None:
         frame["name"] = list(map(in_panel, frame["panel"], frame[by]))
     return varying
+
+
+def joined(columns: DataFrame) -> list[str]:
+    """The texts of each row that are not empty."""
+    return [", ".join(filter(None, map(str, row))) for row in columns.to_numpy()]
 
 
 def in_panel(panel: str, name: str) -> str:
@@ -113,7 +125,8 @@ class Results:
     other seeds are one row with an interval over them. Beside the fields of results.jsonl it has
     `bar`, the spec that the model was trained with or its examples drawn with; `scheme` and
     `strength`, its two parts as text; `panel`, the fields that also differ between models, as text;
-    and `name`, panel and bar.
+    `group`, those of them that models are compared within, such as the task; and `name`, panel and
+    bar.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -124,15 +137,17 @@ class Results:
             self._merge_seeds(self.frame)
         self.rows: list[Row] = self.frame.to_dict("records")
         """The rows of `frame`, as dictionaries."""
-        self.names = self._distinct("name")
-        """The models."""
-        self.panels = self._distinct("panel")
-        """What models are grouped by, such as how they were pre-trained; one empty name if not."""
-        self.models = {row["name"]: row for row in reversed(self.rows)}
+        self.models = {name: own[0] for name, own in grouped(self.rows, "name").items()}
         """The first row of each model."""
-        self.colors = dict(zip(self._distinct("bar"), colors(self._distinct("bar")), strict=True))
+        self.names = [*self.models]
+        """The models."""
+        self.panels = grouped(self.rows, "panel")
+        """The rows by what models are grouped by, such as how they were pre-trained; empty if not
+        at all."""
+        bars = [*grouped(self.rows, "bar")]
+        self.colors = dict(zip(bars, colors(bars), strict=True))
         """A color for each spec that a model was trained with, the same in every panel."""
-        self.eval_schemes = self._distinct("eval_scheme")
+        self.eval_schemes = [*grouped(self.rows, "eval_scheme")]
         self.attacks = [spec for spec in self.eval_schemes if is_attack(spec) or is_suite(spec)]
         by_name = {(row["name"], row["eval_scheme"]): row for row in reversed(self.rows)}
         self._by_name: dict[tuple[str, str], Row] = by_name
@@ -142,12 +157,11 @@ class Results:
         measured["bar"] = few_shot.where(few_shot != "", measured["train_scheme"])
         measured[["scheme", "strength"]] = [scheme_and_strength(bar) for bar in measured["bar"]]
         self.varying = name_models(measured, "bar")
+        comparable = [field for field in self.varying if field != "pretrain_scheme"]
+        measured["group"] = joined(measured[comparable])
         _check_seeds(measured)
         groups = measured.groupby(["panel", "bar", "eval_scheme"], sort=False)
         self.frame = pd.DataFrame([_over_seeds(group) for _, group in groups])
-
-    def _distinct(self, field: str) -> list[str]:
-        return list(dict.fromkeys(row[field] for row in self.rows))
 
     @cached_property
     def hardest(self) -> str | None:
@@ -335,7 +349,7 @@ def points(difference: float) -> str:
 class Difference:
     """A difference of two accuracies, its 95% interval, and the two-sided p of none.
 
-    >>> Difference(0.8, 0.5, -0.4, -0.2, 0.001, n=100, seeds=3, paired=True).is_clear
+    >>> Difference(0.8, 0.5, -0.4, -0.2, 0.001, n=100, seeds=3).is_clear
     True
     """
 
@@ -346,7 +360,6 @@ class Difference:
     p: float  # of a difference this large where there is none, on both sides
     n: int  # questions
     seeds: int  # that both have
-    paired: bool  # whether the answers to each question were compared
 
     @property
     def mean(self) -> float:
@@ -399,11 +412,11 @@ def difference(first: Row, second: Row, *, comparisons: int = 1) -> Difference:
         low, high, p = interval(after - before, parts, comparisons=comparisons)
         bounds = max(low, -1.0), min(high, 1.0), p
         seeds = len(second.get("seeds") or (None,))
-        return Difference(before, after, *bounds, n=second["n"], seeds=seeds, paired=False)
+        return Difference(before, after, *bounds, n=second["n"], seeds=seeds)
     bounds = compare_answers(*answers, comparisons=comparisons)
     before, after = (float(part.mean()) for part in answers)
     seeds, questions = answers[0].shape
-    return Difference(before, after, *bounds, n=questions, seeds=seeds, paired=True)
+    return Difference(before, after, *bounds, n=questions, seeds=seeds)
 
 
 def _shared_answers(first: Row, second: Row) -> tuple[np.ndarray, np.ndarray] | None:

@@ -80,6 +80,17 @@ def _data_url(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
+def write_page(out: Path, **values: Any) -> Path:
+    """Write report.html and report.md of a study or of model cards, and return the first."""
+    none = Table([], [])
+    optional = {"missing": none, "examples": [], "settings": none, "measurements": none,
+                "configuration": ""}  # fmt: skip
+    for suffix in ("html", "md"):
+        page = render(f"report.{suffix}", **optional | values)
+        write_whole(out / f"report.{suffix}", page)
+    return out / "report.html"
+
+
 def render(name: str, **values: Any) -> str:
     """The page of a template, such as ``report.html``. HTML is escaped, Markdown is not."""
     import jinja2

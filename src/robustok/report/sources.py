@@ -90,8 +90,7 @@ def read_source(path: Path) -> ReportSource:
             raise RobustokError(
                 f"{path} has no results.jsonl: run a study with this folder as --out, or {ACCEPTED}"
             )
-        study = read_object(path / "study.json")
-        return ReportSource(_measurements(results), study, _object(path / "run.json"))
+        return _of_study(results)
     rows = _parquet_rows(path) if path.suffix == ".parquet" else read_rows(path)
     name, config = path.stem, rows[0]["config"] if _all_have(rows[:1], {"config"}) else None
     body = rows if config is None else rows[1:]
@@ -112,13 +111,13 @@ def read_source(path: Path) -> ReportSource:
             f"{path} holds the words of an unfinished or finished `robustok embeddings`: run it "
             "with the same --out, which draws their figure"
         )
-    rows = _measurements(path)
-    study, record = (_object(path.with_name(name)) for name in ("study.json", "run.json"))
-    return ReportSource(rows, study, record)
+    return _of_study(path)
 
 
-def _object(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}
+def _of_study(results: Path) -> ReportSource:
+    files = (results.with_name(name) for name in ("study.json", "run.json"))
+    study, record = (read_object(file) if file.is_file() else {} for file in files)
+    return ReportSource(_measurements(results), study, record)
 
 
 def _parquet_rows(path: Path) -> list[Any]:
@@ -309,10 +308,9 @@ def _draw_scores(rows: Sequence[Row], stem: Path) -> None:
         axes.plot([row["score"] for row in rows], range(len(rows)), "D", color=ATTACKED,
                   markersize=5, label="attacked")  # fmt: skip
         axes.set_yticks(range(len(rows)), [_label(row) for row in rows], color=INK)
-        axes.set_ylim(-0.7, len(rows) - 0.3)
-        axes.set_xlabel(f"score: {rows[0].get('objective') or 'objective'}")
+        score = f"score: {rows[0].get('objective') or 'objective'}"
+        axes.set(ylim=(-0.7, len(rows) - 0.3), xlabel=score)
         axes.locator_params(axis="x", nbins=6)
-        axes.grid(visible=False)
         axes.grid(axis="x")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         save_all(figure, stem)

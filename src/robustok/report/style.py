@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,6 +181,24 @@ def plain(text: str) -> str:
     'from \\\\$5 to \\\\$9'
     """
     return text.replace("$", "\\$")
+
+
+def grouped(rows: Iterable[Row], field: str) -> dict[Any, list[Row]]:
+    """The rows by a field, in their order.
+
+    >>> grouped([{"n": 1}, {"n": 2}, {"n": 1}], "n")
+    {1: [{'n': 1}, {'n': 1}], 2: [{'n': 2}]}
+    """
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[field], []).append(row)
+    return groups
+
+
+def label_axes(axes: Axes, x: str, y: str, **properties: Any) -> None:
+    """Name both axes over horizontal grid lines; ``properties`` goes to matplotlib's ``set``."""
+    axes.set(xlabel=x, ylabel=y, **properties)
+    axes.grid(axis="y")
 
 
 def percent_axis(axes: Axes) -> None:

@@ -6,9 +6,8 @@ section is None where the rows have nothing for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pandas as pd
 from robustok.attack.settings import AttackSettings, is_attack, is_suite, named_settings
 from robustok.errors import RobustokError
 from robustok.evaluation.intervals import clustered
+from robustok.report.analyses import draw_embeddings
 from robustok.report.frame import (
     LEAST_SEEDS,
     DataFrame,
@@ -29,7 +29,6 @@ from robustok.report.frame import (
     difference,
     merged_layers,
     merged_perplexities,
-    model_name,
     name_models,
     percent,
     points,
@@ -45,9 +44,11 @@ FEW_SHOT = "few-shot examples"
 NOT_RUN = "not run"
 _ELSEWHERE = ("name", "title", "about", "scale", "threads", "examples", "paper")  # on the page
 PaperRow = Mapping[str, Any]  # of a study's `paper.tables`
-Ours = Callable[[PaperRow, str], tuple[str, float | None]]
-"""Our value for the paper's row and a column as text, and as a number if it is an accuracy."""
-
+_MODEL_FIELDS = {  # that name a model in a table of the paper, by its measure
+    "accuracy": ("pretrain_scheme", "task", "train_scheme"),
+    "perplexity": ("pretrain_scheme",),
+    "embeddings": ("train_scheme",),
+}
 _NOTES = {
     "accuracy": (
         "Each cell: our value with its 95% interval / the paper's value, and the difference in "
@@ -72,67 +73,39 @@ def settings_table(study: Mapping[str, Any]) -> Table:
     Args:
         study: the resolved configuration, as in study.json; no lines without one.
     """
-    lines = []
-    for name, value in study.items() if "model" in study else ():
-        parts = value if isinstance(value, list) else [value]
-        shown = [part for part in parts if part is not None and name not in _ELSEWHERE]
-        lines += [[name, _value_text(part)] for part in shown]
+    lines = [
+        [name, _value_text(part)]
+        for name, value in study.items()
+        if "model" in study and name not in _ELSEWHERE
+        for part in (value if isinstance(value, list) else [value])
+        if part is not None
+    ]
     return Table(["section", "fields"], lines)
 
 
 def _value_text(value: Any) -> str:
     if isinstance(value, dict):
-        fields = {
-            name: one
+        return "; ".join(
+            name if one is True else f"{name} {_value_text(one)}"
             for name, one in value.items()
             if not (one is None or one is False or one == [])
-        }
-        texts = (
-            name if one is True else f"{name} {_value_text(one)}" for name, one in fields.items()
         )
-        return "; ".join(texts)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def what_intervals_cover(rows: Sequence[Row]) -> str:
-    """A sentence on what the intervals of a report cover, by the seeds of each measurement.
-
-    >>> what_intervals_cover([{"seed": s, "train_scheme": "a", "accuracy": 0.5} for s in (0, 1)])
-    'Intervals cover the 2 seeds and the choice of questions, which all seeds share.'
-    """
-    measured = [row for row in rows if "accuracy" in row or "layers" in row]
-    if not measured:
-        return ""
-    what = "words" if all("layers" in row for row in measured) else "questions"
-    names = ["study", "scale", "model", "pretrain_scheme", "train_scheme", "few_shot_scheme",
-             "task", "eval_scheme"]  # fmt: skip
-    named = [{**row, "model": model_name(row)} for row in measured]
-    frame: DataFrame = pd.DataFrame(named).reindex(columns=[*names, "seed"])
-    seeds = frame.groupby(names, dropna=False)["seed"].nunique()
-    if seeds.max() <= 1:
-        return f"Intervals of one seed cover the choice of {what} only."
-    count = f"{max(seeds.min(), 2)} to {seeds.max()}" if seeds.nunique() > 1 else seeds.max()
-    one = f" Those of one seed cover the {what} only." if seeds.min() <= 1 else ""
-    return (
-        f"Intervals cover the {count} seeds and the choice of {what}, which all seeds share.{one}"
-    )
 
 
 def missing_table(missing: Sequence[Row]) -> Table:
     """The planned measurements without a result (`missing` of run.json), by model and seed."""
     if not missing:
         return Table([], [])
-    names = ["pretrain_scheme", "train_scheme", "few_shot_scheme", "seed"]
-    frame: DataFrame = pd.DataFrame(missing).reindex(columns=names)
-    frame = frame.loc[:, frame.notna().any()]
-    frame = frame.fillna("")
-    counts = frame.groupby(list(frame.columns), sort=False).size().reset_index()
-    head = ["pre-trained", "fine-tuned", FEW_SHOT, "seed", "missing"]
-    titles = dict(zip([*names, 0], head, strict=True))
-    lines = [[str(value) for value in row] for row in counts.to_numpy()]
-    return Table([titles[name] for name in counts.columns], lines)
+    titles = {"pretrain_scheme": "pre-trained", "train_scheme": "fine-tuned",
+              "few_shot_scheme": FEW_SHOT, "seed": "seed"}  # fmt: skip
+    frame: DataFrame = pd.DataFrame(missing).reindex(columns=[*titles])
+    frame = frame.dropna(axis="columns", how="all").rename(columns=titles)
+    groups = frame.groupby([*frame], sort=False, dropna=False)
+    counts = groups.size().reset_index(name="missing").fillna("")
+    return Table([*counts], counts.astype(str).to_numpy().tolist())
 
 
 def accuracy_table(results: Results) -> Table:
@@ -290,16 +263,24 @@ def perplexity_text(row: Any) -> str:
     return f"{text}, {row['bits_per_byte']:.3f} bits/byte"
 
 
-def layer_section(rows: Sequence[Row]) -> Section | None:
-    """A line a layer, a column a model: the mean distance and its interval."""
+def layer_section(rows: Sequence[Row], folder: Path) -> Section | None:
+    """A line a layer, a column a model: the mean distance and its interval; and their figure."""
     layers = merged_layers(rows)
     if layers.empty:
         return None
+    draw_embeddings(layers.to_dict("records"), folder / "embeddings")
     layers["text"] = [
         f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for _, row in layers.iterrows()
     ]
     table = pivot(layers.sort_values("layer", kind="stable"), "layer", "model", "layer", "–")
-    return Section("layers", "Distances by layer", tables=[table])
+    return Section(
+        "embeddings",
+        "Distance between the tokenizations of a word, by layer",
+        "Mean distance between the unit-normalized last-token states of the canonical and of "
+        "uniformly drawn tokenizations; bands are 95% intervals over words and seeds.",
+        [table],
+        folder / "embeddings",
+    )
 
 
 def pivot(frame: DataFrame, line: str, column: str, head: str, missing: str = NOT_RUN) -> Table:
@@ -381,6 +362,8 @@ def find_headlines(results: Results) -> list[Headline]:
     that have such a difference. Where models were pre-trained differently, canonical training is
     the first of them.
     """
+    if results.frame.empty:
+        return []
     bases = _canonical_by_group(results)
     schemes = [scheme for scheme in (results.hardest, *results.attacks) if scheme]
     stated = [_loss(results, list(bases), scheme) for scheme in schemes[:1]]
@@ -390,14 +373,11 @@ def find_headlines(results: Results) -> list[Headline]:
 
 def _canonical_by_group(results: Results) -> dict[str, list[str]]:
     """The first canonically trained model of each task, study and scale, with the others of it."""
-    groups: dict[str, list[str]] = {}
-    for name in results.names:
-        groups.setdefault(_group(results, name), []).append(name)
     bases = {}
-    for names in groups.values():
-        canonical = [name for name in names if results.models[name]["bar"] == "canonical"]
-        if canonical:
-            bases[canonical[0]] = [name for name in names if name not in canonical]
+    for _, own in results.frame.drop_duplicates("name").groupby("group", sort=False):
+        is_canonical = own["bar"] == "canonical"
+        for base in own["name"][is_canonical][:1]:
+            bases[base] = own["name"][~is_canonical].tolist()
     return bases
 
 
@@ -412,23 +392,23 @@ def _loss(results: Results, bases: Sequence[str], scheme: str) -> Headline | Non
 
 def _lead(results: Results, bases: Mapping[str, Sequence[str]], scheme: str) -> Headline | None:
     """The best scheme of each group where it is better than the canonical one, and its lead."""
-    pairs: dict[str, tuple[Row, Row]] = {}
-    for base, others in bases.items():
-        for name in others:
-            before, after = results.get(base, scheme), results.get(name, scheme)
-            if before and after:
-                pairs[name] = before, after
+    pairs = {
+        name: (before, after)
+        for base, others in bases.items()
+        for name in others
+        if (before := results.get(base, scheme)) and (after := results.get(name, scheme))
+    }
     kept = clear_differences(pairs)
     best: dict[str, str] = {}
     compared = 0
     for base, others in bases.items():
         measured = [name for name in others if name in pairs]
-        top = max(measured, key=lambda name: pairs[name][1]["accuracy"], default=None)
-        if top is not None and top in kept and kept[top].mean > 0:
+        top = max(measured, key=lambda name: pairs[name][1]["accuracy"], default="")
+        if top in kept and kept[top].mean > 0:
             best[base], compared = top, len(measured)
     if not best:
         return None
-    base, top = next(iter(best.items()))
+    top = next(iter(best.values()))
     of = f", the best of {compared}" if compared > 1 else ""
     seeds = ", one seed" if kept[top].seeds == 1 else ""
     model = results.models[top]["bar"]
@@ -459,7 +439,8 @@ def _headline(
         return Headline(mean, f"points {bounds} {what} ({shares})", color)
     tasks = "tasks" if set(results.varying) <= {"task", "pretrain_scheme"} else "groups of models"
     of_each = "; ".join(
-        " ".join([_group(results, base), *change_text(change)]) for base, change in changes.items()
+        " ".join([results.models[base]["group"], *change_text(change)])
+        for base, change in changes.items()
     )
     text = f"{tasks} {verb} {what}: {of_each}"
     return Headline(f"{len(changes)} of {len(bases)}", text, color)
@@ -484,12 +465,6 @@ def _canonical(results: Results, bases: Sequence[str]) -> str:
     return "" if row["training"] == UNTRAINED else f"canonical {row['training']}"
 
 
-def _group(results: Results, name: str) -> str:
-    """What a model shares with the models that it is compared with, such as the task."""
-    names = [field for field in results.varying if field != "pretrain_scheme"]
-    return ", ".join(filter(None, (str(results.models[name][field]) for field in names)))
-
-
 def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | None:
     """The paper's tables with ours in each cell: "ours [interval] / paper's (difference)".
 
@@ -503,18 +478,26 @@ def paper_section(paper: Mapping[str, Any], rows: Sequence[Row]) -> Section | No
 
 
 def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
-    papers, measure = table["rows"], table["measure"]
-    ours, digits = _OURS[measure](rows, papers), 3 if measure == "embeddings" else 1
-
-    def cell(row: PaperRow, column: str, theirs: float | None) -> str:
-        text, accuracy = ours(row, column)
-        if theirs is None:
-            return f"{text} / –"
-        change = "" if accuracy is None else f" ({points(accuracy - theirs / 100)})"
-        return f"{text} / {theirs:.{digits}f}{change}"
-
-    columns = table["columns"]
-    cells = [list(map(partial(cell, row), columns, row["values"])) for row in papers]
+    papers, measure, columns = table["rows"], table["measure"], table["columns"]
+    ours, digits = _our_values(rows, table), 3 if measure == "embeddings" else 1
+    schemes = {column: _measured_as(column, rows) for column in columns}
+    defaults = {"pretrain_scheme": "canonical"}
+    if measure == "accuracy":
+        defaults["task"] = next((task for (_, task, _), _ in ours), "")
+    models = {model for model, _ in ours}
+    cells = []
+    for row in papers:
+        model = tuple(row.get(field) or defaults[field] for field in _MODEL_FIELDS[measure])
+        # A model of another depth has other layers.
+        missing = "–" if measure == "embeddings" and model in models else NOT_RUN
+        line = []
+        for column, theirs in zip(columns, row["values"], strict=True):
+            text, accuracy = ours.get((model, schemes[column]), (missing, None))
+            value = "–" if theirs is None else f"{theirs:.{digits}f}"
+            if theirs is not None and accuracy is not None:
+                value += f" ({points(accuracy - theirs / 100)})"
+            line.append(f"{text} / {value}")
+        cells.append(line)
     note = f"{table.get('note', '')} {_NOTES[measure]}".lstrip()
     if measure == "embeddings":  # a line a layer
         head = ["layer", *(row["train_scheme"] for row in papers)]
@@ -529,63 +512,39 @@ def _table(table: Mapping[str, Any], rows: Sequence[Row]) -> Table:
     return Table(head, [[*line, *own] for line, own in zip(named, cells, strict=True)], note)
 
 
-def _layers(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Ours:
-    """Mean distances; a model of another depth has other layers."""
-    layers = merged_layers(rows).to_dict("records")
-    means = {(row["model"], str(row["layer"])): row["mean"] for row in layers}
-
-    def ours(row: PaperRow, layer: str) -> tuple[str, None]:
-        mean = means.get((row["train_scheme"], layer))
-        is_measured = any(model == row["train_scheme"] for model, _ in means)
-        missing = "–" if is_measured else NOT_RUN
-        return missing if mean is None else f"{mean:.3f}", None
-
-    return ours
-
-
-def _perplexities(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Ours:
-    merged = merged_perplexities(rows).to_dict("records")
-    means = {(row["pretrain_scheme"], row["eval_scheme"]): row["perplexity"] for row in merged}
-
-    def ours(row: PaperRow, scheme: str) -> tuple[str, None]:
-        mean = means.get((row["pretrain_scheme"] or "canonical", scheme))
-        return NOT_RUN if mean is None else f"{mean:.1f}", None
-
-    return ours
+def _our_values(
+    rows: Sequence[Row], table: Mapping[str, Any]
+) -> dict[tuple[tuple[str, ...], str], tuple[str, float | None]]:
+    """Our values as text, accuracies also as numbers, by the model and the scheme or layer."""
+    if table["measure"] == "embeddings":
+        return {
+            ((row["model"],), str(row["layer"])): (f"{row['mean']:.3f}", None)
+            for _, row in merged_layers(rows).iterrows()
+        }
+    if table["measure"] == "perplexity":
+        return {
+            ((row["pretrain_scheme"],), row["eval_scheme"]): (f"{row['perplexity']:.1f}", None)
+            for _, row in merged_perplexities(rows).iterrows()
+        }
+    return {
+        ((row["pretrain_scheme"], row["task"], row["bar"]), row["eval_scheme"]):
+            (f"{percent(row['accuracy'])} {bounds(row)}", row["accuracy"])
+        for row in Results(_with_kinds(rows, table["rows"])).rows
+    }  # fmt: skip
 
 
-def _accuracies(rows: Sequence[Row], papers: Sequence[PaperRow]) -> Ours:
-    measured: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in Results(_with_kinds(rows, papers)).rows:
-        names = row["pretrain_scheme"], row["task"], row["bar"]
-        measured.setdefault(names, {})[row["eval_scheme"]] = row
-    only = next((task for _, task, _ in measured), "")
-
-    def ours(row: PaperRow, scheme: str) -> tuple[str, float | None]:
-        model = row["pretrain_scheme"] or "canonical", row.get("task") or only, row["train_scheme"]
-        own = _measured(measured.get(model, {}), scheme)
-        if own is None:
-            return NOT_RUN, None
-        return f"{percent(own['accuracy'])} {bounds(own)}", own["accuracy"]
-
-    return ours
-
-
-_OURS = {"accuracy": _accuracies, "perplexity": _perplexities, "embeddings": _layers}
-
-
-def _measured(ours: Mapping[str, Row], scheme: str) -> Row | None:
-    """Our row for a column of the paper: of an attack, that with the settings that it names."""
-    if not is_attack(scheme):
-        return ours.get(scheme)
-    wanted = named_settings(scheme)
-    rows = [
-        row
-        for measured, row in ours.items()
-        if is_attack(measured)
-        and all(getattr(AttackSettings.parse(measured), n) == v for n, v in wanted.items())
+def _measured_as(column: str, rows: Sequence[Row]) -> str:
+    """The scheme of our rows for the paper's: of an attack, that with the settings it names."""
+    if not is_attack(column):
+        return column
+    wanted = named_settings(column)
+    schemes = {row.get("eval_scheme", "") for row in rows}
+    same = [
+        scheme
+        for scheme in filter(is_attack, schemes)
+        if all(getattr(AttackSettings.parse(scheme), n) == v for n, v in wanted.items())
     ]
-    return rows[0] if len(rows) == 1 else None
+    return same[0] if len(same) == 1 else column
 
 
 def _with_kinds(rows: Sequence[Row], papers: Sequence[PaperRow]) -> list[Row]:

@@ -9,33 +9,16 @@ from typing import Any
 
 from robustok.errors import RobustokError
 from robustok.models import ARCHITECTURES
-from robustok.report.analyses import draw_curve, draw_embeddings
+from robustok.report import tables
+from robustok.report.analyses import draw_curve
 from robustok.report.cards import card_of, cards_in, write_cards
-from robustok.report.figures import (
-    attack_section,
-    heatmap_section,
-    learning_section,
-    strength_section,
-)
-from robustok.report.frame import Results, Row, merged_layers, model_name
-from robustok.report.page import Section, example_groups, render
+from robustok.report.figures import accuracy_figures, learning_section
+from robustok.report.frame import Results, Row, model_name
+from robustok.report.page import Section, example_groups, write_page
 from robustok.report.sources import ReportSource, read_source
 from robustok.report.tables import Headline as Headline
-from robustok.report.tables import (
-    accuracy_section,
-    find_headlines,
-    layer_section,
-    measurement_table,
-    missing_table,
-    other_section,
-    paper_section,
-    perplexity_section,
-    settings_table,
-    versus_canonical,
-    what_intervals_cover,
-    write_table,
-)
-from robustok.runtime.files import disk_full_in_one_line, read_json, write_whole
+from robustok.report.tables import find_headlines, write_table
+from robustok.runtime.files import disk_full_in_one_line, read_json
 
 
 def write_report(
@@ -92,51 +75,34 @@ def write_report(
     with disk_full_in_one_line(out):
         figures = out / "figures"
         sections = [
-            strength_section(results, figures),
-            attack_section(results, figures),
-            heatmap_section(results, figures),
-            _layer_figure(rows, figures),
+            *accuracy_figures(results, figures),
+            tables.layer_section(rows, figures),
             learning_section(rows, figures),
             _curve_figure(sources, figures),
-            accuracy_section(results),
-            versus_canonical(results),
-            layer_section(rows),
-            perplexity_section(rows),
-            other_section(rows),
+            tables.accuracy_section(results),
+            tables.versus_canonical(results),
+            tables.perplexity_section(rows),
+            tables.other_section(rows),
             *(source.section(figures) for source in sources if source.section),
-            paper_section(study.get("paper") or {}, _of_one_study(rows)),
+            tables.paper_section(study.get("paper") or {}, _of_one_study(rows)),
         ]
-        values = {
-            "study": study,
-            "subtitle": _subtitle(rows),
-            "intervals": what_intervals_cover(rows),
-            "missing": missing_table(missing),
-            "progress": f"{finished} of {finished + len(missing)} measurements are finished",
-            "headlines": find_headlines(results),
-            "sections": [section for section in sections if section],
-            "examples": example_groups(read_json(examples)) if examples.is_file() else [],
-            "settings": settings_table(study),
-            "measurements": measurement_table(results),
-            "configuration": json.dumps(study, indent=2, ensure_ascii=False),
-            "versions": rows[-1].get("versions", {}) if rows else {},
-        }
-        for suffix in ("html", "md"):
-            write_whole(out / f"report.{suffix}", render(f"report.{suffix}", **values))
-    return out / "report.html"
-
-
-def _layer_figure(rows: Sequence[Row], folder: Path) -> Section | None:
-    layers = merged_layers(rows)
-    if layers.empty:
-        return None
-    draw_embeddings(layers.to_dict("records"), folder / "embeddings")
-    return Section(
-        "embeddings",
-        "Distance between the tokenizations of a word, by layer",
-        "Mean distance between the unit-normalized last-token states of the canonical and of "
-        "uniformly drawn tokenizations; bands are 95% intervals over words and seeds.",
-        figure=folder / "embeddings",
-    )
+        return write_page(
+            out,
+            title=study["title"],
+            kind=f"study {study['name']}" if study["name"] else "",
+            subtitle=_subtitle(rows),
+            note=_what_intervals_cover(rows),
+            where="The numbers are also in results.jsonl",
+            sections=[section for section in sections if section],
+            missing=tables.missing_table(missing),
+            progress=f"{finished} of {finished + len(missing)} measurements are finished",
+            headlines=find_headlines(results),
+            examples=example_groups(read_json(examples)) if examples.is_file() else [],
+            settings=tables.settings_table(study),
+            measurements=tables.measurement_table(results),
+            configuration=json.dumps(study, indent=2, ensure_ascii=False),
+            versions=rows[-1].get("versions", {}) if rows else {},
+        )
 
 
 def _curve_figure(sources: Sequence[ReportSource], folder: Path) -> Section | None:
@@ -161,8 +127,6 @@ def _curve_figure(sources: Sequence[ReportSource], folder: Path) -> Section | No
 def _subtitle(rows: Sequence[Row]) -> list[str]:
     """The line below the title: model, sizes, seeds."""
     facts = []
-    if not rows:
-        return facts
     models: dict[str, str] = {}
     for model in (row["model"] for row in rows if row.get("model")):
         shape = ARCHITECTURES[model.get("architecture", "llama")] + " architecture, "
@@ -179,6 +143,17 @@ def _subtitle(rows: Sequence[Row]) -> list[str]:
     if len(scales) == 1 and scales != {"full"}:
         facts.append(f"at {scales.pop()} scale, not the paper's")
     return facts
+
+
+def _what_intervals_cover(rows: Sequence[Row]) -> str:
+    what = "questions" if any("accuracy" in row for row in rows) else "words"
+    seeds = {row["seed"] for row in rows if "accuracy" in row or "layers" in row}
+    if len(seeds) > 1:
+        return (
+            f"Intervals cover the seeds and the choice of {what}, which all seeds share. Those of "
+            f"one seed cover the {what} only."
+        )
+    return f"Intervals of one seed cover the choice of {what} only." if seeds else ""
 
 
 def _of_one_study(rows: Sequence[Row]) -> list[Row]:

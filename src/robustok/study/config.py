@@ -19,7 +19,6 @@ from robustok.tasks import HUB
 
 MAX_BYTES = 256 << 10  # of a study's YAML
 MAX_NODES = 20_000  # of its values, each counted as often as aliases repeat it
-MAX_CELLS = 20_000
 
 
 def studies() -> dict[str, str]:
@@ -300,8 +299,6 @@ def _at_strengths(
 
 def _contradictions(study: Study) -> Iterator[tuple[str, str]]:
     """What is wrong across sections: a field and a message for each."""
-    if (cells := _most_cells(study)) > MAX_CELLS:
-        yield "repeats", f"the study has up to {cells:,} cells; at most {MAX_CELLS:,} are allowed"
     if study.task is None and (study.finetune or study.attacks):
         yield "task", "there is no task to fine-tune on or to attack: give a task section"
     if study.strength and not (study.finetune or study.evaluate):
@@ -339,23 +336,6 @@ def _wrong_model_or_text(study: Study) -> Iterator[tuple[str, str]]:
             yield "corpus", "this study needs text: give --corpus FILE... and --held-out FILE"
         elif study.perplexity and not (corpus.hub or corpus.held_out):
             yield "corpus.held_out", "perplexity needs text held out: give --held-out FILE"
-
-
-def _most_cells(study: Study) -> int:
-    """An upper bound of the number of cells, from the lengths of the lists."""
-
-    def length(part: Any, name: str) -> int:
-        return len(getattr(part, name)) if part else 0
-
-    bases = study.repeats * max(length(study.pretrain, "schemes"), 1)
-    every = study.finetune and study.finetune.keep_every
-    kept = study.finetune.steps // every if study.finetune and every else 0
-    models = bases * (1 + length(study.finetune, "schemes") * (1 + kept))
-    # A scheme is evaluated by each draw and by an ensemble.
-    measured = 2 * length(study.evaluate, "eval_schemes") + len(study.attacks)
-    measured *= 1 + len(study.other_tasks or ()) + length(study.benchmarks, "names")
-    measured *= max(length(study.few_shot, "schemes"), 1)
-    return models * (2 + measured + length(study.perplexity, "eval_schemes"))
 
 
 def _too_few_questions(study: Study) -> Iterator[tuple[str, str]]:

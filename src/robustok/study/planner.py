@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from robustok.errors import RobustokError
@@ -15,6 +15,8 @@ from robustok.study.config import find_study, studies
 from robustok.study.schema import CorpusSection, Study, WordTask
 from robustok.tasks import HUB, benchmark_files
 from robustok.tasks.words import read_words
+
+MAX_CELLS = 20_000  # with those that are planned more than once
 
 
 def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
@@ -31,9 +33,17 @@ def plan(study: Study, *, read: bool = True) -> tuple[Cell, ...]:
             opens no file and sends no request; that suffices for counts and estimates of cost.
 
     Models are evaluated right after they are trained, so that an interrupted run has complete rows
-    of results. Raises RobustokError for a file that cannot be read.
+    of results. Raises RobustokError for a file that cannot be read, and for more than `MAX_CELLS`.
     """
-    return tuple({cell.key: cell for cell in _Planner(study, read).cells()}.values())
+    cells: dict[str, Cell] = {}
+    for number, cell in enumerate(_Planner(study, read).cells()):
+        cells[cell.key] = cell
+        if number >= MAX_CELLS:  # repeats of a model alone are one cell
+            raise RobustokError(
+                f"the study '{study.name}' has more than {MAX_CELLS:,} cells: lower its repeats, "
+                "or shorten its lists"
+            )
+    return tuple(cells.values())
 
 
 def hub_names() -> dict[tuple[str, str], list[str]]:
@@ -133,29 +143,22 @@ class _Planner:
             for step in range(every, options.steps, every) if every else ():
                 kept = models.StepCell(step, model)
                 yield kept
-                subject = self._subject(kept, seed, is_last=True)
-                questions = subject.questions[:1]  # of the task
-                yield from measurements.EvaluateCell.planned(
-                    self.study, replace(subject, questions=questions)
-                )
+                yield from self._measurements(kept, seed, is_last=True)
             yield from self._measurements(model, seed, is_last=True)
 
     def _measurements(self, model: models.ModelCell, seed: int, *, is_last: bool) -> Iterator[Cell]:
         """The measurements of a model, after the questions that they read."""
-        subject = self._subject(model, seed, is_last=is_last)
+        questions, kinds, part = self.questions, measurements.MEASUREMENTS, self.study.few_shot
+        if isinstance(model, models.StepCell):  # evaluated alone, on the task
+            questions, kinds = questions[:1], (measurements.EvaluateCell,)
         if is_last:
-            yield from subject.questions
-        for kind in measurements.MEASUREMENTS:
-            yield from kind.planned(self.study, subject)
-
-    def _subject(
-        self, model: models.ModelCell, seed: int, *, is_last: bool
-    ) -> measurements.Subject:
-        part = self.study.few_shot
+            yield from questions
         few_shots = tuple(FewShot(part.examples, s) for s in part.schemes) if part else (None,)
-        return measurements.Subject(
-            model, seed, self.tokenizer, self.corpus, self.questions, few_shots, is_last
+        subject = measurements.Subject(
+            model, seed, self.tokenizer, self.corpus, questions, few_shots, is_last
         )
+        for kind in kinds:
+            yield from kind.planned(self.study, subject)
 
     def _benchmarks(self) -> Iterator[inputs.BenchmarkCell]:
         part, few_shot = self.study.benchmarks, self.study.few_shot

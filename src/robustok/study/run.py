@@ -8,7 +8,6 @@ versions, seeds and digests).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -105,7 +104,7 @@ def run_study(
         with _cells_locked(folder, cells_folder):
             read = {cell.key: record_of(cell, folder) for cell in cells}
             records = {key: record for key, record in read.items() if record is not None}
-            _remove_old_copies(cells, records, folder)
+            _keep_copies(cells, records, folder)
             watch.plan(cells, dict(records))
             todo = [cell for cell in cells if cell.key not in records]
             for cell in run_cells(
@@ -118,6 +117,7 @@ def run_study(
                         "the disk, and that no other program writes to them"
                     )
                 records[cell.key] = record
+                _keep_copies([cell], records, folder)
                 watch.finish(cell, record)
                 _write_results(study, cells, records, folder)
             return Run(folder, _write_results(study, cells, records, folder))
@@ -126,14 +126,10 @@ def run_study(
 def _write_results(
     study: Study, cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
 ) -> list[Row]:
-    """Write results.jsonl and run.json, and copy what the run keeps of finished cells."""
+    """Write results.jsonl and run.json."""
     rows, missing = rows_and_missing(study, cells, records)
     write_rows(folder / "results.jsonl", rows)
-    for cell, name, copy in _copies(cells, folder):
-        file = cell.path(folder) / name
-        if cell.key in records and file.exists() and not copy.exists():
-            write_whole(copy, file.read_bytes())
-    results = (folder / "results.jsonl").read_bytes()
+    hub_names = {name for cell in cells for name in cell.hub_names}
     write_json(
         folder / "run.json",
         {
@@ -144,40 +140,28 @@ def _write_results(
             "scale": study.scale,
             "seeds": [study.seed + i for i in range(study.repeats)],
             "versions": versions(),
-            "hub": _hub_names(cells),
+            "hub": sorted(name for name in hub_names if not Path(name).exists()),
             "cells": {"finished": len(records), "of": len(cells)},
             "missing": missing,
             "seconds": round(sum(record["seconds"] for record in records.values()), 1),
-            "results_sha256": hashlib.sha256(results).hexdigest(),
+            "results_sha256": sha256_of(folder / "results.jsonl"),
             "configuration": study.model_dump(mode="json"),
         },
     )
     return rows
 
 
-def _hub_names(cells: Sequence[Cell]) -> list[str]:
-    """The models, tokenizers and texts of the hub that a study reads, each with its commit."""
-    names = {name for cell in cells for name in cell.hub_names}
-    return sorted(name for name in names if not Path(name).exists())
-
-
-def _copies(cells: Sequence[Cell], folder: Path) -> Iterator[tuple[Cell, str, Path]]:
-    """The files of cells that a run has a copy of, whatever becomes of a shared folder of cells."""
-    for cell in cells:
-        if isinstance(cell, MeasurementCell):
-            yield cell, "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
-        elif isinstance(cell, ExamplesCell):
-            yield cell, "examples.json", folder / "examples.json"
-
-
-def _remove_old_copies(
-    cells: Sequence[Cell], records: Mapping[str, dict[str, Any]], folder: Path
+def _keep_copies(
+    cells: Iterable[Cell], records: Mapping[str, dict[str, Any]], folder: Path
 ) -> None:
-    """Remove copies that differ from the files of their cells, or whose cells run again."""
-    for cell, name, copy in _copies(cells, folder):
+    """Copy what the run keeps of finished cells, whatever becomes of a shared folder of cells."""
+    for cell in cells:
+        name, copy = "items.jsonl", folder / "items" / f"{cell.key}.jsonl"
+        if isinstance(cell, ExamplesCell):
+            name, copy = "examples.json", folder / "examples.json"
         digest = records[cell.key]["files"].get(name) if cell.key in records else None
-        if copy.exists() and sha256_of(copy) != digest:
-            copy.unlink()
+        if digest and not (copy.exists() and sha256_of(copy) == digest):
+            write_whole(copy, (cell.path(folder) / name).read_bytes())
 
 
 @contextmanager
@@ -337,7 +321,6 @@ def _names(study: Study, cell: MeasurementCell) -> Row:
 def _row(study: Study, cell: MeasurementCell, records: Mapping[str, dict[str, Any]]) -> Row:
     record, model_record = records[cell.key], records[cell.model.key]
     model, tokenizer = model_record["result"], records[cell.tokenizer.key]["result"]
-    sizes = {"architecture": study.model.architecture} | study.model.sizes()
     row: Any = {
         **_names(study, cell),
         **({"train_spec": model["train_spec"]} if "train_spec" in model else {}),
@@ -345,7 +328,7 @@ def _row(study: Study, cell: MeasurementCell, records: Mapping[str, dict[str, An
         "eval_scheme": cell.eval_scheme,
         "seconds": record["seconds"],
         "model": {
-            **({"name": study.model.name} if study.model.name else sizes),
+            **({"name": study.model.name} if study.model.name else study.model.sizes()),
             "parameters": model["parameters"],
             "training_seconds": model_record["seconds"],
         },

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from robustok.attack.settings import SUITE_LIMIT, AttackSettings, is_attack, suite_label
 from robustok.models import Shape
@@ -126,11 +120,8 @@ class ModelSection(Strict):
         return Shape(**self.sizes())
 
     def sizes(self) -> dict[str, Any]:
-        """The sizes of a model from random weights, without the default architecture."""
-        sizes = {name: getattr(self, name) for name in (*SIZES, "tied")}
-        if self.architecture != "llama":
-            sizes["architecture"] = self.architecture
-        return sizes
+        """The sizes of a model from random weights, and its architecture."""
+        return {name: getattr(self, name) for name in ("architecture", *SIZES, "tied")}
 
 
 SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "max_length")
@@ -258,8 +249,13 @@ class AttackSection(Strict):
     def eval_scheme(self) -> str:
         """The attack or the suite as results name it."""
         if self.suite:
-            return suite_label(self.suite, self.max_scored or SUITE_LIMIT)
+            return suite_label(self.suite, self.limit)
         return str(self.settings)
+
+    @property
+    def limit(self) -> int:
+        """Tokenizations that each search of a suite scores for a question."""
+        return self.max_scored or SUITE_LIMIT
 
 
 class PerplexitySection(Strict):
@@ -300,7 +296,7 @@ class ExamplesSection(Strict):
 class PaperRow(Strict):
     """The paper's values for one model, in the order of the table's columns."""
 
-    pretrain_scheme: str | None = None
+    pretrain_scheme: TrainSpec | None = None
     task: str | None = None  # of several
     train_scheme: str  # or the scheme of the few-shot examples
     values: tuple[float | None, ...]  # percent, or perplexity; null where the paper has none
@@ -327,12 +323,7 @@ class PaperTable(Strict):
         if self.measure == "embeddings":
             return self
         rows = tuple(
-            row.model_copy(
-                update={
-                    "pretrain_scheme": row.pretrain_scheme and _train_spec(row.pretrain_scheme),
-                    "train_scheme": _train_spec(row.train_scheme),
-                }
-            )
+            row.model_copy(update={"train_scheme": _train_spec(row.train_scheme)})
             for row in self.rows
         )
         columns = tuple(c if is_attack(c) else _train_spec(c) for c in self.columns)

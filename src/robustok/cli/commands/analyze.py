@@ -175,7 +175,7 @@ def dropout(seed: Seed, options: DropoutOptions, as_json: Json = False) -> None:
     columns = {"rule": "{rule}", "p": "{p:g}", "mean": "{mean:.2f}", "std": "{std:.2f}",
                "min": "{min}", "max": "{max}"}  # fmt: skip
     rows = figures.dropout_rows(results)
-    options.show(rows, columns, as_json, partial(figures.draw_dropout, results))
+    options.show(rows, columns, as_json, partial(figures.draw_dropout, rows))
 
 
 @dataclass(frozen=True)
@@ -197,19 +197,19 @@ def bias(seed: Seed, words: WordOptions, options: BiasOptions, as_json: Json = F
         analysis.bias, words.read(), options.scheme or analysis.SCHEMES, seed=seed,
         splits=options.splits, draws=options.draws,
     )  # fmt: skip
-    summaries = {name: analysis.summarize(biases) for name, biases in results.items()}
+    rows = figures.bias_rows({name: analysis.summarize(own) for name, own in results.items()})
 
     def draw(folder: Path) -> list[Path]:
-        each = [{"tokenizer": n, **row._asdict()} for n, rows in results.items() for row in rows]
+        each = [{"tokenizer": n, **row._asdict()} for n, own in results.items() for row in own]
         write_csv(folder / "bias-words.csv", each)
-        return [*figures.draw_bias(summaries, folder), folder / "bias-words.csv"]
+        return [*figures.draw_bias(rows, folder), folder / "bias-words.csv"]
 
     columns = {
         "tokenizer": "{tokenizer}", "scheme": "{scheme}", "splits": "{splits}", "words": "{words}",
         "total variation": "{about}{total_variation:.3f}", "KL, nats": "{about}{kl_divergence:.3f}",
         "support": "{about}{support:.3f}",
     }  # fmt: skip
-    options.show(figures.bias_rows(summaries), columns, as_json, draw)
+    options.show(rows, columns, as_json, draw)
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def growth(
     columns = {"tokenizer": "{tokenizer}", "scheme": "{scheme}", "alpha": "{alpha:g}",
                "length ratio": "{ratio:.3f} ± {plus:.3f}"}  # fmt: skip
     rows = figures.growth_rows(results)
-    options.show(rows, columns, as_json, partial(figures.draw_growth, results))
+    options.show(rows, columns, as_json, partial(figures.draw_growth, rows))
 
 
 def _given(**values: Sequence[Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from robustok.runtime.display import Progress
-from robustok.study.schema import NOT_IN_KEY, Study, TrainingSection
+from robustok.study.schema import NOT_IN_KEY, Study
 
 Summary = dict[str, Any]  # the `result` of a finished cell's record, as JSON
 
@@ -117,24 +117,21 @@ def _is_cells(value: Any) -> bool:
 def _in_key(value: Any) -> Any:
     """A value as JSON, without inputs and without fields that change no result."""
     if isinstance(value, BaseModel):
-        fields = {
-            name: getattr(value, name)
-            for name, field in type(value).model_fields.items()
-            if field.json_schema_extra != NOT_IN_KEY
-        }
-    elif dataclasses.is_dataclass(value):
-        fields = {
-            field.name: getattr(value, field.name)
-            for field in dataclasses.fields(value)
-            if field.metadata != NOT_IN_KEY
-        }
-    elif isinstance(value, tuple):
+        fields = type(value).model_fields.items()
+        left_out = {name for name, field in fields if field.json_schema_extra == NOT_IN_KEY}
+        return value.model_dump(mode="json", exclude=left_out)
+    if isinstance(value, tuple):
         return [_in_key(one) for one in value]
-    else:
+    if not dataclasses.is_dataclass(value):
         return value
+    content = {
+        field.name: getattr(value, field.name)
+        for field in dataclasses.fields(value)
+        if field.metadata != NOT_IN_KEY
+    }
     return {
         name: _in_key(one)
-        for name, one in fields.items()
+        for name, one in content.items()
         if not isinstance(one, Cell) and not _is_cells(one)
     }
 
@@ -156,20 +153,6 @@ def parameters(study: Study) -> float:
     return sizes["layers"] * block + (1 if sizes["tied"] else 2) * (size or 50_257) * width
 
 
-def training_seconds(
-    parameters: float, options: TrainingSection, scheme: str, max_length: int | None = None
-) -> float:
-    """Seconds of training on full rows of `max_length` tokens, or on questions without it."""
-    if max_length is None:
-        # Drawn tokenizations are about twice as long as the canonical ones.
-        max_length = QUESTION_TOKENS * (1 if scheme == "canonical" else 2)
-    return 6 * parameters * float(options.steps * options.batch_size) * max_length / CORE
-
-
-def scoring_seconds(parameters: float, tokens: float) -> float:
-    return 2 * parameters * tokens / CORE
-
-
 def gpu_hours(work: Sequence[float]) -> float:
     """Hours on one accelerator for cells of this many seconds on one core."""
     return sum(work) * CORE / GPU / 3600
@@ -182,7 +165,7 @@ class Estimate:
     >>> cells = plan(find_study("quick"))
     >>> estimate = Estimate(cells, {})
     >>> estimate.finish(cells[0], 30.0)  # its work is 1: thirty times as long as planned
-    >>> estimate.seconds_left() > sum(cell.work for cell in cells[1:])
+    >>> estimate.seconds_left({}) > sum(cell.work for cell in cells[1:])
     True
 
     The planned costs are scaled by what finished cells took, those of the same kind first. Of a
@@ -208,7 +191,7 @@ class Estimate:
         self._planned[cell.kind] += cell.work
         self._taken[cell.kind] += seconds
 
-    def seconds_left(self, shares: Mapping[str, float] | None = None) -> float:
+    def seconds_left(self, shares: Mapping[str, float]) -> float:
         """Seconds of one cell after another, without the finished shares of running cells.
 
         Args:
@@ -216,7 +199,6 @@ class Estimate:
         """
         taken, planned = sum(self._taken.values()), sum(self._planned.values())
         overall_rate = (taken + TRUSTED) / (planned + TRUSTED)
-        shares = shares or {}
         seconds = 0.0
         for cell in self._left.values():
             taken = self._taken[cell.kind] + overall_rate * TRUSTED

@@ -63,15 +63,12 @@ def evenly_by_kind(items: list[Item]) -> list[Item]:
 class QuestionsCell(Cell):
     """Questions that a model is evaluated on."""
 
+    description: ClassVar[str] = ""  # the task in the label of a measurement
+
     @property
     @abstractmethod
     def task(self) -> str:
         """The name of the task in results."""
-
-    @property
-    def description(self) -> str:
-        """The task in the label of a measurement; empty for the study's own."""
-        return ""
 
     @property
     @abstractmethod
@@ -253,13 +250,10 @@ class CorpusCell(Cell):
     """Text to pre-train on and to measure perplexity with."""
 
     kind: ClassVar[str] = "corpus"
+    work: ClassVar[float] = 30.0
 
     text: Text
     tokenizer: TokenizerCell
-
-    @property
-    def work(self) -> float:
-        return 30.0
 
     @property
     def hub_names(self) -> tuple[str, ...]:
@@ -359,10 +353,7 @@ class Text(ABC):
 
     documents: int | None  # at most this many to train on
     measured: int  # held-out documents
-
-    @property
-    def hub_names(self) -> tuple[str, ...]:
-        return ()
+    hub_names: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def _read(self, *, held_out: bool) -> Iterator[str]:

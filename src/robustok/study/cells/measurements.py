@@ -18,7 +18,7 @@ import numpy as np
 
 from robustok import attack as attacks
 from robustok import evaluation
-from robustok.attack.settings import SUITE_LIMIT, ObjectiveSettings, suite_label
+from robustok.attack.settings import ObjectiveSettings, suite_label
 from robustok.evaluation.intervals import clustered
 from robustok.evaluation.results import FewShot
 from robustok.models.devices import precision_of
@@ -27,7 +27,7 @@ from robustok.runtime.display import Progress
 from robustok.runtime.files import read_rows, write_json, write_rows
 from robustok.samplers import Spec, measure, sampler, schedule
 from robustok.samplers.strength import sampler_at_splits, splits_in
-from robustok.study.cells.base import QUESTION_TOKENS, Cell, Summary, scoring_seconds
+from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, QuestionsCell, TokenizerCell
 from robustok.study.cells.models import FINETUNED, ModelCell
 from robustok.study.schema import NOT_IN_KEY, AttackSection, DriftSection, Study
@@ -99,7 +99,7 @@ class MeasurementCell(Cell):
 
     @property
     def work(self) -> float:
-        return scoring_seconds(self.model.origin.parameters, self.tokens) + 1
+        return 2 * self.model.origin.parameters * self.tokens / CORE + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,14 +130,12 @@ class PerplexityCell(MeasurementCell):
             return 2 * QUESTION_TOKENS * sum(data.count for data in self.questions)
         return self.corpus.text.measured * DOCUMENT_TOKENS
 
-    def _texts(self, folder: Path) -> list[str]:
-        if self.corpus is not None:
-            return self.corpus.held_out(folder)
-        return [text for data in self.questions for text in _question_texts(data, folder)]
-
     def run(self, folder: Path, progress: Progress) -> Summary:
         vocab = self.tokenizer.vocabulary(folder)
-        texts = self._texts(folder)
+        if self.corpus is not None:
+            texts = self.corpus.held_out(folder)
+        else:
+            texts = [text for data in self.questions for text in _question_texts(data, folder)]
         drawn = sampler(self.spec, vocab).sample_batch(texts, seed=self.seed)
         start = next(iter(self.model.start_ids(vocab)), None)
         result = evaluation.perplexity(
@@ -152,6 +150,7 @@ class EmbeddingsCell(MeasurementCell):
     """How far apart a model's layers put the tokenizations of each frequent word."""
 
     kind: ClassVar[str] = "embeddings"
+    eval_scheme: ClassVar[str] = "embeddings"
 
     words: int
     draws: int
@@ -160,10 +159,6 @@ class EmbeddingsCell(MeasurementCell):
     def planned(cls, study: Study, subject: Subject) -> Iterator[MeasurementCell]:
         if part := study.embeddings:
             yield cls(words=part.words, draws=part.draws, **subject.cell_fields)
-
-    @property
-    def eval_scheme(self) -> str:
-        return "embeddings"
 
     @property
     def tokens(self) -> float:
@@ -255,8 +250,7 @@ class EvaluateCell(AccuracyCell):
 
     @property
     def eval_scheme(self) -> str:
-        draws = f", draws={self.draws})"
-        return f"ensemble({self.spec}{draws}" if self.ensemble else self.spec
+        return f"ensemble({self.spec}, draws={self.draws})" if self.ensemble else self.spec
 
     @property
     def tokens(self) -> float:
@@ -299,18 +293,13 @@ class AttackCell(AccuracyCell):
             yield cls(attack=attack, data=data, few_shot=few_shot, **subject.cell_fields)
 
     @property
-    def max_scored(self) -> int:
-        """Tokenizations that each search of a suite scores for a question."""
-        return self.attack.max_scored or SUITE_LIMIT
-
-    @property
     def eval_scheme(self) -> str:
         return self.attack.eval_scheme
 
     @property
     def tokens(self) -> float:
         if self.attack.suite:
-            return self.attack.items * SUITE_SEARCHES * self.max_scored * QUESTION_TOKENS / 3
+            return self.attack.items * SUITE_SEARCHES * self.attack.limit * QUESTION_TOKENS / 3
         # The neighbors of a tokenization share most of their tokens.
         steps = self.attack.items * min(self.attack.steps, STEPS_TAKEN) * len(self.attack.distances)
         return steps * STEP_NEIGHBORS * QUESTION_TOKENS / 3
@@ -345,7 +334,7 @@ class AttackCell(AccuracyCell):
             objective,
             suite=str(self.attack.suite),
             seed=self.seed,
-            max_scored=self.max_scored,
+            max_scored=self.attack.limit,
             resume_file=self.path(folder) / "attacks.jsonl",
             progress=progress,
         )
@@ -386,7 +375,7 @@ class TransferCell(AttackCell):
 
     @property
     def eval_scheme(self) -> str:
-        return suite_label(str(self.attack.suite), self.max_scored, len(self.others))
+        return suite_label(str(self.attack.suite), self.attack.limit, len(self.others))
 
     @property
     def tokens(self) -> float:
@@ -422,6 +411,7 @@ class DriftCell(MeasurementCell):
     """Completions sampled after canonical questions, at temperature 1, checked by the guard."""
 
     kind: ClassVar[str] = "drift"
+    eval_scheme: ClassVar[str] = "sampled completions"
 
     options: DriftSection
     questions: tuple[QuestionsCell, ...]
@@ -431,10 +421,6 @@ class DriftCell(MeasurementCell):
         if study.drift is None or not subject.is_last or not subject.questions:
             return
         yield cls(options=study.drift, questions=subject.questions, **subject.cell_fields)
-
-    @property
-    def eval_scheme(self) -> str:
-        return "sampled completions"
 
     @property
     def tokens(self) -> float:

@@ -13,7 +13,7 @@ from robustok.models import add_lora, load_model, save_tokenizer, small_model
 from robustok.runtime.display import Progress
 from robustok.samplers import schedule
 from robustok.samplers.strength import sampler_at_splits
-from robustok.study.cells.base import Cell, Summary, training_seconds
+from robustok.study.cells.base import CORE, QUESTION_TOKENS, Cell, Summary
 from robustok.study.cells.inputs import CorpusCell, DataCell, External, TokenizerCell
 from robustok.study.schema import (
     NOT_IN_KEY,
@@ -60,6 +60,10 @@ class ModelCell(Cell):
     def load(self, folder: Path, dtype: str = "auto") -> Any:
         return load_model(self.source(folder), dtype=dtype)
 
+    def run(self, folder: Path, progress: Progress) -> Summary:
+        """Load a model that exists, so that an error comes before any work with it."""
+        return {"parameters": self.load(folder).num_parameters()}
+
 
 class OriginCell(ModelCell):
     """A model that fine-tuning starts from."""
@@ -74,7 +78,7 @@ class OriginCell(ModelCell):
 
 @dataclass(frozen=True)
 class BaseCell(OriginCell):
-    """A model that exists. It is loaded once, so that an error comes before any training."""
+    """A model that exists."""
 
     kind: ClassVar[str] = "base"
     training: ClassVar[str] = UNTRAINED
@@ -95,9 +99,6 @@ class BaseCell(OriginCell):
     def source(self, folder: Path) -> str:
         return self.model.name
 
-    def run(self, folder: Path, progress: Progress) -> Summary:
-        return {"parameters": self.load(folder).num_parameters()}
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedCell(ModelCell):
@@ -116,8 +117,11 @@ class TrainedCell(ModelCell):
 
     @property
     def work(self) -> float:
-        length = self._row_length
-        return training_seconds(self.origin.parameters, self.options, self.scheme, length)
+        options, length = self.options, self._row_length
+        if length is None:  # drawn tokenizations are about twice as long as the canonical ones
+            length = QUESTION_TOKENS * (1 if self.scheme == "canonical" else 2)
+        tokens = float(options.steps * options.batch_size) * length
+        return 6 * self.origin.parameters * tokens / CORE
 
     @property
     @abstractmethod
@@ -246,6 +250,3 @@ class StepCell(ModelCell):
 
     def source(self, folder: Path) -> Path:
         return step_folder(self.model.path(folder) / "model", self.step)
-
-    def run(self, folder: Path, progress: Progress) -> Summary:
-        return {"parameters": self.load(folder).num_parameters()}
