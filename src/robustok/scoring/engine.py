@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -17,11 +17,8 @@ import torch
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
-from robustok.scoring.modes import padded_log_probs, scoring_mode, tree_log_probs
+from robustok.scoring.modes import log_probs, scoring_mode
 from robustok.scoring.tree import Sequences
-
-if TYPE_CHECKING:
-    from robustok.ragged import Ragged
 
 Ids = Sequence[int] | np.ndarray
 
@@ -130,63 +127,42 @@ def score_many(
     RobustokError as :func:`score` does.
     """
     mode = scoring_mode(model)
+    max_batch_tokens = max_batch_tokens or default_max_batch_tokens(model)
     prefix_cache = {} if prefix_cache is None else prefix_cache
-    results: list[Scores | None] = [None] * len(requests)
-    done = 0
+    results: dict[int, Scores] = {}
     for members in _groups(requests):
-        parts = [_part_of(requests[i]) for i in members]
+        group = [requests[i] for i in members]
         with quiet(model):
-            scored = _score_group(
-                model,
-                parts,
-                mode,
-                max_batch_tokens or default_max_batch_tokens(model),
-                prefix_cache,
-            )
-        for i, result in zip(members, scored, strict=True):
-            results[i] = result
-        done += len(members)
+            scored = _score_group(model, group, mode, max_batch_tokens, prefix_cache)
+        results |= zip(members, scored, strict=True)
         if progress is not None:
-            progress(done, len(requests))
-    return [r for r in results if r is not None]
+            progress(len(results), len(requests))
+    return [results[i] for i in range(len(requests))]
 
 
 def _groups(requests: Sequence[Request]) -> list[list[int]]:
     """Requests under the same prefix, in groups of bounded size."""
-    by_prefix: dict[bytes, list[int]] = {}
+    groups: list[list[int]] = []
+    latest: dict[bytes, tuple[list[int], int, int]] = {}  # by prefix: group, rows, longest question
     for i, request in enumerate(requests):
-        key = b"" if request.prefix is None else np.asarray(request.prefix, np.int64).tobytes()
-        by_prefix.setdefault(key, []).append(i)
-    groups = []
-    for members in by_prefix.values():
-        group, rows, width = [], 0, 0
-        for i in members:
-            request = requests[i]
-            more = len(request.questions) * len(request.options)
-            longest = max((len(q) for q in request.questions), default=0)
-            if group and (rows + more) * max(width, longest) > _GROUP_CELLS:
-                groups.append(group)
-                group, rows, width = [], 0, 0
-            group.append(i)
-            rows, width = rows + more, max(width, longest)
-        groups.append(group)
+        prefix = b"" if request.prefix is None else np.asarray(request.prefix, np.int64).tobytes()
+        rows = len(request.questions) * len(request.options)
+        width = max((len(q) for q in request.questions), default=0)
+        members, others, widest = latest.get(prefix, ([], 0, 0))
+        if not members or (rows + others) * max(width, widest) > _GROUP_CELLS:
+            members, others, widest = [], 0, 0
+            groups.append(members)
+        members.append(i)
+        latest[prefix] = members, rows + others, max(width, widest)
     return groups
 
 
-class _Part(NamedTuple):
-    """One request as sequences: (last prefix token) + question + option without its last token.
+def _sequences_of(request: Request) -> Sequences:
+    """(Last prefix token) + question + option without its last token, after the rest of the prefix.
 
     The last token of an option is read but not computed, since no later token looks back to it.
-    ``shape`` is (questions, options), ``tokens_naive`` as in :class:`Scores`.
+    Raises RobustokError for an empty option or question.
     """
-
-    sequences: Sequences
-    shape: tuple[int, int]
-    tokens_naive: int
-
-
-def _part_of(request: Request) -> _Part:
-    """The sequences of a request; raises RobustokError for an empty option or question."""
     questions = request.questions
     questions = questions if isinstance(questions, Ragged) else Ragged.from_rows(questions)
     prefix = np.asarray([] if request.prefix is None else request.prefix, np.int64)
@@ -213,69 +189,44 @@ def _part_of(request: Request) -> _Part:
             at = lengths + j - 1
             reads.append(np.stack([everyone * choices + c, at, np.full(count, token)]))
     option_lengths = np.array([len(o) for o in options])
-    total = (len(prefix) + questions.lengths[:, None] + option_lengths).sum()
-    sequences = Sequences(
-        prefix,
+    return Sequences(
+        prefix[:-1],
         matrix.reshape(count * choices, width),
         (lengths[:, None] + option_lengths - 1).ravel(),
         np.concatenate(reads, axis=1),
     )
-    return _Part(sequences, (count, choices), int(total))
 
 
 def _score_group(
-    model: Any, parts: list[_Part], mode: str, max_batch_tokens: int, prefix_cache: PrefixCache
+    model: Any,
+    requests: list[Request],
+    mode: str,
+    max_batch_tokens: int,
+    prefix_cache: PrefixCache,
 ) -> list[Scores]:
     """Requests of one prefix as one set of sequences, taken apart again afterwards."""
-    together = _joined([part.sequences for part in parts])
+    together = _joined([_sequences_of(request) for request in requests])
     check_sequences(model, together)
-    values, costs = np.empty(len(together.matrix)), np.empty(len(together.matrix), np.int64)
-    long = _of_long_rope(model, together)
-    for chosen, how in ((~long, mode), (long, "plain")):
-        if not chosen.any():
-            continue
-        part = together if chosen.all() else _chosen(together, chosen)
-        if how == "tree":
-            scored = tree_log_probs(model, part, max_batch_tokens, prefix_cache)
-        else:
-            scored = padded_log_probs(model, part, max_batch_tokens, how)
-        values[chosen], costs[chosen] = scored
+    values, costs = log_probs(model, together, max_batch_tokens, mode, prefix_cache)
+    tokens_naive = len(together.prefix) + together.lengths + 1
     results, begin = [], 0
-    for part in parts:
-        rows = slice(begin, begin + len(part.sequences.matrix))
+    for request in requests:
+        shape = len(request.questions), len(request.options)
+        rows = slice(begin, begin + shape[0] * shape[1])
         results.append(
             Scores(
-                values[rows].reshape(part.shape), int(costs[rows].sum()), part.tokens_naive, mode
+                log_probs=values[rows].reshape(shape),
+                tokens_computed=int(costs[rows].sum()),
+                tokens_naive=int(tokens_naive[rows].sum()),
+                mode=mode,
             )
         )
         begin = rows.stop
     return results
 
 
-def _of_long_rope(model: Any, sequences: Sequences) -> np.ndarray:
-    """Which sequences LongRoPE rotates by its factors for long ones, bool [sequences].
-
-    The longest sequence of a forward pass decides for all of it, so that long ones share neither a
-    pass nor a prefix with others.
-    """
-    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-    if rope.get("rope_type") != "longrope":
-        return np.zeros(len(sequences.matrix), bool)
-    limit = rope["original_max_position_embeddings"]
-    return len(sequences.prefix) + sequences.lengths > limit
-
-
-def _chosen(sequences: Sequences, chosen: np.ndarray) -> Sequences:
-    """Some of the sequences, with their own reads."""
-    prefix, matrix, lengths, reads = sequences
-    reads = reads[:, chosen[reads[0]]]
-    number = np.cumsum(chosen) - 1
-    reads = np.concatenate([number[reads[:1]], reads[1:]])
-    return Sequences(prefix, matrix[chosen], lengths[chosen], reads)
-
-
 def _joined(parts: list[Sequences]) -> Sequences:
-    """The sequences of several requests with one prefix, whose last token is in the matrix."""
+    """The sequences of several requests with one prefix."""
     width = max(part.matrix.shape[1] for part in parts)
     matrix = np.zeros((sum(len(part.matrix) for part in parts), width), np.int64)
     reads, begin = [], 0
@@ -285,7 +236,7 @@ def _joined(parts: list[Sequences]) -> Sequences:
         reads.append(part.reads + np.array([[begin], [0], [0]]))
         begin = end
     lengths = np.concatenate([part.lengths for part in parts])
-    return Sequences(parts[0].prefix[:-1], matrix, lengths, np.concatenate(reads, axis=1))
+    return Sequences(parts[0].prefix, matrix, lengths, np.concatenate(reads, axis=1))
 
 
 def check_embedded(model: Any, *ids: np.ndarray) -> None:

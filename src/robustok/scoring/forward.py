@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from robustok.scoring.head import fast_linear, outputs_at
+from robustok.scoring.head import fast_linear
 from robustok.scoring.tree import Ints, Tree, TreeRows
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
@@ -75,13 +75,20 @@ class TreePass:
     Holds the keys and values of the prefix (``cached``) and of every node that later rows look back
     to (``stored``, where node ``n`` is at ``slot[n]``, -1 for none). ``prefix`` is int64 [tokens],
     maybe none, read ``max_batch_tokens`` tokens at a time where ``prefix_cache`` does not hold it
-    from an earlier pass; ``prefix_computed`` counts the tokens read.
+    from an earlier pass; ``prefix_computed`` counts the tokens read. ``outputs_at`` is called with
+    the model, positions and inputs.
     """
 
     def __init__(
-        self, model: Any, tree: Tree, prefix: Ints, max_batch_tokens: int, prefix_cache: PrefixCache
+        self,
+        model: Any,
+        tree: Tree,
+        prefix: Ints,
+        max_batch_tokens: int,
+        prefix_cache: PrefixCache,
+        outputs_at: Callable[..., Any],
     ) -> None:
-        self.model, self.tree, self.prefix = model, tree, prefix
+        self.model, self.tree, self.prefix, self.outputs_at = model, tree, prefix, outputs_at
         text_config = model.config.get_text_config()
         self.windows = attention_windows(text_config)
         self.layer_count = int(text_config.num_hidden_layers)
@@ -136,7 +143,7 @@ class TreePass:
     def _forward(
         self, ids: torch.Tensor, positions: torch.Tensor, masks: Any, cache: Any, flat: Ints
     ) -> Any:
-        return outputs_at(
+        return self.outputs_at(
             self.model,
             torch.as_tensor(flat, device=ids.device),
             input_ids=ids,
