@@ -107,13 +107,13 @@ def perplexity(
     max_length = max_length_of(model) or _MAX_LENGTH
     first = start_ids(model)[0] if start is None else start
     check_embedded(model, rows.values, np.array([first]))
-    losses = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
-    nats = np.array([loss.nats for loss in losses]).reshape(len(texts), draws).mean(axis=1)
-    tokens = sum(loss.tokens for loss in losses)
-    rate, low, high = _ratio(nats / math.log(2), np.array(sizes, np.float64))
+    nats = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
+    tokens = len(rows.values)
+    bits = nats.reshape(len(texts), draws).mean(axis=1) / math.log(2)
+    rate, low, high = _ratio(bits, np.array(sizes, np.float64))
     return TextPerplexity(
         sampler.spec,
-        math.exp(min(sum(loss.nats for loss in losses) / tokens, 700.0)),
+        math.exp(min(float(nats.sum()) / tokens, 700.0)),
         rate, low, high,
         texts=len(texts), tokens=tokens, bytes=sum(sizes), draws=draws, seed=seed,
     )  # fmt: skip
