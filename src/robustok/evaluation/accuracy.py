@@ -310,15 +310,13 @@ def _labeled(
 
 
 def _to_row(evaluation: Evaluation) -> dict[str, Any]:
-    fields = {name: getattr(evaluation, name) for name in Evaluation.__dataclass_fields__}
-    outcomes = [list(asdict(outcome).values()) for outcome in evaluation.outcomes]
-    return fields | {"outcomes": outcomes}
+    row = asdict(evaluation)
+    return row | {"outcomes": [list(outcome.values()) for outcome in row["outcomes"]]}
 
 
 def _from_row(row: dict[str, Any]) -> Evaluation:
-    fields: dict[str, Any] = {name: row[name] for name in Evaluation.__dataclass_fields__}
-    outcomes: list[list[Any]] = row["outcomes"]
-    fields["outcomes"] = tuple(
-        Outcome(key, kind, label, *map(tuple, lists)) for key, kind, label, *lists in outcomes
+    outcomes = tuple(
+        Outcome(key, kind, label, *map(tuple, lists))
+        for key, kind, label, *lists in row["outcomes"]
     )
-    return Evaluation(**fields)
+    return Evaluation(**{k: v for k, v in row.items() if k != "key"} | {"outcomes": outcomes})

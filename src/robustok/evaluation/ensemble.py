@@ -182,9 +182,7 @@ def choose_many(
         raise RobustokError(
             f"{len(questions)} questions and {len(options)} lists of options: give each its own"
         )
-    rows = as_sampler(scheme, vocab).sample_batch(
-        list(questions), seed=seed, draws=draws, keys=None if keys is None else np.asarray(keys)
-    )
+    rows = as_sampler(scheme, vocab).sample_batch(questions, seed=seed, draws=draws, keys=keys)
     requests = [
         Request(
             append(rows.between(at * draws, (at + 1) * draws), suffix),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robustok.analysis.lengths import ratio_of_sums
 from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_ids
@@ -110,23 +111,13 @@ def perplexity(
     nats = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
     tokens = len(rows.values)
     bits = nats.reshape(len(texts), draws).mean(axis=1) / math.log(2)
-    rate, low, high = _ratio(bits, np.array(sizes, np.float64))
+    rate, error = ratio_of_sums(bits, np.array(sizes))
     return TextPerplexity(
         sampler.spec,
         math.exp(min(float(nats.sum()) / tokens, 700.0)),
-        rate, low, high,
+        rate, rate - Z95 * error, rate + Z95 * error,
         texts=len(texts), tokens=tokens, bytes=sum(sizes), draws=draws, seed=seed,
     )  # fmt: skip
-
-
-def _ratio(bits: np.ndarray, sizes: np.ndarray) -> tuple[float, float, float]:
-    """Bits a byte over texts of different size, with the 95% bounds of a ratio of means."""
-    rate = float(bits.sum() / sizes.sum())
-    if len(bits) < 2:
-        return rate, rate, rate
-    error = float(np.sqrt(np.sum((bits - rate * sizes) ** 2) * len(bits) / (len(bits) - 1)))
-    half = Z95 * error / float(sizes.sum())
-    return rate, rate - half, rate + half
 
 
 @dataclass(frozen=True)
