@@ -53,6 +53,8 @@ def most_probable(scheme: Sampler, text: Text, n: int) -> Best:
     ids = scheme.vocab.encode(check_text(text))
     if not len(ids):
         return [(ids, 0.0)]
+    if scheme.deterministic:
+        return [(scheme.sample(ids, seed=0), 0.0)]
     if isinstance(scheme, WalkSampler) and not (
         isinstance(scheme, MaxMatchDropout) and scheme.p == 0.0
     ):
@@ -78,8 +80,6 @@ def _at_distance(scheme: UniformK, lattice: Lattice, n: int) -> Best:
 
 def _compared(scheme: Sampler, lattice: Lattice, n: int) -> Best:
     """Every tokenization by its probability."""
-    if scheme.spec == "canonical" or scheme.deterministic:
-        return [(scheme.sample(lattice.reference, seed=0), 0.0)]
     scheme.log_prob(lattice.reference)  # refuses a scheme without one
     if lattice.log_count() > log(_MAX_COMPARED) + 1e-9:
         raise RobustokError(

@@ -110,7 +110,6 @@ def embedding_distances(
     sentence: str | None = None,
     prefix: Ids | None = None,
     name: str = "",
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> EmbeddingDistances:
@@ -132,8 +131,6 @@ def embedding_distances(
             token. By default the words stand alone.
         prefix: ids before everything, such as the model's start token, int32 [n]; by default none.
         name: name of the model in the result, by default empty.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in
-            :func:`robustok.scoring.score`.
         resume_file: file that keeps each finished word. Another call with the same arguments reads
             them instead of measuring again; by default nothing is kept.
         progress: called with (words done, all words with a second tokenization).
@@ -168,9 +165,7 @@ def embedding_distances(
             if not waiting:
                 continue
             drawn = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
-            new = _measure(
-                model, {w: (spellings[w], drawn[w]) for w in block}, prefix, max_batch_tokens
-            )
+            new = _measure(model, {w: (spellings[w], drawn[w]) for w in block}, prefix)
             for word in waiting:
                 file.add_row({"key": word, "distances": new[word].tolist()})
             if progress is not None:
@@ -251,10 +246,7 @@ def draw_others(
 
 
 def _measure(
-    model: Any,
-    words: dict[str, tuple[Spelling, Ragged]],
-    prefix: Ids | None,
-    max_batch_tokens: int | None,
+    model: Any, words: dict[str, tuple[Spelling, Ragged]], prefix: Ids | None
 ) -> dict[str, np.ndarray]:
     """Mean distance per layer of each word, its canonical tokenization scored along."""
     rows = [
@@ -262,9 +254,7 @@ def _measure(
         for spelling, drawn in words.values()
         for ids in (spelling.ids, *drawn)
     ]
-    states = last_states(
-        model, Ragged.from_rows(rows), prefix=prefix, max_batch_tokens=max_batch_tokens
-    ).astype(np.float64)
+    states = last_states(model, Ragged.from_rows(rows), prefix=prefix).astype(np.float64)
     norms = np.linalg.norm(states, axis=-1, keepdims=True)
     units = np.divide(states, norms, out=states, where=norms > 0)
     of_words = np.split(units, len(words), axis=1)  # every word has as many draws

@@ -51,7 +51,7 @@ def last_states(
         raise RobustokError("an empty row has no last token: give rows of at least one id")
     before = np.asarray([] if prefix is None else prefix, np.int64)
     lengths = rows.lengths
-    matrix = np.zeros((len(rows), int(lengths.max(initial=1))), np.int64)
+    matrix = np.zeros((len(rows), int(lengths.max())), np.int64)
     matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = rows.values
     ends = np.stack([np.arange(len(rows)), lengths - 1, np.zeros_like(lengths)])
     sequences = Sequences(before, matrix, lengths, ends)
@@ -142,7 +142,6 @@ def lipschitz_ratios(
     seed: int,
     attacked: Sequence[Ids] = (),
     name: str = "",
-    max_batch_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Ratios:
     """Measure the ratio over drawn tokenizations of each item's question, and over attacked ones.
@@ -164,8 +163,6 @@ def lipschitz_ratios(
         attacked: an attacked tokenization of each question, in the order of the items, such as
             those of :func:`robustok.attack.attack_items`; by default none.
         name: name of the model in the result, by default empty.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in
-            :func:`robustok.scoring.score`.
         progress: called with (items done, all items).
 
     Raises RobustokError without items or draws, and where no tokenization differs.
@@ -182,11 +179,10 @@ def lipschitz_ratios(
     attacked_rows: list[np.ndarray] = []
     longest = 0
     for i, item in enumerate(items):
-        canonical = np.asarray(vocab.encode(item.question), np.int32)
-        others = [drawn[i * draws + j] for j in range(draws)]
-        rows = [canonical, *others, *(np.asarray(ids, np.int32) for ids in attacked[i : i + 1])]
+        others = [*drawn.between(i * draws, (i + 1) * draws), *attacked[i : i + 1]]
+        rows = [np.asarray(ids, np.int32) for ids in (vocab.encode(item.question), *others)]
         longest = max(longest, *map(len, rows))
-        ratios = _ratios(model, vocab, rows, max_batch_tokens)
+        ratios = _ratios(model, vocab, rows)
         sampled_rows += [r for r in ratios[:draws] if r is not None]
         attacked_rows += [r for r in ratios[draws:] if r is not None]
         if progress is not None:
@@ -207,12 +203,10 @@ def lipschitz_ratios(
     )
 
 
-def _ratios(
-    model: Any, vocab: Vocabulary, rows: list[np.ndarray], max_batch_tokens: int | None
-) -> list[np.ndarray | None]:
+def _ratios(model: Any, vocab: Vocabulary, rows: list[np.ndarray]) -> list[np.ndarray | None]:
     """The ratio of every row to the first, [layers + 2] each; None where they are the same."""
     apart = [distance(vocab, rows[0], row) for row in rows[1:]]
-    states = last_states(model, Ragged.from_rows(rows), max_batch_tokens=max_batch_tokens)
+    states = last_states(model, Ragged.from_rows(rows))
     head = model.get_output_embeddings()
     with quiet(model):
         last = torch.as_tensor(states[-1], device=model.device).to(head.weight.dtype)
