@@ -109,17 +109,16 @@ def evaluate(
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
         drawn = _requests(block, vocab, sampler, draws, seed, prefix, before_sentences)
-        requests = {
-            item.key: fitted
+        fitting = [
+            (item, fitted)
             for item, request in zip(block, drawn, strict=True)
             if (fitted := window.fit(request, item.key, vocab.encode(item.question))) is not None
-        }
+        ]
         scores = score_many(
-            model, list(requests.values()), max_batch_tokens=max_batch_tokens,
+            model, [request for _, request in fitting], max_batch_tokens=max_batch_tokens,
             prefix_cache=prefix_cache,
         )  # fmt: skip
-        kept = [item for item in block if item.key in requests]
-        for item, one in zip(kept, scores, strict=True):
+        for (item, _), one in zip(fitting, scores, strict=True):
             outcomes.append(_outcome(item, one.log_probs, ensemble))
         scored += scores
         if progress is not None:
@@ -202,7 +201,10 @@ def evaluate_tasks(
     with RowFile(resume_file, config) as file:
         for name, items in tasks.items():
             first: Evaluation | None = None
-            prefix, questions = _prefix_and_questions(vocab, items, few_shot, seed, start)
+            prefix, questions = start if len(start) else None, items
+            if few_shot is not None:
+                solved, questions = items[-few_shot.count :], items[: -few_shot.count]
+                prefix = solved_examples(vocab, solved, few_shot.scheme, seed=seed, start=start)
             for sampler in samplers:
                 key = f"{name} {sampler.spec}"
                 if key not in file.rows:
@@ -292,15 +294,6 @@ def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome
         margins=tuple(margins(log_probs, item.label).tolist()),
         norm_predictions=tuple(normalized.argmax(axis=1).tolist()),
     )
-
-
-def _prefix_and_questions(
-    vocab: Vocabulary, items: Sequence[Item], few_shot: FewShot | None, seed: int, start: Ids
-) -> tuple[Any, Sequence[Item]]:
-    if few_shot is None:
-        return (np.asarray(start, np.int32) if len(start) else None), items
-    solved, rest = items[-few_shot.count :], items[: -few_shot.count]
-    return solved_examples(vocab, solved, few_shot.scheme, seed=seed, start=start), rest
 
 
 def _labeled(
