@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,13 +35,10 @@ from robustok.models.devices import precision_of
 from robustok.models.load import model_fingerprint
 from robustok.runtime.display import Progress
 from robustok.runtime.files import json_digest
-from robustok.samplers.strength import measure
+from robustok.samplers import Sampler, measure
 from robustok.scoring import Request, Scores, score_many
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _BLOCK = 64  # items scored together between two calls of progress
 

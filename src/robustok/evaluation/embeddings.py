@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress
 from robustok.samplers import sampler
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 PLACE = "{word}"
 _ROUNDS = 64  # each keeps at least half its draws, so that no word is left after these

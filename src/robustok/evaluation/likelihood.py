@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,9 @@ from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_
 from robustok.models.load import max_length_of
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress, counted
+from robustok.samplers import Sampler
 from robustok.scoring.engine import check_embedded, text_losses
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 

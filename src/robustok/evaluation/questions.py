@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError, check_choice
 from robustok.models.load import OVERFLOW, max_length_of
 from robustok.ragged import Ragged
+from robustok.samplers import Sampler
 from robustok.samplers import sampler as as_sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.engine import Ids
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,16 +20,14 @@ from robustok.evaluation.questions import Ids, as_sampler, check_questions, item
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
+from robustok.samplers import Sampler
 from robustok.scoring import scoring_mode
 from robustok.scoring.engine import check_sequences
 from robustok.scoring.forward import default_max_batch_tokens, quiet
 from robustok.scoring.modes import read_outputs
 from robustok.scoring.tree import Ints, Sequences
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 def last_states(
