@@ -18,8 +18,8 @@ from robustok.evaluation.questions import item_key
 from robustok.evaluation.states import last_states
 
 
-@pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])
-@pytest.mark.parametrize("prefix", [None, [40, 41, 42, 43, 44, 45, 46]])
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS, "longrope"])
+@pytest.mark.parametrize("prefix", [None, [*range(40, 47)], [*range(40, 78)]])
 @pytest.mark.filterwarnings("ignore")  # mamba's, about kernels that are not installed
 def test_states_are_those_of_one_sequence_at_a_time(name: str, prefix: list[int] | None) -> None:
     model = tiny_model(name)

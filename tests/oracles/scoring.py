@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from robustok.scoring import Scores, score
+
 
 def score_naively(
     model: Any,
@@ -26,4 +28,18 @@ def score_naively(
             for j in range(len(option)):
                 at = len(ids) - len(option) + j
                 result[i, c] += float(log_probs[at - 1, ids[at]])
+    return result
+
+
+def checked_scores(
+    model: Any,
+    questions: Sequence[Sequence[int]],
+    options: Sequence[Sequence[int]],
+    prefix: Sequence[int] = (),
+    **settings: Any,
+) -> Scores:
+    """What `score` gives, compared with :func:`score_naively`."""
+    result = score(model, questions, options, prefix, **settings)
+    wanted = score_naively(model, questions, options, prefix)
+    np.testing.assert_allclose(result.log_probs, wanted, atol=1e-4, rtol=0)
     return result
