@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.evaluation.conftest import draws_of
 from tests.oracles.lattice import distance
 from tests.oracles.models import ARCHITECTURES, FALLBACKS, tiny_model
 
-from robustok import Ragged, RobustokError, sampler
+from robustok import Ragged, RobustokError
 from robustok.attack import attack_items
 from robustok.evaluation import lipschitz_ratios
-from robustok.evaluation.questions import item_key
 from robustok.evaluation.states import last_states
 
 
@@ -58,10 +58,9 @@ def test_ratios_are_changes_over_the_root_of_the_distance(model, vocab, items) -
     wanted: dict[str, list[list[float]]] = {"sampled": [], "adversarial": []}
     for item, attack in zip(items, attacks, strict=True):
         canonical = vocab.encode(item.question).tolist()
-        keys = [item_key(item.key)]
-        drawn = sampler("uniform", vocab).sample_batch([item.question], seed=5, draws=4, keys=keys)
         base = outputs(model, canonical)
-        for kind, rows in (("sampled", list(drawn)), ("adversarial", [attack.ids])):
+        drawn = draws_of(vocab, item, 4, 5)
+        for kind, rows in (("sampled", drawn), ("adversarial", [attack.ids])):
             for row in rows:
                 apart = distance(vocab, tuple(canonical), tuple(row.tolist()))
                 moved = zip(outputs(model, row.tolist()), base, strict=True)
