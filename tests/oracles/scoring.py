@@ -31,6 +31,13 @@ def score_naively(
     return result
 
 
+def outputs_naively(model: Any, ids: Iterable[int]) -> list[np.ndarray]:
+    """The last token's hidden states, [layers + 1] of float64 [width], and its logits."""
+    with torch.no_grad():
+        output = model(input_ids=torch.tensor([[*map(int, ids)]]), output_hidden_states=True)
+    return [values[0, -1].double().numpy() for values in (*output.hidden_states, output.logits)]
+
+
 def checked_scores(
     model: Any,
     questions: Sequence[Sequence[int]],
