@@ -305,8 +305,9 @@ def _to_row(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _from_row(row: dict[str, Any]) -> Evaluation:
-    outcomes = tuple(
+    fields: dict[str, Any] = {name: value for name, value in row.items() if name != "key"}
+    fields["outcomes"] = tuple(
         Outcome(key, kind, label, *map(tuple, lists))
         for key, kind, label, *lists in row["outcomes"]
     )
-    return Evaluation(**{k: v for k, v in row.items() if k != "key"} | {"outcomes": outcomes})
+    return Evaluation(**fields)
