@@ -104,7 +104,6 @@ def score_many(
     requests: Sequence[Request],
     *,
     max_batch_tokens: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
     prefix_cache: PrefixCache | None = None,
 ) -> list[Scores]:
     """Score several requests; those with the same prefix are packed together.
@@ -118,7 +117,6 @@ def score_many(
         model: any causal language model of transformers.
         requests: what to score; results are in the same order.
         max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`score`.
-        progress: called with (requests done, all requests).
         prefix_cache: a dictionary, empty at first, that several calls share: each prefix is
             computed in the first of them only. Drop it when the model's weights change. By default
             nothing is kept.
@@ -135,8 +133,6 @@ def score_many(
         with quiet(model):
             scored = _score_group(model, group, mode, max_batch_tokens, prefix_cache)
         results |= zip(members, scored, strict=True)
-        if progress is not None:
-            progress(len(results), len(requests))
     return [results[i] for i in range(len(requests))]
 
 
