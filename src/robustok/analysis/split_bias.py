@@ -205,12 +205,8 @@ def bias(
         levels = _levels(lattice, splits)
         for scheme in samplers:
             weights, drawn = _weights(scheme, lattice, levels, draws, seed, number)
-            for s, cuts in enumerate(levels, 1):
-                if len(cuts) < 2:
-                    continue
-                row = _compare(scheme.spec, word, s, cuts, weights, drawn)
-                if row is not None:
-                    rows.append(row)
+            compared = [_compare(scheme.spec, word, cuts, weights, drawn) for cuts in levels]
+            rows += [row for row in compared if row is not None]
         if progress:
             progress(number + 1, len(whole))
     return rows
@@ -268,22 +264,18 @@ def summarize(rows: Iterable[Bias]) -> list[BiasSummary]:
 
 
 def _compare(
-    scheme: str,
-    word: str,
-    splits: int,
-    cuts: list[Cut],
-    distribution: dict[Cut, float],
-    drawn: bool,
+    scheme: str, word: str, cuts: list[Cut], distribution: dict[Cut, float], drawn: bool
 ) -> Bias | None:
+    """The bias among segmentations with one number of splits; None where there is none to see."""
     weights = np.array([distribution.get(cut, 0.0) for cut in cuts])
     total = weights.sum()
-    if total <= 0 or (drawn and total < _FEWEST):
+    if len(cuts) < 2 or total <= 0 or (drawn and total < _FEWEST):
         return None
     p = weights / total
     even = 1 / len(cuts)
     some = p[p > 0]
     return Bias(
-        scheme, word, splits, len(cuts), float(np.abs(p - even).sum() / 2),
+        scheme, word, len(cuts[0]) - 1, len(cuts), float(np.abs(p - even).sum() / 2),
         max(float((some * np.log(some / even)).sum()), 0.0), len(some) / len(cuts),
         round(total) if drawn else 0,
     )  # fmt: skip
