@@ -14,7 +14,6 @@ from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_ids
 from robustok.models.load import max_length_of
-from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress, counted
 from robustok.samplers import Sampler
 from robustok.scoring.engine import check_embedded, text_losses
@@ -176,19 +175,16 @@ def marginal(
     Raises RobustokError for an empty text.
     """
     texts = check_texts(texts)
-    uniform = as_sampler("uniform", vocab)
+    drawn = as_sampler("uniform", vocab).sample_batch(texts, seed=seed, draws=draws)
     first = start_ids(model) if start is None else [start]
     marginals = []
     for number, text in enumerate(texts):
         canonical = vocab.encode(text)
         if not len(canonical):
             raise RobustokError(f"text {number} is empty: leave it out")
-        rows = uniform.sample_batch(
-            [text], seed=seed, draws=draws, keys=np.array([number], np.int64)
-        )
+        rows = drawn.between(number * draws, (number + 1) * draws)
         others = [row for row in rows if not np.array_equal(row, canonical)]
-        options = Ragged.from_rows([canonical, *others])
-        scored = sequence_log_probs(model, options, first)
+        scored = sequence_log_probs(model, [canonical, *others], first)
         marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
         if progress is not None:
             progress(number + 1, len(texts))
