@@ -94,22 +94,15 @@ def _compared(scheme: Sampler, lattice: Lattice, n: int) -> Best:
 def _best_paths(scheme: WalkSampler, ids: np.ndarray, n: int) -> Best:
     vocab = scheme.vocab
     best: list[Step] = [(0.0, -1, None)]
-    readable = vocab.readable[ids]
-    for is_text, group in itertools.groupby(range(len(ids)), key=lambda i: bool(readable[i])):
-        run = ids[list(group)]
-        if is_text:
+    for run in np.split(ids, np.flatnonzero(np.diff(vocab.readable[ids])) + 1):
+        if vocab.readable[run[0]]:
             best = _through(scheme, vocab.decode_bytes(run), best, n)
         else:
-            best = [_extended(step, run) for step in best]
+            for token in run.tolist():
+                best = [(step[0], token, step) for step in best]
     if not best:
         raise RobustokError(f"{scheme.name}: the text has no tokenization that this scheme allows")
     return [(np.array(_path(step), np.int32), step[0]) for step in best]
-
-
-def _extended(step: Step, run: np.ndarray) -> Step:
-    for token in run.tolist():
-        step = (step[0], token, step)
-    return step
 
 
 def _through(scheme: WalkSampler, text: bytes, before: list[Step], n: int) -> list[Step]:
