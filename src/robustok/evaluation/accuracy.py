@@ -265,7 +265,7 @@ def _requests(
             prefix,
         )
         if item.question
-        else sentence_request(item, vocab, sampler, draws, seed, before_sentences)
+        else sentence_request(item, sampler, draws, seed, before_sentences)
         for i, item in enumerate(block)
     ]
 

@@ -139,7 +139,7 @@ def sentence_keys(item: Item) -> list[tuple[str, str]]:
 
 
 def sentence_request(
-    item: Item, vocab: Vocabulary, sampler: Any, draws: int, seed: int, prefix: Ids | None
+    item: Item, sampler: Sampler, draws: int, seed: int, prefix: Ids | None
 ) -> Request:
     """All draws of all sentences as options after one prefix: draw by draw, choice by choice."""
     keys = item_keys(key for _, key in sentence_keys(item))
