@@ -6,7 +6,6 @@ Their change under another tokenization is measured in units of the bound
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,7 +93,6 @@ class Ratios:
         draws: draws of each item.
         eval_scheme: spec of the scheme that drew the tokenizations.
         seed: seed of the draws and the attack.
-        seconds: wall-clock time.
 
     Compare a column with ``bound.through(1)``: both are per square root of a distance.
     """
@@ -107,7 +105,6 @@ class Ratios:
     draws: int
     eval_scheme: str
     seed: int
-    seconds: float
 
     def __str__(self) -> str:
         parts = [f"{kind} up to {values[:, -1].max():.3g}" for kind, values in self._kinds()]
@@ -165,7 +162,6 @@ def lipschitz_ratios(
 
     Raises RobustokError without items or draws, and where no tokenization differs.
     """
-    began = time.perf_counter()
     check_questions(items)
     if len(attacked) not in (0, len(items)):
         raise RobustokError(f"{len(attacked)} attacks for {len(items)} items: give one for each")
@@ -197,7 +193,6 @@ def lipschitz_ratios(
         draws=draws,
         eval_scheme=sampler.spec,
         seed=seed,
-        seconds=time.perf_counter() - began,
     )
 
 
