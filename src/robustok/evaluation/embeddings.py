@@ -23,7 +23,6 @@ from robustok.samplers import sampler
 from robustok.tokenizer.vocabulary import Vocabulary
 
 PLACE = "{word}"
-_ROUNDS = 64  # each keeps at least half its draws, so that no word is left after these
 _ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
 
 
@@ -228,10 +227,8 @@ def draw_others(
     """Uniform draws of each text's tokenizations without the given one; a text has at least two."""
     uniform = sampler("uniform", vocab)
     kept: dict[str, list[np.ndarray]] = {text: [] for text in texts}
-    waiting = list(texts)
-    for epoch in range(_ROUNDS):
-        if not waiting:
-            break
+    waiting, epoch = list(texts), 0
+    while waiting:
         rows = uniform.sample_batch(
             Ragged.from_rows([texts[text] for text in waiting]), seed=seed, draws=2 * draws,
             keys=item_keys(waiting), epoch=epoch,
@@ -240,6 +237,7 @@ def draw_others(
             drawn = rows.between(2 * draws * i, 2 * draws * (i + 1))
             kept[text] += [row for row in drawn if not np.array_equal(row, texts[text])]
         waiting = [text for text in waiting if len(kept[text]) < draws]
+        epoch += 1
     return {text: Ragged.from_rows(rows[:draws]) for text, rows in kept.items()}
 
 

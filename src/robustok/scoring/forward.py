@@ -95,9 +95,8 @@ class TreePass:
         self.stored: list[States] = []
         self.slot = np.full(len(tree.tokens), -1, np.int64)
         self.stored_count = 0
-        known = prefix_cache.get(prefix.tobytes())
-        self.cached: list[States] = known or []
-        self.prefix_computed = 0 if known else len(prefix)
+        self.cached = prefix_cache.get(prefix.tobytes(), [])
+        self.prefix_computed = 0 if self.cached else len(prefix)
         for begin in range(0, self.prefix_computed, max_batch_tokens):
             self._read_prefix(begin, min(begin + max_batch_tokens, len(prefix)))
         if self.prefix_computed:
