@@ -224,15 +224,13 @@ def _score_group(
 def _joined(parts: list[Sequences]) -> Sequences:
     """The sequences of several requests with one prefix."""
     width = max(part.matrix.shape[1] for part in parts)
-    matrix = np.zeros((sum(len(part.matrix) for part in parts), width), np.int64)
-    reads, begin = [], 0
-    for part in parts:
-        end = begin + len(part.matrix)
-        matrix[begin:end, : part.matrix.shape[1]] = part.matrix
-        reads.append(part.reads + np.array([[begin], [0], [0]]))
-        begin = end
+    matrices = [np.pad(p.matrix, [(0, 0), (0, width - p.matrix.shape[1])]) for p in parts]
+    begins = np.cumsum([0] + [len(matrix) for matrix in matrices])
+    reads = [np.add(p.reads, [[begin], [0], [0]]) for p, begin in zip(parts, begins, strict=False)]
     lengths = np.concatenate([part.lengths for part in parts])
-    return Sequences(parts[0].prefix, matrix, lengths, np.concatenate(reads, axis=1))
+    return Sequences(
+        parts[0].prefix, np.concatenate(matrices), lengths, np.concatenate(reads, axis=1)
+    )
 
 
 def check_embedded(model: Any, *ids: np.ndarray) -> None:
