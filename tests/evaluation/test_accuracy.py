@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.evaluation.conftest import draws_of
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError, sampler
+from robustok import RobustokError
 from robustok.evaluation import (
     FewShot,
     compare_models,
@@ -18,7 +19,6 @@ from robustok.evaluation import (
     paired,
     solved_examples,
 )
-from robustok.evaluation.questions import item_key
 from robustok.evaluation.results import item_rows, model_table, table
 from robustok.models import Shape, small_model
 from robustok.tasks import Item
@@ -27,13 +27,10 @@ from robustok.tasks import Item
 @pytest.mark.parametrize("prefix", [None, [0, 7, 9]])
 def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefix) -> None:
     result = evaluate(model, vocab, items, "uniform", draws=3, seed=5, prefix=prefix)
-    uniform = sampler("uniform", vocab)
     right = []
     for item, outcome in zip(items, result.outcomes, strict=True):
-        keys = np.array([item_key(item.key)])
-        drawn = uniform.sample_batch([item.question], seed=5, draws=3, keys=keys)
         options = [vocab.encode(c).tolist() for c in item.choices]
-        wanted = score_naively(model, list(drawn), options, prefix or ())
+        wanted = score_naively(model, list(draws_of(vocab, item, 3, 5)), options, prefix or ())
         assert list(outcome.predictions) == wanted.argmax(axis=1).tolist()
         others = np.delete(wanted, item.label, axis=1).max(axis=1)
         assert outcome.margins == pytest.approx(others - wanted[:, item.label], abs=1e-3)
@@ -46,13 +43,11 @@ def test_accuracy_is_that_of_scoring_every_draw_alone(model, vocab, items, prefi
 
 
 def test_the_strength_is_that_of_the_draws_that_are_scored(vocab, items) -> None:
-    uniform = sampler("uniform", vocab)
     splits, tokens = 0, 0
     for item in items:
-        keys = np.array([item_key(item.key)])
         canonical = vocab.encode(item.question)
         ends = set(np.cumsum([len(vocab.decode_bytes([i])) for i in canonical]))
-        for row in uniform.sample_batch([item.question], seed=5, draws=3, keys=keys):
+        for row in draws_of(vocab, item, 3, 5):
             splits += len(set(np.cumsum([len(vocab.decode_bytes([i])) for i in row])) - ends)
             tokens += len(canonical)
     strength = drawn_strength(vocab, items, "uniform", draws=3, seed=5)
@@ -109,8 +104,7 @@ def test_solved_examples_spell_the_prompt(vocab, items) -> None:
     assert vocab.decode_bytes(perturbed).decode() == text
     assert len(perturbed) > len(plain)
     # What is asked must not be drawn as it stands among the examples.
-    keys = np.array([item_key(items[0].key)])
-    question = sampler("uniform", vocab).sample_batch([items[0].question], seed=0, keys=keys)[0]
+    question = draws_of(vocab, items[0], 1, 0)[0]
     assert question.tobytes() not in perturbed.tobytes()
 
 

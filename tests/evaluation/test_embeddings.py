@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.oracles.chi_square import assert_distribution
 from tests.oracles.data import TOKENIZERS, data_path, real
 from tests.oracles.lattice import tokenizations
+from tests.oracles.scoring import outputs_naively
 
 from robustok import RobustokError, Vocabulary
 from robustok.evaluation import embedding_distances
@@ -24,9 +24,7 @@ WORDS = ["rain", "happen", "differ", "garden"]
 
 def states(model: Any, ids: list[int]) -> np.ndarray:
     """Unit-normalized last-token states, one forward pass."""
-    with torch.no_grad():
-        hidden = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
-    rows = np.stack([s[0, -1].double().numpy() for s in hidden])
+    rows = np.stack(outputs_naively(model, ids)[:-1])
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 

@@ -37,59 +37,42 @@ def model(request: pytest.FixtureRequest, vocab: rt.Vocabulary) -> Any:
 
 
 def test_choices_are_averaged_and_counted(vocab: rt.Vocabulary, model: Any) -> None:
-    question = "which word is there? Answer:"
-    result = choose(model, vocab, question, OPTIONS, "uniform", draws=7, seed=3)
-    rows = rt.sampler("uniform", vocab).sample_batch([question], seed=3, draws=7)
-    options = [vocab.encode(option) for option in OPTIONS]
-    probs = np.array([np.exp(score(model, [row], options).log_probs[0]) for row in rows])
-    assert result.log_probs == pytest.approx(np.log(probs.mean(axis=0)), abs=1e-4)
-    assert result.answer == probs.mean(axis=0).argmax()
-    votes = np.bincount(probs.argmax(axis=1), minlength=3)
-    assert result.votes == tuple(votes)
-    assert result.majority == votes.argmax()
-    most = votes.max()
-    assert result.lower == pytest.approx(beta.ppf(0.05 / 3, most, 7 - most + 1))
-
-
-def test_many_questions_are_answered_as_one_by_one(vocab: rt.Vocabulary, model: Any) -> None:
     questions = ["which word is there?", "the rest rests"]
     options = [OPTIONS, OPTIONS[1:]]
     suffix, keys = vocab.encode(" Answer:"), [11, 7]
-    results = choose_many(
-        model, vocab, questions, options, draws=5, seed=3, keys=keys, prefix=[2], suffix=suffix
-    )
+    settings: dict[str, Any] = {"draws": 7, "seed": 3, "prefix": [2]}
+    results = choose_many(model, vocab, questions, options, keys=keys, suffix=suffix, **settings)
     for question, answers, key, result in zip(questions, options, keys, results, strict=True):
-        rows = rt.sampler("uniform", vocab).sample_batch([question], seed=3, draws=5, keys=[key])
+        rows = rt.sampler("uniform", vocab).sample_batch([question], seed=3, draws=7, keys=[key])
         encoded = [vocab.encode(answer) for answer in answers]
-        rows_ = [np.append(row, suffix) for row in rows]
-        probs = np.array([np.exp(score(model, [r], encoded, [2]).log_probs[0]) for r in rows_])
+        whole = [np.append(row, suffix) for row in rows]
+        probs = np.exp([score(model, [row], encoded, [2]).log_probs[0] for row in whole])
         assert result.log_probs == pytest.approx(np.log(probs.mean(axis=0)), abs=1e-4)
-        assert result.votes == tuple(np.bincount(probs.argmax(axis=1), minlength=len(answers)))
+        assert result.answer == probs.mean(axis=0).argmax()
+        votes = np.bincount(probs.argmax(axis=1), minlength=len(answers))
+        assert (result.votes, result.majority) == (tuple(votes), votes.argmax())
+        most = votes.max()
+        assert result.lower == pytest.approx(beta.ppf(0.05 / len(answers), most, 7 - most + 1))
+    single = choose(model, vocab, questions[0], OPTIONS, **settings)
+    (same,) = choose_many(model, vocab, questions[:1], [OPTIONS], **settings)
+    assert single.log_probs.tolist() == same.log_probs.tolist()
     with pytest.raises(rt.RobustokError, match="2 questions and 1 lists of options"):
         choose_many(model, vocab, questions, options[:1], seed=0)
 
 
 def test_generation_is_the_mean_of_separate_prompts(vocab: rt.Vocabulary, model: Any) -> None:
-    out = generate(model, vocab, "the rest is there", draws=4, seed=0, max_new_tokens=6)
-    rows = rt.sampler("uniform", vocab).sample_batch(["the rest is there"], seed=0, draws=4)
+    text = "the rest is there"
+    settings: dict[str, Any] = {"draws": 4, "seed": 0, "max_new_tokens": 6}
+    rows = rt.sampler("uniform", vocab).sample_batch([text], seed=0, draws=4)
     written: list[int] = []
     with torch.inference_mode():
         for _ in range(6):
-            mean = torch.stack(
-                [
-                    model(torch.tensor([[*row.tolist(), *written]]))
-                    .logits[0, -1]
-                    .double()
-                    .softmax(-1)
-                    for row in rows
-                ]
-            ).mean(0)
-            written.append(int(mean.argmax()))
-    assert out.tolist() == written
+            prompts = [torch.tensor([[*row.tolist(), *written]]) for row in rows]
+            logits = torch.cat([model(prompt).logits[:, -1] for prompt in prompts])
+            written.append(int(logits.double().softmax(-1).mean(0).argmax()))
+    assert generate(model, vocab, text, **settings).tolist() == written
     end = written[2]
-    stopped = generate(
-        model, vocab, "the rest is there", draws=4, seed=0, max_new_tokens=6, end_id=end
-    )
+    stopped = generate(model, vocab, text, end_id=end, **settings)
     assert stopped.tolist() == written[: written.index(end) + 1]
 
 

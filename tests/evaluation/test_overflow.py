@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.evaluation.conftest import draws_of
 from tests.oracles.scoring import score_naively
 
-from robustok import RobustokError, Vocabulary, sampler
+from robustok import RobustokError, Vocabulary
 from robustok.attack import attack, attack_items, certify, certify_items
 from robustok.cli.app import run
 from robustok.evaluation import evaluate, evaluate_tasks
-from robustok.evaluation.questions import item_key
 from robustok.models import Shape, small_model, train_tokenizer
 from robustok.tasks import Item, write_items
 
@@ -70,11 +70,9 @@ def test_canonical_stands_in(short, vocab, questions) -> None:
 def test_left_cuts_the_start_of_the_prompt(short, vocab, questions) -> None:
     long = questions[0]
     result = measured(short, vocab, [long], "left")
-    keys = np.array([item_key(long.key)], np.int64)
-    rows = sampler("uniform", vocab).sample_batch([long.question], seed=0, draws=3, keys=keys)
     options = [vocab.encode(choice) for choice in long.choices]
     room = MAX_LENGTH - max(map(len, options))
-    scores = score_naively(short, [row[-room:].tolist() for row in rows], options)
+    scores = score_naively(short, [row[-room:] for row in draws_of(vocab, long, 3, 0)], options)
     assert result.outcomes[0].predictions == tuple(np.argmax(scores, axis=1).tolist())
     prefix = vocab.encode("rain " * 60)
     cut = evaluate(short, vocab, [long], "canonical", seed=0, prefix=prefix, overflow="left")

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from tests.evaluation.conftest import draws_of
 from tests.oracles.lattice import distance
 from tests.oracles.models import ARCHITECTURES, FALLBACKS, tiny_model
+from tests.oracles.scoring import outputs_naively
 
-from robustok import Ragged, RobustokError, sampler
+from robustok import Ragged, RobustokError
 from robustok.attack import attack_items
 from robustok.evaluation import lipschitz_ratios
-from robustok.evaluation.questions import item_key
 from robustok.evaluation.states import last_states
 
 
-@pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS])
-@pytest.mark.parametrize("prefix", [None, [40, 41, 42, 43, 44, 45, 46]])
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FALLBACKS, "longrope"])
+@pytest.mark.parametrize("prefix", [None, [*range(40, 47)], [*range(40, 78)]])
 @pytest.mark.filterwarnings("ignore")  # mamba's, about kernels that are not installed
 def test_states_are_those_of_one_sequence_at_a_time(name: str, prefix: list[int] | None) -> None:
     model = tiny_model(name)
@@ -27,10 +26,7 @@ def test_states_are_those_of_one_sequence_at_a_time(name: str, prefix: list[int]
     rows = [rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(40)]
     result = last_states(model, Ragged.from_rows(rows), prefix=prefix, max_batch_tokens=32)
     for i, row in enumerate(rows):
-        with torch.no_grad():
-            ids = torch.tensor([[*(prefix or []), *row]])
-            states = model(input_ids=ids, output_hidden_states=True).hidden_states
-        wanted = np.stack([s[0, -1].numpy() for s in states])
+        wanted = np.stack(outputs_naively(model, [*(prefix or []), *row])[:-1])
         assert np.abs(result[:, i] - wanted).max() < 1e-4 * max(1, np.abs(wanted).max())
 
 
@@ -39,12 +35,6 @@ def test_ids_that_the_model_does_not_know_and_empty_rows_are_errors() -> None:
     for rows, message in (([[1], []], "at least one id"), ([], "at least one"), ([[120]], "own")):
         with pytest.raises(RobustokError, match=message):
             last_states(model, Ragged.from_rows(rows))
-
-
-def outputs(model: Any, ids: list[int]) -> list[np.ndarray]:
-    with torch.no_grad():
-        output = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
-    return [t[0, -1].double().numpy() for t in (*output.hidden_states, output.logits)]
 
 
 def test_ratios_are_changes_over_the_root_of_the_distance(model, vocab, items) -> None:
@@ -58,13 +48,12 @@ def test_ratios_are_changes_over_the_root_of_the_distance(model, vocab, items) -
     wanted: dict[str, list[list[float]]] = {"sampled": [], "adversarial": []}
     for item, attack in zip(items, attacks, strict=True):
         canonical = vocab.encode(item.question).tolist()
-        keys = [item_key(item.key)]
-        drawn = sampler("uniform", vocab).sample_batch([item.question], seed=5, draws=4, keys=keys)
-        base = outputs(model, canonical)
-        for kind, rows in (("sampled", list(drawn)), ("adversarial", [attack.ids])):
+        base = outputs_naively(model, canonical)
+        drawn = draws_of(vocab, item, 4, 5)
+        for kind, rows in (("sampled", drawn), ("adversarial", [attack.ids])):
             for row in rows:
                 apart = distance(vocab, tuple(canonical), tuple(row.tolist()))
-                moved = zip(outputs(model, row.tolist()), base, strict=True)
+                moved = zip(outputs_naively(model, row), base, strict=True)
                 if apart:
                     wanted[kind].append([np.linalg.norm(a - b) / apart**0.5 for a, b in moved])
     assert result.sampled == pytest.approx(np.array(wanted["sampled"]), abs=1e-4)

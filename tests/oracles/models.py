@@ -31,6 +31,11 @@ def tiny_model(name: str, vocabulary: int = VOCABULARY, seed: int = 0) -> Any:
     layers = ["sliding_attention", "full_attention", "sliding_attention"]
     if name == "llama":
         model: Any = tf.LlamaForCausalLM(tf.LlamaConfig(**shape))
+    elif name == "longrope":  # rotates sequences of more than 42 tokens otherwise
+        rope: dict[str, Any] = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0}
+        rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0, 3.0, 2.0, 1.5]}
+        rope["original_max_position_embeddings"] = 42
+        model = tf.LlamaForCausalLM(tf.LlamaConfig(**shape, rope_parameters=rope))
     elif name == "gpt2":
         config = tf.GPT2Config(
             **old, n_embd=32, n_layer=3, n_head=4, n_positions=256, initializer_range=0.3

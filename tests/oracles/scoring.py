@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from robustok.scoring import Scores, score
+
 
 def score_naively(
     model: Any,
@@ -26,4 +28,25 @@ def score_naively(
             for j in range(len(option)):
                 at = len(ids) - len(option) + j
                 result[i, c] += float(log_probs[at - 1, ids[at]])
+    return result
+
+
+def outputs_naively(model: Any, ids: Iterable[int]) -> list[np.ndarray]:
+    """The last token's hidden states, [layers + 1] of float64 [width], and its logits."""
+    with torch.no_grad():
+        output = model(input_ids=torch.tensor([[*map(int, ids)]]), output_hidden_states=True)
+    return [values[0, -1].double().numpy() for values in (*output.hidden_states, output.logits)]
+
+
+def checked_scores(
+    model: Any,
+    questions: Sequence[Sequence[int]],
+    options: Sequence[Sequence[int]],
+    prefix: Sequence[int] = (),
+    **settings: Any,
+) -> Scores:
+    """What `score` gives, compared with :func:`score_naively`."""
+    result = score(model, questions, options, prefix, **settings)
+    wanted = score_naively(model, questions, options, prefix)
+    np.testing.assert_allclose(result.log_probs, wanted, atol=1e-4, rtol=0)
     return result

@@ -75,22 +75,19 @@ def growth(
         rest = f", {inside[:-1]}" if inside else ""
         draw = sampler(f"{name}(alpha={alpha:g}{rest})", vocab)
         strength = measure(vocab, rows, draw.sample_batch(rows, seed=seed))
-        points.append(
-            Growth(scheme, float(alpha), *_ratio(strength.tokens, strength.canonical), len(rows))
-        )
+        ratio, error = ratio_of_sums(strength.tokens, strength.canonical)
+        points.append(Growth(scheme, float(alpha), ratio, error, len(rows)))
         if progress:
             progress(number, len(jobs))
     return points
 
 
-def _ratio(tokens: np.ndarray, canonical: np.ndarray) -> tuple[float, float]:
-    """A ratio of sums and its standard error."""
-    total = max(int(canonical.sum()), 1)
-    ratio = float(tokens.sum() / total)
-    spread = tokens - ratio * canonical
-    n = len(tokens)
-    error = float(np.sqrt((spread**2).sum() * n / max(n - 1, 1)) / total)
-    return ratio, error
+def ratio_of_sums(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]:
+    """The sum of ``parts`` over that of ``wholes``, and its standard error by linearization."""
+    n, total = len(parts), max(float(wholes.sum()), 1.0)
+    ratio = float(parts.sum()) / total
+    squares = float(((parts - ratio * wholes) ** 2).sum())
+    return ratio, float(np.sqrt(squares * n / max(n - 1, 1)) / total)
 
 
 class Splits(NamedTuple):

@@ -53,6 +53,8 @@ def most_probable(scheme: Sampler, text: Text, n: int) -> Best:
     ids = scheme.vocab.encode(check_text(text))
     if not len(ids):
         return [(ids, 0.0)]
+    if scheme.deterministic:
+        return [(scheme.sample(ids, seed=0), 0.0)]
     if isinstance(scheme, WalkSampler) and not (
         isinstance(scheme, MaxMatchDropout) and scheme.p == 0.0
     ):
@@ -78,8 +80,6 @@ def _at_distance(scheme: UniformK, lattice: Lattice, n: int) -> Best:
 
 def _compared(scheme: Sampler, lattice: Lattice, n: int) -> Best:
     """Every tokenization by its probability."""
-    if scheme.spec == "canonical" or scheme.deterministic:
-        return [(scheme.sample(lattice.reference, seed=0), 0.0)]
     scheme.log_prob(lattice.reference)  # refuses a scheme without one
     if lattice.log_count() > log(_MAX_COMPARED) + 1e-9:
         raise RobustokError(
@@ -94,22 +94,15 @@ def _compared(scheme: Sampler, lattice: Lattice, n: int) -> Best:
 def _best_paths(scheme: WalkSampler, ids: np.ndarray, n: int) -> Best:
     vocab = scheme.vocab
     best: list[Step] = [(0.0, -1, None)]
-    readable = vocab.readable[ids]
-    for is_text, group in itertools.groupby(range(len(ids)), key=lambda i: bool(readable[i])):
-        run = ids[list(group)]
-        if is_text:
+    for run in np.split(ids, np.flatnonzero(np.diff(vocab.readable[ids])) + 1):
+        if vocab.readable[run[0]]:
             best = _through(scheme, vocab.decode_bytes(run), best, n)
         else:
-            best = [_extended(step, run) for step in best]
+            for token in run.tolist():
+                best = [(step[0], token, step) for step in best]
     if not best:
         raise RobustokError(f"{scheme.name}: the text has no tokenization that this scheme allows")
     return [(np.array(_path(step), np.int32), step[0]) for step in best]
-
-
-def _extended(step: Step, run: np.ndarray) -> Step:
-    for token in run.tolist():
-        step = (step[0], token, step)
-    return step
 
 
 def _through(scheme: WalkSampler, text: bytes, before: list[Step], n: int) -> list[Step]:

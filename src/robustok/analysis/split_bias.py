@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import exp, log
 from typing import NamedTuple
 
@@ -94,7 +95,7 @@ def segmentations(
     shares, counted = {}, {}
     for number, spec in enumerate(specs):
         scheme = sampler(spec, vocab)
-        seen: Counter[tuple[int, ...]] = Counter()
+        seen: Counter[Cut] = Counter()
         scheme_progress = part_of_progress(progress, number * draws, len(specs) * draws)
         for _, drawn in in_blocks(scheme, place.canonical, draws, seed, scheme_progress):
             seen.update(_cuts(vocab, drawn, place.begin, place.end, splits))
@@ -116,9 +117,7 @@ def _levels(lattice: Lattice, splits: int) -> list[list[Cut]]:
     ]
 
 
-def _cuts(
-    vocab: Vocabulary, rows: Ragged, begin: int, end: int, splits: int
-) -> list[tuple[int, ...]]:
+def _cuts(vocab: Vocabulary, rows: Ragged, begin: int, end: int, splits: int) -> list[Cut]:
     """The ids between two boundaries, of the rows that have both and few enough splits between."""
     lengths = np.diff(vocab.token_offsets)
     inside = boundaries_inside(vocab, rows, begin, end)
@@ -132,7 +131,7 @@ def _cuts(
     return cuts
 
 
-def _shown(vocab: Vocabulary, ids: tuple[int, ...]) -> str:
+def _shown(vocab: Vocabulary, ids: Cut) -> str:
     return "-".join(visible(vocab.tokens[i]) for i in ids)
 
 
@@ -206,12 +205,8 @@ def bias(
         levels = _levels(lattice, splits)
         for scheme in samplers:
             weights, drawn = _weights(scheme, lattice, levels, draws, seed, number)
-            for s, cuts in enumerate(levels, 1):
-                if len(cuts) < 2:
-                    continue
-                row = _compare(scheme.spec, word, s, cuts, weights, drawn)
-                if row is not None:
-                    rows.append(row)
+            compared = [_compare(scheme.spec, word, cuts, weights, drawn) for cuts in levels]
+            rows += [row for row in compared if row is not None]
         if progress:
             progress(number + 1, len(whole))
     return rows
@@ -269,22 +264,18 @@ def summarize(rows: Iterable[Bias]) -> list[BiasSummary]:
 
 
 def _compare(
-    scheme: str,
-    word: str,
-    splits: int,
-    cuts: list[Cut],
-    distribution: dict[Cut, float],
-    drawn: bool,
+    scheme: str, word: str, cuts: list[Cut], distribution: dict[Cut, float], drawn: bool
 ) -> Bias | None:
+    """The bias among segmentations with one number of splits; None where there is none to see."""
     weights = np.array([distribution.get(cut, 0.0) for cut in cuts])
     total = weights.sum()
-    if total <= 0 or (drawn and total < _FEWEST):
+    if len(cuts) < 2 or total <= 0 or (drawn and total < _FEWEST):
         return None
     p = weights / total
     even = 1 / len(cuts)
     some = p[p > 0]
     return Bias(
-        scheme, word, splits, len(cuts), float(np.abs(p - even).sum() / 2),
+        scheme, word, len(cuts[0]) - 1, len(cuts), float(np.abs(p - even).sum() / 2),
         max(float((some * np.log(some / even)).sum()), 0.0), len(some) / len(cuts),
         round(total) if drawn else 0,
     )  # fmt: skip
@@ -325,15 +316,11 @@ def stochastok_distribution(
     >>> round(shares[tuple(vocab.encode("the"))], 3), len(shares)
     (0.5, 3)
     """
-    expanded: dict[int, list[Cut]] = {}
 
+    @cache
     def expansions(token: int) -> list[Cut]:
-        if token not in expanded:
-            own = Lattice(lattice.vocab, [token])
-            expanded[token] = [
-                tuple(row.tolist()) for s in range(2, ways + 1) for row in own.enumerate(segments=s)
-            ]
-        return expanded[token]
+        levels = _levels(Lattice(lattice.vocab, [token]), ways - 1)
+        return [cut for level in levels for cut in level]
 
     states: dict[Cut, int] = {tuple(lattice.reference.tolist()): 0}
     moves: list[tuple[int, int, float]] = []  # from, to, rate; to -1 beyond the last split

@@ -7,7 +7,7 @@ the paper's appendix "Empirical distribution over per-token split-counts".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, comb
 from typing import NamedTuple
@@ -200,28 +200,15 @@ def _within_tokens(counts: list[list[int]], token: int, k: int, first_split: int
     ``counts[i][s]``: segmentations of token i with s splits. ``first_split``: the degree of one
     split; each further split adds 1.
     """
-
-    def degree(splits: int) -> int:
-        return splits and splits + first_split - 1
-
-    def polynomial(own: Sequence[int]) -> list[int]:
-        coefficients = [0] * (degree(len(own) - 1) + 1)
-        for s, count in enumerate(own):
-            coefficients[degree(s)] = count
-        return coefficients
-
-    own = counts[token]
-    others = Counter(tuple(c) for i, c in enumerate(counts) if i != token)
-    rest = product([(polynomial(c), times) for c, times in others.items()], k)
+    by_degree = [(c[0], *[0] * (first_split - 1), *c[1:]) for c in counts]
+    own, others = by_degree[token], Counter(by_degree[:token] + by_degree[token + 1 :])
+    rest = product([(list(coefficients), times) for coefficients, times in others.items()], k)
     k = max(
-        degree(s) + b for s, count in enumerate(own) for b, other in enumerate(rest)
-        if count and other and degree(s) + b <= k
+        a + b for a, count in enumerate(own) for b, other in enumerate(rest)
+        if count and other and a + b <= k
     )  # fmt: skip
-    weights = [
-        count * rest[k - degree(s)] if 0 <= k - degree(s) < len(rest) else 0
-        for s, count in enumerate(own)
-    ]
-    return _normal(weights)
+    weights = [count * rest[k - a] if 0 <= k - a < len(rest) else 0 for a, count in enumerate(own)]
+    return _normal([weights[0], *weights[first_split:]])
 
 
 def exactly(lattice: Lattice, begin: int, end: int, *, distance: int | None = None) -> np.ndarray:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,13 +35,10 @@ from robustok.models.devices import precision_of
 from robustok.models.load import model_fingerprint
 from robustok.runtime.display import Progress
 from robustok.runtime.files import json_digest
-from robustok.samplers.strength import measure
+from robustok.samplers import Sampler, measure
 from robustok.scoring import Request, Scores, score_many
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _BLOCK = 64  # items scored together between two calls of progress
 
@@ -109,17 +106,16 @@ def evaluate(
     for begin in range(0, len(items), _BLOCK):
         block = items[begin : begin + _BLOCK]
         drawn = _requests(block, vocab, sampler, draws, seed, prefix, before_sentences)
-        requests = {
-            item.key: fitted
+        fitting = [
+            (item, fitted)
             for item, request in zip(block, drawn, strict=True)
             if (fitted := window.fit(request, item.key, vocab.encode(item.question))) is not None
-        }
+        ]
         scores = score_many(
-            model, list(requests.values()), max_batch_tokens=max_batch_tokens,
+            model, [request for _, request in fitting], max_batch_tokens=max_batch_tokens,
             prefix_cache=prefix_cache,
         )  # fmt: skip
-        kept = [item for item in block if item.key in requests]
-        for item, one in zip(kept, scores, strict=True):
+        for (item, _), one in zip(fitting, scores, strict=True):
             outcomes.append(_outcome(item, one.log_probs, ensemble))
         scored += scores
         if progress is not None:
@@ -202,7 +198,10 @@ def evaluate_tasks(
     with RowFile(resume_file, config) as file:
         for name, items in tasks.items():
             first: Evaluation | None = None
-            prefix, questions = _prefix_and_questions(vocab, items, few_shot, seed, start)
+            prefix, questions = start if len(start) else None, items
+            if few_shot is not None:
+                solved, questions = items[-few_shot.count :], items[: -few_shot.count]
+                prefix = solved_examples(vocab, solved, few_shot.scheme, seed=seed, start=start)
             for sampler in samplers:
                 key = f"{name} {sampler.spec}"
                 if key not in file.rows:
@@ -266,7 +265,7 @@ def _requests(
             prefix,
         )
         if item.question
-        else sentence_request(item, vocab, sampler, draws, seed, before_sentences)
+        else sentence_request(item, sampler, draws, seed, before_sentences)
         for i, item in enumerate(block)
     ]
 
@@ -294,15 +293,6 @@ def _outcome(item: Item, log_probs: np.ndarray, ensemble: str | None) -> Outcome
     )
 
 
-def _prefix_and_questions(
-    vocab: Vocabulary, items: Sequence[Item], few_shot: FewShot | None, seed: int, start: Ids
-) -> tuple[Any, Sequence[Item]]:
-    if few_shot is None:
-        return (np.asarray(start, np.int32) if len(start) else None), items
-    solved, rest = items[-few_shot.count :], items[: -few_shot.count]
-    return solved_examples(vocab, solved, few_shot.scheme, seed=seed, start=start), rest
-
-
 def _labeled(
     progress: Callable[[int, int, str], None] | None, label: str, before: int, total: int
 ) -> Progress:
@@ -310,15 +300,14 @@ def _labeled(
 
 
 def _to_row(evaluation: Evaluation) -> dict[str, Any]:
-    fields = {name: getattr(evaluation, name) for name in Evaluation.__dataclass_fields__}
-    outcomes = [list(asdict(outcome).values()) for outcome in evaluation.outcomes]
-    return fields | {"outcomes": outcomes}
+    row = asdict(evaluation)
+    return row | {"outcomes": [list(outcome.values()) for outcome in row["outcomes"]]}
 
 
 def _from_row(row: dict[str, Any]) -> Evaluation:
-    fields: dict[str, Any] = {name: row[name] for name in Evaluation.__dataclass_fields__}
-    outcomes: list[list[Any]] = row["outcomes"]
+    fields: dict[str, Any] = {name: value for name, value in row.items() if name != "key"}
     fields["outcomes"] = tuple(
-        Outcome(key, kind, label, *map(tuple, lists)) for key, kind, label, *lists in outcomes
+        Outcome(key, kind, label, *map(tuple, lists))
+        for key, kind, label, *lists in row["outcomes"]
     )
     return Evaluation(**fields)

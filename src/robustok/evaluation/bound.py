@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from math import log10, sqrt
-from typing import Any, NamedTuple
+from math import log10, prod, sqrt
+from typing import Any
 
 import torch
 
@@ -51,16 +51,6 @@ class LayerNorms:
     value: tuple[float, ...]
     output: float
     feed_forward: float
-
-
-class Weights(NamedTuple):
-    """One layer's matrices, each [outputs, inputs]; those of heads [heads, outputs, inputs]."""
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    output: torch.Tensor
-    feed_forward: list[torch.Tensor]
 
 
 def spectral_norm(matrix: torch.Tensor, *, tolerance: float = 1e-3) -> torch.Tensor:
@@ -104,43 +94,15 @@ def spectral_norm(matrix: torch.Tensor, *, tolerance: float = 1e-3) -> torch.Ten
     )
 
 
-def layer_norms(
-    model: Any, *, tolerance: float = 1e-3, progress: Progress | None = None
-) -> tuple[LayerNorms, ...]:
-    """The norms of every layer of a Llama-like model or a GPT-2, in order.
-
-    >>> len(layer_norms(model))
-    3
-
-    Raises RobustokError for a layer whose matrices are not found.
-    """
-    blocks = _blocks(model)
-    norms = []
-    for done, block in enumerate(blocks):
-        weights = layer_weights(model, block)
-        heads = [tuple(spectral_norm(stack, tolerance=tolerance).tolist()) for stack in weights[:3]]
-        output = float(spectral_norm(weights.output, tolerance=tolerance))
-        feed_forward = 1.0
-        for matrix in weights.feed_forward:
-            feed_forward *= float(spectral_norm(matrix, tolerance=tolerance))
-        shared = len(heads[0]) // len(heads[1])
-        key, value = (tuple(n for n in group for _ in range(shared)) for group in heads[1:])
-        norms.append(LayerNorms(heads[0], key, value, output, feed_forward))
-        if progress is not None:
-            progress(done + 1, len(blocks))
-    return tuple(norms)
-
-
-def layer_weights(model: Any, block: Any) -> Weights:
-    """The matrices of one layer, by the names that transformers gives them."""
-    config = model.config.get_text_config()
+def _layer_norms(model: Any, block: Any, tolerance: float) -> LayerNorms:
+    """The norms of one layer, whose matrices have the names that transformers gives them."""
     attention: Any = getattr(block, "self_attn", getattr(block, "attn", None))
     mlp: Any = getattr(block, "mlp", None)
     if hasattr(attention, "q_proj") and hasattr(attention, "o_proj"):
-        query, key, value = (getattr(attention, f"{n}_proj").weight for n in "qkv")
+        joint = [getattr(attention, f"{n}_proj").weight for n in "qkv"]
         output = attention.o_proj.weight
     elif hasattr(attention, "c_attn"):
-        query, key, value = attention.c_attn.weight.T.chunk(3)
+        joint = attention.c_attn.weight.T.chunk(3)
         output = attention.c_proj.weight.T
     else:
         raise _unknown(model)
@@ -150,17 +112,18 @@ def layer_weights(model: Any, block: Any) -> Weights:
         feed_forward = [mlp.c_fc.weight.T, mlp.c_proj.weight.T]
     else:
         raise _unknown(model)
-    width = len(query) // int(config.num_attention_heads)
-    query, key, value = (stack.unflatten(0, (-1, width)) for stack in (query, key, value))
-    return Weights(query, key, value, output, feed_forward)
-
-
-def _blocks(model: Any) -> Any:
-    body = model.base_model
-    blocks = getattr(body, "layers", getattr(body, "h", None))
-    if blocks is None or not len(blocks):
-        raise _unknown(model)
-    return blocks
+    width = len(joint[0]) // int(model.config.get_text_config().num_attention_heads)
+    query, key, value = (
+        spectral_norm(stack.unflatten(0, (-1, width)), tolerance=tolerance) for stack in joint
+    )
+    shared = len(query) // len(key)
+    return LayerNorms(
+        query=tuple(query.tolist()),
+        key=tuple(key.repeat_interleave(shared).tolist()),
+        value=tuple(value.repeat_interleave(shared).tolist()),
+        output=float(spectral_norm(output, tolerance=tolerance)),
+        feed_forward=prod(float(spectral_norm(m, tolerance=tolerance)) for m in feed_forward),
+    )
 
 
 def _unknown(model: Any) -> RobustokError:
@@ -319,23 +282,27 @@ def lipschitz_bound(
     if model.get_output_embeddings() is None:
         raise RobustokError("the model has no output head: give a causal language model")
 
-    def report(done: int, n_layers: int) -> None:
+    blocks = getattr(model.base_model, "layers", getattr(model.base_model, "h", None))
+    if blocks is None or not len(blocks):
+        raise _unknown(model)
+    layers = []
+    for block in blocks:
+        layers.append(_layer_norms(model, block, tolerance))
         if progress is not None:
-            progress(done, n_layers + 1)
-
-    layers = layer_norms(model, tolerance=tolerance, progress=report)
+            progress(len(layers), len(blocks) + 1)
     config = model.config.get_text_config()
     table, head = model.get_input_embeddings(), model.get_output_embeddings().weight
     embedding = table.weight
     scale = float(getattr(table, "embed_scale", 1.0))  # Gemma's
     norm = float(spectral_norm(embedding, tolerance=tolerance))
     head_norm = norm if head is embedding else float(spectral_norm(head, tolerance=tolerance))
-    report(len(layers) + 1, len(layers))
+    if progress is not None:
+        progress(len(blocks) + 1, len(blocks) + 1)
     heads = int(config.num_attention_heads)
     width = int(embedding.shape[1])
     return Bound(
         model=name,
-        layers=layers,
+        layers=tuple(layers),
         embedding=norm * scale,
         head=head_norm,
         largest_embedding=float(embedding.detach().float().norm(dim=1).max()) * scale,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,7 @@ from robustok.guard import Guard
 from robustok.models.load import max_length_of
 from robustok.runtime.display import Progress
 from robustok.scoring.forward import quiet
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -66,15 +64,9 @@ def completion_drift(
     >>> len(drift.completions[0]), 0 <= drift.drifted <= 1
     (2, True)
 
-    Args:
-        model: any causal language model of transformers.
-        vocab: the model's vocabulary.
-        texts: the prompts. The start of one that is too long is cut off.
-        samples: completions of each, at least 1.
-        tokens: greatest number of ids of a completion, at least 1.
-        seed: any integer. Completions depend on it and on the position of the prompt.
-        start: ids before each prompt, such as the start token; by default none.
-        progress: called with (prompts done, all prompts).
+    Each of ``texts`` has ``samples`` completions of at most ``tokens`` ids, after the ids ``start``
+    and the prompt, whose start is cut off where it is too long. Completions depend on the seed and
+    on the position of the prompt. ``progress`` is called with (prompts done, all prompts).
 
     Raises RobustokError where the tokens of a completion alone do not fit the model.
     """

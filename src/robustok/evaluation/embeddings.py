@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from robustok.checks import check_integer, check_list
 from robustok.errors import RobustokError
-from robustok.evaluation.questions import Ids, append, item_keys, plain_ids
+from robustok.evaluation.questions import Ids, item_keys, plain_ids
 from robustok.evaluation.resume import RowFile
 from robustok.evaluation.states import last_states
 from robustok.lattice import Lattice
@@ -20,12 +20,9 @@ from robustok.models.load import model_fingerprint
 from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress
 from robustok.samplers import sampler
-
-if TYPE_CHECKING:
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 PLACE = "{word}"
-_ROUNDS = 64  # each keeps at least half its draws, so that no word is left after these
 _ROWS = 512  # tokenizations between two calls of progress; bounds the states held at once
 
 
@@ -110,7 +107,6 @@ def embedding_distances(
     sentence: str | None = None,
     prefix: Ids | None = None,
     name: str = "",
-    max_batch_tokens: int | None = None,
     resume_file: str | Path | None = None,
     progress: Progress | None = None,
 ) -> EmbeddingDistances:
@@ -132,8 +128,6 @@ def embedding_distances(
             token. By default the words stand alone.
         prefix: ids before everything, such as the model's start token, int32 [n]; by default none.
         name: name of the model in the result, by default empty.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in
-            :func:`robustok.scoring.score`.
         resume_file: file that keeps each finished word. Another call with the same arguments reads
             them instead of measuring again; by default nothing is kept.
         progress: called with (words done, all words with a second tokenization).
@@ -160,27 +154,26 @@ def embedding_distances(
         "seed": seed, "sentence": sentence, "prefix": plain_ids(prefix),
     }  # fmt: skip
     with RowFile(resume_file, config) as file:
-        gaps_by_word = {word: np.array(row["distances"]) for word, row in file.rows.items()}
         step = max(1, _ROWS // (draws + 1))
         # Blocks of all words, finished or not: how a value rounds depends on the whole batch.
         for begin in range(0, len(measured), step):
             block = measured[begin : begin + step]
-            waiting = [word for word in block if word not in gaps_by_word]
+            waiting = [word for word in block if word not in file.rows]
             if not waiting:
                 continue
             drawn = draw_others(vocab, {w: spellings[w].ids for w in block}, draws, seed)
-            new = _measure(
-                model, {w: (spellings[w], drawn[w]) for w in block}, prefix, max_batch_tokens
-            )
+            new = _measure(model, {w: (spellings[w], drawn[w]) for w in block}, prefix)
             for word in waiting:
-                gaps_by_word[word] = new[word]
                 file.add_row({"key": word, "distances": new[word].tolist()})
             if progress is not None:
-                progress(sum(word in gaps_by_word for word in measured), len(measured))
-    gaps = np.stack([gaps_by_word[word] for word in measured])
+                progress(sum(word in file.rows for word in measured), len(measured))
+        by_word = {word: tuple(file.rows[word]["distances"]) for word in measured}
+    gaps = np.array(list(by_word.values()))
     weighted = np.zeros((len(spellings), gaps.shape[1]))
     weighted[: len(gaps)] = gaps * [[1 - 1 / counts[word]] for word in measured]
-    mean, half = _mean_and_half_width(weighted)
+    mean = weighted.mean(axis=0)
+    spread = weighted.std(axis=0, ddof=1) if len(weighted) > 1 else np.full_like(mean, np.inf)
+    half = Z95 * spread / np.sqrt(len(weighted))
     return EmbeddingDistances(
         model=name,
         sentence=sentence or "",
@@ -193,15 +186,8 @@ def embedding_distances(
         draws=draws,
         seed=seed,
         seconds=time.perf_counter() - began,
-        by_word={word: tuple(gaps_by_word[word].tolist()) for word in measured},
+        by_word=by_word,
     )
-
-
-def _mean_and_half_width(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean over rows, and half of its 95% interval; infinite for one row."""
-    mean = values.mean(axis=0)
-    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full_like(mean, np.inf)
-    return mean, Z95 * spread / np.sqrt(len(values))
 
 
 def check_sentence(sentence: str) -> None:
@@ -241,10 +227,8 @@ def draw_others(
     """Uniform draws of each text's tokenizations without the given one; a text has at least two."""
     uniform = sampler("uniform", vocab)
     kept: dict[str, list[np.ndarray]] = {text: [] for text in texts}
-    waiting = list(texts)
-    for epoch in range(_ROUNDS):
-        if not waiting:
-            break
+    waiting, epoch = list(texts), 0
+    while waiting:
         rows = uniform.sample_batch(
             Ragged.from_rows([texts[text] for text in waiting]), seed=seed, draws=2 * draws,
             keys=item_keys(waiting), epoch=epoch,
@@ -253,31 +237,24 @@ def draw_others(
             drawn = rows.between(2 * draws * i, 2 * draws * (i + 1))
             kept[text] += [row for row in drawn if not np.array_equal(row, texts[text])]
         waiting = [text for text in waiting if len(kept[text]) < draws]
+        epoch += 1
     return {text: Ragged.from_rows(rows[:draws]) for text, rows in kept.items()}
 
 
 def _measure(
-    model: Any,
-    words: dict[str, tuple[Spelling, Ragged]],
-    prefix: Ids | None,
-    max_batch_tokens: int | None,
+    model: Any, words: dict[str, tuple[Spelling, Ragged]], prefix: Ids | None
 ) -> dict[str, np.ndarray]:
     """Mean distance per layer of each word, its canonical tokenization scored along."""
-    rows: list[np.ndarray] = []
-    for spelling, drawn in words.values():
-        inside = Ragged.from_rows([spelling.ids, *drawn])
-        whole = append(inside, spelling.after)
-        rows += [np.concatenate([spelling.before, row]) for row in whole]
-    states = last_states(
-        model, Ragged.from_rows(rows), prefix=prefix, max_batch_tokens=max_batch_tokens
-    )
-    states = states.astype(np.float64)
+    rows = [
+        np.concatenate([spelling.before, ids, spelling.after])
+        for spelling, drawn in words.values()
+        for ids in (spelling.ids, *drawn)
+    ]
+    states = last_states(model, Ragged.from_rows(rows), prefix=prefix).astype(np.float64)
     norms = np.linalg.norm(states, axis=-1, keepdims=True)
     units = np.divide(states, norms, out=states, where=norms > 0)
-    result, begin = {}, 0
-    for word, (_, drawn) in words.items():
-        vectors = units[:, begin : begin + len(drawn) + 1]
-        gaps = np.linalg.norm(vectors[:, 1:] - vectors[:, :1], axis=-1)
-        result[word] = gaps.mean(axis=1)
-        begin += len(drawn) + 1
-    return result
+    of_words = np.split(units, len(words), axis=1)  # every word has as many draws
+    return {
+        word: np.linalg.norm(vectors[:, 1:] - vectors[:, :1], axis=-1).mean(axis=1)
+        for word, vectors in zip(words, of_words, strict=True)
+    }

@@ -87,18 +87,16 @@ class EnsembleAnswer:
     Args:
         log_probs: log of the mean probability of each option, float64 [options].
         votes: number of draws that each option wins, a tuple of int [options].
-        lower: Clopper-Pearson lower bound, at ``confidence``, on the share of all tokenizations
-            drawn by the scheme whose answer is the one of most votes. It holds for all options at
-            once (Bonferroni), since the draws also choose the answer. Above 1/2 the vote is the
-            majority of the distribution.
-        confidence: probability that the bound holds.
+        lower: Clopper-Pearson lower bound on the share of all tokenizations drawn by the scheme
+            whose answer is the one of most votes. It holds for all options at once (Bonferroni),
+            since the draws also choose the answer. Above 1/2 the vote is the majority of the
+            distribution.
         tokens_computed: positions that went through the model.
     """
 
     log_probs: np.ndarray
     votes: tuple[int, ...]
     lower: float
-    confidence: float
     tokens_computed: int
 
     @property
@@ -127,8 +125,8 @@ def choose(
     """Choose an option by the mean probability and by the vote of drawn tokenizations.
 
     >>> from robustok.evaluation import choose
-    >>> choose(model, vocab, "hello", [" a", " b"], "uniform", draws=4, seed=0).confidence
-    0.95
+    >>> sum(choose(model, vocab, "hello", [" a", " b"], "uniform", draws=4, seed=0).votes)
+    4
 
     Args:
         question: the text that is drawn.
@@ -175,16 +173,14 @@ def choose_many(
         keys: key of each question's draws, integers, [n]; by default its position.
         prefix: ids before every question, [m]; by default none.
         suffix: ids between every question and its options, [l]; by default none.
-        confidence: of the bound on the share of the majority.
+        confidence: probability that the bound on the share of the majority holds.
     """
     check_integer("draws", draws, 1)
     if len(questions) != len(options):
         raise RobustokError(
             f"{len(questions)} questions and {len(options)} lists of options: give each its own"
         )
-    rows = as_sampler(scheme, vocab).sample_batch(
-        list(questions), seed=seed, draws=draws, keys=None if keys is None else np.asarray(keys)
-    )
+    rows = as_sampler(scheme, vocab).sample_batch(questions, seed=seed, draws=draws, keys=keys)
     requests = [
         Request(
             append(rows.between(at * draws, (at + 1) * draws), suffix),
@@ -203,7 +199,6 @@ def _answer(scores: Scores, confidence: float) -> EnsembleAnswer:
         combined(scores.log_probs, "mean")[0],
         tuple(votes.tolist()),
         clopper_pearson_lower(int(votes.max()), len(scores.log_probs), of_each),
-        confidence,
         scores.tokens_computed,
     )
 

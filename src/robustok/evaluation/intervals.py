@@ -65,11 +65,6 @@ def clopper_pearson_upper(successes: int, trials: int, confidence: float = 0.95)
     >>> round(clopper_pearson_upper(3, 1000, 0.99), 5)
     0.01001
 
-    Args:
-        successes: number of successes, from 0 to ``trials``.
-        trials: number of independent trials, at least 1.
-        confidence: probability that the bound holds, between 0 and 1, by default 0.95.
-
     It is the share at which ``successes`` or fewer have probability 1 − ``confidence``.
 
     Raises RobustokError for counts or a confidence out of range.

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from robustok.analysis.lengths import ratio_of_sums
 from robustok.checks import check_texts
 from robustok.errors import RobustokError
 from robustok.evaluation.questions import as_sampler, sequence_log_probs, start_ids
 from robustok.models.load import max_length_of
-from robustok.ragged import Ragged
 from robustok.runtime.display import Z95, Progress, counted
+from robustok.samplers import Sampler
 from robustok.scoring.engine import check_embedded, text_losses
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tokenizer.vocabulary import Vocabulary
 
 _MAX_LENGTH = 1024  # ids read at once where a model's config names no limit
 
@@ -107,26 +105,16 @@ def perplexity(
     max_length = max_length_of(model) or _MAX_LENGTH
     first = start_ids(model)[0] if start is None else start
     check_embedded(model, rows.values, np.array([first]))
-    losses = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
-    nats = np.array([loss.nats for loss in losses]).reshape(len(texts), draws).mean(axis=1)
-    tokens = sum(loss.tokens for loss in losses)
-    rate, low, high = _ratio(nats / math.log(2), np.array(sizes, np.float64))
+    nats = text_losses(model, rows, max_length=max_length, start=first, progress=progress)
+    tokens = len(rows.values)
+    bits = nats.reshape(len(texts), draws).mean(axis=1) / math.log(2)
+    rate, error = ratio_of_sums(bits, np.array(sizes))
     return TextPerplexity(
         sampler.spec,
-        math.exp(min(sum(loss.nats for loss in losses) / tokens, 700.0)),
-        rate, low, high,
+        math.exp(min(float(nats.sum()) / tokens, 700.0)),
+        rate, rate - Z95 * error, rate + Z95 * error,
         texts=len(texts), tokens=tokens, bytes=sum(sizes), draws=draws, seed=seed,
     )  # fmt: skip
-
-
-def _ratio(bits: np.ndarray, sizes: np.ndarray) -> tuple[float, float, float]:
-    """Bits a byte over texts of different size, with the 95% bounds of a ratio of means."""
-    rate = float(bits.sum() / sizes.sum())
-    if len(bits) < 2:
-        return rate, rate, rate
-    error = float(np.sqrt(np.sum((bits - rate * sizes) ** 2) * len(bits) / (len(bits) - 1)))
-    half = Z95 * error / float(sizes.sum())
-    return rate, rate - half, rate + half
 
 
 @dataclass(frozen=True)
@@ -187,19 +175,16 @@ def marginal(
     Raises RobustokError for an empty text.
     """
     texts = check_texts(texts)
-    uniform = as_sampler("uniform", vocab)
+    drawn = as_sampler("uniform", vocab).sample_batch(texts, seed=seed, draws=draws)
     first = start_ids(model) if start is None else [start]
     marginals = []
     for number, text in enumerate(texts):
         canonical = vocab.encode(text)
         if not len(canonical):
             raise RobustokError(f"text {number} is empty: leave it out")
-        rows = uniform.sample_batch(
-            [text], seed=seed, draws=draws, keys=np.array([number], np.int64)
-        )
+        rows = drawn.between(number * draws, (number + 1) * draws)
         others = [row for row in rows if not np.array_equal(row, canonical)]
-        options = Ragged.from_rows([canonical, *others])
-        scored = sequence_log_probs(model, options, first)
+        scored = sequence_log_probs(model, [canonical, *others], first)
         marginals.append(_sum(float(scored[0]), scored[1:], vocab.lattice(text).count(), draws))
         if progress is not None:
             progress(number + 1, len(texts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from robustok.checks import check_ids, check_list
 from robustok.errors import RobustokError, check_choice
 from robustok.models.load import OVERFLOW, max_length_of
 from robustok.ragged import Ragged
-from robustok.samplers import Sampler, Spec
-from robustok.samplers import sampler as build_sampler
+from robustok.samplers import Sampler
+from robustok.samplers import sampler as as_sampler
 from robustok.scoring import Request, score_many
 from robustok.scoring.engine import Ids
-
-if TYPE_CHECKING:
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
+from robustok.tasks import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 HEADER = "Below are solved examples. For the final question, predict the correct option."
 NO_FIT = "choose overflow left or canonical"
@@ -40,12 +38,6 @@ def item_key(key: str) -> int:
 def item_keys(keys: Iterable[str]) -> np.ndarray:
     """The number of each key, int64 [keys]."""
     return np.array([item_key(key) for key in keys], np.int64)
-
-
-def as_sampler(sampler: str | Sampler, vocab: Vocabulary) -> Sampler:
-    """The sampler of a spec string; a sampler of this vocabulary stays itself."""
-    known = isinstance(sampler, (str, Spec, Sampler))
-    return build_sampler(sampler, vocab) if known else sampler
 
 
 def encode_options(vocab: Vocabulary, options: Sequence[str | Ids]) -> list[np.ndarray]:
@@ -147,7 +139,7 @@ def sentence_keys(item: Item) -> list[tuple[str, str]]:
 
 
 def sentence_request(
-    item: Item, vocab: Vocabulary, sampler: Any, draws: int, seed: int, prefix: Ids | None
+    item: Item, sampler: Sampler, draws: int, seed: int, prefix: Ids | None
 ) -> Request:
     """All draws of all sentences as options after one prefix: draw by draw, choice by choice."""
     keys = item_keys(key for _, key in sentence_keys(item))

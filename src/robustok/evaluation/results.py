@@ -290,22 +290,22 @@ def table(results: Sequence[TaskResult]) -> str:
     the share of questions with one answer in all draws. After the first column, it also has the
     difference from that column in points and the p-value of the paired test.
     """
-    schemes = list(dict.fromkeys(r.evaluation.eval_scheme for r in results))
-    by_cell = {(r.task, r.evaluation.eval_scheme): r for r in results}
-    tasks = list(dict.fromkeys(r.task for r in results))
-    lines = []
-    for task in tasks:
-        row = [by_cell.get((task, scheme)) for scheme in schemes]
-        n = next(r.evaluation.n for r in row if r)
-        lines.append([task, str(n), *(_cell(r) for r in row)])
-    if len(tasks) > 1:
-        lines.append(["mean", "", *(_mean(results, scheme, schemes[0]) for scheme in schemes)])
-    return markdown_table(["task", "n", *schemes], lines)
+    by_task: dict[str, list[TaskResult]] = {}
+    for result in results:
+        by_task.setdefault(result.task, []).append(result)
+    rows = list(by_task.values())
+    lines = [
+        [task, str(row[0].evaluation.n), *map(_cell, row)] for task, row in by_task.items()
+    ]  # fmt: skip
+    if len(rows) > 1:
+        accuracies = np.array([[r.evaluation.accuracy for r in row] for row in rows])
+        first, *others = 100 * accuracies.mean(axis=0)
+        means = [f"{mean:.1f} {mean - first:+.1f}".replace("-", "−") for mean in others]
+        lines.append(["mean", "", f"{first:.1f}", *means])
+    return markdown_table(["task", "n", *(r.evaluation.eval_scheme for r in rows[0])], lines)
 
 
-def _cell(result: TaskResult | None) -> str:
-    if result is None:
-        return "not run"
+def _cell(result: TaskResult) -> str:
     text, same = _accuracy(result.evaluation), result.evaluation.consistency
     if same is not None:
         text += f", consistency {100 * same:.1f}"
@@ -394,17 +394,6 @@ def model_table(results: Mapping[str, Sequence[TaskResult]]) -> str:
             cells.append(cell.replace("-", "−"))
         lines.append([task, scheme, str(row[0].evaluation.n), *cells])
     return markdown_table(["task", "scheme", "n", *results], lines)
-
-
-def _mean(results: Sequence[TaskResult], scheme: str, first: str) -> str:
-    def mean(wanted: str) -> float:
-        values = [r.evaluation.accuracy for r in results if r.evaluation.eval_scheme == wanted]
-        return 100 * sum(values) / len(values)
-
-    text = f"{mean(scheme):.1f}"
-    if scheme == first:
-        return text
-    return f"{text} {mean(scheme) - mean(first):+.1f}".replace("-", "−")
 
 
 def item_rows(results: Sequence[TaskResult]) -> list[dict[str, Any]]:

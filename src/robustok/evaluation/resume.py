@@ -52,11 +52,9 @@ class RowFile:
     ) -> None:
         self.path, self.holds = None if path is None else Path(path), holds
         self.rows: dict[str, dict[str, Any]] = {}
-        self._question_digests: dict[str, str] = {}
         self._config = config
-        if path is not None:
-            self._question_digests = {one.key: question_digest(one) for one in questions}
-            self._config = json.loads(json.dumps(config))
+        hashed = () if path is None else questions
+        self._question_digests = {one.key: question_digest(one) for one in hashed}
         self._lock = ExitStack()
 
     def __enter__(self) -> Self:
@@ -87,28 +85,25 @@ class RowFile:
             _append(path, {"config": self._config})
             return
         self._check_config(lines[0])
-        whole = [lines[0]]
-        for line in lines[1:-1]:
-            row = _parse(line)
-            if row is None or "key" not in row:
-                continue
-            whole.append(line)
-            self.rows[row["key"]] = row
-        if len(whole) < len(lines) - 1:
-            number = len(lines) - 1 - len(whole)
-            _log.warning("%s: %d damaged rows are removed and done again", path, number)
+        parsed = [(line, _parse(line)) for line in lines[1:-1]]
+        whole = [(line, row) for line, row in parsed if row is not None and "key" in row]
+        self.rows = {row["key"]: row for _, row in whole}
+        damaged = len(parsed) - len(whole)
+        if damaged:
+            _log.warning("%s: %d damaged rows are removed and done again", path, damaged)
         self._check_questions()
-        if lines[-1] or len(whole) < len(lines) - 1:
-            write_whole(path, b"".join(line + b"\n" for line in whole))
+        if lines[-1] or damaged:
+            kept = [lines[0], *(line for line, _ in whole)]
+            write_whole(path, b"".join(line + b"\n" for line in kept))
 
     def _check_config(self, line: bytes) -> None:
         """Refuse a file of another configuration."""
         first = _parse(line)
         if first is None or "config" not in first:
             raise RobustokError(f"'{self.path}' is no resume file: give another name")
-        if first["config"] != self._config:
-            known = first["config"] if isinstance(first["config"], dict) else {}
-            changed = sorted(k for k in self._config if known.get(k) != self._config[k])
+        known, wanted = first["config"], json.loads(json.dumps(self._config))
+        if known != wanted:
+            changed = sorted(k for k in wanted if known.get(k) != wanted[k])
             raise RobustokError(
                 f"'{self.path}' holds {self.holds} with other "
                 f"{', '.join(changed) or 'settings'}: delete it, or name another file"

@@ -6,11 +6,9 @@ Their change under another tokenization is measured in units of the bound
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,19 +19,14 @@ from robustok.evaluation.questions import Ids, as_sampler, check_questions, item
 from robustok.lattice import distance
 from robustok.ragged import Ragged
 from robustok.runtime.display import Progress
+from robustok.samplers import Sampler
 from robustok.scoring import scoring_mode
 from robustok.scoring.engine import check_sequences
-from robustok.scoring.forward import TreePass, default_max_batch_tokens, halved, quiet
-from robustok.scoring.modes import row_width
-from robustok.scoring.tree import Ints, Sequences, TreeRows, build_tree, levels
-
-if TYPE_CHECKING:
-    from robustok.samplers import Sampler
-    from robustok.tasks.item import Item
-    from robustok.tokenizer.vocabulary import Vocabulary
-
-# Reads some rows of a pass: the places of their states, and the states [reads, layers + 1, width].
-Read = Callable[[slice], tuple[Ints, torch.Tensor]]
+from robustok.scoring.forward import default_max_batch_tokens, quiet
+from robustok.scoring.modes import read_outputs
+from robustok.scoring.tree import Ints, Sequences
+from robustok.tasks import Item
+from robustok.tokenizer.vocabulary import Vocabulary
 
 
 def last_states(
@@ -55,93 +48,31 @@ def last_states(
         raise RobustokError("an empty row has no last token: give rows of at least one id")
     before = np.asarray([] if prefix is None else prefix, np.int64)
     lengths = rows.lengths
-    matrix = np.zeros((len(rows), int(lengths.max(initial=1))), np.int64)
+    matrix = np.zeros((len(rows), int(lengths.max())), np.int64)
     matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = rows.values
-    sequences = Sequences(before, matrix, lengths, np.empty((3, 0), np.int64))
+    ends = np.stack([np.arange(len(rows)), lengths - 1, np.zeros_like(lengths)])
+    sequences = Sequences(before, matrix, lengths, ends)
     check_sequences(model, sequences)
+    states: list[np.ndarray] = []  # one array, once its number of layers is known
+
+    def keep(hidden: torch.Tensor, which: Ints, read: Ints) -> None:
+        values = hidden.cpu().numpy().swapaxes(0, 1)
+        if not states:
+            states.append(np.empty((len(values), len(rows), values.shape[2]), np.float32))
+        states[0][:, read] = values[:, which]
+
     max_batch_tokens = max_batch_tokens or default_max_batch_tokens(model)
-    # The head is not needed, and for a large vocabulary it is most of a small model's work.
-    states = _by_tree if scoring_mode(model) == "tree" else _by_batches
+    mode = "tree" if scoring_mode(model) == "tree" else "plain"
     with quiet(model):
-        return states(model.base_model, sequences, max_batch_tokens)
+        # The head is not needed, and for a large vocabulary it is most of a small model's work.
+        read_outputs(model.base_model, sequences, max_batch_tokens, mode, keep, _states_at, {})
+    return states[0]
 
 
-class _StatePass(TreePass):
-    """A tree's way through a model that gives hidden states [reads, layers + 1, width]."""
-
-    def _forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, masks: Any, cache: Any, flat: Ints
-    ) -> torch.Tensor:
-        out = self.model(
-            input_ids=ids, position_ids=positions, attention_mask=masks, past_key_values=cache,
-            use_cache=cache is not None, output_hidden_states=True,
-        )  # fmt: skip
-        return _picked(out, torch.as_tensor(flat, device=ids.device))
-
-
-def _picked(out: Any, flat: torch.Tensor) -> torch.Tensor:
-    return torch.stack([h.flatten(0, 1)[flat].float() for h in out.hidden_states], dim=1)
-
-
-def _by_tree(body: Any, sequences: Sequences, max_batch_tokens: int) -> np.ndarray:
-    before, matrix, lengths, _ = sequences
-    tree = build_tree(matrix, lengths)
-    ends = tree.path[np.arange(len(matrix)), lengths - 1]
-    wanted = np.unique(ends)
-    run = _StatePass(body, tree, before, max_batch_tokens, {})
-    width = min(row_width(body, len(before)), max_batch_tokens)
-    cut = levels(tree, width)
-
-    def read(rows: TreeRows, chunk: slice, keep: bool) -> tuple[Ints, torch.Tensor]:
-        chosen = TreeRows(rows.nodes[chunk], rows.past[chunk])
-        nodes = np.intersect1d(chosen.nodes, wanted)
-        return np.searchsorted(wanted, nodes), run.run(chosen, nodes, keep)
-
-    passes = [(len(rows.nodes), partial(read, rows, keep=rows is not cut[-1])) for rows in cut]
-    states = _all_states(passes, max_batch_tokens // width, len(wanted))
-    return states[:, np.searchsorted(wanted, ends)]
-
-
-def _by_batches(body: Any, sequences: Sequences, max_batch_tokens: int) -> np.ndarray:
-    """Right-padded batches: what follows a token changes nothing at it in a causal model."""
-    before, matrix, lengths, _ = sequences
-    whole = np.concatenate([np.tile(before, (len(matrix), 1)), matrix], axis=1)
-    last = lengths + len(before) - 1
-    order = np.argsort(-last, kind="stable")
-
-    def read(chunk: slice) -> tuple[Ints, torch.Tensor]:
-        chosen = order[chunk]
-        width = int(last[chosen[0]]) + 1
-        ids = torch.as_tensor(whole[chosen, :width], device=body.device)
-        out = body(input_ids=ids, use_cache=False, output_hidden_states=True)
-        flat = torch.as_tensor(np.arange(len(chosen)) * width + last[chosen])
-        return chosen, _picked(out, flat.to(ids.device))
-
-    return _all_states([(len(order), read)], max_batch_tokens // whole.shape[1], len(order))
-
-
-def _all_states(passes: Sequence[tuple[int, Read]], size: int, count: int) -> np.ndarray:
-    """The states of several passes, of so many rows each, float32 [layers + 1, count, width].
-
-    ``size`` rows are read at a time, and fewer where memory runs out.
-    """
-    states: np.ndarray | None = None
-    for length, read in passes:
-        begin, step = 0, max(1, size)
-        while begin < length:
-            end = min(begin + step, length)
-            try:
-                at, hidden = read(slice(begin, end))
-                values = hidden.cpu().numpy().swapaxes(0, 1)
-            except (RuntimeError, MemoryError) as error:
-                step = halved(end - begin, error)
-                continue
-            if states is None:
-                states = np.empty((len(values), count, values.shape[2]), np.float32)
-            states[:, at] = values
-            begin = end
-    assert states is not None
-    return states
+def _states_at(model: Any, flat: torch.Tensor, **inputs: Any) -> torch.Tensor:
+    """Hidden states [positions, layers + 1, width] at ``flat``, indices into [batch · length]."""
+    hidden = model(**inputs, output_hidden_states=True).hidden_states
+    return torch.stack([layer.flatten(0, 1)[flat].float() for layer in hidden], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +93,6 @@ class Ratios:
         draws: draws of each item.
         eval_scheme: spec of the scheme that drew the tokenizations.
         seed: seed of the draws and the attack.
-        seconds: wall-clock time.
 
     Compare a column with ``bound.through(1)``: both are per square root of a distance.
     """
@@ -175,7 +105,6 @@ class Ratios:
     draws: int
     eval_scheme: str
     seed: int
-    seconds: float
 
     def __str__(self) -> str:
         parts = [f"{kind} up to {values[:, -1].max():.3g}" for kind, values in self._kinds()]
@@ -208,7 +137,6 @@ def lipschitz_ratios(
     seed: int,
     attacked: Sequence[Ids] = (),
     name: str = "",
-    max_batch_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Ratios:
     """Measure the ratio over drawn tokenizations of each item's question, and over attacked ones.
@@ -230,13 +158,10 @@ def lipschitz_ratios(
         attacked: an attacked tokenization of each question, in the order of the items, such as
             those of :func:`robustok.attack.attack_items`; by default none.
         name: name of the model in the result, by default empty.
-        max_batch_tokens: greatest number of tokens of one forward pass, as in
-            :func:`robustok.scoring.score`.
         progress: called with (items done, all items).
 
     Raises RobustokError without items or draws, and where no tokenization differs.
     """
-    began = time.perf_counter()
     check_questions(items)
     if len(attacked) not in (0, len(items)):
         raise RobustokError(f"{len(attacked)} attacks for {len(items)} items: give one for each")
@@ -248,11 +173,10 @@ def lipschitz_ratios(
     attacked_rows: list[np.ndarray] = []
     longest = 0
     for i, item in enumerate(items):
-        canonical = np.asarray(vocab.encode(item.question), np.int32)
-        others = [drawn[i * draws + j] for j in range(draws)]
-        rows = [canonical, *others, *(np.asarray(ids, np.int32) for ids in attacked[i : i + 1])]
+        others = [*drawn.between(i * draws, (i + 1) * draws), *attacked[i : i + 1]]
+        rows = [np.asarray(ids, np.int32) for ids in (vocab.encode(item.question), *others)]
         longest = max(longest, *map(len, rows))
-        ratios = _ratios(model, vocab, rows, max_batch_tokens)
+        ratios = _ratios(model, vocab, rows)
         sampled_rows += [r for r in ratios[:draws] if r is not None]
         attacked_rows += [r for r in ratios[draws:] if r is not None]
         if progress is not None:
@@ -269,16 +193,13 @@ def lipschitz_ratios(
         draws=draws,
         eval_scheme=sampler.spec,
         seed=seed,
-        seconds=time.perf_counter() - began,
     )
 
 
-def _ratios(
-    model: Any, vocab: Vocabulary, rows: list[np.ndarray], max_batch_tokens: int | None
-) -> list[np.ndarray | None]:
+def _ratios(model: Any, vocab: Vocabulary, rows: list[np.ndarray]) -> list[np.ndarray | None]:
     """The ratio of every row to the first, [layers + 2] each; None where they are the same."""
     apart = [distance(vocab, rows[0], row) for row in rows[1:]]
-    states = last_states(model, Ragged.from_rows(rows), max_batch_tokens=max_batch_tokens)
+    states = last_states(model, Ragged.from_rows(rows))
     head = model.get_output_embeddings()
     with quiet(model):
         last = torch.as_tensor(states[-1], device=model.device).to(head.weight.dtype)

@@ -6,9 +6,9 @@ Long texts are read in chunks of at most max_length tokens.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -17,11 +17,8 @@ import torch
 from robustok.errors import RobustokError
 from robustok.ragged import Ragged
 from robustok.scoring.forward import PrefixCache, default_max_batch_tokens, quiet
-from robustok.scoring.modes import padded_log_probs, scoring_mode, tree_log_probs
+from robustok.scoring.modes import log_probs, scoring_mode
 from robustok.scoring.tree import Sequences
-
-if TYPE_CHECKING:
-    from robustok.ragged import Ragged
 
 Ids = Sequence[int] | np.ndarray
 
@@ -107,7 +104,6 @@ def score_many(
     requests: Sequence[Request],
     *,
     max_batch_tokens: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
     prefix_cache: PrefixCache | None = None,
 ) -> list[Scores]:
     """Score several requests; those with the same prefix are packed together.
@@ -121,7 +117,6 @@ def score_many(
         model: any causal language model of transformers.
         requests: what to score; results are in the same order.
         max_batch_tokens: greatest number of tokens of one forward pass, as in :func:`score`.
-        progress: called with (requests done, all requests).
         prefix_cache: a dictionary, empty at first, that several calls share: each prefix is
             computed in the first of them only. Drop it when the model's weights change. By default
             nothing is kept.
@@ -130,63 +125,40 @@ def score_many(
     RobustokError as :func:`score` does.
     """
     mode = scoring_mode(model)
+    max_batch_tokens = max_batch_tokens or default_max_batch_tokens(model)
     prefix_cache = {} if prefix_cache is None else prefix_cache
-    results: list[Scores | None] = [None] * len(requests)
-    done = 0
+    results: dict[int, Scores] = {}
     for members in _groups(requests):
-        parts = [_part_of(requests[i]) for i in members]
+        group = [requests[i] for i in members]
         with quiet(model):
-            scored = _score_group(
-                model,
-                parts,
-                mode,
-                max_batch_tokens or default_max_batch_tokens(model),
-                prefix_cache,
-            )
-        for i, result in zip(members, scored, strict=True):
-            results[i] = result
-        done += len(members)
-        if progress is not None:
-            progress(done, len(requests))
-    return [r for r in results if r is not None]
+            scored = _score_group(model, group, mode, max_batch_tokens, prefix_cache)
+        results |= zip(members, scored, strict=True)
+    return [results[i] for i in range(len(requests))]
 
 
 def _groups(requests: Sequence[Request]) -> list[list[int]]:
     """Requests under the same prefix, in groups of bounded size."""
-    by_prefix: dict[bytes, list[int]] = {}
+    groups: list[list[int]] = []
+    latest: dict[bytes, tuple[list[int], int, int]] = {}  # by prefix: group, rows, longest question
     for i, request in enumerate(requests):
-        key = b"" if request.prefix is None else np.asarray(request.prefix, np.int64).tobytes()
-        by_prefix.setdefault(key, []).append(i)
-    groups = []
-    for members in by_prefix.values():
-        group, rows, width = [], 0, 0
-        for i in members:
-            request = requests[i]
-            more = len(request.questions) * len(request.options)
-            longest = max((len(q) for q in request.questions), default=0)
-            if group and (rows + more) * max(width, longest) > _GROUP_CELLS:
-                groups.append(group)
-                group, rows, width = [], 0, 0
-            group.append(i)
-            rows, width = rows + more, max(width, longest)
-        groups.append(group)
+        prefix = b"" if request.prefix is None else np.asarray(request.prefix, np.int64).tobytes()
+        rows = len(request.questions) * len(request.options)
+        width = max((len(q) for q in request.questions), default=0)
+        members, others, widest = latest.get(prefix, ([], 0, 0))
+        if not members or (rows + others) * max(width, widest) > _GROUP_CELLS:
+            members, others, widest = [], 0, 0
+            groups.append(members)
+        members.append(i)
+        latest[prefix] = members, rows + others, max(width, widest)
     return groups
 
 
-class _Part(NamedTuple):
-    """One request as sequences: (last prefix token) + question + option without its last token.
+def _sequences_of(request: Request) -> Sequences:
+    """(Last prefix token) + question + option without its last token, after the rest of the prefix.
 
     The last token of an option is read but not computed, since no later token looks back to it.
-    ``shape`` is (questions, options), ``tokens_naive`` as in :class:`Scores`.
+    Raises RobustokError for an empty option or question.
     """
-
-    sequences: Sequences
-    shape: tuple[int, int]
-    tokens_naive: int
-
-
-def _part_of(request: Request) -> _Part:
-    """The sequences of a request; raises RobustokError for an empty option or question."""
     questions = request.questions
     questions = questions if isinstance(questions, Ragged) else Ragged.from_rows(questions)
     prefix = np.asarray([] if request.prefix is None else request.prefix, np.int64)
@@ -213,79 +185,52 @@ def _part_of(request: Request) -> _Part:
             at = lengths + j - 1
             reads.append(np.stack([everyone * choices + c, at, np.full(count, token)]))
     option_lengths = np.array([len(o) for o in options])
-    total = (len(prefix) + questions.lengths[:, None] + option_lengths).sum()
-    sequences = Sequences(
-        prefix,
+    return Sequences(
+        prefix[:-1],
         matrix.reshape(count * choices, width),
         (lengths[:, None] + option_lengths - 1).ravel(),
         np.concatenate(reads, axis=1),
     )
-    return _Part(sequences, (count, choices), int(total))
 
 
 def _score_group(
-    model: Any, parts: list[_Part], mode: str, max_batch_tokens: int, prefix_cache: PrefixCache
+    model: Any,
+    requests: list[Request],
+    mode: str,
+    max_batch_tokens: int,
+    prefix_cache: PrefixCache,
 ) -> list[Scores]:
     """Requests of one prefix as one set of sequences, taken apart again afterwards."""
-    together = _joined([part.sequences for part in parts])
+    together = _joined([_sequences_of(request) for request in requests])
     check_sequences(model, together)
-    values, costs = np.empty(len(together.matrix)), np.empty(len(together.matrix), np.int64)
-    long = _of_long_rope(model, together)
-    for chosen, how in ((~long, mode), (long, "plain")):
-        if not chosen.any():
-            continue
-        part = together if chosen.all() else _chosen(together, chosen)
-        if how == "tree":
-            scored = tree_log_probs(model, part, max_batch_tokens, prefix_cache)
-        else:
-            scored = padded_log_probs(model, part, max_batch_tokens, how)
-        values[chosen], costs[chosen] = scored
+    values, costs = log_probs(model, together, max_batch_tokens, mode, prefix_cache)
+    tokens_naive = len(together.prefix) + together.lengths + 1
     results, begin = [], 0
-    for part in parts:
-        rows = slice(begin, begin + len(part.sequences.matrix))
+    for request in requests:
+        shape = len(request.questions), len(request.options)
+        rows = slice(begin, begin + shape[0] * shape[1])
         results.append(
             Scores(
-                values[rows].reshape(part.shape), int(costs[rows].sum()), part.tokens_naive, mode
+                log_probs=values[rows].reshape(shape),
+                tokens_computed=int(costs[rows].sum()),
+                tokens_naive=int(tokens_naive[rows].sum()),
+                mode=mode,
             )
         )
         begin = rows.stop
     return results
 
 
-def _of_long_rope(model: Any, sequences: Sequences) -> np.ndarray:
-    """Which sequences LongRoPE rotates by its factors for long ones, bool [sequences].
-
-    The longest sequence of a forward pass decides for all of it, so that long ones share neither a
-    pass nor a prefix with others.
-    """
-    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-    if rope.get("rope_type") != "longrope":
-        return np.zeros(len(sequences.matrix), bool)
-    limit = rope["original_max_position_embeddings"]
-    return len(sequences.prefix) + sequences.lengths > limit
-
-
-def _chosen(sequences: Sequences, chosen: np.ndarray) -> Sequences:
-    """Some of the sequences, with their own reads."""
-    prefix, matrix, lengths, reads = sequences
-    reads = reads[:, chosen[reads[0]]]
-    number = np.cumsum(chosen) - 1
-    reads = np.concatenate([number[reads[:1]], reads[1:]])
-    return Sequences(prefix, matrix[chosen], lengths[chosen], reads)
-
-
 def _joined(parts: list[Sequences]) -> Sequences:
-    """The sequences of several requests with one prefix, whose last token is in the matrix."""
+    """The sequences of several requests with one prefix."""
     width = max(part.matrix.shape[1] for part in parts)
-    matrix = np.zeros((sum(len(part.matrix) for part in parts), width), np.int64)
-    reads, begin = [], 0
-    for part in parts:
-        end = begin + len(part.matrix)
-        matrix[begin:end, : part.matrix.shape[1]] = part.matrix
-        reads.append(part.reads + np.array([[begin], [0], [0]]))
-        begin = end
+    matrices = [np.pad(p.matrix, [(0, 0), (0, width - p.matrix.shape[1])]) for p in parts]
+    begins = np.cumsum([0] + [len(matrix) for matrix in matrices])
+    reads = [np.add(p.reads, [[begin], [0], [0]]) for p, begin in zip(parts, begins, strict=False)]
     lengths = np.concatenate([part.lengths for part in parts])
-    return Sequences(parts[0].prefix[:-1], matrix, lengths, np.concatenate(reads, axis=1))
+    return Sequences(
+        parts[0].prefix, np.concatenate(matrices), lengths, np.concatenate(reads, axis=1)
+    )
 
 
 def check_embedded(model: Any, *ids: np.ndarray) -> None:
@@ -308,26 +253,21 @@ def check_sequences(model: Any, sequences: Sequences) -> None:
     rotary = getattr(config, "rope_parameters", None) is not None
     most = getattr(config, "max_position_embeddings", None)
     longest = len(prefix) + int(lengths.max(initial=0))
-    if rotary and most is not None and longest > most and model not in _warned:
+    if most is None or longest <= most:
+        return
+    if not rotary:
+        raise RobustokError(
+            f"{longest} tokens are more than the model's {most} positions: shorten the prefix"
+        )
+    if model not in _warned:
         _warned.add(model)
         _log.warning(
             "%d tokens are more than the %d positions that the model was made for; its scores "
             "there are unreliable", longest, most,
         )  # fmt: skip
-    if not rotary and most is not None and longest > most:
-        raise RobustokError(
-            f"{longest} tokens are more than the model's {most} positions: shorten the prefix"
-        )
 
 
 _LOSS_TOKENS = 1024  # positions whose logits are turned into losses at once
-
-
-class TextLoss(NamedTuple):
-    """The negative log-likelihood of a text in nats, and how many ids it was summed over."""
-
-    nats: float
-    tokens: int
 
 
 def text_losses(
@@ -338,59 +278,43 @@ def text_losses(
     start: int,
     max_batch_tokens: int = 8192,
     progress: Callable[[int, int], None] | None = None,
-) -> list[TextLoss]:
-    """The loss of each row of ids, after ``start``, in chunks of at most ``max_length`` ids.
+) -> np.ndarray:
+    """The negative log-likelihood in nats of each row of ids after ``start``, float64 [rows].
 
     >>> losses = text_losses(model, vocab.encode_batch(texts), max_length=64, start=0)
-    >>> [loss.tokens for loss in losses]
-    [2, 2]
+    >>> losses.shape
+    (2,)
 
-    Each id is predicted once: a chunk begins with the last id of the one before. A forward pass
-    reads at most ``max_batch_tokens`` ids with their padding, or one chunk. The model is put back
-    into training where it was.
+    Read in chunks of at most ``max_length`` ids. Each id is predicted once: a chunk begins with the
+    last id of the one before. A forward pass reads at most ``max_batch_tokens`` ids with their
+    padding, or one chunk. The model is put back into training where it was.
     """
-    owners, chunks = _chunks(rows, max_length, start)
-    nats, counts, done = [0.0] * len(rows), [0] * len(rows), 0
-    training, device = model.training, next(model.parameters()).device
+    chunks: list[tuple[int, list[int]]] = []  # each with the number of its row
+    for number, row in enumerate(rows):
+        ids = [start, *row.tolist()]
+        begins = range(0, len(ids) - 1, max_length - 1)
+        chunks += [(number, ids[begin : begin + max_length]) for begin in begins]
+    chunks.sort(key=lambda chunk: -len(chunk[1]))  # so that little is padded
+    nats, done, training = np.zeros(len(rows)), 0, model.training
     model.eval()
     try:
         with torch.no_grad():
-            for chosen in _batches([len(chunk) for chunk in chunks], max_batch_tokens):
-                batch = [torch.tensor(chunks[i], dtype=torch.int64) for i in chosen]
-                losses = _batch_losses(model, batch, device)
-                for i, loss in zip(chosen, losses, strict=True):
-                    nats[owners[i]] += loss
-                    counts[owners[i]] += len(chunks[i]) - 1
-                done += len(chosen)
+            while done < len(chunks):
+                size = max(1, max_batch_tokens // len(chunks[done][1]))
+                numbers, batch = zip(*chunks[done : done + size], strict=True)
+                np.add.at(nats, list(numbers), _batch_losses(model, batch))
+                done += len(batch)
                 if progress is not None:
                     progress(done, len(chunks))
     finally:
         model.train(training)
-    return [TextLoss(loss, tokens) for loss, tokens in zip(nats, counts, strict=True)]
+    return nats
 
 
-def _chunks(rows: Ragged, max_length: int, start: int) -> tuple[list[int], list[list[int]]]:
-    owners, chunks = [], []
-    for owner, row in enumerate(rows):
-        ids = [start, *row.tolist()]
-        for begin in range(0, len(ids) - 1, max_length - 1):
-            owners.append(owner)
-            chunks.append(ids[begin : begin + max_length])
-    return owners, chunks
-
-
-def _batches(lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of chunks of like length, so that little is padded, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    begin = 0
-    while begin < len(order):
-        size = max(1, max_batch_tokens // lengths[order[begin]])
-        yield order[begin : begin + size]
-        begin += size
-
-
-def _batch_losses(model: Any, batch: Sequence[Any], device: Any) -> list[float]:
-    ids = torch.nn.utils.rnn.pad_sequence(list(batch), batch_first=True).to(device)
+def _batch_losses(model: Any, batch: Sequence[list[int]]) -> list[float]:
+    device = next(model.parameters()).device
+    chunks = [torch.tensor(ids, dtype=torch.int64) for ids in batch]
+    ids = torch.nn.utils.rnn.pad_sequence(chunks, batch_first=True).to(device)
     logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
     targets = ids[:, 1:].flatten()
     # In blocks, because a row of float32 logits has as many entries as the vocabulary.
@@ -400,7 +324,7 @@ def _batch_losses(model: Any, batch: Sequence[Any], device: Any) -> list[float]:
             logits.split(_LOSS_TOKENS), targets.split(_LOSS_TOKENS), strict=True
         )
     ]
-    lengths = torch.tensor([len(chunk) - 1 for chunk in batch], device=device)
-    by_row = torch.cat(losses).double().view(len(batch), -1)
+    lengths = torch.tensor([len(chunk) - 1 for chunk in chunks], device=device)
+    by_row = torch.cat(losses).double().view(len(chunks), -1)
     real = torch.arange(by_row.shape[1], device=device)[None] < lengths[:, None]
     return by_row.masked_fill(~real, 0.0).sum(-1).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from robustok.scoring.head import fast_linear, outputs_at
+from robustok.scoring.head import fast_linear
 from robustok.scoring.tree import Ints, Tree, TreeRows
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
@@ -75,22 +75,28 @@ class TreePass:
     Holds the keys and values of the prefix (``cached``) and of every node that later rows look back
     to (``stored``, where node ``n`` is at ``slot[n]``, -1 for none). ``prefix`` is int64 [tokens],
     maybe none, read ``max_batch_tokens`` tokens at a time where ``prefix_cache`` does not hold it
-    from an earlier pass; ``prefix_computed`` counts the tokens read.
+    from an earlier pass; ``prefix_computed`` counts the tokens read. ``outputs_at`` is called with
+    the model, positions and inputs.
     """
 
     def __init__(
-        self, model: Any, tree: Tree, prefix: Ints, max_batch_tokens: int, prefix_cache: PrefixCache
+        self,
+        model: Any,
+        tree: Tree,
+        prefix: Ints,
+        max_batch_tokens: int,
+        prefix_cache: PrefixCache,
+        outputs_at: Callable[..., Any],
     ) -> None:
-        self.model, self.tree, self.prefix = model, tree, prefix
+        self.model, self.tree, self.prefix, self.outputs_at = model, tree, prefix, outputs_at
         text_config = model.config.get_text_config()
         self.windows = attention_windows(text_config)
         self.layer_count = int(text_config.num_hidden_layers)
         self.stored: list[States] = []
         self.slot = np.full(len(tree.tokens), -1, np.int64)
         self.stored_count = 0
-        known = prefix_cache.get(prefix.tobytes())
-        self.cached: list[States] = known or []
-        self.prefix_computed = 0 if known else len(prefix)
+        self.cached = prefix_cache.get(prefix.tobytes(), [])
+        self.prefix_computed = 0 if self.cached else len(prefix)
         for begin in range(0, self.prefix_computed, max_batch_tokens):
             self._read_prefix(begin, min(begin + max_batch_tokens, len(prefix)))
         if self.prefix_computed:
@@ -99,13 +105,11 @@ class TreePass:
             prefix_cache[prefix.tobytes()] = self.cached
 
     def _read_prefix(self, begin: int, end: int) -> None:
-        device = self.model.device
-        ids = torch.as_tensor(self.prefix[begin:end], device=device)[None]
         queries, keys = np.arange(begin, end)[None], np.arange(end)[None]
         masks = self._masks(queries, keys, queries[:, :, None] >= keys[:, None, :])
         cache = self._cache(np.empty((1, 0), np.int64), begin)
-        where = torch.as_tensor(queries, device=device)
-        self._forward(ids, where, masks, cache, np.zeros(1, np.int64))
+        ids = self.prefix[None, begin:end]
+        self._forward(ids, queries, masks, cache, np.zeros(1, np.int64))
         new = [layer.new for layer in cache.layers]
         if self.cached:
             new = [_concatenated(a, b, -2) for a, b in zip(self.cached, new, strict=True)]
@@ -117,9 +121,8 @@ class TreePass:
         ``reads`` must be among the rows' nodes; with ``keep``, what later rows need
         of these nodes is stored.
         """
-        device, tree = self.model.device, self.tree
-        real = rows.nodes >= 0
-        ids = torch.as_tensor(np.where(real, tree.tokens[rows.nodes], 0), device=device)
+        tree, real = self.tree, rows.nodes >= 0
+        ids = np.where(real, tree.tokens[rows.nodes], 0)
         positions = np.where(real, tree.depth[rows.nodes], 0) + len(self.prefix)
         masks = self._masks(positions, *self._keys(rows))
         n_past = len(self.prefix) + rows.past.shape[1]
@@ -127,20 +130,18 @@ class TreePass:
         nodes, flat = rows.nodes[real], np.flatnonzero(real.ravel())
         by_node = np.argsort(nodes)
         at = flat[by_node[np.searchsorted(nodes, reads, sorter=by_node)]]
-        where = torch.as_tensor(positions, device=device)
-        outputs = self._forward(ids, where, masks, cache, at)
+        outputs = self._forward(ids, positions, masks, cache, at)
         if keep and cache is not None:
             self._store(nodes, flat, cache)
         return outputs
 
-    def _forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, masks: Any, cache: Any, flat: Ints
-    ) -> Any:
-        return outputs_at(
+    def _forward(self, ids: Ints, positions: Ints, masks: Any, cache: Any, flat: Ints) -> Any:
+        device = self.model.device
+        return self.outputs_at(
             self.model,
-            torch.as_tensor(flat, device=ids.device),
-            input_ids=ids,
-            position_ids=positions,
+            torch.as_tensor(flat, device=device),
+            input_ids=torch.as_tensor(ids, device=device),
+            position_ids=torch.as_tensor(positions, device=device),
             attention_mask=masks,
             past_key_values=cache,
             use_cache=cache is not None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,40 +24,107 @@ MODES = ("tree", "cache", "plain")
 _log = logging.getLogger(__name__)
 # (attention implementation, mode) of each model that was tested.
 _known: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
+# Called with outputs of one forward pass, and for some of the reads of the sequences the number of
+# the output and that of the read.
+Use = Callable[[Any, Ints, Ints], None]
 
 
-def tree_log_probs(
-    model: Any, sequences: Sequences, max_batch_tokens: int, prefix_cache: PrefixCache
+def log_probs(
+    model: Any, sequences: Sequences, max_batch_tokens: int, mode: str, prefix_cache: PrefixCache
 ) -> tuple[np.ndarray, Ints]:
-    """Sum of the read log-probabilities of each sequence, each tree node computed once.
+    """Sum of the read log-probabilities of each sequence, float64 [sequences], and its costs.
 
-    Returns float64 [sequences] and int64 [sequences], the tokens each one added. Out of
-    memory, fewer rows go through at a time, and shorter ones where one alone is too much.
+    The costs are those of :func:`read_outputs`.
     """
-    tree = build_tree(sequences.matrix, sequences.lengths)
-    width = min(row_width(model, len(sequences.prefix)), max_batch_tokens)
+    owners, _, tokens = sequences.reads
+    of_reads = np.zeros(len(tokens))
+    pending: list[tuple[Outputs, Ints, Ints]] = []
+
+    def run_head() -> None:
+        """The log-probabilities at the outputs of several passes, by one run through the head."""
+        outputs, numbers, reads = zip(*pending, strict=True)
+        begins = np.cumsum([0] + [len(one.values) for one in outputs])
+        which = np.concatenate([n + begin for n, begin in zip(numbers, begins, strict=False)])
+        read = np.concatenate(reads)
+        states = torch.cat([one.values for one in outputs])
+        of_reads[read] = log_probs_of(Outputs(states, outputs[0].head), which, tokens[read])
+        pending.clear()
+
+    def use(outputs: Outputs, which: Ints, read: Ints) -> None:
+        pending.append((outputs, which, read))
+        n_states = sum(len(one.values) for one, *_ in pending)
+        if outputs.head is None or n_states >= max_batch_tokens:
+            run_head()
+
+    costs = read_outputs(model, sequences, max_batch_tokens, mode, use, outputs_at, prefix_cache)
+    if pending:
+        run_head()
+    return np.bincount(owners, of_reads, minlength=len(sequences.matrix)), costs
+
+
+def read_outputs(
+    model: Any,
+    sequences: Sequences,
+    max_batch_tokens: int,
+    mode: str,
+    use: Use,
+    outputs_at: Callable[..., Any],
+    prefix_cache: PrefixCache,
+) -> Ints:
+    """Call ``use`` with the outputs that ``outputs_at`` gives at all reads of the sequences.
+
+    Out of memory, fewer rows go through at a time, and some reads come twice. Returns int64
+    [sequences], the tokens that each one added, padding included.
+    """
+    if not len(sequences.matrix):
+        return np.zeros(0, np.int64)
+    if mode == "tree" and not _of_long_rope(model, sequences).any():
+        return _read_tree(model, sequences, max_batch_tokens, use, outputs_at, prefix_cache)
+    return _read_padded(model, sequences, max_batch_tokens, use, outputs_at, mode)
+
+
+def _of_long_rope(model: Any, sequences: Sequences) -> np.ndarray:
+    """Which sequences LongRoPE rotates by its factors for long ones, bool [sequences].
+
+    The longest sequence of a forward pass decides for all of it, so that long ones share no pass
+    with others.
+    """
+    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return np.zeros(len(sequences.matrix), bool)
+    limit = rope["original_max_position_embeddings"]
+    return len(sequences.prefix) + sequences.lengths > limit
+
+
+def _read_tree(
+    model: Any,
+    sequences: Sequences,
+    max_batch_tokens: int,
+    use: Use,
+    outputs_at: Callable[..., Any],
+    prefix_cache: PrefixCache,
+) -> Ints:
+    """Each node of the prefix tree once, in rows, shorter ones where one alone is too much."""
+    prefix, matrix, lengths, reads = sequences
+    tree = build_tree(matrix, lengths)
+    node_of_read = tree.path[reads[0], reads[1]]
+    width = min(row_width(model, len(prefix)), max_batch_tokens)
     while True:
         try:
-            tree_pass = TreePass(model, tree, sequences.prefix, max_batch_tokens, prefix_cache)
-            return _tree_log_probs(tree_pass, sequences.reads, width, max_batch_tokens)
+            tree_pass = TreePass(model, tree, prefix, max_batch_tokens, prefix_cache, outputs_at)
+            return _run_tree(tree_pass, node_of_read, width, max_batch_tokens, use)
         except (RuntimeError, MemoryError) as error:
             width = max_batch_tokens = halved(width, error)
 
 
-def _tree_log_probs(
-    tree_pass: TreePass, reads: Ints, width: int, max_batch_tokens: int
-) -> tuple[np.ndarray, Ints]:
-    """The pass through the model of :func:`tree_log_probs`, in rows of ``width`` nodes."""
+def _run_tree(
+    tree_pass: TreePass, node_of_read: Ints, width: int, max_batch_tokens: int, use: Use
+) -> Ints:
     tree = tree_pass.tree
-    node_of_read = tree.path[reads[0], reads[1]]
-    by_node = np.argsort(node_of_read, kind="stable")
-    values = np.zeros(len(tree.path))
     costs = np.bincount(tree.owner, minlength=len(tree.path))
     costs[0] += tree_pass.prefix_computed
     cut = levels(tree, width)
-    pending: list[tuple[Outputs, Ints, Ints]] = []
-    for level, rows in enumerate(cut):
-        keep = level + 1 < len(cut)
+    for rows in cut:
         fill = (rows.nodes >= 0).sum(axis=1)
         order = np.argsort(-fill, kind="stable")
         begin, size = 0, max(1, max_batch_tokens // width)
@@ -64,37 +132,18 @@ def _tree_log_probs(
             # Rows much emptier than the first wait for a pass of their own: they would be padding.
             full = int((fill[order[begin:]] >= 0.9 * fill[order[begin]]).sum())
             chunk = _take(rows, order[begin : begin + min(size, full)])
-            nodes = np.sort(chunk.nodes[chunk.nodes >= 0])
-            read = by_node[np.isin(node_of_read[by_node], nodes)]
+            nodes = chunk.nodes[chunk.nodes >= 0]
+            read = np.flatnonzero(np.isin(node_of_read, nodes))
             wanted, which = np.unique(node_of_read[read], return_inverse=True)
             try:
-                outputs = tree_pass.run(chunk, wanted, keep)
+                outputs = tree_pass.run(chunk, wanted, keep=rows is not cut[-1])
             except (RuntimeError, MemoryError) as error:
                 size = halved(len(chunk.nodes), error)
                 continue
-            pending.append((outputs, which, read))
-            if outputs.head is None or sum(len(o.values) for o, *_ in pending) >= max_batch_tokens:
-                _add(values, reads, pending)
-                pending = []
+            use(outputs, which, read)
             costs[0] += chunk.nodes.size - len(nodes)
             begin += len(chunk.nodes)
-    _add(values, reads, pending)
-    return values, costs
-
-
-def _add(values: np.ndarray, reads: Ints, pending: list[tuple[Outputs, Ints, Ints]]) -> None:
-    """Add the log-probabilities at the outputs of several passes, by one run through the head.
-
-    Each pass has its outputs, and for each read (a column of ``reads``) the number of its output.
-    """
-    if not pending:
-        return
-    states = torch.cat([outputs.values for outputs, _, _ in pending])
-    begins = np.cumsum([0] + [len(outputs.values) for outputs, _, _ in pending])
-    which = np.concatenate([w + b for (_, w, _), b in zip(pending, begins, strict=False)])
-    read = np.concatenate([read for _, _, read in pending])
-    log_probs = log_probs_of(Outputs(states, pending[0][0].head), which, reads[2, read])
-    np.add.at(values, reads[0, read], log_probs)
+    return costs
 
 
 def row_width(model: Any, prefix: int) -> int:
@@ -116,23 +165,29 @@ def _take(rows: TreeRows, chosen: Ints) -> TreeRows:
     return TreeRows(nodes[:, :width], past[:, : int((past >= 0).sum(axis=1).max(initial=0))])
 
 
-def padded_log_probs(
-    model: Any, sequences: Sequences, max_batch_tokens: int, mode: str
-) -> tuple[np.ndarray, Ints]:
-    """Sum of the read log-probabilities of each sequence, from right-padded batches.
+def _read_padded(
+    model: Any,
+    sequences: Sequences,
+    max_batch_tokens: int,
+    use: Use,
+    outputs_at: Callable[..., Any],
+    mode: str,
+) -> Ints:
+    """Right-padded batches: what follows a token changes nothing at it in a causal model.
 
     With ``mode`` "cache" the prefix and what all sequences start with is computed once
     and its keys and values reused; with "plain" every sequence is computed whole.
-    Sequences that begin another one ride along with it in both. Returns float64
-    [sequences] and int64 [sequences], the tokens computed, padding included.
+    Sequences that begin another one ride along with it in both.
     """
     prefix, matrix, lengths, reads = sequences
     whole = np.concatenate([np.tile(prefix, (len(matrix), 1)), matrix], axis=1)
     lengths = lengths + len(prefix)
-    carrier = _carriers(whole, lengths)
-    shared = _common_prefix(whole, lengths) if mode == "cache" else 0
-    values, costs = np.zeros(len(matrix)), np.zeros(len(matrix), np.int64)
-    cache = None
+    long = _of_long_rope(model, sequences)
+    carrier = _carriers(np.column_stack([long, whole]), lengths + 1)
+    shared = _common_prefix(whole, lengths) if mode == "cache" and not long.any() else 0
+    costs = np.zeros(len(matrix), np.int64)
+    inputs: dict[str, Any] = {"use_cache": False}
+    cache: Any = None
     if shared:
         ids = torch.as_tensor(whole[:1, :shared], device=model.device)
         cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
@@ -143,6 +198,7 @@ def padded_log_probs(
     size = max(1, max_batch_tokens // int(lengths.max()))
     while begin < len(order):
         chosen = order[begin : begin + size]
+        chosen = chosen[long[chosen] == long[chosen[0]]]
         widest = int(lengths[chosen].max())
         row_of = np.full(len(matrix), -1, np.int64)
         row_of[chosen] = np.arange(len(chosen))
@@ -150,22 +206,19 @@ def padded_log_probs(
         flat = row_of[host[read]] * (widest - shared) + column[read] - shared
         wanted, which = np.unique(flat, return_inverse=True)
         try:
-            inputs: dict[str, Any] = {"use_cache": False}
-            if cache is not None:
+            if shared:
                 past = copy.deepcopy(cache)
                 past.batch_repeat_interleave(len(chosen))
                 inputs = {"past_key_values": past, "use_cache": True}
             ids = torch.as_tensor(whole[chosen, shared:widest], device=model.device)
             flat_ids = torch.as_tensor(wanted, device=model.device)
-            outputs = outputs_at(model, flat_ids, input_ids=ids, **inputs)
-            log_probs = log_probs_of(outputs, which, reads[2, read])
+            use(outputs_at(model, flat_ids, input_ids=ids, **inputs), which, read)
         except (RuntimeError, MemoryError) as error:
             size = halved(size, error)
             continue
-        np.add.at(values, reads[0, read], log_probs)
         costs[chosen] += widest - shared
-        begin += size
-    return values, costs
+        begin += len(chosen)
+    return costs
 
 
 def _carriers(whole: Ints, lengths: Ints) -> Ints:
@@ -210,11 +263,8 @@ def _works(model: Any, mode: str, attention: str) -> bool:
     probe = _probe(int(model.config.get_text_config().vocab_size))
     try:
         with quiet(model):
-            if mode == "tree":
-                values, _ = tree_log_probs(model, probe, 8, {})
-            else:
-                values, _ = padded_log_probs(model, probe, 64, mode)
-            wanted, _ = padded_log_probs(model, probe, 64, "plain")
+            values, _ = log_probs(model, probe, 8 if mode == "tree" else 64, mode, {})
+            wanted, _ = log_probs(model, probe, 64, "plain", {})
     except Exception as error:  # whatever a model raises here means that it can't
         _log.info("%s scoring is not for this model: %s", mode, error)
         return False

@@ -247,7 +247,7 @@ class _Perplexity(TrainerCallback):
                 model, drawn, max_length=self.max_length, start=self.end,
                 max_batch_tokens=args.per_device_train_batch_size * self.max_length,
             )  # fmt: skip
-            nats, tokens = (sum(column) for column in zip(*losses, strict=True))
+            nats, tokens = float(losses.sum()), len(drawn.values)
             row = {
                 "step": state.global_step,
                 "scheme": spec,
