@@ -133,7 +133,7 @@ class Continuation:
 
     def _fits(self, tail: np.ndarray, head: bytes, attempts: Attempts) -> np.ndarray:
         """Whether ``head`` with each end is encoded to ``tail``, its id, and more; bool [ends]."""
-        texts = [head + end for end in attempts.ends]
+        texts = [head + end for end in attempts.ends.tolist()]
         encoded = self.vocab.encode_batch(self._encoder.without_space(texts))
         fits = _begin_with(encoded, tail, attempts)
         if self._encoder.adds_space:  # some encoders add a space only where there is none
