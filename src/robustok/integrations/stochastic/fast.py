@@ -49,11 +49,7 @@ class StochasticTokenizer(Wrapper):
 
     def __init__(self, tokenizer: Any, scheme: Any, seed: int, state: Any = None) -> None:
         super().__init__(tokenizer, scheme, seed, state)
-        self._start()
-
-    def _start(self) -> None:
-        self._size, self._bare = self.wrapped_tokenizer.get_vocab_size(), {}
-        vars(self).pop("_names", None)
+        self._size = tokenizer.get_vocab_size()
 
     def encode(
         self,
@@ -99,7 +95,9 @@ class StochasticTokenizer(Wrapper):
         return self._changed(self.wrapped_tokenizer.add_special_tokens(tokens))
 
     def _changed(self, added: int) -> int:
-        self._start()
+        self._size = self.wrapped_tokenizer.get_vocab_size()
+        for name in ("_names", "_bare"):
+            vars(self).pop(name, None)
         self.draws.forget()
         return added
 
@@ -110,7 +108,9 @@ class StochasticTokenizer(Wrapper):
         if self.wrapped_tokenizer.get_vocab_size() != self._size:
             self._changed(0)
         texts = [text for pair in pairs for text in pair if text is not None]
-        bare = self._bare_tokenizer()
+        bare = self._bare
+        if bare.encode_special_tokens != self.wrapped_tokenizer.encode_special_tokens:
+            bare.encode_special_tokens = self.wrapped_tokenizer.encode_special_tokens
         if len(texts) == 1:  # a tenth less than a batch of one
             raw = [bare.encode(texts[0], None, is_pretokenized, False)]
         else:
@@ -147,15 +147,10 @@ class StochasticTokenizer(Wrapper):
             encoding.pad(longest, **{name: padding[name] for name in names})
         return encodings
 
-    def _bare_tokenizer(self) -> Any:
+    @cached_property
+    def _bare(self) -> Any:
         """A twin on the same model without truncation, post-processor and padding."""
-        special_is_text = self.wrapped_tokenizer.encode_special_tokens
-        twin = self._bare.get(special_is_text)
-        if twin is None:
-            twin = plain_twin(self.wrapped_tokenizer)
-            twin.encode_special_tokens = special_is_text
-            self._bare[special_is_text] = twin
-        return twin
+        return plain_twin(self.wrapped_tokenizer)
 
     @cached_property
     def _names(self) -> tuple[np.ndarray, np.ndarray]:
