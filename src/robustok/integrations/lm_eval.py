@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +136,8 @@ class RobustokLM(Transformers):
         return [_averaged(each) for each in zip(*answers, strict=True)]
 
     def _one_draw(self, requests: Any, number: int, disable_tqdm: bool) -> list[Any]:
-        prepared = []
-        for request in requests:
-            context, continuation = request.args
-            # No string to be remembered by: lm-eval would take this draw's answer for all.
-            prepared.append((None, *self._drawn_pair(context, continuation, number)))
+        # No string to be remembered by: lm-eval would take this draw's answer for all.
+        prepared = [(None, *self._drawn_pair(*request.args, number)) for request in requests]
         return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
 
     def _drawn_pair(
@@ -243,18 +241,16 @@ def draw_by_draw() -> Iterator[None]:
     """While inside, `lm_eval.simple_evaluate` asks a `robustok` model draw after draw."""
     harness: Any = lm_eval
     once = harness.simple_evaluate
-
-    def evaluate(model: Any = "robustok", model_args: Any = None, **options: Any) -> Any:
-        return evaluate_draws(once, model, model_args, **options)
-
-    harness.simple_evaluate = evaluate
+    harness.simple_evaluate = partial(evaluate_draws, once)
     try:
         yield
     finally:
         harness.simple_evaluate = once
 
 
-def evaluate_draws(once: Any, model: Any, model_args: Any, **options: Any) -> Any:
+def evaluate_draws(
+    once: Any, model: Any = "robustok", model_args: Any = None, **options: Any
+) -> Any:
     """Run lm-eval once for each draw and average: every metric, with its error and its spread.
 
     A model with ``draw`` is asked for that draw alone.
@@ -295,14 +291,9 @@ def merged(
 ) -> dict[str, Any]:
     """The results of one run a draw as one; ``numbers`` are those of the draws."""
     result = dict(runs[0])
-    result["results"] = {
-        task: _task(task, [run["results"][task] for run in runs], runs)
-        for task in runs[0]["results"]
-    }
-    if "groups" in result:
-        result["groups"] = {
-            name: _task(name, [run["groups"][name] for run in runs], runs)
-            for name in runs[0]["groups"]
+    for part in [name for name in ("results", "groups") if name in result]:
+        result[part] = {
+            name: _task(name, [run[part][name] for run in runs], runs) for name in result[part]
         }
     result["draws"] = len(runs)
     samples = {
