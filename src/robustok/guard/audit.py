@@ -340,7 +340,7 @@ def rollout_files(path: Path) -> list[Path]:
         return [path]
     files = sorted(
         file for file in path.rglob("*")
-        if file.is_file() and (_is_parquet(file) or _is_json_lines(file))
+        if file.is_file() and (file.suffix == ".parquet" or _is_json_lines(file))
     )  # fmt: skip
     if not files:
         raise RobustokError(f"{path} has no rollouts: expected .parquet or .jsonl (also .gz, .xz)")
@@ -367,7 +367,7 @@ def read_rollouts(path: Path, column: str | None = None) -> Iterator[RolloutBatc
     """
     if not path.is_file():
         raise RobustokError(f"{path}: no such file")
-    if _is_parquet(path):
+    if path.suffix == ".parquet":
         yield from _parquet_batches(path, column)
     elif _is_json_lines(path):
         yield from _batches(_json_rows(path, column))
@@ -493,10 +493,6 @@ def _role(turn: dict[str, Any]) -> str:
     role = str(turn.get("role") or "no role")
     name = next((turn[key] for key in _TOOL_NAMES if turn.get(key)), None)
     return f"{role}:{name}" if name else role
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.suffix == ".parquet"
 
 
 def _parquet_batches(path: Path, column: str | None) -> Iterator[RolloutBatch]:

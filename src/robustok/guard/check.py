@@ -237,7 +237,8 @@ class Guard:
 
     def _check_block(self, given: np.ndarray, offsets: np.ndarray) -> Verdicts:
         """Judge rows ``given[offsets[i]:offsets[i + 1]]``."""
-        known = self._is_known(given)
+        known = (given >= 0) & (given < self.vocab.size)
+        known[known] = self.vocab.token_lengths[given[known]] > 0
         row_ids = KnownIds.of(given, offsets, known)
         segments, later = self._segments(row_ids)
         text, texts = self._encoder.decode(segments)
@@ -261,11 +262,6 @@ class Guard:
             self._round_trip(row_ids, is_canonical, in_text),
             Ragged(repaired.ids, repaired.offsets), table,
         )  # fmt: skip
-
-    def _is_known(self, given: np.ndarray) -> np.ndarray:
-        known = (given >= 0) & (given < self.vocab.size)
-        known[known] = self.vocab.token_lengths[given[known]] > 0
-        return known
 
     def _segments(self, row_ids: KnownIds) -> tuple[Segments, np.ndarray]:
         """The segments, each of which is encoded alone, and whether a special id precedes each."""
@@ -316,17 +312,15 @@ class Guard:
         if self.allow_special or not special.any():
             return marks
         marks[row_ids.position[special]] = SPECIAL
-        if any(self._frame):
-            self._accept_frames(row_ids, np.unique(row_ids.row_of(np.flatnonzero(special))), marks)
-        return marks
-
-    def _accept_frames(self, row_ids: KnownIds, rows: np.ndarray, marks: np.ndarray) -> None:
-        """Mark the special ids that the tokenizer itself puts around a text as matching."""
-        for row in rows.tolist():
+        if not any(self._frame):
+            return marks
+        # What the tokenizer itself puts around a text matches.
+        for row in np.unique(row_ids.row_of(np.flatnonzero(special))).tolist():
             first, last = row_ids.offsets[row : row + 2].tolist()
             begin, end = self._body(row_ids.ids[first:last].tolist())
             marks[row_ids.position[first : first + begin]] = MATCHES
             marks[row_ids.position[first + end : last]] = MATCHES
+        return marks
 
     def _text_findings(
         self, row_ids: KnownIds, segments: Segments, text: bytes

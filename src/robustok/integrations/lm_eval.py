@@ -80,7 +80,9 @@ class RobustokLM(Transformers):
             check_model(pretrained)
             if not Path(pretrained).is_dir() and is_unreachable():
                 load_config(pretrained)  # fails without lm-eval's minute of requests
-        _check_names(kwargs)
+        for name in kwargs:  # lm-eval would pass a mistyped one on to the model
+            if close := get_close_matches(name, ["scheme", "draws", "seed"], 1, 0.7):
+                raise RobustokError(f"unknown model argument '{name}': did you mean {close[0]}?")
         kwargs.setdefault("trust_remote_code", False)
         super().__init__(pretrained, **kwargs)
         if self.backend != "causal":
@@ -147,19 +149,13 @@ class RobustokLM(Transformers):
             ids = self.tok_encode(continuation, add_special_tokens=False)
             return [self.prefix_token_id], self._draw(ids, continuation, number)
         before, after = self._encode_pair(context, continuation)
-        if not self._cut_where_meant(before, after, context, continuation):
+        spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))
+        with_space = context[len(context.rstrip()) :] + continuation  # which lm-eval moves
+        if spelled not in (with_space.encode(), continuation.encode()):
             # A token stood across the border, so that lm-eval's cut by length is elsewhere.
             before = self.tok_encode(context)
             after = self.tok_encode(continuation, add_special_tokens=False)
         return self._draw(before, context, number), after
-
-    def _cut_where_meant(
-        self, before: Sequence[int], after: Sequence[int], context: str, continuation: str
-    ) -> bool:
-        """Whether the two sequences spell the two strings; a space may have changed sides."""
-        spelled = self.vocab.decode_bytes(np.asarray(after, np.int32))
-        moved = context[len(context.rstrip()) :] + continuation
-        return spelled in (moved.encode(), continuation.encode())
 
     def _draw(self, ids: Sequence[int], text: str, number: int) -> list[int]:
         if not len(ids):
@@ -221,13 +217,6 @@ class RobustokLM(Transformers):
 
         pad = self.tokenizer.pad_token_id
         return padded(drawn, pad), padded([torch.ones_like(row) for row in drawn], 0)
-
-
-def _check_names(arguments: Mapping[str, Any]) -> None:
-    """Raise RobustokError for a mistyped argument, which lm-eval would pass on to the model."""
-    for name in arguments:
-        if close := get_close_matches(name, ["scheme", "draws", "seed"], 1, 0.7):
-            raise RobustokError(f"unknown model argument '{name}': did you mean {close[0]}?")
 
 
 def _averaged(answers: Sequence[tuple[float, bool]]) -> tuple[float, bool]:

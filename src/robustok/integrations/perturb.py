@@ -306,12 +306,9 @@ def check_rows(rows: Sequence[Any]) -> None:
     A label is the id itself or -100. One label for the whole row, as of a classifier, stays.
     """
     for row in rows:
-        if (
-            not isinstance(row, Mapping)
-            or "input_ids" not in row
-            or isinstance(row["input_ids"], str)
-        ):
-            shown = f"columns {', '.join(row)}" if isinstance(row, Mapping) else type(row).__name__
+        is_row = isinstance(row, Mapping)
+        if not is_row or isinstance(row.get("input_ids", ""), str):
+            shown = f"columns {', '.join(row)}" if is_row else type(row).__name__
             raise RobustokError(
                 f"rows are dictionaries with input_ids, a list of ids, not {shown}: encode the "
                 "texts first"

@@ -27,6 +27,8 @@ _UNKNOWN = (
 class EncodeText:
     """Rows with ``input_ids``; rows of text get them from the tokenizer, cut to ``max_length``.
 
+    Rows that have ids lose their text, of which collators could make no tensor.
+
     >>> from transformers import PreTrainedTokenizerFast
     >>> fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     >>> EncodeText(fast, "text", 8)([{"text": "hello world"}])
@@ -39,9 +41,11 @@ class EncodeText:
         self.tokenizer, self.column, self.max_length = tokenizer, column, max_length
 
     def __call__(self, rows: Sequence[Row]) -> list[Row]:
-        return [row if row.get("input_ids") is not None else self._encoded(row) for row in rows]
+        return [self._encoded(row) for row in rows]
 
     def _encoded(self, row: Row) -> Row:
+        if row.get("input_ids") is not None:
+            return {name: value for name, value in row.items() if name != self.column}
         if not isinstance(row.get(self.column), str):
             raise RobustokError(
                 f"rows with {', '.join(sorted(row)) or 'no columns'} cannot be perturbed: give "

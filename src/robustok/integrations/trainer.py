@@ -213,37 +213,22 @@ class StochasticCollator:
         self.encode, self.block_size = encode, block_size
 
     def __call__(self, rows: Sequence[Row]) -> Any:
-        rows = [self._without_text(row) for row in rows]
         if rows and is_preference(rows[0]):
             drawn = perturbed_preferences(self.perturb, rows) if self.perturb else rows
-            return self.collate(drawn)
-        if self.perturb is None and not self._may_need_padding(rows):
-            return self.collate(rows)
+            return self.collate(list(drawn))
+        # Canonical rows of ids that need no padding are left alone entirely.
+        changed = self.perturb or any(row.get("input_ids") is None for row in rows)
         rows = self.encode(rows)
         if self.perturb is not None:
             rows = self.perturb(rows)
         if self.block_size:
             rows = repacked(rows, self.block_size)
-        return self.collate(padded(rows, self.pad_id) if self._pads_incompletely else rows)
-
-    def _without_text(self, row: Row) -> Row:
-        """The row without its text where it has ids: collators make no tensor of a string."""
-        if row.get("input_ids") is None:
-            return row
-        return {name: value for name, value in row.items() if name != self.encode.column}
-
-    @property
-    def _pads_incompletely(self) -> bool:
-        return self.collate is default_data_collator or isinstance(
+        pads_incompletely = self.collate is default_data_collator or isinstance(
             self.collate, (DataCollatorWithPadding, DataCollatorForLanguageModeling)
         )
-
-    def _may_need_padding(self, rows: Sequence[Row]) -> bool:
-        """Whether canonical rows need a text encoded or padding: others are left alone entirely."""
-        return bool(rows) and (
-            "input_ids" not in rows[0]
-            or (self._pads_incompletely and len({len(row["input_ids"]) for row in rows}) > 1)
-        )
+        if pads_incompletely and (changed or len({len(row["input_ids"]) for row in rows}) > 1):
+            rows = padded(rows, self.pad_id)
+        return self.collate(rows)
 
 
 def is_preference(row: Row) -> bool:
