@@ -179,8 +179,8 @@ class Audit:
         self._exchanges: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
         self._first_rows: list[int] = []
         self._examples: list[DriftExample] = []
-        self._turns: dict[int, np.ndarray] = {}
-        self._roles: dict[str, np.ndarray] = {}
+        self._turns: dict[Any, np.ndarray] = {}
+        self._roles: dict[Any, np.ndarray] = {}
 
     def add(
         self,
@@ -231,14 +231,14 @@ class Audit:
             np.ones(len(verdicts), np.int64), ~verdicts.canonical, np.diff(verdicts.offsets),
             np.diff(off[verdicts.offsets]),
         ], axis=1)  # fmt: skip
-        groups: tuple[tuple[dict[Any, np.ndarray], Sequence[Any] | None], ...]
-        groups = (self._turns, turns), (self._roles, roles)
-        for totals, names in groups:
-            if names is not None and len(names) != len(counts):
+        for totals, names in ((self._turns, turns), (self._roles, roles)):
+            if names is None:
+                continue
+            if len(names) != len(counts):
                 raise RobustokError(
                     f"{len(names)} turns or roles for {len(counts)} rows: give one for each row"
                 )
-            for name, count in zip(names or (), counts, strict=False):
+            for name, count in zip(names, counts, strict=True):
                 totals[name] = totals.get(name, 0) + count
 
     def report(self, top: int = 20) -> Drift:
@@ -312,14 +312,14 @@ class RolloutBatch(NamedTuple):
     """
 
     rows: Ragged
-    turns: Sequence[int] | None
-    roles: Sequence[str] | None
+    turns: list[int] | None
+    roles: list[str] | None
     share: float
 
     @classmethod
     def of(cls, sequences: list[_Sequence], share: float) -> RolloutBatch:
         """Some sequences, at least one: turns of conversations, or all bare."""
-        ids, turns, roles = zip(*sequences, strict=True)
+        ids, turns, roles = map(list, zip(*sequences, strict=True))
         rows = Ragged.from_rows(ids)
         return cls(rows, *((None, None) if turns[0] is None else (turns, roles)), share)
 

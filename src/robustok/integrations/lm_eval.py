@@ -139,7 +139,10 @@ class RobustokLM(Transformers):
 
     def _one_draw(self, requests: Any, number: int, disable_tqdm: bool) -> list[Any]:
         # No string to be remembered by: lm-eval would take this draw's answer for all.
-        prepared = [(None, *self._drawn_pair(*request.args, number)) for request in requests]
+        prepared = [
+            (None, *self._drawn_pair(context, continuation, number))
+            for context, continuation in (request.args for request in requests)
+        ]
         return self._loglikelihood_tokens(prepared, disable_tqdm=disable_tqdm)
 
     def _drawn_pair(

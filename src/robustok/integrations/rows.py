@@ -24,37 +24,28 @@ _UNKNOWN = (
 )  # fmt: skip
 
 
-class EncodeText:
-    """Rows with ``input_ids``; rows of text get them from the tokenizer, cut to ``max_length``.
-
-    Rows that have ids lose their text, of which collators could make no tensor.
+def with_ids(row: Row, tokenizer: Any, column: str, max_length: int | None) -> Row:
+    """A row with ``input_ids``: those of its text, cut to ``max_length``, where it has none.
 
     >>> from transformers import PreTrainedTokenizerFast
     >>> fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    >>> EncodeText(fast, "text", 8)([{"text": "hello world"}])
-    [{'input_ids': [276, 275], 'labels': [276, 275]}]
+    >>> with_ids({"text": "hello world"}, fast, "text", 8)
+    {'input_ids': [276, 275], 'labels': [276, 275]}
 
-    Raises RobustokError for rows that have neither.
+    A row that has ids loses its text, of which collators could make no tensor. Raises RobustokError
+    for a row that has neither.
     """
-
-    def __init__(self, tokenizer: Any, column: str, max_length: int | None) -> None:
-        self.tokenizer, self.column, self.max_length = tokenizer, column, max_length
-
-    def __call__(self, rows: Sequence[Row]) -> list[Row]:
-        return [self._encoded(row) for row in rows]
-
-    def _encoded(self, row: Row) -> Row:
-        if row.get("input_ids") is not None:
-            return {name: value for name, value in row.items() if name != self.column}
-        if not isinstance(row.get(self.column), str):
-            raise RobustokError(
-                f"rows with {', '.join(sorted(row)) or 'no columns'} cannot be perturbed: give "
-                f"rows with input_ids, or with text in a column '{self.column}'"
-            )
-        canonical = getattr(self.tokenizer, "wrapped_tokenizer", self.tokenizer)
-        options = {"truncation": True, "max_length": self.max_length} if self.max_length else {}
-        ids = canonical(row[self.column], **options)["input_ids"]
-        return {"input_ids": ids, "labels": list(ids)}
+    if row.get("input_ids") is not None:
+        return {name: value for name, value in row.items() if name != column}
+    if not isinstance(row.get(column), str):
+        raise RobustokError(
+            f"rows with {', '.join(sorted(row)) or 'no columns'} cannot be perturbed: give "
+            f"rows with input_ids, or with text in a column '{column}'"
+        )
+    canonical = getattr(tokenizer, "wrapped_tokenizer", tokenizer)
+    options = {"truncation": True, "max_length": max_length} if max_length else {}
+    ids = canonical(row[column], **options)["input_ids"]
+    return {"input_ids": ids, "labels": list(ids)}
 
 
 def with_lists(row: Row) -> Row:

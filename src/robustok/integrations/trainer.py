@@ -16,7 +16,7 @@ from transformers import (
 
 from robustok.errors import RobustokError, check_choice
 from robustok.integrations.perturb import WHERE, Perturb
-from robustok.integrations.rows import EncodeText, Row, padded, repacked
+from robustok.integrations.rows import Row, padded, repacked, with_ids
 from robustok.models.load import max_length_of
 from robustok.samplers import Sampler, sampler
 from robustok.tokenizer.chat import template_headers, user_turns
@@ -101,7 +101,7 @@ def robustify(
         perturb_rollouts(trainer, perturb, share_group=share_group)
     else:
         column = getattr(args, "dataset_text_field", None) or "text"
-        encode = EncodeText(tokenizer, column, limit)
+        encode = partial(with_ids, tokenizer=tokenizer, column=column, max_length=limit)
         pad_id = getattr(tokenizer, "pad_token_id", None) or 0
         collator = partial(StochasticCollator, pad_id=pad_id, encode=encode)
         for_training = partial(collator, perturb, block_size=limit if wrapped else None)
@@ -206,19 +206,19 @@ class StochasticCollator:
         collate: Callable[[list[Row]], Any],
         *,
         pad_id: int,
-        encode: EncodeText,
+        encode: Callable[[Row], Row],
         block_size: int | None = None,
     ) -> None:
         self.perturb, self.collate, self.pad_id = perturb, collate, pad_id
         self.encode, self.block_size = encode, block_size
 
     def __call__(self, rows: Sequence[Row]) -> Any:
-        if rows and is_preference(rows[0]):
+        if rows and {"prompt_ids", "chosen_ids", "rejected_ids"} <= {*rows[0]}:  # DPOTrainer's
             drawn = perturbed_preferences(self.perturb, rows) if self.perturb else rows
             return self.collate(list(drawn))
         # Canonical rows of ids that need no padding are left alone entirely.
         changed = self.perturb or any(row.get("input_ids") is None for row in rows)
-        rows = self.encode(rows)
+        rows = [self.encode(row) for row in rows]
         if self.perturb is not None:
             rows = self.perturb(rows)
         if self.block_size:
@@ -229,11 +229,6 @@ class StochasticCollator:
         if pads_incompletely and (changed or len({len(row["input_ids"]) for row in rows}) > 1):
             rows = padded(rows, self.pad_id)
         return self.collate(rows)
-
-
-def is_preference(row: Row) -> bool:
-    """Whether a row is one of DPOTrainer: ids of a prompt and of two completions."""
-    return {"prompt_ids", "chosen_ids", "rejected_ids"} <= {*row}
 
 
 def perturbed_preferences(perturb: Perturb, rows: Sequence[Row]) -> list[Row]:
