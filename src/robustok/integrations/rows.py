@@ -207,23 +207,18 @@ def _lengths(row: Row, size: int) -> list[int] | None:
     if row.get("seq_lengths") is not None:
         return [int(length) for length in row["seq_lengths"]]
     if row.get("position_ids") is not None:
-        return _lengths_by_position(np.asarray(row["position_ids"]), size)
+        positions = np.asarray(row["position_ids"])
+        lengths = _runs(np.flatnonzero(positions == 0)[1:], size)
+        if positions.tolist() != [position for length in lengths for position in range(length)]:
+            raise RobustokError(
+                "the position_ids of a packed row do not count from 0 in each sequence: their "
+                "boundaries cannot be found; switch packing off (packing=False)"
+            )
+        return lengths
     mask = np.asarray(row.get("attention_mask") if row.get("attention_mask") is not None else [])
     if mask.ndim == 1 and len(mask) == size and size and mask.max() > 1:
         return _runs(np.flatnonzero(np.diff(mask)) + 1, size)
     return None
-
-
-def _lengths_by_position(positions: np.ndarray, size: int) -> list[int]:
-    starts = np.flatnonzero(positions == 0) if positions.ndim == 1 else np.empty(0, np.int64)
-    lengths = _runs(starts[1:], size)
-    expected = [position for length in lengths for position in range(length)]
-    if positions.tolist() != expected:
-        raise RobustokError(
-            "the position_ids of a packed row do not count from 0 in each sequence: their "
-            "boundaries cannot be found; switch packing off (packing=False)"
-        )
-    return lengths
 
 
 def _runs(starts: np.ndarray, size: int) -> list[int]:
